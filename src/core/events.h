@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The stages of a run, as PETSc log events: one row each in -log_view.
+
+  Begin and end on the main thread only (PETSc's log is not thread-safe). Stages do not nest: time is counted once. `wait` is time
+  blocked on other ranks or on the reader, wherever it happens: a stage that must wait ends itself first, or uses TrsStageSwitch.
+*/
+#pragma once
+
+#include "core/error.h"
+
+typedef enum {
+  TRS_STAGE_INPUT_DIST,
+  TRS_STAGE_LOOKUP,
+  TRS_STAGE_OUTPUT_DIST,
+  TRS_STAGE_DENSE_FORWARD,
+  TRS_STAGE_DENSE_BACKWARD,
+  TRS_STAGE_EMBEDDING_BACKWARD, /* with the fused optimizer */
+  TRS_STAGE_OPTIMIZER,          /* dense */
+  TRS_STAGE_IO,                 /* batches, checkpoints */
+  TRS_STAGE_WAIT,
+  TRS_STAGE_PLAN,
+  TRS_STAGE_NONE, /* outside any stage */
+  TRS_N_STAGES
+} TrsStage;
+
+PetscErrorCode TrsEventsRegister(void);
+
+/* Enter a stage and return the one left, so that the caller can go back: TrsStageSwitch(TRS_STAGE_WAIT, &before); ... TrsStageSwitch(before, NULL). */
+PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before);
+
+/* Seconds this rank spent in each stage since the start or the last reset: [TRS_N_STAGES]. */
+PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset);
+
+const char *TrsStageName(TrsStage stage);
+
+/* The stage this rank is in, for the watchdog: safe to call from any thread. */
+TrsStage TrsStageCurrent(void);

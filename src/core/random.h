@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Counter-based random numbers (Philox4x32-10; Salmon et al., SC'11; Random123).
+
+  A number is a pure function of (seed, purpose, a, b): nothing depends on the order of calls, the plan, the number of ranks or the
+  device. `purpose` keeps streams apart; a and b say what the number is for (table hash and element, epoch and sample, ...).
+*/
+#pragma once
+
+#include <stdint.h>
+
+typedef enum {
+  TRS_RANDOM_TABLE_INIT = 1, /* a: name hash, b: row * D + column of the whole table */
+  TRS_RANDOM_DENSE_INIT,     /* a: name hash, b: element */
+  TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
+  TRS_RANDOM_ROUNDING,       /* a: step and table, b: row * D + column */
+  TRS_RANDOM_TEST
+} TrsRandomPurpose;
+
+/* 128 random bits. */
+void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, uint32_t out[4]);
+
+/* Uniform in [0, 1) with 24 bits, from one 32-bit word. */
+static inline float TrsUniform24(uint32_t bits)
+{
+  return (float)(bits >> 8) * 0x1p-24f;
+}
+
+/*
+  n uniforms in [lo, hi] for elements first..first+n-1 of tensor `a`, element i's value depending on i alone (four elements share a
+  Philox block: block i/4, word i%4). Not collective.
+*/
+void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n, float lo, float hi, float *out);
+
+/* The same for normal numbers with mean 0 (Box-Muller on a block's words, in double). */
+void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n, float std, float *out);
+
+/* 64-bit hash of a name (xxh3), the `a` of a tensor. */
+uint64_t TrsNameHash(const char *name);
