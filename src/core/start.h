@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Start and end of MPI and PETSc, closed against what they read behind the user's back.
+
+  PETSc is initialised without our arguments: no .petscrc, no PETSC_OPTIONS, no signal handler, and of the command line only those
+  PETSc options that work from the beginning on (-log_view, -info, -malloc_...). All others come from TrsOptionsCreate().
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stddef.h>
+
+/*
+  TrsStart - Initialise MPI (MPI_THREAD_FUNNELED) and PETSc, register the log events, install the error handler.
+
+  Collective on MPI_COMM_WORLD. Call first in main(), outside of PetscCall: an error here is fatal and PETSc's.
+
+  In:     argc, argv  of main; not changed
+*/
+PetscErrorCode TrsStart(int argc, char **argv);
+
+/* End PETSc (prints -log_view) and MPI. Collective on MPI_COMM_WORLD. */
+PetscErrorCode TrsStop(void);
+
+/*
+  TrsStartWarning - Advice about a launch that cannot be meant: several Slurm tasks, each alone in its MPI world.
+
+  Not collective.
+
+  Out:    text  at most n bytes with the ending 0; "" when all is well
+*/
+void TrsStartWarning(char *text, size_t n);
