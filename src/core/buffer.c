@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/buffer.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGNMENT = 64 };
+static const size_t page_bytes = 4096, huge_page_bytes = (size_t)2 << 20, huge_from_bytes = (size_t)4 << 20;
+
+/* Stands in the 64 bytes before each block. */
+typedef struct {
+  void *base;
+  size_t mapped_bytes; /* 0: from posix_memalign */
+  int64_t bytes;
+} block_header;
+
+static _Atomic int64_t n_allocations_now, held_bytes_now;
+
+static block_header *header_of(void *data)
+{
+  return (block_header *)((char *)data - ALIGNMENT);
+}
+
+/* A mapping whose data begins on a huge page, with the page before it for the header: zeros, and no memory until it is touched. */
+static void *map_block(size_t bytes, block_header *header)
+{
+  size_t length = (bytes + page_bytes - 1) / page_bytes * page_bytes + huge_page_bytes + page_bytes;
+  char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char *data;
+
+  if (base == MAP_FAILED) return NULL;
+  data = base + page_bytes;
+  data += (huge_page_bytes - (uintptr_t)data % huge_page_bytes) % huge_page_bytes;
+  (void)madvise(data, bytes, MADV_HUGEPAGE); /* advice only: a kernel without huge pages says no */
+  header->base = base;
+  header->mapped_bytes = length;
+  return data;
+}
+
+static void *heap_block(size_t bytes, block_header *header)
+{
+  void *base = NULL;
+
+  if (posix_memalign(&base, ALIGNMENT, bytes + ALIGNMENT) != 0) return NULL;
+  header->base = base;
+  header->mapped_bytes = 0;
+  return (char *)base + ALIGNMENT;
+}
+
+static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
+{
+  block_header header = {.bytes = bytes};
+
+  PetscFunctionBegin;
+  *data = (size_t)bytes >= huge_from_bytes ? map_block((size_t)bytes, &header) : heap_block((size_t)bytes, &header);
+  PetscCheck(*data, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "out of memory: cannot allocate %" PRId64 " bytes (this rank holds %" PRId64 " bytes in buffers)", bytes, held_bytes_now);
+  if (zero && header.mapped_bytes == 0) memset(*data, 0, (size_t)bytes);
+  *header_of(*data) = header;
+  n_allocations_now++;
+  held_bytes_now += bytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void free_block(void *data)
+{
+  block_header header;
+
+  if (!data) return;
+  header = *header_of(data);
+  held_bytes_now -= header.bytes;
+  if (header.mapped_bytes) {
+    munmap(header.base, header.mapped_bytes);
+  } else {
+    free(header.base);
+  }
+}
+
+PetscErrorCode TrsBufferReserve(TrsBuffer *buffer, int64_t bytes, PetscBool keep)
+{
+  void *data;
+  int64_t grown = buffer->capacity_bytes + buffer->capacity_bytes / 2;
+
+  PetscFunctionBegin;
+  PetscCheck(bytes >= 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "buffer of %" PRId64 " bytes", bytes);
+  if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  if (grown < bytes) grown = bytes;
+  if (!keep) PetscCall(TrsBufferFree(buffer)); /* first, so that old and new are never held together */
+  PetscCall(get_block(grown, PETSC_FALSE, &data));
+  if (keep && buffer->data) {
+    memcpy(data, buffer->data, (size_t)buffer->capacity_bytes);
+    free_block(buffer->data);
+  }
+  buffer->data = data;
+  buffer->capacity_bytes = grown;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBufferFree(TrsBuffer *buffer)
+{
+  PetscFunctionBegin;
+  free_block(buffer->data);
+  *buffer = (TrsBuffer){NULL, 0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer)
+{
+  void *data;
+  int64_t bytes;
+
+  PetscFunctionBegin;
+  PetscCheck(n >= 0 && !__builtin_mul_overflow(n, size, &bytes) && bytes <= INT64_MAX / 2, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "out of memory: %" PRId64 " elements of %zu bytes exceed the address space", n, size);
+  PetscCall(get_block(bytes, PETSC_TRUE, &data));
+  memcpy(pointer_to_pointer, &data, sizeof(data)); /* any pointer type, without breaking the aliasing rule */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsFree(void *pointer_to_pointer)
+{
+  void *data;
+
+  PetscFunctionBegin;
+  memcpy(&data, pointer_to_pointer, sizeof(data));
+  free_block(data);
+  data = NULL;
+  memcpy(pointer_to_pointer, &data, sizeof(data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes)
+{
+  if (n_allocations) *n_allocations = n_allocations_now;
+  if (held_bytes) *held_bytes = held_bytes_now;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/error.h"
+
+#include "core/names.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_TEXT = 2048, MAX_TRACE = 4096 };
+
+/* How long a failed rank waits for the others; agreed errors reach all ranks, so only slow ones are late. */
+static const double patience_s = 3.0, agreed_patience_s = 8.0;
+
+/* What went wrong first on this rank: raised by the main thread only. */
+static struct {
+  PetscErrorCode code;
+  PetscBool agreed;
+  char text[MAX_TEXT];
+  char trace[MAX_TRACE];
+} raised;
+
+static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, const char *file, PetscErrorCode ierr,
+                                 PetscErrorType type, const char *message, void *context)
+{
+  size_t used;
+
+  (void)comm;
+  (void)context;
+  if (raised.code == PETSC_SUCCESS) {
+    const char *text = message;
+
+    if (type != PETSC_ERROR_INITIAL || !text || !*text) (void)PetscErrorMessage(ierr, &text, NULL);
+    raised.code = ierr;
+    snprintf(raised.text, sizeof(raised.text), "%s", text && *text ? text : "unknown error");
+  }
+  used = strlen(raised.trace);
+  snprintf(raised.trace + used, sizeof(raised.trace) - used, "\n%s() at %s:%d", function ? function : "?", file ? file : "?", line);
+  return ierr;
+}
+
+PetscErrorCode TrsErrorInstall(void)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPushErrorHandler(keep_error, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsErrorMessage(void)
+{
+  return raised.text;
+}
+
+void TrsErrorClear(void)
+{
+  memset(&raised, 0, sizeof(raised));
+}
+
+int TrsExitStatus(PetscErrorCode ierr)
+{
+  if (ierr == PETSC_SUCCESS) return 0;
+  if (ierr == PETSC_ERR_MEM) return TRS_ERR_MEMORY - 1000;
+  if (ierr >= TRS_ERR_OPTION && ierr <= TRS_ERR_NOT_FINITE) return ierr - 1000;
+  return TRS_ERR_INTERNAL - 1000;
+}
+
+PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
+{
+  int rank, size, first;
+  struct {
+    PetscErrorCode code;
+    char text[MAX_TEXT];
+  } shared;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  first = ierr == PETSC_SUCCESS ? size : rank;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
+  if (first == size) PetscFunctionReturn(PETSC_SUCCESS);
+  memset(&shared, 0, sizeof(shared));
+  if (rank == first) {
+    shared.code = ierr;
+    snprintf(shared.text, sizeof(shared.text), "%s", raised.code ? raised.text : "error without a message");
+  }
+  PetscCallMPI(MPI_Bcast(&shared, (int)sizeof(shared), MPI_BYTE, first, comm));
+  if (rank != first) TrsErrorClear();
+  if (raised.code == PETSC_SUCCESS) (void)PetscError(PETSC_COMM_SELF, __LINE__, PETSC_FUNCTION_NAME, __FILE__, shared.code, PETSC_ERROR_INITIAL, "%s", shared.text);
+  raised.agreed = PETSC_TRUE;
+  PetscFunctionReturn(shared.code);
+}
+
+static double seconds_now(void)
+{
+  struct timespec now;
+
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Complete a request, or give up after limit_s (< 0: never). */
+static int completes(MPI_Request *request, double limit_s)
+{
+  const struct timespec nap = {0, 5000000};
+  double start = seconds_now();
+  int done = 0;
+
+  while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
+    if (limit_s >= 0 && seconds_now() - start > limit_s) return 0;
+    nanosleep(&nap, NULL);
+  }
+  return done;
+}
+
+static PetscBool wants_trace(void)
+{
+#if defined(NDEBUG)
+  PetscBool wanted = PETSC_FALSE;
+#else
+  PetscBool wanted = PETSC_TRUE;
+#endif
+
+  (void)PetscOptionsGetBool(NULL, NULL, "-error_traceback", &wanted, NULL);
+  return wanted;
+}
+
+/* One write, so that ranks do not mix; from is "" or " (rank 2)". */
+static void print_error(PetscErrorCode ierr, const char *text, const char *trace, const char *from)
+{
+  char safe_text[2 * MAX_TEXT], safe_trace[2 * MAX_TRACE];
+  char line[sizeof(safe_text) + sizeof(safe_trace) + 128];
+  int n;
+
+  TrsNameEscape(text, safe_text, sizeof(safe_text));
+  TrsNameEscape(trace, safe_trace, sizeof(safe_trace));
+  n = snprintf(line, sizeof(line), "trshard: error%s: %s%s%s\n", from, safe_text,
+               TrsExitStatus(ierr) == TRS_ERR_INTERNAL - 1000 ? " (internal error, please report)" : "", safe_trace);
+  fwrite(line, 1, (size_t)n, stderr);
+  fflush(stderr);
+}
+
+int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
+{
+  int rank, size, first;
+  double limit_s = ierr == PETSC_SUCCESS ? -1.0 : raised.agreed ? agreed_patience_s : patience_s;
+  const char *trace = wants_trace() ? raised.trace : "";
+  char text[MAX_TEXT];
+  MPI_Request request;
+
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  first = ierr == PETSC_SUCCESS ? size : rank;
+  snprintf(text, sizeof(text), "%s", raised.code ? raised.text : "error without a message");
+  MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm, &request);
+  if (!completes(&request, limit_s)) {
+    char from[32] = "";
+
+    if (size > 1) snprintf(from, sizeof(from), " (rank %d)", rank);
+    print_error(ierr, text, trace, from);
+    MPI_Abort(comm, TrsExitStatus(ierr));
+  }
+  if (first == size) return 0;
+  MPI_Bcast(&ierr, 1, MPI_INT, first, comm);
+  MPI_Bcast(text, (int)sizeof(text), MPI_CHAR, first, comm);
+  if (rank == 0) print_error(ierr, text, first == 0 ? trace : "", "");
+  return TrsExitStatus(ierr);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/events.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+static const char *const stage_name[TRS_N_STAGES] = {
+    "input_dist",         "lookup",    "output_dist", "dense forward", "dense backward",
+    "embedding backward", "optimizer", "I/O",         "waiting",       "plan",           "none"};
+
+static PetscLogEvent event[TRS_N_STAGES]; /* written once by TrsEventsRegister() */
+static PetscBool registered;
+
+/* The stage of the main thread, since when, and the sums; others read `current` alone. */
+static _Atomic int current = TRS_STAGE_NONE;
+static double entered_s, spent_s[TRS_N_STAGES];
+
+static double seconds_now(void)
+{
+  struct timespec now;
+
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+PetscErrorCode TrsEventsRegister(void)
+{
+  PetscClassId class_id;
+
+  PetscFunctionBegin;
+  if (registered) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscClassIdRegister("trshard", &class_id));
+  for (int i = 0; i < TRS_STAGE_NONE; i++) PetscCall(PetscLogEventRegister(stage_name[i], class_id, &event[i]));
+  entered_s = seconds_now();
+  registered = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
+{
+  TrsStage last = TrsStageCurrent();
+  double now_s;
+
+  PetscFunctionBegin;
+  if (before) *before = last;
+  if (!registered || stage == last) PetscFunctionReturn(PETSC_SUCCESS);
+  now_s = seconds_now();
+  spent_s[last] += now_s - entered_s;
+  entered_s = now_s;
+  if (last != TRS_STAGE_NONE) PetscCall(PetscLogEventEnd(event[last], 0, 0, 0, 0));
+  if (stage != TRS_STAGE_NONE) PetscCall(PetscLogEventBegin(event[stage], 0, 0, 0, 0));
+  atomic_store_explicit(&current, (int)stage, memory_order_relaxed);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset)
+{
+  double now_s = seconds_now();
+
+  PetscFunctionBegin;
+  if (registered) spent_s[TrsStageCurrent()] += now_s - entered_s;
+  entered_s = now_s;
+  for (int i = 0; i < TRS_N_STAGES; i++) {
+    seconds[i] = spent_s[i];
+    if (reset) spent_s[i] = 0;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsStageName(TrsStage stage)
+{
+  return stage_name[stage];
+}
+
+TrsStage TrsStageCurrent(void)
+{
+  return (TrsStage)atomic_load_explicit(&current, memory_order_relaxed);
+}

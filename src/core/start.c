@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/start.h"
+
+#include "core/events.h"
+#include "core/option_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Variables that would slip options or code into PETSc and HDF5. */
+static const char *const closed_variables[] = {"PETSC_OPTIONS",  "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
+                                               "HDF5_DRIVER",    "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
+
+static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler", "-options_left", "no"};
+enum { N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
+
+/* Of the command line, what PETSc must know when it starts; petsc_argv has room for argc + N_FIXED + 1. */
+static int early_arguments(int argc, char **argv, char **petsc_argv)
+{
+  int n = 0;
+
+  for (int i = 0; i < N_FIXED; i++) petsc_argv[n++] = fixed_arguments[i];
+  for (int i = 1; i < argc; i++) {
+    PetscBool has_value = (PetscBool)(i + 1 < argc && !TrsIsOptionWord(argv[i + 1]));
+
+    if (strcasecmp(argv[i], "-help") == 0 && has_value && strcasecmp(argv[i + 1], "all") == 0) {
+      petsc_argv[n++] = argv[i];
+    } else if (TrsIsOptionWord(argv[i]) && TrsOptionPetscKind(argv[i]) == TRS_OPTION_PETSC_EARLY) {
+      petsc_argv[n++] = argv[i];
+      if (has_value) petsc_argv[n++] = argv[++i];
+    }
+  }
+  petsc_argv[n] = NULL;
+  return n;
+}
+
+PetscErrorCode TrsStart(int argc, char **argv)
+{
+  int provided, n;
+  char **petsc_argv = malloc(((size_t)argc + N_FIXED + 1) * sizeof(*petsc_argv));
+  char **passed = petsc_argv;
+  PetscErrorCode ierr;
+
+  if (!petsc_argv) return PETSC_ERR_MEM;
+  for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++) unsetenv(closed_variables[i]);
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  n = early_arguments(argc, argv, petsc_argv);
+  ierr = PetscInitialize(&n, &passed, NULL, NULL);
+  free(petsc_argv);
+  if (ierr == PETSC_SUCCESS) ierr = TrsErrorInstall();
+  if (ierr == PETSC_SUCCESS) ierr = TrsEventsRegister();
+  return ierr;
+}
+
+PetscErrorCode TrsStop(void)
+{
+  PetscErrorCode ierr = PetscFinalize();
+
+  MPI_Finalize();
+  return ierr;
+}
+
+void TrsStartWarning(char *text, size_t n)
+{
+  const char *tasks = getenv("SLURM_NTASKS");
+  long n_tasks = tasks ? strtol(tasks, NULL, 10) : 0;
+  int size = 1;
+
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  text[0] = '\0';
+  if (n_tasks > 1 && size == 1) {
+    snprintf(text, n, "Slurm has %ld tasks but MPI sees one: use srun --mpi=pmix", n_tasks);
+  }
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Reader: batches of this rank's samples, read ahead by a thread so that a step does not wait for the file.
+
+  Global step s of W ranks with B samples each: rank r takes samples (s*W + r)*B .. +B-1 of the epoch's order; an epoch may end with a smaller
+  batch (rule A17); -data_shuffle permutes by (seed, epoch) alone. All ranks make the same number of steps, by construction.
+*/
+#pragma once
+
+#include "io/dataset.h"
+#include "sparse/kjt.h"
+#include "spec/table_config.h"
+
+typedef struct {
+  int64_t step;         /* global step, counted from 0 of the whole training */
+  int64_t epoch;
+  int64_t batch;        /* B: samples of this rank, may be 0 */
+  int64_t global_batch; /* G: over all ranks */
+  int64_t first;        /* place of the first sample in the epoch's order */
+  int64_t position;     /* samples of the epoch before this step, for the checkpoint */
+  float *dense;         /* [B, num_dense] */
+  float *labels;        /* [B]; NULL without labels */
+  TrsKjt kjt;           /* the selected features, in the selected order; is_weighted where asked */
+  int64_t bad_ids;      /* repaired by the bounds check */
+} TrsBatch;
+
+typedef struct TrsReaderImpl *TrsReader;
+
+extern const TrsOptionGroup trs_reader_options; /* -batch_size -steps -epochs -drop_last -data_shuffle -data_train -data_eval -bounds_check_mode -data_check ... */
+
+PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader);
+
+/* training: -data_train with -steps/-epochs/-data_shuffle/-drop_last; else -data_eval, one pass in file order. Not collective. */
+PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, PetscBool training);
+
+/* The dataset to read, opened by the caller, borrowed. */
+PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
+
+/*
+  Which features a batch holds, in order: keys [n] indices into the dataset's key order; rows [n] id range of each for the bounds check and its mode;
+  with_weights: read /sparse/weights. Source of the order: rule A2.
+*/
+PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows, const TrsBoundsCheckMode *mode,
+                                    PetscBool with_weights);
+
+/* Start at this global step (resume), with batches as if all before had been read. Call before SetUp. */
+PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
+
+/* Allocate, start the thread. Collective. Errors (agreed): OPTION, DATA (zero samples), NO_INPUT */
+PetscErrorCode TrsReaderSetUp(TrsReader reader);
+
+/* Steps of the whole run (from 0, not from the start step), and of one epoch. */
+PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch);
+
+/* Largest B this rank, and G, any step has. */
+PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch);
+
+/*
+  TrsReaderNext - The next batch, borrowed until TrsReaderReturn; up to 3 may be out at a time (a pipeline's depth).
+
+  Not collective: an error on one rank is returned on that rank only; the pipeline agrees on it at the step's agreement.
+  Out: batch  NULL after the last step (the same step on all ranks)
+  Errors: DATA (an id out of range under mode fatal: feature, sample, id; NaN in dense; ...), IO
+*/
+PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch);
+PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch);
+
+/* Ids repaired so far, per selected feature [n]; not collective. */
+PetscErrorCode TrsReaderBadIds(TrsReader reader, const int64_t **per_feature);
+PetscErrorCode TrsReaderDestroy(TrsReader *reader);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Device: memory, copies, streams and events, behind one table of functions (cpu, cuda).
+
+  Everything a step does is ordered by streams and events. The CPU's streams run inline: a call has happened when it returns, so
+  recording and waiting cost nothing there, and the same pipeline serves both.
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+typedef struct TrsStreamImpl *TrsStream; /* NULL is the CPU's only stream */
+typedef struct TrsEventImpl *TrsEvent;
+
+typedef struct {
+  const char *name;      /* "cpu", "cuda" */
+  PetscBool host_memory; /* may the host read and write what alloc() returns? */
+
+  /* Pick the device of this process; local_rank of local_size processes on this host. Errors: UNAVAILABLE. Not collective. */
+  PetscErrorCode (*setup)(int local_rank, int local_size);
+  PetscErrorCode (*memory)(int64_t *free_bytes, int64_t *total_bytes);
+
+  PetscErrorCode (*alloc)(int64_t bytes, void **pointer); /* 64-byte aligned, zeroed. Errors: MEMORY */
+  PetscErrorCode (*release)(void **pointer);
+  PetscErrorCode (*alloc_host)(int64_t bytes, void **pointer); /* host memory the device copies from quickly (pinned) */
+  PetscErrorCode (*release_host)(void **pointer);
+
+  /* Ordered on the stream; either side may be host or device memory. */
+  PetscErrorCode (*copy)(void *to, const void *from, int64_t bytes, TrsStream stream);
+  PetscErrorCode (*zero)(void *to, int64_t bytes, TrsStream stream);
+
+  PetscErrorCode (*stream_create)(const char *name, TrsStream *stream);
+  PetscErrorCode (*stream_destroy)(TrsStream *stream);
+  PetscErrorCode (*stream_synchronize)(TrsStream stream); /* the host waits */
+  PetscErrorCode (*event_create)(TrsEvent *event);
+  PetscErrorCode (*event_destroy)(TrsEvent *event);
+  PetscErrorCode (*event_record)(TrsEvent event, TrsStream stream);
+  PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event); /* the stream waits, not the host */
+} TrsDeviceOps;
+
+/* All backends built in, ended by NULL; the first is the CPU. */
+extern const TrsDeviceOps *const trs_device_backends[];
+
+/* The backend of that name. Errors: UNAVAILABLE, naming what this build has. Not collective. */
+PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device);
+
+/* Device memory that only grows; contents are lost when it does. A step allocates nothing once the largest batch was seen. */
+typedef struct {
+  void *data;
+  int64_t capacity_bytes;
+} TrsDeviceBuffer;
+
+PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes);
+PetscErrorCode TrsDeviceBufferFree(const TrsDeviceOps *device, TrsDeviceBuffer *buffer);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  KJT all-to-all: the ids of each feature travel to the ranks that own them. Source: TorchRec KJTAllToAll, SplitsAllToAllAwaitable.
+
+  Two steps, as counts must be known before payload can move: (1) one small all-to-all of counts for all the KJTs of a step together
+  ("fused splits"), (2) per KJT the all-to-alls of lengths, values and weights.
+*/
+#pragma once
+
+#include "comm/comm.h"
+#include "sparse/kjt.h"
+
+typedef struct TrsKjtExchangeImpl *TrsKjtExchange;
+
+/*
+  TrsKjtExchangeCreate - Plan the exchange of one KJT (one sharding group).
+
+  Not collective.
+
+  In:     comm         the ranks that exchange
+          n_features   [comm->size] features sent to each rank; the send KJT holds them in rank order (blocks bucket-major for row_wise:
+                       destination, feature, sample)
+          n_local      features this rank receives from every rank
+          is_weighted  do weights travel? (positions travel as weights too)
+          source_order [comm->size] the order in which sources' samples are laid out on arrival; NULL: by rank. (TWRW: by local index, then host)
+  Out:    exchange
+*/
+PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_local, PetscBool is_weighted, const int *source_order,
+                                    TrsKjtExchange *exchange);
+PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
+
+/*
+  TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all of counts and batch sizes.
+
+  Collective on the comm; the host must be able to read send->offsets at block limits (a CUDA KJT is synchronised here, once).
+
+  In: exchange [n]
+      send     [n] KJTs in send layout, offsets filled; batch is this rank's own B, may differ between ranks, may be 0.
+               Borrowed until TrsKjtExchangeWait.
+*/
+PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send, TrsStream stream);
+
+/* Second step: wait for the counts, start the payload's all-to-alls. Collective. */
+PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream);
+
+/*
+  TrsKjtExchangeWait - Finish one exchange and lay the result out as [local feature][source in source_order][sample of the source].
+
+  Collective. InOut: recv  batch = sum of the sources' B (G); offsets filled; grows as needed
+              Out:   source_batch  borrowed [comm->size]: B of each source, by rank; valid until the next StartSplits
+*/
+PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv, const int64_t **source_batch);

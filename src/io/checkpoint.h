@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Checkpoints: logical tensors in one HDF5 file, written by all ranks at once, published by one rename (format: input/FORMAT.md).
+
+  How a file is written, and why so: rank 0 alone creates a temporary file with contiguous, early-allocated datasets (serial HDF5,
+  latest format, checksummed metadata) and reserves the space (posix_fallocate), so a full disk is found before anything is written; every rank
+  then writes its rectangles with pwrite at the datasets' file offsets: no collective HDF5 call exists that one failing rank could leave the others in.
+  Ranks agree on success, rank 0 adds the checksum of each part, fsync, rename, fsync of the folder. A live checkpoint is never opened for writing.
+*/
+#pragma once
+
+#include "io/state.h"
+
+typedef struct {
+  int64_t step;         /* updates done */
+  int64_t epoch, samples_seen;
+  const char *options;  /* text */
+  const char *plan;     /* JSON text */
+} TrsCheckpointInfo;
+
+/*
+  TrsCheckpointWrite - Write state to path, replacing what was there in one atomic rename.
+
+  Collective on comm. Errors (agreed, all ranks): CANT_CREATE, IO (with the bytes needed and free when the disk is too small); the
+  previous file is intact and the temporary one removed.
+*/
+PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state, const TrsCheckpointInfo *info);
+
+/*
+  TrsCheckpointRead - Read this rank's parts of every tensor of state, from any plan's checkpoint.
+
+  Collective on comm. Part checksums, where the file has them, are verified first, each by one rank.
+
+  Out:    info  step, epoch, samples_seen; texts NULL
+  Errors (agreed): NO_INPUT; DATA naming file and dataset: other format or version, missing tensor, wrong shape or type, checksum mismatch
+*/
+PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state, TrsCheckpointInfo *info);
+
+/*
+  A folder of checkpoints: step-<9 digits>.h5, the newest `keep` are kept. Write makes the folder, publishes, then deletes the oldest.
+  FindNewest: newest file that opens, has the right format and whose checksums hold; *path is NULL when there is none (free with PetscFree); files
+  that fail are named in a warning on rank 0. Left-over temporary files are ignored, and removed by the next Write.
+  Both collective on comm.
+*/
+PetscErrorCode TrsCheckpointFolderWrite(MPI_Comm comm, const char *folder, int keep, const TrsState *state, const TrsCheckpointInfo *info);
+PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Datasets: checked once on opening, then read in ranges of samples (format: INTERFACE section 2, input/FORMAT.md).
+
+  Every rank reads for itself with the serial driver. Files from elsewhere are not trusted: no plug-ins, external storage, external or soft links,
+  virtual datasets or filters other than gzip, shuffle, fletcher32; claimed sizes are held against the file's size before anything is allocated.
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+typedef struct TrsDatasetImpl *TrsDataset;
+
+/* What the file says; borrowed from the dataset. */
+typedef struct {
+  const char *path;
+  int64_t num_samples;
+  int num_dense;  /* 0: no /dense */
+  int n_features;
+  const char *const *features;   /* [n_features] key order */
+  const int64_t *num_embeddings; /* [n_features] */
+  double *mean_lengths;          /* [n_features], over a sample of the file */
+  PetscBool has_weights, has_labels;
+  int64_t num_values;
+} TrsDatasetInfo;
+
+/*
+  TrsDatasetOpen - Open and check a dataset.
+
+  Collective on comm: rank 0 checks the whole structure (and offsets against lengths) first, the others open after it agreed.
+  Errors (agreed): NO_INPUT, DATA naming file, dataset, row, what was found and what was expected
+*/
+PetscErrorCode TrsDatasetOpen(MPI_Comm comm, const char *path, TrsDataset *dataset);
+PetscErrorCode TrsDatasetClose(TrsDataset *dataset);
+PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info);
+
+/*
+  Read samples first .. first+n-1. Not collective. Any thread, one at a time for each process (HDF5 is not thread-safe: calls go through
+  a lock of this folder). Arrays are the caller's: dense [n, num_dense], labels [n], lengths [n, n_features], offsets [n+1] as in the file.
+  Errors: DATA (offsets that decrease or disagree with lengths, naming the row), IO
+*/
+PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense, float *labels, int32_t *lengths,
+                                     int64_t *offsets);
+/* Values (widened to int64) and weights (NULL: not wanted) first .. first+n-1. */
+PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values, float *weights);

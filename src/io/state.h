@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  State: what a checkpoint holds, as a list of logical tensors and the rectangles of them that this rank owns.
+
+  Modules add their tensors; io/ writes and reads them. Every rank lists the same tensors in the same order, with its own parts (maybe none).
+  No HDF5 here.
+*/
+#pragma once
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+#include <stdint.h>
+
+/* A rectangle of a tensor, in host memory. */
+typedef struct {
+  int64_t row_offset, col_offset, rows, cols;
+  void *data;     /* element (r, c) of the part at data + (r * stride + c) elements */
+  int64_t stride; /* elements */
+} TrsStatePart;
+
+typedef struct {
+  char *path;      /* "embedding/user/weight" */
+  TrsDType dtype;  /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16") */
+  int ndim;        /* 1: [rows], cols = 1; 2: [rows, cols] */
+  int64_t rows, cols;
+  PetscBool replicated; /* every rank holds all of it as its one part: rank 0 writes, all read */
+  int n_parts;
+  TrsStatePart *part; /* [n_parts] */
+  /*
+    Row-wise states of a table cut by columns (INTERFACE section 3): path is ".../<state>_columns", [rows, n_columns], column_offsets [n_columns] is an
+    attribute; the writer makes mean_path [rows] = sum over columns of mean_weights[c] * value. The reader takes `path` where its
+    column_offsets equal these, else mean_path into every column.
+  */
+  int n_columns;
+  int64_t *column_offsets;
+  double *mean_weights;
+  char *mean_path; /* NULL for an ordinary tensor */
+  /*
+    An unsplit row-wise state when the file has only what a split run wrote needs nothing special: mean_path is always there.
+  */
+  PetscBool optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
+} TrsStateTensor;
+
+typedef struct {
+  int n, capacity;
+  TrsStateTensor *tensor; /* [n] */
+} TrsState;
+
+/* Add a tensor without parts; *tensor is borrowed until the next Add. Not collective. */
+PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, int ndim, int64_t rows, int64_t cols, TrsStateTensor **tensor);
+PetscErrorCode TrsStateAddPart(TrsStateTensor *tensor, int64_t row_offset, int64_t col_offset, int64_t rows, int64_t cols, void *data,
+                               int64_t stride);
+/* Make the tensor the split form of mean_path; copies the arrays. */
+PetscErrorCode TrsStateSetColumns(TrsStateTensor *tensor, const char *mean_path, int n_columns, const int64_t *column_offsets,
+                                  const double *mean_weights);
+PetscErrorCode TrsStateFree(TrsState *state);
