@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writing and reading trshard's HDF5 files from Python (format: input/FORMAT.md).
+
+The tools of this folder share it: DatasetWriter appends samples to a dataset chunk by chunk with constant memory and
+publishes the file under its name only when it is complete; samples_of() reads one back in the same way.
+"""
+import os
+import sys
+import tempfile
+
+import h5py
+import numpy as np
+
+CHUNK_BYTES = 1 << 20  # of an HDF5 chunk: large enough to read as fast as a contiguous dataset
+SAMPLES_AT_ONCE = 65536  # what the tools hold in memory
+
+
+def fail(message, code=1):
+    """Ends the program with one line on stderr."""
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def text(value):
+    """An HDF5 string attribute or element as str, however it was stored."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class AtomicFile:
+    """A new HDF5 file that appears under its name, complete and on disk, or not at all."""
+
+    def __init__(self, path):
+        self.path = os.path.abspath(path)
+        folder = os.path.dirname(self.path)
+        os.makedirs(folder, exist_ok=True)
+        handle, self.temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+        os.close(handle)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, a data set is for all who may read the folder
+        self.file = h5py.File(self.temporary, "w", libver="latest")
+
+    def publish(self):
+        self.file.close()
+        sync(self.temporary)
+        os.replace(self.temporary, self.path)
+        sync(os.path.dirname(self.path))
+
+    def discard(self):
+        self.file.close()
+        if os.path.exists(self.temporary):
+            os.unlink(self.temporary)
+
+
+def sync(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class DatasetWriter:
+    """Appends samples to a new dataset; used in a with statement, which publishes it or, on an error, removes it.
+
+    features, num_embeddings  key order and id range of the sparse features
+    num_dense                 0: the dataset gets no /dense
+    weighted                  with /sparse/weights
+    id_dtype                  np.int32 or np.int64, of /sparse/values
+    compress                  gzip level with shuffle and fletcher32, or None
+    """
+
+    def __init__(self, path, features, num_embeddings, num_dense, weighted=False, id_dtype=np.int32, compress=None):
+        self.features = list(features)
+        self.num_dense = num_dense
+        self.num_samples = self.num_ids = 0
+        self.out = AtomicFile(path)
+        sparse = self.out.file.create_group("sparse")
+        sparse.attrs["features"] = np.array(self.features, dtype=h5py.string_dtype())
+        sparse.attrs["num_embeddings"] = np.asarray(num_embeddings, np.int64)
+        self.compress = compress
+        self.parts = {
+            "labels": self._dataset("labels", (), np.float32),
+            "sparse/lengths": self._dataset("sparse/lengths", (len(self.features),), np.int32),
+            "sparse/offsets": self._dataset("sparse/offsets", (), np.int64),
+            "sparse/values": self._dataset("sparse/values", (), id_dtype),
+        }
+        if num_dense:
+            self.parts["dense"] = self._dataset("dense", (num_dense,), np.float32)
+        if weighted:
+            self.parts["sparse/weights"] = self._dataset("sparse/weights", (), np.float32)
+        self._append("sparse/offsets", np.zeros(1, np.int64))
+
+    def _dataset(self, name, row, dtype):
+        row_bytes = int(np.prod(row)) * np.dtype(dtype).itemsize
+        filters = {"compression": "gzip", "compression_opts": self.compress, "shuffle": True, "fletcher32": True} if self.compress else {}
+        chunk = (max(1, CHUNK_BYTES // row_bytes),) + row
+        return self.out.file.create_dataset(name, shape=(0,) + row, maxshape=(None,) + row, chunks=chunk, dtype=dtype, **filters)
+
+    def _append(self, name, rows):
+        part = self.parts[name]
+        start = part.shape[0]
+        part.resize(start + len(rows), axis=0)
+        if len(rows):
+            part[start:] = rows
+
+    def append(self, dense, labels, lengths, values, weights=None):
+        """dense [n, num_dense] (or None), labels [n], lengths [n, F], values and weights [sum of lengths], sample by sample."""
+        per_sample = np.asarray(lengths, np.int64).sum(axis=1)
+        if per_sample.sum() != len(values) or len(labels) != len(lengths):
+            raise ValueError(f"{len(values)} ids for lengths that add up to {per_sample.sum()}")
+        if self.num_dense:
+            self._append("dense", dense)
+        if weights is not None:
+            self._append("sparse/weights", weights)
+        self._append("labels", labels)
+        self._append("sparse/lengths", lengths)
+        self._append("sparse/values", values)
+        self._append("sparse/offsets", self.num_ids + np.cumsum(per_sample))
+        self.num_samples += len(labels)
+        self.num_ids += len(values)
+
+    def attribute(self, name, value):
+        """One more attribute of the file, for people: the program does not read it."""
+        self.out.file.attrs[name] = value
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error, *_):
+        if error:
+            self.out.discard()
+            return
+        self.out.file.attrs["format"] = "trshard-dataset"
+        self.out.file.attrs["version"] = np.int64(1)
+        self.out.file.attrs["num_samples"] = np.int64(self.num_samples)
+        self.out.publish()
+
+
+def interleave(lengths, values_by_feature):
+    """Values of each feature, sample by sample, put into the file's order: sample by sample, within it feature by feature.
+
+    lengths [n, F]; values_by_feature: F arrays, the f-th with lengths[:, f].sum() entries.
+    """
+    n, features = lengths.shape
+    starts = np.zeros(n * features + 1, np.int64)
+    np.cumsum(lengths.reshape(-1), out=starts[1:])
+    out = np.empty(starts[-1], values_by_feature[0].dtype)
+    for f in range(features):
+        count = lengths[:, f].astype(np.int64)
+        first = starts[f:-1:features]
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        out[np.repeat(first, count) + within] = values_by_feature[f]
+    return out
+
+
+def describe(path):
+    """One line on a written dataset."""
+    with h5py.File(path, "r") as h:
+        ids = h["sparse/values"].shape[0]
+        return f"{path}: {int(h.attrs['num_samples']):,} samples, {len(h['sparse'].attrs['features'])} sparse features, {ids:,} ids, {os.path.getsize(path) / 1e6:.1f} MB"
+
+
+def samples_of(handle, at_once=SAMPLES_AT_ONCE):
+    """Yields (first, dense or None, labels, lengths, values, weights or None) of an open dataset, a slice at a time."""
+    total = handle["labels"].shape[0]
+    for first in range(0, total, at_once):
+        last = min(total, first + at_once)
+        begin, end = handle["sparse/offsets"][first], handle["sparse/offsets"][last]
+        yield (first, handle["dense"][first:last] if "dense" in handle else None, handle["labels"][first:last],
+               handle["sparse/lengths"][first:last], handle["sparse/values"][begin:end],
+               handle["sparse/weights"][begin:end] if "sparse/weights" in handle else None)
