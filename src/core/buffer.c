@@ -28,7 +28,7 @@ static block_header *header_of(void *data)
 static void *map_block(size_t bytes, block_header *header)
 {
   size_t length = (bytes + page_bytes - 1) / page_bytes * page_bytes + huge_page_bytes + page_bytes;
-  char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   char *data;
 
   if (base == MAP_FAILED) return NULL;
@@ -55,9 +55,12 @@ static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
   block_header header = {.bytes = bytes};
 
   PetscFunctionBegin;
-  *data = (size_t)bytes >= huge_from_bytes ? map_block((size_t)bytes, &header) : heap_block((size_t)bytes, &header);
+  *data = (size_t)bytes >= huge_from_bytes ? map_block((size_t)bytes, &header)
+                                           : heap_block((size_t)bytes, &header);
   PetscCheck(*data, PETSC_COMM_SELF, TRS_ERR_MEMORY,
-             "out of memory: cannot allocate %" PRId64 " bytes (this rank holds %" PRId64 " bytes in buffers)", bytes, held_bytes_now);
+             "out of memory: cannot allocate %" PRId64 " bytes (this rank holds %" PRId64
+             " bytes in buffers)",
+             bytes, held_bytes_now);
   if (zero && header.mapped_bytes == 0) memset(*data, 0, (size_t)bytes);
   *header_of(*data) = header;
   n_allocations_now++;
@@ -113,8 +116,9 @@ PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer)
   int64_t bytes;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && !__builtin_mul_overflow(n, size, &bytes) && bytes <= INT64_MAX / 2, PETSC_COMM_SELF, TRS_ERR_MEMORY,
-             "out of memory: %" PRId64 " elements of %zu bytes exceed the address space", n, size);
+  PetscCheck(n >= 0 && !__builtin_mul_overflow(n, size, &bytes) && bytes <= INT64_MAX / 2, PETSC_COMM_SELF,
+             TRS_ERR_MEMORY, "out of memory: %" PRId64 " elements of %zu bytes exceed the address space", n,
+             size);
   PetscCall(get_block(bytes, PETSC_TRUE, &data));
   memcpy(pointer_to_pointer, &data, sizeof(data)); /* any pointer type, without breaking the aliasing rule */
   PetscFunctionReturn(PETSC_SUCCESS);

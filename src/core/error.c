@@ -20,8 +20,8 @@ static struct {
   char trace[MAX_TRACE];
 } raised;
 
-static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, const char *file, PetscErrorCode ierr,
-                                 PetscErrorType type, const char *message, void *context)
+static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, const char *file,
+                                 PetscErrorCode ierr, PetscErrorType type, const char *message, void *context)
 {
   size_t used;
 
@@ -35,7 +35,8 @@ static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, 
     snprintf(raised.text, sizeof(raised.text), "%s", text && *text ? text : "unknown error");
   }
   used = strlen(raised.trace);
-  snprintf(raised.trace + used, sizeof(raised.trace) - used, "\n%s() at %s:%d", function ? function : "?", file ? file : "?", line);
+  snprintf(raised.trace + used, sizeof(raised.trace) - used, "\n%s() at %s:%d", function ? function : "?",
+           file ? file : "?", line);
   return ierr;
 }
 
@@ -85,7 +86,9 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
   }
   PetscCallMPI(MPI_Bcast(&shared, (int)sizeof(shared), MPI_BYTE, first, comm));
   if (rank != first) TrsErrorClear();
-  if (raised.code == PETSC_SUCCESS) (void)PetscError(PETSC_COMM_SELF, __LINE__, PETSC_FUNCTION_NAME, __FILE__, shared.code, PETSC_ERROR_INITIAL, "%s", shared.text);
+  if (raised.code == PETSC_SUCCESS)
+    (void)PetscError(PETSC_COMM_SELF, __LINE__, PETSC_FUNCTION_NAME, __FILE__, shared.code,
+                     PETSC_ERROR_INITIAL, "%s", shared.text);
   raised.agreed = PETSC_TRUE;
   PetscFunctionReturn(shared.code);
 }
@@ -134,7 +137,8 @@ static void print_error(PetscErrorCode ierr, const char *text, const char *trace
   TrsNameEscape(text, safe_text, sizeof(safe_text));
   TrsNameEscape(trace, safe_trace, sizeof(safe_trace));
   n = snprintf(line, sizeof(line), "trshard: error%s: %s%s%s\n", from, safe_text,
-               TrsExitStatus(ierr) == TRS_ERR_INTERNAL - 1000 ? " (internal error, please report)" : "", safe_trace);
+               TrsExitStatus(ierr) == TRS_ERR_INTERNAL - 1000 ? " (internal error, please report)" : "",
+               safe_trace);
   fwrite(line, 1, (size_t)n, stderr);
   fflush(stderr);
 }

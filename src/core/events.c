@@ -4,9 +4,17 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static const char *const stage_name[TRS_N_STAGES] = {
-    "input_dist",         "lookup",    "output_dist", "dense forward", "dense backward",
-    "embedding backward", "optimizer", "I/O",         "waiting",       "plan",           "none"};
+static const char *const stage_name[TRS_N_STAGES] = {"input_dist",
+                                                     "lookup",
+                                                     "output_dist",
+                                                     "dense forward",
+                                                     "dense backward",
+                                                     "embedding backward",
+                                                     "optimizer",
+                                                     "I/O",
+                                                     "waiting",
+                                                     "plan",
+                                                     "none"};
 
 static PetscLogEvent event[TRS_N_STAGES]; /* written once by TrsEventsRegister() */
 static PetscBool registered;
@@ -30,7 +38,8 @@ PetscErrorCode TrsEventsRegister(void)
   PetscFunctionBegin;
   if (registered) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscClassIdRegister("trshard", &class_id));
-  for (int i = 0; i < TRS_STAGE_NONE; i++) PetscCall(PetscLogEventRegister(stage_name[i], class_id, &event[i]));
+  for (int i = 0; i < TRS_STAGE_NONE; i++)
+    PetscCall(PetscLogEventRegister(stage_name[i], class_id, &event[i]));
   entered_s = seconds_now();
   registered = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);

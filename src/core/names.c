@@ -27,8 +27,8 @@ static int utf8_length(const unsigned char *s, uint32_t *code)
 /* Control characters, and marks that reorder or break the line they stand in. */
 static int is_unsafe(uint32_t c)
 {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x200E && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
-         (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x200E && c <= 0x200F) ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 
 void TrsNameEscape(const char *text, char *out, size_t n)
@@ -82,7 +82,8 @@ int TrsNameDistance(const char *a, const char *b)
       int c_a = tolower((unsigned char)a[i - 1]), c_b = tolower((unsigned char)b[j - 1]);
 
       now[j] = smaller(last[j - 1] + (c_a != c_b), smaller(last[j], now[j - 1]) + 1);
-      if (i > 1 && j > 1 && c_a == tolower((unsigned char)b[j - 2]) && tolower((unsigned char)a[i - 2]) == c_b) {
+      if (i > 1 && j > 1 && c_a == tolower((unsigned char)b[j - 2]) &&
+          tolower((unsigned char)a[i - 2]) == c_b) {
         now[j] = smaller(now[j], before[j - 2] + 1);
       }
     }

@@ -2,7 +2,7 @@
 #include "core/start.h"
 
 #include "core/events.h"
-#include "core/option_source.h"
+#include "core/option_petsc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,9 @@
 #include <strings.h>
 
 /* Variables that would slip options or code into PETSc and HDF5. */
-static const char *const closed_variables[] = {"PETSC_OPTIONS",  "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
-                                               "HDF5_DRIVER",    "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
+static const char *const closed_variables[] = {
+    "PETSC_OPTIONS", "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
+    "HDF5_DRIVER",   "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
 
 static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler", "-options_left", "no"};
 enum { N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
@@ -27,7 +28,7 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
 
     if (strcasecmp(argv[i], "-help") == 0 && has_value && strcasecmp(argv[i + 1], "all") == 0) {
       petsc_argv[n++] = argv[i];
-    } else if (TrsIsOptionWord(argv[i]) && TrsOptionPetscKind(argv[i]) == TRS_OPTION_PETSC_EARLY) {
+    } else if (TrsIsOptionWord(argv[i]) && TrsOptionPetscKindOf(argv[i]) == TRS_OPTION_PETSC_EARLY) {
       petsc_argv[n++] = argv[i];
       if (has_value) petsc_argv[n++] = argv[++i];
     }
@@ -44,7 +45,8 @@ PetscErrorCode TrsStart(int argc, char **argv)
   PetscErrorCode ierr;
 
   if (!petsc_argv) return PETSC_ERR_MEM;
-  for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++) unsetenv(closed_variables[i]);
+  for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
+    unsetenv(closed_variables[i]);
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   n = early_arguments(argc, argv, petsc_argv);
   ierr = PetscInitialize(&n, &passed, NULL, NULL);

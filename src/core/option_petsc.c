@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/option_petsc.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* PETSc 3.18, Sys: what it reads in PetscInitialize, and what later. A name with '*' stands for all that begin so. */
+static const char *const early_names[] = {"-log_view_memory",
+                                          "-log_view_gpu_time",
+                                          "-log_all",
+                                          "-log",
+                                          "-log_trace",
+                                          "-log_sync",
+                                          "-log_nested",
+                                          "-log_exclude",
+                                          "-log_include_actions",
+                                          "-log_include_objects",
+                                          "-log_mpe",
+                                          "-log_summary",
+                                          "-info",
+                                          "-info_exclude",
+                                          "-malloc",
+                                          "-malloc_debug",
+                                          "-malloc_test",
+                                          "-malloc_hbw",
+                                          "-malloc_coalesce",
+                                          "-malloc_view",
+                                          "-malloc_view_threshold",
+                                          "-malloc_requested_size",
+                                          "-malloc_dump",
+                                          "-memory_view",
+                                          "-fp_trap",
+                                          "-on_error_abort",
+                                          "-on_error_mpiabort",
+                                          "-error_output_stdout",
+                                          "-error_output_none",
+                                          "-mpi_return_on_error",
+                                          "-device_enable*",
+                                          "-device_select*",
+                                          "-device_view*"};
+static const char *const late_names[] = {"-log_view",        "-options_left", "-options_view",
+                                         "-options_monitor", "-objects_dump", "-viewer_*",
+                                         "-random_type",     "-random_seed",  "-random_view"};
+static const char *const refused_names[] = {
+    "-start_in_debugger", "-on_error_attach_debugger", "-stop_for_debugger", "-debugger_*",
+    "-debug_terminal",    "-on_error_emacs",           "-history",           "-saws*",
+    "-python*",           "-options_string*",          "-x_virtual"};
+
+PetscBool TrsIsOptionWord(const char *word)
+{
+  return (PetscBool)(word[0] == '-' && word[1] != '\0' && word[1] != '.' &&
+                     !(word[1] >= '0' && word[1] <= '9'));
+}
+
+static PetscBool is_among(const char *name, const char *const *names, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    size_t length = strlen(names[i]);
+    PetscBool is_prefix = (PetscBool)(names[i][length - 1] == '*');
+
+    if (is_prefix ? strncasecmp(name, names[i], length - 1) == 0 : strcasecmp(name, names[i]) == 0)
+      return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+#define IS_AMONG(name, names) is_among(name, names, sizeof(names) / sizeof((names)[0]))
+
+TrsOptionPetscKind TrsOptionPetscKindOf(const char *name)
+{
+  if (IS_AMONG(name, early_names)) return TRS_OPTION_PETSC_EARLY;
+  if (IS_AMONG(name, late_names)) return TRS_OPTION_PETSC;
+  if (IS_AMONG(name, refused_names)) return TRS_OPTION_PETSC_REFUSED;
+  return TRS_OPTION_NOT_PETSC;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/version.h"
+
+#include "core/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if !defined(TRS_COMMIT)
+  #define TRS_COMMIT "unknown"
+#endif
+
+const char *TrsVersionCommit(void)
+{
+  return TRS_COMMIT[0] ? TRS_COMMIT : "unknown";
+}
+
+void TrsVersionLibraries(char *text, size_t n)
+{
+  char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length, major = 0, minor = 0, subminor = 0;
+
+  MPI_Get_library_version(mpi, &length);
+  mpi[strcspn(mpi, ",\n")] = '\0'; /* Open MPI goes on with its build host */
+  for (char *v = strstr(mpi, " v"); v; v = NULL) memmove(v + 1, v + 2, strlen(v + 2) + 1);
+  (void)PetscGetVersionNumber(&major, &minor, &subminor, NULL);
+  snprintf(text, n, "%s, PETSc %d.%d.%d", mpi, major, minor, subminor);
+}
