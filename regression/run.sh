@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Sets up, builds and runs all tests: regression/run.sh [CTEST_ARGUMENT...]
+#
+#   regression/run.sh                 everything but the label "long" (half an hour on 2 cores at most)
+#   regression/run.sh -L long         the full matrix
+#   regression/run.sh -R golden       tests by name; any other argument of ctest works too
+#   regression/run.sh -N              list them
+#
+# Tests that this machine cannot run (no root for Slurm, PyPI not reachable) show as skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+  -h | --help)
+    sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' "$0"
+    exit 0
+    ;;
+esac
+tools/setup.sh --tests
+
+# Ranks of one test share the cores; more tests at once than cores would only make timeouts of them.
+label=(-LE long)
+for argument in "$@"; do
+  case $argument in -L | --label-regex | -LE | --label-exclude) label=() ;; esac
+done
+if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+exec ctest --test-dir build --output-on-failure --parallel "$(nproc)" "${label[@]}" "$@"

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A synthetic trshard dataset: any number of features and samples, in constant memory, the same content for the same seed.
+
+  generate_data.py --output train.h5 --num-samples 1000000 --features 26 --num-embeddings 100000 --num-dense 13
+  generate_data.py --output train.h5 --num-samples 1M --features user,item,hist --num-embeddings 1M,50k,50k --pooling 1,1,1:20 --ids zipf
+  generate_data.py --output train.h5 --num-samples 80000 --output-eval eval.h5 --num-eval 20000 ...
+
+Lists have one entry a feature, or one entry for all of them. Numbers take k, M, G. A pooling factor is the number of ids
+a sample has of a feature: 5 (fixed), 1:9 (uniform, both ends included), or geometric:5 (mean 5, 0 included).
+Labels follow a planted signal: every id and every dense feature has a hidden weight; the label is 1 with the probability
+sigmoid(strength * their normalised sum). So a model that learns does better than a coin; the attribute planted_loss holds
+the log loss of the true probabilities, which no model can beat on average.
+"""
+import argparse
+import sys
+
+import numpy as np
+from tqdm import tqdm
+
+import trsdata
+
+CHUNK = 16384  # samples that share a random stream: part of the content, so never an option
+SCATTER = 2654435761  # a prime above every allowed number of rows: spreads the hot ids of zipf over the table
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def number(word):
+    """10, 10k, 10M, 10G."""
+    scale = UNITS.get(word[-1:].lower(), 1)
+    value = int(word[:-1] if scale > 1 else word) * scale
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{word} is negative")
+    return value
+
+
+def per_feature(name, words, count, convert):
+    words = words.split(",")
+    if len(words) not in (1, count):
+        trsdata.fail(f"--{name} has {len(words)} entries for {count} features")
+    try:
+        return [convert(word) for word in (words * count)[:count]]
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        trsdata.fail(f"--{name}: {error}")
+
+
+def pooling(word):
+    """A function (rng, n) -> lengths."""
+    if word.startswith("geometric:"):
+        mean = float(word.split(":")[1])
+        return lambda rng, n: rng.geometric(1 / (1 + mean), n) - 1
+    low, _, high = word.partition(":")
+    low, high = int(low), int(high or low)
+    if not 0 <= low <= high:
+        raise ValueError(f"pooling {word} is not LOW:HIGH with 0 <= LOW <= HIGH")
+    return lambda rng, n: rng.integers(low, high + 1, n)
+
+
+def stream(seed, part, feature, chunk):
+    """The random numbers of one feature and chunk, independent of all others."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, part, feature, chunk])))
+
+
+def draw_ids(rng, n, rows, alpha):
+    """n ids below rows: uniform, or where alpha is given a power law x^-alpha (inverse of its continuous distribution)."""
+    u = rng.random(n)
+    if alpha is None:
+        return (u * rows).astype(np.int64)
+    power = 1.0 - alpha
+    x = (1 + u * ((rows + 1.0) ** power - 1)) ** (1 / power) if abs(power) > 1e-9 else (rows + 1.0) ** u
+    rank = np.clip(x.astype(np.int64) - 1, 0, rows - 1)
+    return rank * SCATTER % rows
+
+
+def hidden_weight(ids, feature, seed):
+    """A number of mean 0 and variance 1 for each id, the same at each occurrence (finaliser of splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = ids.astype(np.uint64) + np.uint64((feature + 1) * 0x9E3779B97F4A7C15 + seed * 0xD1B54A32D192ED03 & 0xFFFFFFFFFFFFFFFF)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return (x / 2.0**64 - 0.5) * np.sqrt(12.0)
+
+
+def chunk_of(args, chunk, n):
+    """dense, labels, lengths, values, weights, true probabilities of the first n samples of a chunk."""
+    lengths = np.empty((CHUNK, len(args.names)), np.int32)
+    values, weights = [], []
+    score, terms = np.zeros(CHUNK), 0
+    for f, rows in enumerate(args.rows):
+        rng = stream(args.seed, 0, f, chunk)
+        lengths[:, f] = args.poolings[f](rng, CHUNK)
+        sample = np.repeat(np.arange(CHUNK), lengths[:, f])
+        ids = draw_ids(rng, len(sample), rows, args.alpha if args.ids == "zipf" else None)
+        scale = rng.random(len(sample), np.float32) * 2 if f in args.weighted else np.ones(len(sample), np.float32)
+        bag = np.bincount(sample, hidden_weight(ids, f, args.seed) * scale, CHUNK)
+        score += bag / np.sqrt(np.maximum(lengths[:, f], 1))
+        terms += 1
+        values.append(ids[:lengths[:n, f].sum()])
+        weights.append(scale[:lengths[:n, f].sum()])
+    rng = stream(args.seed, 1, 0, chunk)
+    dense = rng.random((CHUNK, args.num_dense), np.float32)
+    score += ((dense - 0.5) * np.sqrt(12.0)) @ hidden_weight(np.arange(args.num_dense), -1, args.seed)
+    probability = 1 / (1 + np.exp(-args.strength * score / np.sqrt(max(1, terms + args.num_dense))))
+    labels = probability if args.soft_labels else rng.random(CHUNK) < probability
+    ids = trsdata.interleave(lengths[:n], values).astype(args.id_dtype)
+    ids_weights = trsdata.interleave(lengths[:n], weights) if args.weighted else None
+    return dense[:n], labels[:n].astype(np.float32), lengths[:n], ids, ids_weights, probability[:n]
+
+
+def write(args, path, begin, end):
+    """Samples begin to end of the endless stream."""
+    loss = 0.0
+    with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress) as out:
+        with tqdm(total=end - begin, desc=path, unit=" samples", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+            for chunk in range(begin // CHUNK, -(-end // CHUNK)):
+                first, last = max(begin - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
+                dense, labels, lengths, values, weights, p = chunk_of(args, chunk, last)
+                skip = lengths[:first].sum()
+                out.append(dense[first:], labels[first:], lengths[first:], values[skip:], None if weights is None else weights[skip:])
+                p = np.clip(p[first:], 1e-12, 1 - 1e-12)
+                loss -= (p * np.log(p) + (1 - p) * np.log1p(-p)).sum()
+                bar.update(last - first)
+        out.attribute("generated_by", " ".join(["generate_data.py"] + sys.argv[1:]))
+        out.attribute("planted_loss", loss / max(1, end - begin))
+    print("wrote", trsdata.describe(path) + f", best possible loss {loss / max(1, end - begin):.4f}")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", required=True, metavar="FILE")
+    parser.add_argument("--num-samples", type=number, required=True, metavar="N")
+    parser.add_argument("--output-eval", metavar="FILE", help="a second file with the samples after those, so with the same signal")
+    parser.add_argument("--num-eval", type=number, default=0, metavar="N")
+    parser.add_argument("--features", default="26", metavar="N|LIST", help="how many (named f0, f1, ...), or their names (default: %(default)s)")
+    parser.add_argument("--num-embeddings", default="100k", metavar="LIST", help="id range of each (default: %(default)s)")
+    parser.add_argument("--pooling", default="1", metavar="LIST", help="ids per sample of each: 5, 1:9 or geometric:5 (default: %(default)s)")
+    parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform", help="how ids are spread (default: %(default)s)")
+    parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf (default: %(default)s)")
+    parser.add_argument("--weighted", default="", metavar="LIST|all", help="features whose ids carry weights, uniform in [0, 2); the others' are 1")
+    parser.add_argument("--num-dense", type=int, default=13, metavar="N", help="dense features, uniform in [0, 1) (default: %(default)s)")
+    parser.add_argument("--strength", type=float, default=2.0, help="of the planted signal; 0: labels are coin flips (default: %(default)s)")
+    parser.add_argument("--soft-labels", action="store_true", help="the label is the probability itself")
+    parser.add_argument("--id-type", choices=["int32", "int64"], default="int32", help="(default: %(default)s)")
+    parser.add_argument("--compress", type=int, choices=range(1, 10), metavar="1-9", help="gzip, shuffle and fletcher32")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.names = [f"f{i}" for i in range(int(args.features))] if args.features.isdigit() else args.features.split(",")
+    count = len(args.names)
+    if count == 0 or len(set(args.names)) < count:
+        parser.error("--features needs at least one name, each once")
+    if args.num_samples < 1 or args.num_dense < 0 or args.seed < 0 or args.alpha <= 0 or bool(args.output_eval) != bool(args.num_eval):
+        parser.error("--num-samples and --alpha must be positive, --num-dense and --seed not negative, --output-eval goes with --num-eval")
+    args.rows = per_feature("num-embeddings", args.num_embeddings, count, number)
+    if not all(1 <= rows < SCATTER for rows in args.rows):
+        parser.error(f"--num-embeddings must lie between 1 and {SCATTER - 1}")
+    args.id_dtype = np.dtype(args.id_type)
+    if max(args.rows) > np.iinfo(args.id_dtype).max:
+        parser.error("--num-embeddings needs --id-type int64")
+    args.poolings = per_feature("pooling", args.pooling, count, pooling)
+    chosen = args.names if args.weighted == "all" else [name for name in args.weighted.split(",") if name]
+    if set(chosen) - set(args.names):
+        parser.error(f"--weighted: no feature {sorted(set(chosen) - set(args.names))[0]}")
+    args.weighted = {args.names.index(name) for name in chosen}
+    return args
+
+
+def main():
+    args = parse()
+    write(args, args.output, 0, args.num_samples)
+    if args.output_eval:
+        write(args, args.output_eval, args.num_samples, args.num_samples + args.num_eval)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Prepares a Debian 12 machine and builds trshard into build/.
+#
+#   tools/setup.sh [--tests] [--build-dir DIR] [--no-build]
+#
+#   --tests          also what the tests need (cmocka, clang tools, Slurm), and build them
+#   --build-dir DIR  build there (default: build/ in the repository)
+#   --no-build       install only
+#
+# Installs with apt what is missing (as root, or through sudo) and says what; asks nothing. Where nothing is missing it
+# needs neither root nor a network. CMAKE_ARGS (environment) goes to cmake.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=/usr/bin/python3 # Debian's own: python3-h5py installs for it, not for the first python3 on the PATH
+packages=(
+  build-essential cmake ninja-build pkg-config git
+  openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev
+  libjansson-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
+  python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
+)
+test_packages=(libcmocka-dev clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2)
+build_dir=build tests=0 build=1
+
+say() { printf '[setup] %s\n' "$*"; }
+die() {
+  printf '[setup] %s\n' "$*" >&2
+  exit 1
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --tests) tests=1 ;;
+    --build-dir)
+      [ $# -ge 2 ] || die "--build-dir needs a folder"
+      build_dir=$2
+      shift
+      ;;
+    --no-build) build=0 ;;
+    -h | --help)
+      sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+    *) die "unknown argument '$1' (see tools/setup.sh --help)" ;;
+  esac
+  shift
+done
+[ "$tests" = 0 ] || packages+=("${test_packages[@]}")
+
+missing_packages() {
+  local name
+  for name in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2> /dev/null)" = installed ] || echo "$name"
+  done
+}
+
+install_missing() {
+  local missing root=()
+  mapfile -t missing < <(missing_packages)
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "installing with apt: ${missing[*]}"
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo > /dev/null || die "this needs root and there is no sudo; as root: apt-get install ${missing[*]}"
+    root=(sudo)
+  fi
+  local log
+  log=$(mktemp)
+  if ! { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q &&
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } > "$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    die "apt could not install them (whole log: $log)"
+  fi
+  rm -f "$log"
+}
+
+if command -v dpkg-query > /dev/null; then
+  install_missing
+else
+  say "not a Debian system: expecting the counterparts of: ${packages[*]}"
+fi
+"$python" -c 'import h5py, matplotlib, numpy, tqdm' || die "$python lacks one of h5py, matplotlib, numpy, tqdm"
+[ "$build" = 1 ] || exit 0
+
+targets=(--target trshard)
+options=(-DCMAKE_BUILD_TYPE=Release "-DTRSHARD_PYTHON=$python")
+if [ "$tests" = 1 ]; then
+  targets=()
+  options+=(-DBUILD_TESTING=ON)
+elif [ ! -e "$build_dir/CMakeCache.txt" ]; then
+  options+=(-DBUILD_TESTING=OFF)
+fi
+# shellcheck disable=SC2206 # several arguments in one variable, as cmake users write them
+options+=(${CMAKE_ARGS:-})
+[ -e "$build_dir/CMakeCache.txt" ] || options+=(-G Ninja)
+log=$build_dir/setup.log
+mkdir -p "$build_dir"
+say "building Release into $build_dir/"
+if ! { cmake -S . -B "$build_dir" "${options[@]}" && cmake --build "$build_dir" --parallel "$(nproc)" "${targets[@]}"; } > "$log" 2>&1; then
+  grep -nE -A8 'error|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
+  die "the build failed (whole log: $log)"
+fi
+say "ready: $build_dir/trshard"
