@@ -11,26 +11,31 @@
 #include "compute/compute_ops.h"
 
 /* gemm_cpu.c */
-PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
+                          int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                          float beta, float *c, int64_t ldc);
 
 /* dense_cpu.c */
-PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x, int64_t x_stride,
-                                   const float *weight, const float *bias, TrsActivation activation, float *y, int64_t y_stride);
-PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x, int64_t x_stride,
-                                    const float *weight, const float *y, int64_t y_stride, TrsActivation activation, float *dy,
-                                    int64_t dy_stride, float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
-PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u, const float *bias,
-                                  const float *x, float *y);
-PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u, const float *bias,
-                                   const float *g, float *dx0, float *h, float *grad_bias);
-PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y, float scale, double *loss,
-                         float *dz, int64_t dz_stride, float *p);
-PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args, const float *grad, float *weight,
-                                 float *state1, float *state2);
+PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
+                                   int64_t x_stride, const float *weight, const float *bias,
+                                   TrsActivation activation, float *y, int64_t y_stride);
+PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
+                                    int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
+                                    TrsActivation activation, float *dy, int64_t dy_stride,
+                                    float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
+PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
+                                  const float *bias, const float *x, float *y);
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                   const float *u, const float *bias, const float *g, float *dx0, float *h,
+                                   float *grad_bias);
+PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
+                         float scale, double *loss, float *dz, int64_t dz_stride, float *p);
+PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                                 const float *grad, float *weight, float *state1, float *state2);
 
 /* interact_cpu.c */
-PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride, float *out,
-                                int64_t out_stride);
-PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride,
-                                 const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride);
+PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
+                                int64_t x_stride, float *out, int64_t out_stride);
+PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
+                                 int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
+                                 int64_t dx_stride);

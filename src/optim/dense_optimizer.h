@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The dense layers' optimizer: sgd, adagrad, adam with torch.optim's formulas, on the flat array of all dense parameters.
+
+  Every rank holds all of it and gets the same summed gradients, so nothing here is collective.
+  Source: torch.optim.SGD, Adagrad, Adam; torch.nn.utils.clip_grad_norm_; rule A6
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+#include "core/options.h"
+
+#define TRS_DENSE_MAX_STATES 2
+
+typedef struct TrsDenseOptimizerImpl *TrsDenseOptimizer;
+
+extern const TrsOptionGroup trs_dense_optimizer_options;
+
+PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                       TrsDenseOptimizer *optimizer);
+
+/* Read trs_dense_optimizer_options. Errors: OPTION */
+PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsOptions options);
+
+/* Allocate the states of values [n_values], device memory, borrowed until Destroy. Errors: MEMORY */
+PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values, int64_t n_values);
+
+/*
+  One step on all values.
+
+  In:     step   counted from 1
+          scale  factor of the learning rate in this step, from a schedule (1: none)
+          grads  [n_values] summed over ranks; scaled in place when -dense_max_gradient_norm clips
+*/
+PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
+                                     double scale, float *grads);
+
+/*
+  The states: *n of them, names as in a checkpoint ("sum", "exp_avg", "exp_avg_sq"), each laid out as the values (the model writes them, see
+  TrsDlrmAddOptimizerState). Borrowed until Destroy.
+*/
+PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
+                                       const char *names[TRS_DENSE_MAX_STATES],
+                                       float *states[TRS_DENSE_MAX_STATES]);
+
+PetscErrorCode TrsDenseOptimizerDestroy(TrsDenseOptimizer *optimizer);
