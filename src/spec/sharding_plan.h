@@ -5,6 +5,7 @@
 #pragma once
 
 #include "spec/table_config.h"
+#include "spec/text.h"
 
 typedef struct {
   int64_t hbm, ddr; /* bytes */
@@ -33,6 +34,7 @@ typedef struct {
 
 typedef struct {
   int world_size, local_world_size;
+  int pod_size; /* hosts joined by the fast network: pod_size * local_world_size devices count as one host */
   int n_tables;
   TrsTablePlan *table; /* in the planner's order; find a table by name */
   int n_devices;
@@ -78,3 +80,7 @@ PetscErrorCode TrsShardingPlanBroadcast(MPI_Comm comm, PetscErrorCode ierr, TrsS
 
 /* One line a table, for the banner: name, rows x dim, type, kernel, ranks. Prints on rank 0 of comm; at most max_tables lines. */
 PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables);
+
+/* A storage's and a perf's JSON object, for other files that hold them. Not collective. */
+PetscErrorCode TrsTextJsonStorage(TrsText *text, const TrsStorage *storage);
+PetscErrorCode TrsTextJsonPerf(TrsText *text, const TrsPerf *perf);

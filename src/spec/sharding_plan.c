@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spec/sharding_plan.h"
+
+#include "core/random.h"
+#include "spec/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < plan->n_tables; t++) {
+    PetscCall(PetscFree(plan->table[t].name));
+    PetscCall(PetscFree(plan->table[t].shard));
+  }
+  PetscCall(PetscFree(plan->table));
+  PetscCall(PetscFree(plan->device_storage));
+  PetscCall(PetscFree(plan->device_perf));
+  *plan = (TrsShardingPlan){0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table)
+{
+  for (int t = 0; t < plan->n_tables; t++) {
+    if (!strcmp(plan->table[t].name, table)) return &plan->table[t];
+  }
+  return NULL;
+}
+
+/* Text may exceed MPI's int counts: send it in pieces. */
+static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
+{
+  const size_t piece = (size_t)1 << 30;
+  uint64_t n = (uint64_t)text->n;
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Bcast(&n, 1, MPI_UINT64_T, 0, comm));
+  if (rank != 0) {
+    PetscCall(PetscMalloc1((size_t)n + 1, &text->data));
+    text->n = (size_t)n;
+    text->capacity = text->n + 1;
+    text->data[text->n] = '\0';
+  }
+  for (size_t done = 0; done < text->n; done += piece)
+    PetscCallMPI(MPI_Bcast(text->data + done, (int)PetscMin(piece, text->n - done), MPI_CHAR, 0, comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Every rank's plan, written down again, hashes to the same number. */
+static PetscErrorCode check_hash(MPI_Comm comm, const TrsShardingPlan *plan)
+{
+  char *json;
+  uint64_t hash[2]; /* its maximum over ranks, and the complement's: equal hashes are complements */
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsShardingPlanToJson(plan, &json));
+  hash[0] = TrsNameHash(json);
+  hash[1] = ~hash[0];
+  PetscCall(PetscFree(json));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, hash, 2, MPI_UINT64_T, MPI_MAX, comm));
+  ierr = hash[0] == ~hash[1] ? PETSC_SUCCESS : TRS_ERR_INTERNAL;
+  PetscCheck(!ierr, PETSC_COMM_SELF, ierr, "the ranks hold different sharding plans after the broadcast");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingPlanBroadcast(MPI_Comm comm, PetscErrorCode ierr, TrsShardingPlan *plan)
+{
+  TrsText text = {0};
+  char *json = NULL;
+  int rank, size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  if (rank == 0 && !ierr && size > 1) {
+    ierr = TrsShardingPlanToJson(plan, &json);
+    if (!ierr) text = (TrsText){.data = json, .n = strlen(json)};
+  }
+  PetscCall(TrsAgree(comm, rank == 0 ? ierr : PETSC_SUCCESS));
+  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(broadcast_text(comm, &text));
+  ierr = rank == 0 ? PETSC_SUCCESS : TrsShardingPlanFromJson(text.data, "rank 0's plan", plan);
+  PetscCall(PetscFree(text.data));
+  PetscCall(TrsAgree(comm, ierr));
+  PetscCall(check_hash(comm, plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode view_table(const TrsTablePlan *table, MPI_Comm comm)
+{
+  int64_t n_rows = 0, n_cols = 0;
+  int first = table->n_shards ? table->shard[0].rank : 0;
+  PetscBool is_run = PETSC_TRUE;
+  char ranks[64];
+
+  PetscFunctionBegin;
+  for (int i = 0; i < table->n_shards; i++) {
+    const TrsShard *shard = &table->shard[i];
+
+    n_rows = PetscMax(n_rows, shard->row_offset + shard->rows);
+    n_cols = PetscMax(n_cols, shard->col_offset + shard->cols);
+    if (shard->rank != first + i) is_run = PETSC_FALSE;
+  }
+  if (table->n_shards == 1) {
+    snprintf(ranks, sizeof(ranks), "rank %d", first);
+  } else if (is_run) {
+    snprintf(ranks, sizeof(ranks), "ranks %d-%d", first, first + table->n_shards - 1);
+  } else {
+    snprintf(ranks, sizeof(ranks), "%d shards", table->n_shards);
+  }
+  PetscCall(PetscPrintf(comm, "  %-24s %12" PRId64 " x %-5" PRId64 " %-18s %-17s %s\n", table->name, n_rows,
+                        n_cols, TrsShardingTypeName(table->sharding_type),
+                        TrsComputeKernelName(table->compute_kernel), ranks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables)
+{
+  int n_shown = PetscMin(plan->n_tables, max_tables);
+
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(comm, "plan: %d tables on %d ranks, critical path %.4g ms\n", plan->n_tables,
+                        plan->world_size, plan->critical_path));
+  for (int t = 0; t < n_shown; t++) PetscCall(view_table(&plan->table[t], comm));
+  if (n_shown < plan->n_tables)
+    PetscCall(PetscPrintf(comm, "  ... and %d tables more\n", plan->n_tables - n_shown));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

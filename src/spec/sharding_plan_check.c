@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Does a plan, perhaps from a file, fit the tables and the world of this run? */
+#include "spec/sharding_plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAIL_UNLESS(cond, ...) PetscCheck(cond, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
+
+/* Column block by column block, each row by row, the shards cover the table exactly. `rows_per_block` is the same in all blocks. */
+static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig *table, const char *source,
+                                  int *rows_per_block)
+{
+  int64_t row = 0, col = 0;
+  int in_block = 0;
+
+  PetscFunctionBegin;
+  *rows_per_block = 0;
+  for (int i = 0; i < plan->n_shards; i++) {
+    const TrsShard *shard = &plan->shard[i];
+
+    if (row == table->num_embeddings && shard->row_offset == 0) { /* the next column block begins */
+      col += plan->shard[i - 1].cols;
+      row = 0;
+      if (*rows_per_block == 0) *rows_per_block = in_block;
+      FAIL_UNLESS(in_block == *rows_per_block, "%s: table \"%s\" is cut into %d and %d row shards", source,
+                  plan->name, *rows_per_block, in_block);
+      in_block = 0;
+    }
+    FAIL_UNLESS(shard->row_offset == row && shard->col_offset == col && shard->cols > 0 &&
+                    shard->rows <= table->num_embeddings - row && shard->cols <= table->embedding_dim - col &&
+                    (in_block == 0 || shard->cols == plan->shard[i - 1].cols),
+                "%s: table \"%s\", shard %d: %" PRId64 " x %" PRId64 " at [%" PRId64 ", %" PRId64
+                "] leaves a gap, overlaps or sticks out of %" PRId64 " x %d",
+                source, plan->name, i, shard->rows, shard->cols, shard->row_offset, shard->col_offset,
+                table->num_embeddings, table->embedding_dim);
+    row += shard->rows;
+    in_block++;
+  }
+  FAIL_UNLESS(plan->n_shards > 0 && row == table->num_embeddings &&
+                  col + plan->shard[plan->n_shards - 1].cols == table->embedding_dim,
+              "%s: the shards of table \"%s\" do not cover its %" PRId64 " x %d elements (another model?)",
+              source, plan->name, table->num_embeddings, table->embedding_dim);
+  if (*rows_per_block == 0) *rows_per_block = in_block;
+  FAIL_UNLESS(in_block == *rows_per_block, "%s: table \"%s\" is cut into %d and %d row shards", source,
+              plan->name, *rows_per_block, in_block);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_data_parallel(const TrsTablePlan *plan, const TrsTableConfig *table,
+                                          int world_size, const char *source)
+{
+  PetscFunctionBegin;
+  FAIL_UNLESS(plan->n_shards == world_size, "%s: data_parallel table \"%s\" has %d shards for %d ranks",
+              source, plan->name, plan->n_shards, world_size);
+  for (int i = 0; i < plan->n_shards; i++) {
+    const TrsShard *shard = &plan->shard[i];
+
+    FAIL_UNLESS(shard->rank == i && shard->row_offset == 0 && shard->col_offset == 0 &&
+                    shard->rows == table->num_embeddings && shard->cols == table->embedding_dim,
+                "%s: data_parallel table \"%s\", shard %d is not the whole table on rank %d", source,
+                plan->name, i, i);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Row shards i.. of one column block lie on consecutive ranks of one host. */
+static PetscErrorCode check_on_host(const TrsTablePlan *plan, int n, int group, const char *source)
+{
+  PetscFunctionBegin;
+  FAIL_UNLESS(n == group, "%s: %s table \"%s\" has %d row shards for hosts of %d ranks", source,
+              TrsShardingTypeName(plan->sharding_type), plan->name, n, group);
+  for (int i = 0; i < plan->n_shards; i++) {
+    int first = plan->shard[i - i % n].rank;
+
+    FAIL_UNLESS(first % group == 0 && plan->shard[i].rank == first + i % n,
+                "%s: %s table \"%s\", shard %d on rank %d: the row shards do not fill one host in order",
+                source, TrsShardingTypeName(plan->sharding_type), plan->name, i, plan->shard[i].rank);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_type(const TrsTablePlan *plan, const TrsShardingPlan *whole, int rows_per_block,
+                                 const char *source)
+{
+  int group = whole->pod_size * whole->local_world_size;
+  const char *type = TrsShardingTypeName(plan->sharding_type);
+
+  PetscFunctionBegin;
+  switch (plan->sharding_type) {
+  case TRS_SHARDING_TABLE_WISE:
+    FAIL_UNLESS(plan->n_shards == 1, "%s: table_wise table \"%s\" has %d shards", source, plan->name,
+                plan->n_shards);
+    break;
+  case TRS_SHARDING_TABLE_COLUMN_WISE:
+  case TRS_SHARDING_COLUMN_WISE:
+    FAIL_UNLESS(rows_per_block == 1, "%s: %s table \"%s\" is cut by rows", source, type, plan->name);
+    for (int i = 1; plan->sharding_type == TRS_SHARDING_TABLE_COLUMN_WISE && i < plan->n_shards; i++)
+      FAIL_UNLESS(plan->shard[i].rank / group == plan->shard[0].rank / group,
+                  "%s: table_column_wise table \"%s\" lies on ranks %d and %d of two hosts", source,
+                  plan->name, plan->shard[0].rank, plan->shard[i].rank);
+    break;
+  case TRS_SHARDING_ROW_WISE:
+    FAIL_UNLESS(plan->n_shards == whole->world_size && rows_per_block == plan->n_shards,
+                "%s: row_wise table \"%s\" has %d shards for %d ranks", source, plan->name, plan->n_shards,
+                whole->world_size);
+    for (int i = 0; i < plan->n_shards; i++)
+      FAIL_UNLESS(plan->shard[i].rank == i, "%s: row_wise table \"%s\": shard %d is on rank %d", source,
+                  plan->name, i, plan->shard[i].rank);
+    break;
+  case TRS_SHARDING_TABLE_ROW_WISE:
+    FAIL_UNLESS(rows_per_block == plan->n_shards, "%s: table_row_wise table \"%s\" is cut by columns", source,
+                plan->name);
+    PetscCall(check_on_host(plan, rows_per_block, group, source));
+    break;
+  default: PetscCall(check_on_host(plan, rows_per_block, group, source));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePlan *plan,
+                                  const TrsTableConfig *table, const char *source)
+{
+  int rows_per_block;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < plan->n_shards; i++)
+    FAIL_UNLESS(plan->shard[i].rank >= 0 && plan->shard[i].rank < whole->world_size,
+                "%s: table \"%s\", shard %d: rank %d is outside of %d ranks", source, plan->name, i,
+                plan->shard[i].rank, whole->world_size);
+  FAIL_UNLESS((plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) ==
+                  (plan->compute_kernel == TRS_KERNEL_DENSE),
+              "%s: table \"%s\": %s does not go with compute kernel %s", source, plan->name,
+              TrsShardingTypeName(plan->sharding_type), TrsComputeKernelName(plan->compute_kernel));
+  if (plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) {
+    PetscCall(check_data_parallel(plan, table, whole->world_size, source));
+  } else {
+    PetscCall(check_tiles(plan, table, source, &rows_per_block));
+    PetscCall(check_type(plan, whole, rows_per_block, source));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int compare_plans(const void *a, const void *b)
+{
+  return strcmp((*(const TrsTablePlan *const *)a)->name, (*(const TrsTablePlan *const *)b)->name);
+}
+
+static int compare_configs(const void *a, const void *b)
+{
+  return strcmp((*(const TrsTableConfig *const *)a)->name, (*(const TrsTableConfig *const *)b)->name);
+}
+
+PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
+                                    int world_size, const char *source)
+{
+  const TrsTablePlan **plans; /* both lists by name, then side by side */
+  const TrsTableConfig **configs;
+  int n_common = PetscMin(plan->n_tables, tables->n);
+
+  PetscFunctionBegin;
+  FAIL_UNLESS(plan->world_size == world_size, "%s: the plan is for %d ranks, but this run has %d", source,
+              plan->world_size, world_size);
+  PetscCall(PetscMalloc2(plan->n_tables, &plans, tables->n, &configs));
+  for (int t = 0; t < plan->n_tables; t++) plans[t] = &plan->table[t];
+  for (int t = 0; t < tables->n; t++) configs[t] = &tables->table[t];
+  qsort(plans, (size_t)plan->n_tables, sizeof(*plans), compare_plans);
+  qsort(configs, (size_t)tables->n, sizeof(*configs), compare_configs);
+  for (int t = 1; t < plan->n_tables; t++)
+    FAIL_UNLESS(strcmp(plans[t - 1]->name, plans[t]->name) != 0, "%s: table \"%s\" appears twice", source,
+                plans[t]->name);
+  for (int t = 0; t < n_common; t++) {
+    int order = strcmp(plans[t]->name, configs[t]->name);
+
+    FAIL_UNLESS(order <= 0, "%s: the plan has no table \"%s\" (another model?)", source, configs[t]->name);
+    FAIL_UNLESS(order >= 0, "%s: table \"%s\" of the plan is not in -tables (another model?)", source,
+                plans[t]->name);
+  }
+  FAIL_UNLESS(plan->n_tables <= tables->n, "%s: table \"%s\" of the plan is not in -tables (another model?)",
+              source, plans[n_common]->name);
+  FAIL_UNLESS(plan->n_tables >= tables->n, "%s: the plan has no table \"%s\" (another model?)", source,
+              configs[n_common]->name);
+  for (int t = 0; t < tables->n; t++) PetscCall(check_table(plan, plans[t], configs[t], source));
+  PetscCall(PetscFree2(plans, configs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The plan file: written by hand (it can hold millions of shards), read with jansson. */
+#include "spec/sharding_plan.h"
+#include "spec/text.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+PetscErrorCode TrsTextJsonStorage(TrsText *text, const TrsStorage *storage)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(text, "{\"hbm\": %" PRId64 ", \"ddr\": %" PRId64 "}", storage->hbm, storage->ddr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextJsonPerf(TrsText *text, const TrsPerf *perf)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(text,
+                          "{\"fwd_compute\": %.17g, \"fwd_comms\": %.17g, \"bwd_compute\": %.17g, "
+                          "\"bwd_comms\": %.17g, \"prefetch_compute\": %.17g}",
+                          perf->fwd_compute, perf->fwd_comms, perf->bwd_compute, perf->bwd_comms,
+                          perf->prefetch_compute));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ", \"storage\": ..., \"perf\": ...}" of a shard; most shards cost what the one before them costs, so its text is copied. */
+static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const TrsShard *before, size_t *at,
+                                  size_t *n)
+{
+  PetscFunctionBegin;
+  if (before && !memcmp(&shard->storage, &before->storage, sizeof(shard->storage)) &&
+      !memcmp(&shard->perf, &before->perf, sizeof(shard->perf))) {
+    size_t from = *at;
+
+    *at = text->n;
+    for (size_t i = 0; i < *n;
+         i += 64) { /* the source may move when the text grows: copy through a small buffer */
+      char piece[64];
+      size_t n_piece = PetscMin(sizeof(piece), *n - i);
+
+      memcpy(piece, text->data + from + i, n_piece);
+      PetscCall(TrsTextAppend(text, piece, n_piece));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  *at = text->n;
+  PetscCall(TrsTextPrintf(text, ", \"storage\": "));
+  PetscCall(TrsTextJsonStorage(text, &shard->storage));
+  PetscCall(TrsTextPrintf(text, ", \"perf\": "));
+  PetscCall(TrsTextJsonPerf(text, &shard->perf));
+  PetscCall(TrsTextPrintf(text, "}"));
+  *n = text->n - *at;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table)
+{
+  size_t at = 0, n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(text, "{\"name\": "));
+  PetscCall(TrsTextJsonString(text, table->name));
+  PetscCall(TrsTextPrintf(text, ", \"sharding_type\": \"%s\", \"compute_kernel\": \"%s\",\n   \"ranks\": [",
+                          TrsShardingTypeName(table->sharding_type),
+                          TrsComputeKernelName(table->compute_kernel)));
+  for (int i = 0; i < table->n_shards; i++)
+    PetscCall(TrsTextPrintf(text, "%s%d", i ? ", " : "", table->shard[i].rank));
+  PetscCall(TrsTextPrintf(text, "]"));
+  if (table->has_cache_load_factor)
+    PetscCall(TrsTextPrintf(text, ", \"cache_load_factor\": %.17g", table->cache_load_factor));
+  PetscCall(TrsTextPrintf(text, ",\n   \"shards\": ["));
+  for (int i = 0; i < table->n_shards; i++) {
+    const TrsShard *shard = &table->shard[i];
+
+    PetscCall(TrsTextPrintf(
+        text, "%s{\"rank\": %d, \"offset\": [%" PRId64 ", %" PRId64 "], \"size\": [%" PRId64 ", %" PRId64 "]",
+        i ? ",\n    " : "", shard->rank, shard->row_offset, shard->col_offset, shard->rows, shard->cols));
+    PetscCall(write_costs(text, shard, i ? shard - 1 : NULL, &at, &n));
+  }
+  PetscCall(TrsTextPrintf(text, "]}"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
+{
+  TrsText text = {0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(&text,
+                          "{\"format\": \"trshard-plan\", \"version\": 1, \"world_size\": %d, "
+                          "\"local_world_size\": %d, \"pod_size\": %d,\n \"tables\": [",
+                          plan->world_size, plan->local_world_size, PetscMax(1, plan->pod_size)));
+  for (int t = 0; t < plan->n_tables; t++) {
+    if (t) PetscCall(TrsTextPrintf(&text, ",\n  "));
+    PetscCall(write_table(&text, &plan->table[t]));
+  }
+  PetscCall(TrsTextPrintf(&text, "],\n \"devices\": ["));
+  for (int d = 0; d < plan->n_devices; d++) {
+    PetscCall(TrsTextPrintf(&text, "%s{\"rank\": %d, \"storage\": ", d ? ",\n  " : "", d));
+    PetscCall(TrsTextJsonStorage(&text, &plan->device_storage[d]));
+    PetscCall(TrsTextPrintf(&text, ", \"perf\": "));
+    PetscCall(TrsTextJsonPerf(&text, &plan->device_perf[d]));
+    PetscCall(TrsTextPrintf(&text, "}"));
+  }
+  PetscCall(TrsTextPrintf(&text,
+                          "],\n \"critical_path\": %.17g, \"proposals\": %" PRId64 ", \"feasible\": %" PRId64
+                          ", \"partitioned\": %" PRId64 "}\n",
+                          plan->critical_path, plan->proposals, plan->feasible, plan->partitioned));
+  *json = text.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Where the reader is, for messages: "FILE: tables[3].shards[0]". */
+typedef struct {
+  const char *source;
+  char path[256];
+} place_t;
+
+static void at(place_t *place, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
+static void at(place_t *place, const char *format, ...)
+{
+  va_list args;
+
+  va_start(args, format);
+  vsnprintf(place->path, sizeof(place->path), format, args);
+  va_end(args);
+}
+
+static PetscErrorCode get(const json_t *object, const char *key, json_type type, const place_t *place,
+                          json_t **value)
+{
+  static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number"};
+
+  PetscFunctionBegin;
+  *value = json_object_get(object, key);
+  PetscCheck(*value, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s has no field \"%s\"", place->source, place->path,
+             key);
+  PetscCheck(json_typeof(*value) == type || (type == JSON_REAL && json_is_integer(*value)), PETSC_COMM_SELF,
+             TRS_ERR_DATA, "%s: %s.%s is not %s", place->source, place->path, key, names[type]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode get_int(const json_t *object, const char *key, int64_t low, int64_t high,
+                              const place_t *place, int64_t *value)
+{
+  json_t *field;
+
+  PetscFunctionBegin;
+  PetscCall(get(object, key, JSON_INTEGER, place, &field));
+  *value = (int64_t)json_integer_value(field);
+  PetscCheck(*value >= low && *value <= high, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: %s.%s is %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", place->source, place->path, key,
+             *value, low, high);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode get_real(const json_t *object, const char *key, const place_t *place, double *value)
+{
+  json_t *field;
+
+  PetscFunctionBegin;
+  PetscCall(get(object, key, JSON_REAL, place, &field));
+  *value = json_number_value(field);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A [row, col] pair. */
+static PetscErrorCode get_pair(const json_t *object, const char *key, const place_t *place, int64_t *row,
+                               int64_t *col)
+{
+  json_t *field, *entry[2];
+
+  PetscFunctionBegin;
+  PetscCall(get(object, key, JSON_ARRAY, place, &field));
+  for (size_t i = 0; i < 2; i++) {
+    entry[i] = json_array_get(field, i);
+    PetscCheck(json_array_size(field) == 2 && json_is_integer(entry[i]) && json_integer_value(entry[i]) >= 0,
+               PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s is not [row, column]", place->source, place->path,
+               key);
+  }
+  *row = (int64_t)json_integer_value(entry[0]);
+  *col = (int64_t)json_integer_value(entry[1]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode get_costs(const json_t *object, const place_t *place, TrsStorage *storage,
+                                TrsPerf *perf)
+{
+  json_t *field;
+
+  PetscFunctionBegin;
+  PetscCall(get(object, "storage", JSON_OBJECT, place, &field));
+  PetscCall(get_int(field, "hbm", INT64_MIN, INT64_MAX, place, &storage->hbm));
+  PetscCall(get_int(field, "ddr", INT64_MIN, INT64_MAX, place, &storage->ddr));
+  PetscCall(get(object, "perf", JSON_OBJECT, place, &field));
+  PetscCall(get_real(field, "fwd_compute", place, &perf->fwd_compute));
+  PetscCall(get_real(field, "fwd_comms", place, &perf->fwd_comms));
+  PetscCall(get_real(field, "bwd_compute", place, &perf->bwd_compute));
+  PetscCall(get_real(field, "bwd_comms", place, &perf->bwd_comms));
+  PetscCall(get_real(field, "prefetch_compute", place, &perf->prefetch_compute));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The index of a named choice: `name_of` counts through the enum of n names. */
+static PetscErrorCode get_choice(const json_t *object, const char *key, int n, const char *(*name_of)(int),
+                                 const place_t *place, int *choice)
+{
+  json_t *field;
+
+  PetscFunctionBegin;
+  PetscCall(get(object, key, JSON_STRING, place, &field));
+  for (*choice = 0; *choice < n; ++*choice) {
+    if (!strcmp(name_of(*choice), json_string_value(field))) PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s \"%.60s\" is not known", place->source, place->path, key,
+          json_string_value(field));
+}
+
+static const char *sharding_name(int i)
+{
+  return TrsShardingTypeName((TrsShardingType)i);
+}
+
+static const char *kernel_name(int i)
+{
+  return TrsComputeKernelName((TrsComputeKernel)i);
+}
+
+static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const place_t *place,
+                                 TrsShard *shard)
+{
+  int64_t value;
+
+  PetscFunctionBegin;
+  PetscCheck(json_is_object(object), PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s is not an object", place->source,
+             place->path);
+  PetscCall(get_int(object, "rank", 0, INT_MAX, place, &value));
+  shard->rank = (int)value;
+  PetscCheck(json_is_integer(rank) && json_integer_value(rank) == value, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: %s.rank %" PRId64 " disagrees with the table's list of ranks", place->source, place->path,
+             value);
+  PetscCall(get_pair(object, "offset", place, &shard->row_offset, &shard->col_offset));
+  PetscCall(get_pair(object, "size", place, &shard->rows, &shard->cols));
+  PetscCall(get_costs(object, place, &shard->storage, &shard->perf));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_table(const json_t *object, int index, place_t *place, TrsTablePlan *table)
+{
+  json_t *field, *ranks;
+  int choice;
+
+  PetscFunctionBegin;
+  at(place, "tables[%d]", index);
+  PetscCheck(json_is_object(object), PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s is not an object", place->source,
+             place->path);
+  PetscCall(get(object, "name", JSON_STRING, place, &field));
+  PetscCall(PetscStrallocpy(json_string_value(field), &table->name));
+  PetscCall(get_choice(object, "sharding_type", TRS_N_SHARDINGS, sharding_name, place, &choice));
+  table->sharding_type = (TrsShardingType)choice;
+  PetscCall(get_choice(object, "compute_kernel", TRS_N_KERNELS, kernel_name, place, &choice));
+  table->compute_kernel = (TrsComputeKernel)choice;
+  table->has_cache_load_factor = (PetscBool)(json_object_get(object, "cache_load_factor") != NULL);
+  if (table->has_cache_load_factor)
+    PetscCall(get_real(object, "cache_load_factor", place, &table->cache_load_factor));
+  PetscCall(get(object, "ranks", JSON_ARRAY, place, &ranks));
+  PetscCall(get(object, "shards", JSON_ARRAY, place, &field));
+  PetscCheck(json_array_size(field) == json_array_size(ranks) && json_array_size(field) < INT_MAX,
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s has %zu shards but %zu ranks", place->source, place->path,
+             json_array_size(field), json_array_size(ranks));
+  table->n_shards = (int)json_array_size(field);
+  PetscCall(PetscCalloc1(table->n_shards, &table->shard));
+  for (int i = 0; i < table->n_shards; i++) {
+    at(place, "tables[%d].shards[%d]", index, i);
+    PetscCall(read_shard(json_array_get(field, (size_t)i), json_array_get(ranks, (size_t)i), place,
+                         &table->shard[i]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_devices(const json_t *devices, place_t *place, TrsShardingPlan *plan)
+{
+  PetscFunctionBegin;
+  PetscCheck((size_t)plan->world_size == json_array_size(devices), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: world_size is %d, but there are %zu devices", place->source, plan->world_size,
+             json_array_size(devices));
+  plan->n_devices = plan->world_size;
+  PetscCall(PetscCalloc1(plan->n_devices, &plan->device_storage));
+  PetscCall(PetscCalloc1(plan->n_devices, &plan->device_perf));
+  for (int d = 0; d < plan->n_devices; d++) {
+    at(place, "devices[%d]", d);
+    PetscCall(get_costs(json_array_get(devices, (size_t)d), place, &plan->device_storage[d],
+                        &plan->device_perf[d]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_plan(const json_t *root, place_t *place, TrsShardingPlan *plan)
+{
+  json_t *field;
+  int64_t value;
+
+  PetscFunctionBegin;
+  at(place, "the plan");
+  PetscCheck(json_is_object(root), PETSC_COMM_SELF, TRS_ERR_DATA, "%s: not a plan: expected a JSON object",
+             place->source);
+  PetscCall(get(root, "format", JSON_STRING, place, &field));
+  PetscCheck(!strcmp(json_string_value(field), "trshard-plan"), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: format is \"%.60s\", not \"trshard-plan\"", place->source, json_string_value(field));
+  PetscCall(get_int(root, "version", 1, 1, place, &value));
+  PetscCall(get_int(root, "world_size", 1, INT_MAX, place, &value));
+  plan->world_size = (int)value;
+  PetscCall(get_int(root, "local_world_size", 1, INT_MAX, place, &value));
+  plan->local_world_size = (int)value;
+  value = 1;
+  if (json_object_get(root, "pod_size")) PetscCall(get_int(root, "pod_size", 1, INT_MAX, place, &value));
+  plan->pod_size = (int)value;
+  PetscCall(get_real(root, "critical_path", place, &plan->critical_path));
+  PetscCall(get_int(root, "proposals", 0, INT64_MAX, place, &plan->proposals));
+  PetscCall(get_int(root, "feasible", 0, INT64_MAX, place, &plan->feasible));
+  PetscCall(get_int(root, "partitioned", 0, INT64_MAX, place, &plan->partitioned));
+  PetscCall(get(root, "devices", JSON_ARRAY, place, &field));
+  PetscCall(read_devices(field, place, plan));
+  at(place, "the plan");
+  PetscCall(get(root, "tables", JSON_ARRAY, place, &field));
+  PetscCheck(json_array_size(field) < INT_MAX, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: too many tables",
+             place->source);
+  plan->n_tables = (int)json_array_size(field);
+  PetscCall(PetscCalloc1(plan->n_tables, &plan->table));
+  for (int t = 0; t < plan->n_tables; t++)
+    PetscCall(read_table(json_array_get(field, (size_t)t), t, place, &plan->table[t]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, TrsShardingPlan *plan)
+{
+  json_error_t error;
+  json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &error);
+  place_t place = {.source = source};
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCheck(root, PETSC_COMM_SELF, TRS_ERR_DATA, "%s:%d:%d: not JSON: %s", source, error.line, error.column,
+             error.text);
+  *plan = (TrsShardingPlan){0};
+  ierr = read_plan(root, &place, plan);
+  json_decref(root);
+  if (ierr) PetscCall(TrsShardingPlanFree(plan));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

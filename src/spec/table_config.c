@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spec/table_config.h"
+
+const char *TrsPoolingName(TrsPooling pooling)
+{
+  static const char *const names[] = {"sum", "mean", "none"};
+
+  return names[pooling];
+}
+
+const char *TrsShardingTypeName(TrsShardingType type)
+{
+  static const char *const names[TRS_N_SHARDINGS] = {"data_parallel", "table_wise",     "column_wise",
+                                                     "row_wise",      "table_row_wise", "table_column_wise",
+                                                     "grid_shard"};
+
+  return names[type];
+}
+
+const char *TrsComputeKernelName(TrsComputeKernel kernel)
+{
+  static const char *const names[TRS_N_KERNELS] = {
+      "dense", "fused", "fused_uvm", "fused_uvm_caching", "quant", "quant_uvm", "quant_uvm_caching"};
+
+  return names[kernel];
+}
+
+const char *TrsModuleName(TrsModule module)
+{
+  static const char *const names[TRS_N_MODULES] = {"ebc", "weighted_ebc", "ec"};
+
+  return names[module];
+}
+
+TrsModule TrsTableModule(const TrsTableConfig *table)
+{
+  if (table->pooling == TRS_POOLING_NONE) return TRS_MODULE_EC;
+  return table->is_weighted ? TRS_MODULE_WEIGHTED_EBC : TRS_MODULE_EBC;
+}
+
+static PetscErrorCode free_table(TrsTableConfig *table)
+{
+  TrsTableConstraints *constraints = &table->constraints;
+
+  PetscFunctionBegin;
+  PetscCall(PetscFree(table->name));
+  for (int i = 0; i < table->n_features; i++) PetscCall(PetscFree(table->features[i]));
+  PetscCall(PetscFree(table->features));
+  PetscCall(PetscFree(table->feature_keys));
+  PetscCall(PetscFree(constraints->pooling_factors));
+  PetscCall(PetscFree(constraints->num_poolings));
+  PetscCall(PetscFree(constraints->batch_sizes));
+  PetscCall(PetscFree(constraints->device_group));
+  PetscCall(PetscFree(constraints->cache_stats_mrc_hist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTableConfigsFree(TrsTableConfigs *tables)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) PetscCall(free_table(&tables->table[t]));
+  PetscCall(PetscFree(tables->table));
+  tables->n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

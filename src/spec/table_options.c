@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* -tables, -tables_<key>, -table_<name>_<key>: read, defaulted from the dataset, checked. */
+#include "spec/table_config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TYPES      "data_parallel,table_wise,column_wise,row_wise,table_row_wise,table_column_wise,grid_shard"
+#define KERNELS    "dense,fused,fused_uvm,fused_uvm_caching,quant,quant_uvm,quant_uvm_caching"
+#define DATA_TYPES "fp32,fp16,bf16,int8,int4,int2"
+
+static const TrsOptionSpec tables_options[] = {
+    {"-tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "names of the embedding tables (default: one per dataset feature, of the same name)"},
+    {"-bounds_check_mode", TRS_OPTION_ENUM, "warning", NULL, "fatal,warning,ignore,none", NULL,
+     "what an id outside [0, num_embeddings) does: fatal ends the run, warning and ignore make it 0"},
+};
+const TrsOptionGroup trs_tables_options = TRS_OPTION_GROUP("Tables", tables_options);
+
+static const TrsOptionSpec table_options[] = {
+    {"num_embeddings", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
+     "size of the table (default: the id range of its features in the dataset)"},
+    {"embedding_dim", TRS_OPTION_INT, NULL, "[1,2147483647]", NULL, "columns",
+     "width of a row; must be given"},
+    {"features", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "sparse features looked up in the table (default: one, named as the table)"},
+    {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL,
+     "how a sample's rows become one; none: sequence embeddings"},
+    {"data_type", TRS_OPTION_ENUM, "fp32", NULL, DATA_TYPES, NULL, "element type of the weights"},
+    {"is_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "ids carry weights (sum pooling)"},
+    {"init_min", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
+     "least initial weight (default: -1/sqrt(num_embeddings))"},
+    {"init_max", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
+     "largest initial weight (default: 1/sqrt(num_embeddings))"},
+    {"stochastic_rounding", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
+     "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
+    {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, "fatal,warning,ignore,none", NULL,
+     "as -bounds_check_mode, which is its default"},
+    {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
+     "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
+    {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
+     "homes of the rows that the planner may choose from (default: all that the sharder has)"},
+    {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
+     "least width of a column shard (default: 128)"},
+    {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",
+     "mean number of ids, one per feature (default: the dataset's means; 1 in a dry run)"},
+    {"num_poolings", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
+     "poolings a sample, one per feature (default: 1)"},
+    {"batch_sizes", TRS_OPTION_INTS, NULL, "[1,]", NULL, "samples",
+     "batch size of a rank, one per feature (default: -plan_batch_size)"},
+    {"enforce_hbm", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
+     "keep the cached rows' optimizer state in device memory"},
+    {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
+     "element type of the pooled output, for its storage (default: data_type)"},
+    {"device_group", TRS_OPTION_ENUM, NULL, NULL, "cpu,cuda", NULL,
+     "plan the table only for this compute device (default: any)"},
+    {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
+     "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
+    {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, "lru,lfu", NULL, "which row a full cache drops"},
+    {"cache_prefetch_pipeline", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
+     "the cache is filled one batch ahead (default: -plan_prefetch_pipeline)"},
+    {"cache_multipass_prefetch_num_passes", TRS_OPTION_INT, NULL, "[1,]", NULL, NULL,
+     "passes in which a prefetch is done (default: 1)"},
+    {"cache_stats_cacheability", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
+     "area under the miss-rate curve: 0 is easy to cache; with the two other cache_stats_ keys"},
+    {"cache_stats_expected_lookups", TRS_OPTION_REAL, NULL, "[0,]", NULL, "ids/batch",
+     "distinct ids of a global batch"},
+    {"cache_stats_mrc_hist", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
+     "histogram of reuse distances over equal parts of the rows"},
+};
+const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF(
+    "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options);
+
+/* A getter of TrsOptions for a table's key: GET(Int, "num_embeddings", &value, &set). */
+#define GET(type, key, ...) \
+  do { \
+    const char *full_name; \
+    PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
+    PetscCall(TrsOptionsGet##type(options, full_name, __VA_ARGS__)); \
+  } while (0)
+
+/* Raise OPTION at a table's key. */
+#define FAIL(key, ...) \
+  do { \
+    const char *full_name; \
+    PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
+    PetscCall(TrsOptionError(options, full_name, __VA_ARGS__)); \
+  } while (0)
+
+static int find_feature(const TrsDatasetFeatures *dataset, const char *name)
+{
+  for (int f = 0; f < dataset->n_features; f++) {
+    if (!strcmp(dataset->names[f], name)) return f;
+  }
+  return -1;
+}
+
+static PetscErrorCode read_features(TrsOptions options, const TrsDatasetFeatures *dataset,
+                                    TrsTableConfig *table)
+{
+  int n = 0;
+  const char *const *names = NULL;
+  const char *own_name = table->name;
+
+  PetscFunctionBegin;
+  GET(Strings, "features", &n, &names, NULL);
+  if (n == 0) {
+    n = 1;
+    names = &own_name;
+  }
+  PetscCall(PetscCalloc1(n, &table->features));
+  table->n_features = n;
+  for (int i = 0; i < n; i++) PetscCall(PetscStrallocpy(names[i], &table->features[i]));
+  if (!dataset || dataset->n_features == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1(n, &table->feature_keys));
+  for (int i = 0; i < n; i++) {
+    table->feature_keys[i] = find_feature(dataset, names[i]);
+    if (table->feature_keys[i] < 0)
+      FAIL("features", "the dataset has no feature \"%s\" for table \"%s\"", names[i], table->name);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
+{
+  PetscBool has_rows, has_dim;
+  int64_t rows = 0, range = 0, dim = 0;
+
+  PetscFunctionBegin;
+  if (table->feature_keys) {
+    for (int i = 0; i < table->n_features; i++)
+      range = PetscMax(range, dataset->num_embeddings[table->feature_keys[i]]);
+  }
+  rows = range;
+  GET(Int, "num_embeddings", &rows, &has_rows);
+  if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
+  if (rows < range)
+    FAIL("num_embeddings",
+         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64,
+         table->name, rows, range);
+  GET(Int, "embedding_dim", &dim, &has_dim);
+  if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
+  if (rows > (INT64_MAX >> 6) / dim) /* room for bytes, optimizer state and alignment */
+    FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
+         table->name, rows, dim);
+  table->num_embeddings = rows;
+  table->embedding_dim = (int)dim;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_content(TrsOptions options, TrsTableConfig *table)
+{
+  int pooling, data_type, bounds;
+  double limit = 1.0 / sqrt((double)table->num_embeddings), low = -limit, high = limit;
+  PetscBool set;
+
+  PetscFunctionBegin;
+  GET(Enum, "pooling", &pooling, NULL);
+  GET(Enum, "data_type", &data_type, NULL);
+  GET(Bool, "is_weighted", &table->is_weighted, NULL);
+  GET(Real, "init_min", &low, NULL);
+  GET(Real, "init_max", &high, NULL);
+  if (low > high)
+    FAIL("init_min", "init_min %g of table \"%s\" exceeds its init_max %g", low, table->name, high);
+  table->pooling = (TrsPooling)pooling;
+  table->data_type = (TrsDType)data_type;
+  table->init_min = (float)low;
+  table->init_max = (float)high;
+  if (table->is_weighted && table->pooling == TRS_POOLING_MEAN)
+    FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
+  GET(Bool, "stochastic_rounding", &table->stochastic_rounding, &set);
+  if (!set)
+    PetscCall(
+        TrsOptionsGetBool(options, "-embedding_stochastic_rounding", &table->stochastic_rounding, NULL));
+  GET(Enum, "bounds_check_mode", &bounds, &set);
+  if (!set) PetscCall(TrsOptionsGetEnum(options, "-bounds_check_mode", &bounds, NULL));
+  table->bounds_check_mode = (TrsBoundsCheckMode)bounds;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_reals(int n, const double *from, int *n_to, double **to)
+{
+  PetscFunctionBegin;
+  *n_to = n;
+  *to = NULL;
+  if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1(n, to));
+  memcpy(*to, from, (size_t)n * sizeof(**to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* pooling_factors, num_poolings, batch_sizes: one entry a feature; their default lengths are the pooling_factors'. */
+static PetscErrorCode read_lists(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
+{
+  TrsTableConstraints *constraints = &table->constraints;
+  int n = 0, n_ints = 0, n_expected;
+  const double *reals = NULL;
+  const int64_t *ints = NULL;
+
+  PetscFunctionBegin;
+  GET(Reals, "pooling_factors", &n, &reals, NULL);
+  PetscCall(copy_reals(n, reals, &constraints->n_pooling_factors, &constraints->pooling_factors));
+  if (n == 0 && table->feature_keys && dataset->mean_lengths) {
+    PetscCall(PetscMalloc1(table->n_features, &constraints->pooling_factors));
+    constraints->n_pooling_factors = table->n_features;
+    for (int i = 0; i < table->n_features; i++)
+      constraints->pooling_factors[i] = dataset->mean_lengths[table->feature_keys[i]];
+  }
+  n = 0;
+  GET(Reals, "num_poolings", &n, &reals, NULL);
+  PetscCall(copy_reals(n, reals, &constraints->n_num_poolings, &constraints->num_poolings));
+  GET(Ints, "batch_sizes", &n_ints, &ints, NULL);
+  if (n_ints > 0) {
+    PetscCall(PetscMalloc1(n_ints, &constraints->batch_sizes));
+    memcpy(constraints->batch_sizes, ints, (size_t)n_ints * sizeof(*ints));
+    constraints->n_batch_sizes = n_ints;
+  }
+  n_expected = PetscMax(1, constraints->n_pooling_factors);
+  if (n && n != n_expected)
+    FAIL("num_poolings",
+         "table \"%s\" has %d num_poolings but %d pooling_factors; give one of each per feature", table->name,
+         n, n_expected);
+  if (n_ints && n_ints != n_expected)
+    FAIL("batch_sizes",
+         "table \"%s\" has %d batch_sizes but %d pooling_factors; give one of each per feature", table->name,
+         n_ints, n_expected);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_cache(TrsOptions options, TrsTableConfig *table)
+{
+  TrsTableConstraints *constraints = &table->constraints;
+  PetscBool has_cacheability, has_lookups, has_hist;
+  int n = 0, algorithm;
+  const double *hist = NULL;
+
+  PetscFunctionBegin;
+  GET(Real, "cache_load_factor", &constraints->cache_load_factor, &constraints->has_cache_load_factor);
+  GET(Enum, "cache_algorithm", &algorithm, NULL);
+  constraints->cache_lfu = (PetscBool)(algorithm == 1);
+  GET(Bool, "cache_prefetch_pipeline", &constraints->cache_prefetch_pipeline,
+      &constraints->has_cache_prefetch_pipeline);
+  GET(Int, "cache_multipass_prefetch_num_passes", &constraints->cache_multipass_prefetch_num_passes, NULL);
+  GET(Real, "cache_stats_cacheability", &constraints->cache_stats_cacheability, &has_cacheability);
+  GET(Real, "cache_stats_expected_lookups", &constraints->cache_stats_expected_lookups, &has_lookups);
+  GET(Reals, "cache_stats_mrc_hist", &n, &hist, &has_hist);
+  if (has_cacheability != has_lookups || has_cacheability != has_hist)
+    FAIL(!has_cacheability ? "cache_stats_cacheability"
+                           : (!has_lookups ? "cache_stats_expected_lookups" : "cache_stats_mrc_hist"),
+         "table \"%s\" has only a part of its cache statistics: give cacheability, expected_lookups and "
+         "mrc_hist",
+         table->name);
+  constraints->has_cache_stats = has_cacheability;
+  PetscCall(copy_reals(n, hist, &constraints->n_cache_stats_mrc_hist, &constraints->cache_stats_mrc_hist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatures *dataset,
+                                       TrsTableConfig *table)
+{
+  static const char *const groups[] = {"cpu", "cuda"};
+  TrsTableConstraints *constraints = &table->constraints;
+  const int *index = NULL;
+  int choice = 0;
+  PetscBool set;
+
+  PetscFunctionBegin;
+  GET(Enums, "sharding_types", &constraints->n_sharding_types, &index, NULL);
+  for (int i = 0; i < constraints->n_sharding_types; i++) constraints->sharding_types |= 1u << index[i];
+  GET(Enums, "compute_kernels", &constraints->n_compute_kernels, &index, NULL);
+  for (int i = 0; i < constraints->n_compute_kernels; i++) constraints->compute_kernels |= 1u << index[i];
+  GET(Int, "min_partition", &constraints->min_partition, NULL);
+  PetscCall(read_lists(options, dataset, table));
+  GET(Bool, "enforce_hbm", &constraints->enforce_hbm, &constraints->has_enforce_hbm);
+  GET(Enum, "output_dtype", &choice, &constraints->has_output_dtype);
+  constraints->output_dtype = (TrsDType)choice;
+  GET(Enum, "device_group", &choice, &set);
+  if (set) PetscCall(PetscStrallocpy(groups[choice], &constraints->device_group));
+  PetscCall(read_cache(options, table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *dataset, const char *name,
+                                 TrsTableConfig *table)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscStrallocpy(name, &table->name));
+  PetscCall(read_features(options, dataset, table));
+  PetscCall(read_size(options, dataset, table));
+  PetscCall(read_content(options, table));
+  PetscCall(read_constraints(options, dataset, table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The first name that occurs twice, or NULL. Sorts a copy: 10,000 tables are usual. */
+static PetscErrorCode find_twice(int n, const char *const *names, const char **twice)
+{
+  const char **sorted;
+
+  PetscFunctionBegin;
+  *twice = NULL;
+  PetscCall(PetscMalloc1(n, &sorted));
+  memcpy(sorted, names, (size_t)n * sizeof(*names));
+  qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);
+  for (int i = 1; i < n && !*twice; i++) {
+    if (!strcmp(sorted[i - 1], sorted[i])) *twice = sorted[i];
+  }
+  PetscCall(PetscFree(sorted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *tables)
+{
+  const char **names, *twice;
+  int n = 0, i = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
+  PetscCall(PetscMalloc1(n, &names));
+  for (int t = 0; t < tables->n; t++) {
+    for (int f = 0; f < tables->table[t].n_features; f++) names[i++] = tables->table[t].features[f];
+  }
+  PetscCall(find_twice(n, names, &twice));
+  PetscCall(PetscFree(names));
+  if (twice)
+    PetscCall(TrsOptionError(
+        options, "-tables",
+        "feature \"%s\" is looked up twice; give it to one table (-table_<name>_features)", twice));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sequence tables live in one EmbeddingCollection, which has one width. */
+static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConfigs *tables)
+{
+  const TrsTableConfig *first = NULL;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    if (table->pooling != TRS_POOLING_NONE) continue;
+    if (!first) first = table;
+    if (table->embedding_dim != first->embedding_dim)
+      FAIL("embedding_dim",
+           "sequence tables (pooling none) need one embedding_dim, but \"%s\" has %d and \"%s\" has %d",
+           first->name, first->embedding_dim, table->name, table->embedding_dim);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFeatures *dataset,
+                                          TrsTableConfigs *tables)
+{
+  int n = 0;
+  const char *const *names = NULL, *twice;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
+  if (n == 0 && dataset) {
+    n = dataset->n_features;
+    names = dataset->names;
+  }
+  if (n == 0)
+    PetscCall(TrsOptionError(options, "-tables", "there are no tables: name them, or give a dataset"));
+  PetscCall(find_twice(n, names, &twice));
+  if (twice) PetscCall(TrsOptionError(options, "-tables", "table \"%s\" is listed twice", twice));
+  PetscCall(TrsOptionsCheckObjects(options, "table", n, names));
+  PetscCall(PetscCalloc1(n, &tables->table));
+  tables->n = n;
+  for (int t = 0; t < n; t++) PetscCall(read_table(options, dataset, names[t], &tables->table[t]));
+  PetscCall(check_features(options, tables));
+  PetscCall(check_sequence_dims(options, tables));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spec/text.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static PetscErrorCode reserve(TrsText *text, size_t n_more)
+{
+  size_t capacity = text->capacity ? text->capacity : 256;
+  char *data;
+
+  PetscFunctionBegin;
+  if (text->n + n_more + 1 <= text->capacity) PetscFunctionReturn(PETSC_SUCCESS);
+  while (capacity < text->n + n_more + 1) capacity *= 2;
+  PetscCall(PetscMalloc1(capacity, &data));
+  if (text->n) memcpy(data, text->data, text->n);
+  data[text->n] = '\0';
+  PetscCall(PetscFree(text->data));
+  text->data = data;
+  text->capacity = capacity;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n)
+{
+  PetscFunctionBegin;
+  PetscCall(reserve(text, n));
+  memcpy(text->data + text->n, bytes, n);
+  text->n += n;
+  text->data[text->n] = '\0';
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...)
+{
+  va_list args, again;
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(reserve(text, 64));
+  va_start(args, format);
+  va_copy(again, args);
+  n = vsnprintf(text->data + text->n, text->capacity - text->n, format, args);
+  va_end(args);
+  if (n >= 0 && (size_t)n >= text->capacity - text->n) {
+    PetscErrorCode ierr = reserve(text, (size_t)n);
+
+    if (!ierr) vsnprintf(text->data + text->n, text->capacity - text->n, format, again);
+    va_end(again);
+    PetscCall(ierr);
+  } else {
+    va_end(again);
+  }
+  PetscCheck(n >= 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot format \"%s\"", format);
+  text->n += (size_t)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextJsonString(TrsText *text, const char *string)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTextAppend(text, "\"", 1));
+  for (const char *c = string; *c; c++) {
+    if (*c == '"' || *c == '\\') {
+      PetscCall(TrsTextPrintf(text, "\\%c", *c));
+    } else if ((unsigned char)*c < 0x20) {
+      PetscCall(TrsTextPrintf(text, "\\u%04x", (unsigned)*c));
+    } else {
+      PetscCall(TrsTextAppend(text, c, 1));
+    }
+  }
+  PetscCall(TrsTextAppend(text, "\"", 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextFree(TrsText *text)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(text->data));
+  text->n = text->capacity = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextWrite(const TrsText *text, const char *path, const char *option)
+{
+  PetscBool is_stdout = (PetscBool)(!strcmp(path, "stdout") || !strcmp(path, "-"));
+  FILE *file = is_stdout ? stdout : fopen(path, "w");
+  size_t written;
+  int failed;
+
+  PetscFunctionBegin;
+  PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s %s can't be created: %s", option, path,
+             strerror(errno));
+  written = fwrite(text->data, 1, text->n, file);
+  failed = is_stdout ? fflush(file) : fclose(file);
+  PetscCheck(written == text->n && !failed, PETSC_COMM_SELF, TRS_ERR_IO, "%s %s: writing failed: %s", option,
+             path, strerror(errno));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextRead(const char *path, const char *option, TrsText *text)
+{
+  FILE *file = fopen(path, "r");
+  size_t n = 0;
+
+  PetscFunctionBegin;
+  PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s %s can't be read: %s", option, path,
+             strerror(errno));
+  *text = (TrsText){0};
+  do {
+    PetscCall(reserve(text, text->n + 65536));
+    n = fread(text->data + text->n, 1, text->capacity - text->n - 1, file);
+    text->n += n;
+    text->data[text->n] = '\0';
+  } while (n > 0);
+  n = (size_t)ferror(file);
+  fclose(file);
+  PetscCheck(!n, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s %s can't be read", option, path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

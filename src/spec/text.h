@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Text that grows: what plans, search spaces and reports are written into before they go to a file or to other ranks. */
+#pragma once
+
+#include "core/error.h"
+
+#include <stddef.h>
+
+typedef struct {
+  char *data; /* NUL-terminated once something was added; free with PetscFree() */
+  size_t n, capacity;
+} TrsText;
+
+/* Add formatted text. Not collective. Errors: MEMORY. */
+PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
+
+/* Add n bytes. Not collective. Errors: MEMORY. */
+PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
+
+/* Add a JSON string with its quotes. Not collective. */
+PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);
+
+PetscErrorCode TrsTextFree(TrsText *text);
+
+/* Write the text to a file; "stdout" and "-" mean standard output. Not collective. Errors: CANT_CREATE, IO naming the file and `option`. */
+PetscErrorCode TrsTextWrite(const TrsText *text, const char *path, const char *option);
+
+/* Read a whole file. Free with TrsTextFree(). Not collective. Errors: NO_INPUT naming the file and `option`. */
+PetscErrorCode TrsTextRead(const char *path, const char *option, TrsText *text);
