@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* -task plan: a dry run of the planner. */
+#pragma once
+
+#include "core/options.h"
+
+/*
+  TrsRunPlan - Plan for the tables and the topology of the options; needs no GPU and, when tables are given, no dataset.
+
+  Collective on comm: rank 0 plans. Prints a short summary, or the report that -plan_report asks for.
+
+  Errors: NO_PLAN, OPTION, DATA, NO_INPUT, CANT_CREATE, IO as TrsPlannerSolve()
+*/
+PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options);
