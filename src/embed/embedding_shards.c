@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "embed/embedding_shards.h"
+
+#include "core/random.h"
+#include "optim/sparse_optimizer.h"
+
+#include <string.h>
+
+/* Rows initialised at a time: a strip that stays in cache while it is converted. */
+enum { INIT_STRIP_FLOATS = 1 << 16 };
+
+/* What the optimizer keeps. */
+typedef struct {
+  int n;
+  const char *name[TRS_SPARSE_MAX_STATES];
+  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+} States;
+
+static States states_of(TrsSparseOptimizerKind kind)
+{
+  States states;
+  TrsSparseOptimizerStates(kind, &states.n, states.name, states.rowwise);
+  return states;
+}
+
+/* Number of the column block a shard belongs to: distinct column offsets below its own. Shards come in column order (spec/sharding_plan.h). */
+static int column_of(const TrsTablePlan *plan, int index)
+{
+  int column = 0;
+  for (int i = 1; i <= index; i++) column += plan->shard[i].col_offset != plan->shard[i - 1].col_offset;
+  return column;
+}
+
+static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableConfig *config,
+                                 const TrsDeviceOps *device, const TrsComputeOps *compute, uint64_t seed)
+{
+  const TrsTbeTable *t = &shard->tbe;
+  const int64_t strip_rows = PetscMax((int64_t)1, (int64_t)INIT_STRIP_FLOATS / t->dim);
+  const int element_bytes = TrsDTypeBytes(t->dtype);
+  const PetscBool direct = (PetscBool)(t->dtype == TRS_FP32 && device->host_memory && t->stride == t->dim);
+  const PetscBool full_width = (PetscBool)(t->dim == t->table_dim);
+  float *strip = NULL;
+  char *converted = NULL;
+
+  PetscFunctionBegin;
+  if (direct && full_width) { /* one run of consecutive elements of the table */
+    TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key, (uint64_t)(t->row_offset * t->table_dim),
+                         t->rows * t->dim, config->init_min, config->init_max, (float *)t->weight);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsAlloc(strip_rows * t->dim, sizeof(float), &strip));
+  PetscCall(TrsAlloc(strip_rows * t->dim, (size_t)element_bytes, &converted));
+  for (int64_t row = 0; row < t->rows; row += strip_rows) {
+    const int64_t n = PetscMin(strip_rows, t->rows - row);
+    for (int64_t r = 0; r < n; r++)
+      TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key,
+                           (uint64_t)((t->row_offset + row + r) * t->table_dim + t->col_offset), t->dim,
+                           config->init_min, config->init_max, strip + r * t->dim);
+    PetscCall(compute->convert(NULL, n * t->dim, TRS_FP32, strip, t->dtype, converted));
+    for (int64_t r = 0; r < n; r++)
+      PetscCall(device->copy((char *)t->weight + (row + r) * t->stride * element_bytes,
+                             converted + r * t->dim * element_bytes, (int64_t)t->dim * element_bytes, NULL));
+  }
+  PetscCall(TrsFree(&strip));
+  PetscCall(TrsFree(&converted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsTableConfig *config, const TrsShard *place,
+                               const TrsDeviceOps *device, TrsSparseOptimizerKind optimizer)
+{
+  const States states = states_of(optimizer);
+  TrsTbeTable *t = &shard->tbe;
+
+  PetscFunctionBegin;
+  t->rows = place->rows;
+  t->dim = (int32_t)place->cols;
+  t->stride = place->cols;
+  t->dtype = config->data_type;
+  t->stochastic_rounding = config->stochastic_rounding;
+  t->key = TrsNameHash(config->name);
+  t->row_offset = place->row_offset;
+  t->col_offset = place->col_offset;
+  t->table_dim = config->embedding_dim;
+  if (t->rows == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(device->alloc(t->rows * t->stride * TrsDTypeBytes(t->dtype), &t->weight));
+  for (int i = 0; i < states.n; i++) {
+    void *memory = NULL;
+    PetscCall(
+        device->alloc((states.rowwise[i] ? t->rows : t->rows * t->dim) * (int64_t)sizeof(float), &memory));
+    t->state[i] = (float *)memory;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                        const TrsTableConfigs *tables, const TrsShardingPlan *plan, int rank,
+                                        TrsSparseOptimizerKind optimizer, uint64_t seed,
+                                        TrsEmbeddingShards *shards)
+{
+  int n = 0;
+
+  PetscFunctionBegin;
+  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizer = optimizer};
+  for (int t = 0; t < plan->n_tables; t++)
+    for (int i = 0; i < plan->table[t].n_shards; i++) n += plan->table[t].shard[i].rank == rank;
+  PetscCall(PetscCalloc1((size_t)PetscMax(n, 1), &shards->shard));
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTablePlan *table_plan = TrsShardingPlanFind(plan, tables->table[t].name);
+    PetscCheck(table_plan, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "the plan has no table '%s'",
+               tables->table[t].name);
+    for (int i = 0; i < table_plan->n_shards; i++) {
+      TrsEmbeddingShard *shard = &shards->shard[shards->n];
+      if (table_plan->shard[i].rank != rank) continue;
+      shard->table = t;
+      shard->column = column_of(table_plan, i);
+      shard->whole = (PetscBool)(table_plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
+      PetscCall(allocate(shard, &tables->table[t], &table_plan->shard[i], device, optimizer));
+      if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[t], device, compute, seed));
+      shards->n++;
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < shards->n; i++) {
+    TrsTbeTable *t = &shards->shard[i].tbe;
+    PetscCall(shards->device->release(&t->weight));
+    for (int s = 0; s < 2; s++) {
+      void *memory = t->state[s];
+      PetscCall(shards->device->release(&memory));
+    }
+  }
+  PetscCall(PetscFree(shards->shard));
+  shards->n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int index)
+{
+  const TrsTablePlan *plan = TrsShardingPlanFind(shards->plan, shards->tables->table[table].name);
+  int first = 0, before = 0;
+
+  while (first < shards->n && shards->shard[first].table != table) first++;
+  if (first == shards->n || !plan || index >= plan->n_shards) return -1;
+  /* this rank's shards of a table are in the plan's order: count those before `index` */
+  for (int i = 0; i < index; i++) before += plan->shard[i].rank == plan->shard[index].rank;
+  if (first + before >= shards->n || shards->shard[first + before].table != table) return -1;
+  return shards->shard[first + before].tbe.row_offset == plan->shard[index].row_offset &&
+                 shards->shard[first + before].tbe.col_offset == plan->shard[index].col_offset
+             ? first + before
+             : -1;
+}
+
+/* This rank's rectangles of table t as parts of `tensor`; state < 0: the weights. Row-wise states are one column, or one column a column block. */
+static PetscErrorCode add_parts(const TrsEmbeddingShards *shards, int t, int state, PetscBool rowwise,
+                                PetscBool by_column, TrsStateTensor *tensor)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < shards->n; i++) {
+    const TrsEmbeddingShard *shard = &shards->shard[i];
+    const TrsTbeTable *tbe = &shard->tbe;
+    if (shard->table != t || tbe->rows == 0) continue;
+    if (shard->whole) tensor->replicated = PETSC_TRUE;
+    if (state < 0) {
+      PetscCall(TrsStateAddPart(tensor, tbe->row_offset, tbe->col_offset, tbe->rows, tbe->dim, tbe->weight,
+                                tbe->stride));
+    } else if (rowwise) {
+      PetscCall(TrsStateAddPart(tensor, tbe->row_offset, by_column ? shard->column : 0, tbe->rows, 1,
+                                tbe->state[state], 1));
+    } else {
+      PetscCall(TrsStateAddPart(tensor, tbe->row_offset, tbe->col_offset, tbe->rows, tbe->dim,
+                                tbe->state[state], tbe->dim));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t, int state, const char *path,
+                                        TrsState *list)
+{
+  const TrsTableConfig *config = &shards->tables->table[t];
+  const TrsTablePlan *plan = TrsShardingPlanFind(shards->plan, config->name);
+  const int n_columns = plan->sharding_type == TRS_SHARDING_DATA_PARALLEL
+                            ? 1
+                            : column_of(plan, plan->n_shards - 1) + 1;
+  TrsStateTensor *tensor;
+
+  PetscFunctionBegin;
+  if (n_columns == 1) {
+    PetscCall(TrsStateAdd(list, path, TRS_FP32, 1, config->num_embeddings, 1, &tensor));
+  } else {
+    char columns_path[PETSC_MAX_PATH_LEN];
+    int64_t *offsets;
+    double *weights;
+    PetscCall(PetscSNPrintf(columns_path, sizeof(columns_path), "%s_columns", path));
+    PetscCall(PetscMalloc2((size_t)n_columns, &offsets, (size_t)n_columns, &weights));
+    for (int i = 0, c = -1; i < plan->n_shards; i++) {
+      if (i > 0 && plan->shard[i].col_offset == plan->shard[i - 1].col_offset) continue;
+      offsets[++c] = plan->shard[i].col_offset;
+      weights[c] = (double)plan->shard[i].cols / config->embedding_dim;
+    }
+    PetscCall(TrsStateAdd(list, columns_path, TRS_FP32, 2, config->num_embeddings, n_columns, &tensor));
+    PetscCall(TrsStateSetColumns(tensor, path, n_columns, offsets, weights));
+    PetscCall(PetscFree2(offsets, weights));
+  }
+  tensor->optional = PETSC_TRUE;
+  PetscCall(add_parts(shards, t, state, PETSC_TRUE, (PetscBool)(n_columns > 1), tensor));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state)
+{
+  const States states = states_of(shards->optimizer);
+
+  PetscFunctionBegin;
+  for (int t = 0; t < shards->tables->n; t++) {
+    const TrsTableConfig *config = &shards->tables->table[t];
+    char path[PETSC_MAX_PATH_LEN];
+    TrsStateTensor *tensor;
+    PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", config->name));
+    PetscCall(TrsStateAdd(state, path, config->data_type, 2, config->num_embeddings, config->embedding_dim,
+                          &tensor));
+    PetscCall(add_parts(shards, t, -1, PETSC_FALSE, PETSC_FALSE, tensor));
+    for (int i = 0; i < states.n; i++) {
+      PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/%s", config->name, states.name[i]));
+      if (states.rowwise[i]) {
+        PetscCall(add_rowwise_state(shards, t, i, path, state));
+      } else {
+        PetscCall(
+            TrsStateAdd(state, path, TRS_FP32, 2, config->num_embeddings, config->embedding_dim, &tensor));
+        tensor->optional = PETSC_TRUE;
+        PetscCall(add_parts(shards, t, i, PETSC_FALSE, PETSC_FALSE, tensor));
+      }
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes)
+{
+  const States states = states_of(shards->optimizer);
+
+  *weight_bytes = *state_bytes = 0;
+  for (int i = 0; i < shards->n; i++) {
+    const TrsTbeTable *t = &shards->shard[i].tbe;
+    *weight_bytes += t->rows * t->stride * TrsDTypeBytes(t->dtype);
+    for (int s = 0; s < states.n; s++)
+      *state_bytes += t->rows * (states.rowwise[s] ? 1 : t->dim) * (int64_t)sizeof(float);
+  }
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The rectangles of tables that this rank holds: weights and optimizer state, allocated, initialised and listed for checkpoints here.
+  A table never exists whole on a rank unless the plan says so.
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+#include "io/state.h"
+#include "spec/sharding_plan.h"
+
+typedef struct {
+  int table;       /* index into the TrsTableConfigs */
+  int column;      /* which column block of its table, from 0 */
+  PetscBool whole; /* data_parallel: every rank holds the same */
+  TrsTbeTable tbe; /* memory owned by the TrsEmbeddingShards */
+} TrsEmbeddingShard;
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsTableConfigs *tables;
+  const TrsShardingPlan *plan;
+  TrsSparseOptimizerKind optimizer;
+  int n;
+  TrsEmbeddingShard *shard; /* [n] by table, then in the plan's order of shards; empty rectangles too */
+} TrsEmbeddingShards;
+
+/*
+  TrsEmbeddingShardsCreate - Allocate this rank's shards and fill them with the initial values.
+
+  Not collective. Weights are uniform in [init_min, init_max], a function of (seed, table, row, column) alone; states are zero.
+
+  In:     tables, plan  borrowed
+  Errors: MEMORY
+  Source: rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
+*/
+PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                        const TrsTableConfigs *tables, const TrsShardingPlan *plan, int rank,
+                                        TrsSparseOptimizerKind optimizer, uint64_t seed,
+                                        TrsEmbeddingShards *shards);
+PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);
+
+/* The index of the shard that is shard number `index` of the table's plan, or -1 if another rank holds it. */
+int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int index);
+
+/*
+  Add embedding/<table>/weight and the optimizer's states to a checkpoint's list; on every rank all tables, with this rank's rectangles.
+  Not collective. The data pointers are the shards' own memory. Row-wise states of a table cut by columns: INTERFACE section 3, rule A12.
+*/
+PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state);
+
+/* Bytes of weights and of optimizer state on this rank. */
+void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes);

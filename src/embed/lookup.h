@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Lookup: the table-batched embedding call of one sharding group on one rank. Source: TorchRec GroupedPooledEmbeddingsLookup.
+*/
+#pragma once
+
+#include "embed/embedding_shards.h"
+#include "sparse/kjt.h"
+
+typedef struct {
+  int shard;          /* index into the TrsEmbeddingShards */
+  PetscBool mean;     /* divide by the bag's length in the call */
+  int64_t out_column; /* where its pooled vector goes in a row of the output */
+} TrsLookupFeature;
+
+typedef struct TrsLookupImpl *TrsLookup;
+
+/* In: shards borrowed; feature [n] in the order of the KJTs this lookup gets. Not collective. */
+PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingShards *shards, int n,
+                               const TrsLookupFeature *feature, TrsLookup *lookup);
+PetscErrorCode TrsLookupDestroy(TrsLookup *lookup);
+
+/* out [kjt->batch, stride]: the features' columns are written. */
+PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
+                                int64_t stride);
+
+/* Backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch, stride]. */
+PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                 int64_t stride, const TrsSparseOptimizerArgs *args);
+
+/* Distinct rows and their summed gradients instead of an update (compute_ops.h tbe_row_gradients). row_begin host [n_tables + 1]. */
+PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                     int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
+                                     int64_t row_stride);
+
+/* The distinct tables of the lookup, in the order its kernels number them. Borrowed. */
+PetscErrorCode TrsLookupTables(TrsLookup lookup, int *n_tables, const TrsTbeTable **tables);

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  data_parallel: every rank holds the table and looks up its own samples' ids; only gradients travel.
+
+  A row is updated once with the sum of all ranks' gradients for it (rule A13; TorchRec hands the dense gradient to the dense optimizer
+  instead). Ranks exchange lists of (row, gradient), merge them in row order with equal rows in rank order, and update: the same additions in
+  the same order on every rank, so the replicas stay equal bit for bit.
+*/
+#include "shard/sharding.h"
+
+typedef struct {
+  int n_features, n_tables;
+  int *feature;
+  const TrsTbeTable *table; /* [n_tables] as the lookup numbers them */
+  int64_t row_stride;       /* floats from row gradient to row gradient: the widest table's dim */
+  int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
+  int64_t *all_begin;       /* [W, n_tables + 1] everybody's */
+  int64_t *counts, *displs; /* [W] rows of each rank */
+  TrsDeviceBuffer rows, grads, all_rows, all_grads, merged[2];
+  TrsRequest rows_request, grads_request;
+  TrsWorkspace update; /* apart from the group's, which the next batch's input dist uses */
+} DataParallel;
+
+/* An entry of a merged list: a row and where its gradient is. */
+typedef struct {
+  int64_t row, index;
+} Entry;
+
+static PetscErrorCode setup_data_parallel(TrsSharding sharding)
+{
+  const TrsShardingContext *context = sharding->context;
+  const size_t W = (size_t)context->groups->world->size;
+  TrsLookupFeature *lookup;
+  DataParallel *dp;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&dp));
+  sharding->data = dp;
+  dp->n_features = TrsShardingFeatures(sharding, NULL);
+  PetscCall(PetscMalloc1((size_t)dp->n_features, &dp->feature));
+  TrsShardingFeatures(sharding, dp->feature);
+  PetscCall(PetscMalloc1((size_t)dp->n_features, &lookup));
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
+    dp->row_stride = PetscMax(dp->row_stride, config->embedding_dim);
+    for (int k = 0; k < config->n_features; k++, n++)
+      lookup[n] = (TrsLookupFeature){
+          .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], context->groups->world->rank),
+          .mean = (PetscBool)(config->pooling == TRS_POOLING_MEAN),
+          .out_column = context->columns[dp->feature[n]]};
+  }
+  PetscCall(TrsLookupCreate(context->compute, context->shards, dp->n_features, lookup, &sharding->lookup));
+  PetscCall(PetscFree(lookup));
+  PetscCall(TrsLookupTables(sharding->lookup, &dp->n_tables, &dp->table));
+  PetscCall(context->compute->workspace_create(&dp->update));
+  PetscCall(PetscCalloc4((size_t)dp->n_tables + 1, &dp->row_begin, W * ((size_t)dp->n_tables + 1),
+                         &dp->all_begin, W, &dp->counts, W, &dp->displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
+{
+  DataParallel *dp = (DataParallel *)sharding->data;
+  TrsDeviceBuffer *buffers[] = {&dp->rows,      &dp->grads,     &dp->all_rows,
+                                &dp->all_grads, &dp->merged[0], &dp->merged[1]};
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+    PetscCall(TrsDeviceBufferFree(sharding->context->device, buffers[i]));
+  PetscCall(sharding->context->compute->workspace_destroy(&dp->update));
+  PetscCall(PetscFree(dp->feature));
+  PetscCall(PetscFree4(dp->row_begin, dp->all_begin, dp->counts, dp->displs));
+  PetscCall(PetscFree(dp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  const DataParallel *dp = (const DataParallel *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                          dp->n_features, dp->feature, &slot->recv));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                  TrsStream stream, const TrsPooledMatrix *pooled)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->data, pooled->stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_wait_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                 TrsStream stream, const TrsPooledMatrix *pooled)
+{
+  PetscFunctionBegin;
+  (void)sharding;
+  (void)slot;
+  (void)stream;
+  (void)pooled;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                   TrsStream stream, const TrsPooledMatrix *grad)
+{
+  const TrsShardingContext *context = sharding->context;
+  DataParallel *dp = (DataParallel *)sharding->data;
+  const TrsComm comm = context->groups->world;
+  const int64_t row_bytes = dp->row_stride * (int64_t)sizeof(float), capacity = slot->recv.jagged.n_values;
+  int64_t total = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(context->device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsDeviceBufferReserve(context->device, &dp->grads, capacity * row_bytes));
+  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride,
+                                  dp->row_begin, (int64_t *)dp->rows.data, (float *)dp->grads.data,
+                                  dp->row_stride));
+  PetscCallMPI(MPI_Allgather(dp->row_begin, dp->n_tables + 1, MPI_INT64_T, dp->all_begin, dp->n_tables + 1,
+                             MPI_INT64_T, comm->mpi));
+  for (int q = 0; q < comm->size; q++) {
+    dp->displs[q] = total;
+    dp->counts[q] = dp->all_begin[(int64_t)q * (dp->n_tables + 1) + dp->n_tables];
+    total += dp->counts[q];
+  }
+  PetscCall(TrsDeviceBufferReserve(context->device, &dp->all_rows, total * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsDeviceBufferReserve(context->device, &dp->all_grads, total * row_bytes));
+  PetscCall(TrsCommAllgatherv(comm, stream, dp->rows.data, dp->all_rows.data, dp->counts, dp->displs,
+                              sizeof(int64_t), &dp->rows_request));
+  PetscCall(TrsCommAllgatherv(comm, stream, dp->grads.data, dp->all_grads.data, dp->counts, dp->displs,
+                              row_bytes, &dp->grads_request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Stable merge of two neighbouring sorted runs. */
+static void merge_runs(const Entry *a, int64_t na, const Entry *b, int64_t nb, Entry *out)
+{
+  int64_t i = 0, j = 0;
+  while (i < na && j < nb) *out++ = b[j].row < a[i].row ? b[j++] : a[i++];
+  while (i < na) *out++ = a[i++];
+  while (j < nb) *out++ = b[j++];
+}
+
+/* All ranks' entries of table t, sorted by row, then rank; in one of the two merge buffers. Returns their number. */
+static int64_t merge_table(const DataParallel *dp, int W, int t, const Entry **merged)
+{
+  const int64_t *all_rows = (const int64_t *)dp->all_rows.data;
+  Entry *from = (Entry *)dp->merged[0].data, *to = (Entry *)dp->merged[1].data;
+  int64_t n = 0;
+
+  for (int q = 0; q < W; q++) {
+    const int64_t *begin = dp->all_begin + (int64_t)q * (dp->n_tables + 1);
+    for (int64_t i = begin[t]; i < begin[t + 1]; i++, n++)
+      from[n] = (Entry){.row = all_rows[dp->displs[q] + i], .index = dp->displs[q] + i};
+  }
+  for (int width = 1; width < W; width *= 2) { /* runs of `width` ranks are sorted */
+    int64_t at = 0;
+    for (int q = 0; q < W; q += 2 * width) {
+      int64_t length[2] = {0, 0};
+      for (int p = q; p < PetscMin(W, q + 2 * width); p++) {
+        const int64_t *begin = dp->all_begin + (int64_t)p * (dp->n_tables + 1);
+        length[p >= q + width] += begin[t + 1] - begin[t];
+      }
+      merge_runs(from + at, length[0], from + at + length[0], length[1], to + at);
+      at += length[0] + length[1];
+    }
+    Entry *swap = from;
+    from = to;
+    to = swap;
+  }
+  *merged = from;
+  return n;
+}
+
+static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                    TrsStream stream, const TrsPooledMatrix *grad,
+                                                    const TrsSparseOptimizerArgs *args)
+{
+  const TrsShardingContext *context = sharding->context;
+  DataParallel *dp = (DataParallel *)sharding->data;
+  const int W = context->groups->world->size;
+  const int64_t total = dp->displs[W - 1] + dp->counts[W - 1];
+
+  PetscFunctionBegin;
+  (void)grad;
+  (void)slot;
+  PetscCall(TrsRequestWait(&dp->rows_request, stream));
+  PetscCall(TrsRequestWait(&dp->grads_request, stream));
+  for (int i = 0; i < 2; i++)
+    PetscCall(TrsDeviceBufferReserve(context->device, &dp->merged[i], total * (int64_t)sizeof(Entry)));
+  for (int t = 0; t < dp->n_tables; t++) {
+    const Entry *merged;
+    int64_t *rows, *index;
+    const int64_t n = merge_table(dp, W, t, &merged);
+    /* split the entries into the two arrays the kernel takes: the other merge buffer has room for both */
+    rows = (int64_t *)(merged == dp->merged[0].data ? dp->merged[1].data : dp->merged[0].data);
+    index = rows + n;
+    for (int64_t i = 0; i < n; i++) {
+      rows[i] = merged[i].row;
+      index[i] = merged[i].index;
+    }
+    PetscCall(context->compute->tbe_update_rows(stream, dp->update, &dp->table[t], n, rows, index,
+                                                (const float *)dp->all_grads.data, dp->row_stride, args));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsShardingOps trs_sharding_data_parallel = {
+    .name = "data_parallel",
+    .setup = setup_data_parallel,
+    .destroy = destroy_data_parallel,
+    .prepare = prepare_data_parallel,
+    .forward_start = forward_start_data_parallel,
+    .forward_wait = forward_wait_data_parallel,
+    .backward_start = backward_start_data_parallel,
+    .backward_update = backward_update_data_parallel,
+};

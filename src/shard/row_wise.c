@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  row_wise: rank r has rows [r * block, (r+1) * block) of every table, so ids are cut into buckets and partial sums are added up.
+
+    own ids --bucketize--> [rank q][F][B] --all-to-all--> [F][G], ids of my rows --lookup--> partial sums [G, D]
+    --reduce-scatter--> [B, D] --copy columns, divide means--> model's matrix
+
+  Backward: the all-gather of the gradients, so that every rank updates the rows it owns.
+  Source: TorchRec RwPooledEmbeddingSharding; mean divides by the exact length (spec: not TorchRec's length + 1e-6).
+*/
+#include "shard/row_split.h"
+#include "shard/sharding.h"
+
+typedef struct {
+  int n_features;
+  int *feature; /* [n_features] model features of the group */
+  TrsRowSplit split;
+  TrsKjt group; /* the batch's features of this group */
+  TrsPooledReduceScatter dist;
+} RowWise;
+
+static PetscErrorCode setup_row_wise(TrsSharding sharding)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsComm comm = context->groups->world;
+  TrsLookupFeature *lookup;
+  RowWise *rw;
+  int *n_features, n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&rw));
+  sharding->data = rw;
+  rw->n_features = TrsShardingFeatures(sharding, NULL);
+  PetscCall(PetscMalloc1((size_t)rw->n_features, &rw->feature));
+  TrsShardingFeatures(sharding, rw->feature);
+  PetscCall(TrsRowSplitCreate(comm->size, rw->n_features, &rw->split));
+  PetscCall(PetscMalloc1((size_t)rw->n_features, &lookup));
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
+    const TrsTablePlan *plan = TrsShardingTablePlan(sharding, i);
+    for (int k = 0; k < config->n_features; k++, n++) {
+      PetscCall(TrsRowSplitSet(&rw->split, n, plan->shard));
+      PetscCall(TrsShardingAddRun(sharding, 0, sharding->local_dim, context->columns[rw->feature[n]],
+                                  config->embedding_dim));
+      lookup[n] = (TrsLookupFeature){
+          .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], comm->rank),
+          .out_column = sharding->local_dim};
+      sharding->local_dim += config->embedding_dim;
+    }
+  }
+  PetscCall(TrsLookupCreate(context->compute, context->shards, rw->n_features, lookup, &sharding->lookup));
+  PetscCall(PetscFree(lookup));
+  PetscCall(TrsPooledReduceScatterCreate(comm, sharding->local_dim, &context->dist, &rw->dist));
+  PetscCall(PetscMalloc1((size_t)comm->size, &n_features));
+  for (int q = 0; q < comm->size; q++) n_features[q] = rw->n_features;
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, rw->n_features, sharding->weighted,
+                                   NULL, &sharding->slot[s].exchange));
+  PetscCall(PetscFree(n_features));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_row_wise(TrsSharding sharding)
+{
+  RowWise *rw = (RowWise *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterDestroy(&rw->dist));
+  PetscCall(TrsKjtFree(sharding->context->device, &rw->group));
+  PetscCall(TrsRowSplitDestroy(&rw->split));
+  PetscCall(PetscFree(rw->feature));
+  PetscCall(PetscFree(rw));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  RowWise *rw = (RowWise *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                          rw->n_features, rw->feature, &rw->group));
+  PetscCall(TrsRowSplitBucketize(&rw->split, context->device, context->compute, stream, sharding->workspace,
+                                 &rw->group, &slot->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_start_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                             const TrsPooledMatrix *pooled)
+{
+  const TrsShardingContext *context = sharding->context;
+  RowWise *rw = (RowWise *)sharding->data;
+
+  PetscFunctionBegin;
+  (void)pooled;
+  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
+                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
+                             sharding->local_dim));
+  PetscCall(TrsPooledReduceScatterStart(rw->dist, stream, (const float *)sharding->pooled.data,
+                                        slot->source_batch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_wait_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                            const TrsPooledMatrix *pooled)
+{
+  const RowWise *rw = (const RowWise *)sharding->data;
+  const float *summed;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterWait(rw->dist, stream, &summed));
+  PetscCall(
+      TrsShardingScatterRuns(sharding, 0, stream, slot->batch->batch, summed, sharding->local_dim, pooled));
+  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                              const TrsPooledMatrix *grad)
+{
+  const RowWise *rw = (const RowWise *)sharding->data;
+  float *send;
+
+  PetscFunctionBegin;
+  /* dividing in place is allowed: these columns of the model's gradient are this group's alone and read once */
+  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
+  PetscCall(TrsPooledReduceScatterGradBuffer(rw->dist, &send));
+  PetscCall(TrsShardingGatherRuns(sharding, 0, stream, slot->batch->batch, grad, send, sharding->local_dim));
+  PetscCall(TrsPooledReduceScatterGradStart(rw->dist, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_update_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                               const TrsPooledMatrix *grad,
+                                               const TrsSparseOptimizerArgs *args)
+{
+  const RowWise *rw = (const RowWise *)sharding->data;
+  const float *gathered;
+
+  PetscFunctionBegin;
+  (void)grad;
+  PetscCall(TrsPooledReduceScatterGradWait(rw->dist, stream, &gathered));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, gathered, sharding->local_dim, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsShardingOps trs_sharding_row_wise = {
+    .name = "row_wise",
+    .setup = setup_row_wise,
+    .destroy = destroy_row_wise,
+    .prepare = prepare_row_wise,
+    .forward_start = forward_start_row_wise,
+    .forward_wait = forward_wait_row_wise,
+    .backward_start = backward_start_row_wise,
+    .backward_update = backward_update_row_wise,
+};

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  ShardedEmbeddingBagCollection: all tables of a model as a plan spreads them over the ranks. Source: TorchRec
+  ShardedEmbeddingBagCollection (torchrec.distributed.embeddingbag).
+
+  One batch goes through a slot: InputDistStart (counts), InputDistTensors (ids), InputDistWait; ForwardStart (lookups, rows on their way),
+  ForwardWait (rows in the model's matrix); BackwardStart (gradients on their way), BackwardUpdate (fused optimizer). Slots are independent,
+  so that the next batch's input dist runs under this one's compute. All calls but the Destroy of NULL are collective, in the same order on all ranks.
+*/
+#pragma once
+
+#include "shard/sharding.h"
+
+typedef struct TrsShardedEbcImpl *TrsShardedEbc;
+
+/*
+  TrsShardedEbcCreate - Groups of tables, their exchanges, and this rank's lookups.
+
+  Collective. Everything given is borrowed.
+
+  In:     shards   of this rank, made from the same tables and plan
+          columns  [n_features] first column of each feature (rule A2's order) in the model's matrix
+          dist     codecs of the exchanges
+*/
+PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceOps *device,
+                                   const TrsComputeOps *compute, const TrsTableConfigs *tables,
+                                   const TrsShardingPlan *plan, const TrsEmbeddingShards *shards,
+                                   const int64_t *columns, const TrsPooledDistOptions *dist,
+                                   TrsShardedEbc *ebc);
+PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
+
+/* batch: the samples' ids, features in rule A2's order, offsets filled; borrowed until the slot is used again. */
+PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch,
+                                           TrsStream stream);
+PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStream stream);
+PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream stream);
+
+PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
+                                         const TrsPooledMatrix *pooled);
+PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
+                                        const TrsPooledMatrix *pooled);
+
+/* grad: gradient of the pooled matrix; its embedding columns may be overwritten. */
+PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
+                                          const TrsPooledMatrix *grad);
+PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStream stream,
+                                           const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);

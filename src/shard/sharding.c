@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "shard/sharding.h"
+
+const TrsTableConfig *TrsShardingTableConfig(const TrsSharding sharding, int i)
+{
+  return &sharding->context->tables->table[sharding->table[i]];
+}
+
+const TrsTablePlan *TrsShardingTablePlan(const TrsSharding sharding, int i)
+{
+  return TrsShardingPlanFind(sharding->context->plan, TrsShardingTableConfig(sharding, i)->name);
+}
+
+int TrsShardingFirstFeature(const TrsSharding sharding, int i)
+{
+  int f = 0;
+  while (sharding->context->feature_table[f] != sharding->table[i]) f++;
+  return f;
+}
+
+int TrsShardingFeatures(const TrsSharding sharding, int *feature)
+{
+  int n = 0;
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const int first = TrsShardingFirstFeature(sharding, i);
+    for (int k = 0; k < TrsShardingTableConfig(sharding, i)->n_features; k++, n++)
+      if (feature) feature[n] = first + k;
+  }
+  return n;
+}
+
+PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,
+                                 int64_t width)
+{
+  TrsColumnRun *last = sharding->n_runs ? &sharding->run[sharding->n_runs - 1] : NULL;
+
+  PetscFunctionBegin;
+  if (last && last->block == block && last->block_column + last->width == block_column &&
+      last->column + last->width == column) {
+    last->width += width;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscRealloc(sizeof(*sharding->run) * (size_t)(sharding->n_runs + 1), &sharding->run));
+  sharding->run[sharding->n_runs++] = (TrsColumnRun){
+      .block = block, .block_column = block_column, .column = column, .width = width};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
+                                      const float *from, int64_t from_stride, const TrsPooledMatrix *pooled)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < sharding->n_runs; i++) {
+    const TrsColumnRun *run = &sharding->run[i];
+    if (run->block == block)
+      PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width, from + run->block_column,
+                                                        from_stride, pooled->data + run->column,
+                                                        pooled->stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
+                                     const TrsPooledMatrix *pooled, float *to, int64_t to_stride)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < sharding->n_runs; i++) {
+    const TrsColumnRun *run = &sharding->run[i];
+    if (run->block == block)
+      PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width, pooled->data + run->column,
+                                                        pooled->stride, to + run->block_column, to_stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                      const TrsPooledMatrix *pooled)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsKjt *batch = slot->batch;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
+    const int first = TrsShardingFirstFeature(sharding, i);
+    if (config->pooling != TRS_POOLING_MEAN) continue;
+    for (int f = first; f < first + config->n_features; f++)
+      PetscCall(context->compute->divide_rows(stream, batch->batch, config->embedding_dim,
+                                              batch->jagged.lengths + f * batch->batch,
+                                              pooled->data + pooled->columns[f], pooled->stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Sharding: how the ids of a group of tables reach their shards, and the pooled rows come back. One table of functions a family of types:
+  data_parallel; table_wise (also column_wise and table_column_wise); row_wise; table_row_wise (also grid_shard).
+
+  A group is all tables of one sharding type and one weightedness. Its exchanges are its own; the counts of all groups travel together
+  (sharded_ebc.c). Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist (torchrec.distributed.sharding).
+*/
+#pragma once
+
+#include "dist/kjt_all_to_all.h"
+#include "dist/pooled_all_to_all.h"
+#include "embed/lookup.h"
+
+/* Batches that may be in flight: the one computed, the next one's input dist, and one of an evaluation between two steps. */
+enum { TRS_SHARD_SLOTS = 3 };
+
+/* A [B, ...] matrix of pooled embeddings in the model's layout: feature f of sample b at data + b * stride + columns[f]. */
+typedef struct {
+  float *data;
+  int64_t stride;
+  const int64_t *columns;
+} TrsPooledMatrix;
+
+/* What all groups share; owned by the sharded collection. Features are numbered as the model orders them (rule A2). */
+typedef struct {
+  const TrsCommGroups *groups;
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  const TrsTableConfigs *tables;
+  const TrsShardingPlan *plan;
+  const TrsEmbeddingShards *shards;
+  TrsPooledDistOptions dist;
+  int n_features;
+  int *feature_table;     /* [n_features] */
+  const int64_t *columns; /* [n_features] of the model's matrix */
+} TrsShardingContext;
+
+typedef struct TrsShardingOps TrsShardingOps;
+
+/* A copy of adjacent columns between the block that rank (or host) `block` sends and the model's matrix. */
+typedef struct {
+  int block;
+  int64_t block_column, column, width;
+} TrsColumnRun;
+
+/* One batch on its way through a group. */
+typedef struct {
+  const TrsKjt *batch; /* the samples' own ids: model order, borrowed from the reader */
+  TrsKjt send, recv;
+  TrsKjtExchange exchange; /* NULL for data_parallel */
+  const int64_t *source_batch;
+} TrsShardingSlot;
+
+typedef struct TrsShardingImpl {
+  const TrsShardingOps *ops;
+  const TrsShardingContext *context;
+  TrsShardingType type; /* of the group's first table, for messages */
+  int n_tables;
+  int *table; /* [n_tables] indices into context->tables */
+  PetscBool weighted;
+  TrsLookup lookup;
+  int64_t local_dim; /* columns this rank's lookup yields */
+  TrsDeviceBuffer pooled;
+  TrsWorkspace workspace;
+  TrsShardingSlot slot[TRS_SHARD_SLOTS];
+  int n_runs;
+  TrsColumnRun *run; /* [n_runs] */
+  void *data;        /* the family's own */
+} * TrsSharding;
+
+struct TrsShardingOps {
+  const char *name;
+  /* Allocate, make the exchanges and the lookup. Collective. */
+  PetscErrorCode (*setup)(TrsSharding sharding);
+  PetscErrorCode (*destroy)(TrsSharding sharding);
+  /* The slot's batch in the order in which it is sent (data_parallel: looked up). Not collective. */
+  PetscErrorCode (*prepare)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
+  /* Lookup, and start the rows' way back. Collective where there is an exchange, like the following. */
+  PetscErrorCode (*forward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                  const TrsPooledMatrix *pooled);
+  /* The samples' rows are in the model's matrix. */
+  PetscErrorCode (*forward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                 const TrsPooledMatrix *pooled);
+  PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                   const TrsPooledMatrix *grad);
+  /* Gradients have arrived at the shards: update the rows. */
+  PetscErrorCode (*backward_update)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                    const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);
+};
+
+extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
+    trs_sharding_table_row_wise;
+
+/* --- shared by the families (sharding.c) --- */
+
+/* The features of the group, in table order: calls for n_features = number of entries; feature[] may be NULL to count. */
+int TrsShardingFeatures(const TrsSharding sharding, int *feature);
+
+/* Plan of the group's i-th table. Borrowed. */
+const TrsTablePlan *TrsShardingTablePlan(const TrsSharding sharding, int i);
+const TrsTableConfig *TrsShardingTableConfig(const TrsSharding sharding, int i);
+
+/* First model feature of the group's i-th table: its features follow one another. */
+int TrsShardingFirstFeature(const TrsSharding sharding, int i);
+
+/* Note that a block's columns go to the model's matrix; adjacent ones join. Call in order of block column. */
+PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,
+                                 int64_t width);
+
+/* Copy block's runs from its matrix [B, block_stride] to the model's, or the other way. */
+PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
+                                      const float *from, int64_t from_stride, const TrsPooledMatrix *pooled);
+PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
+                                     const TrsPooledMatrix *pooled, float *to, int64_t to_stride);
+
+/* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
+PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                      const TrsPooledMatrix *pooled);

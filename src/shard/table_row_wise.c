@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  table_row_wise, grid_shard: all rows of a table (of a column block) on one host, cut over the host's L ranks.
+
+    own ids --permute--> [host][its features] --bucketize--> [bucket l][host][feature] --permute--> [host][bucket][feature]
+    --all-to-all--> my host's features, my rows, sources ordered by (local index, host) --lookup--> partial sums
+    --reduce-scatter inside the host--> sums for the samples of all sources with my local index, by host
+    --all-to-all across hosts--> [B, D_h] from each host h --copy columns, divide means--> model's matrix
+
+  Source: TorchRec TwRwPooledEmbeddingSharding, GridPooledEmbeddingSharding ("staggered shuffle").
+*/
+#include "shard/row_split.h"
+#include "shard/sharding.h"
+
+typedef struct {
+  int L, H;
+  int n_entries;                    /* (column block, feature) pairs of all hosts */
+  int *feature;                     /* [n_entries] model feature of each, by host */
+  int *stagger;                     /* [n_entries * L] (bucket, host, feature) -> (host, bucket, feature) */
+  int64_t *dims;                    /* [H] columns of each host */
+  int64_t *chunk_rows, *host_batch; /* [L], [H] of the batch under way */
+  TrsRowSplit split;
+  TrsKjt group, bucketized;
+  TrsPooledReduceScatter intra;
+  TrsPooledAllToAll cross;
+} TableRowWise;
+
+typedef struct {
+  int table, block; /* the group's table, its column block */
+  int feature;      /* model feature */
+} Entry;
+
+/* Host of a column block: L consecutive shards on L consecutive ranks. */
+static int host_of(const TrsTablePlan *plan, int block, int L)
+{
+  return plan->shard[block * L].rank / L;
+}
+
+/* Host h's entries, in order of table, column block, feature; returns their number. */
+static int host_entries(const TrsSharding sharding, int L, int h, Entry *entry)
+{
+  int n = 0;
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const TrsTablePlan *plan = TrsShardingTablePlan(sharding, i);
+    const int first = TrsShardingFirstFeature(sharding, i);
+    for (int block = 0; block < plan->n_shards / L; block++) {
+      if (host_of(plan, block, L) != h) continue;
+      for (int k = 0; k < TrsShardingTableConfig(sharding, i)->n_features; k++, n++)
+        if (entry) entry[n] = (Entry){.table = i, .block = block, .feature = first + k};
+    }
+  }
+  return n;
+}
+
+/* One host's part of the group: its features, row splits, column runs, and on its own ranks the lookup. */
+static PetscErrorCode setup_host(TrsSharding sharding, int h, int at, int n, const Entry *entry)
+{
+  const TrsShardingContext *context = sharding->context;
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  const PetscBool mine = (PetscBool)(context->groups->world->rank / twrw->L == h);
+  TrsLookupFeature *lookup;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)PetscMax(n, 1), &lookup));
+  for (int e = 0; e < n; e++) {
+    const TrsShard *shard = &TrsShardingTablePlan(sharding, entry[e].table)->shard[entry[e].block * twrw->L];
+    twrw->feature[at + e] = entry[e].feature;
+    PetscCall(TrsRowSplitSet(&twrw->split, at + e, shard));
+    PetscCall(TrsShardingAddRun(sharding, h, twrw->dims[h],
+                                context->columns[entry[e].feature] + shard->col_offset, shard->cols));
+    lookup[e] = (TrsLookupFeature){.out_column = twrw->dims[h]};
+    if (mine)
+      lookup[e].shard = TrsEmbeddingShardsFind(context->shards, sharding->table[entry[e].table],
+                                               entry[e].block * twrw->L + context->groups->host->rank);
+    twrw->dims[h] += shard->cols;
+  }
+  if (mine) PetscCall(TrsLookupCreate(context->compute, context->shards, n, lookup, &sharding->lookup));
+  PetscCall(PetscFree(lookup));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
+{
+  const TrsShardingContext *context = sharding->context;
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  const int W = context->groups->world->size, L = twrw->L, my_host = context->groups->world->rank / L;
+  int *n_features, *source_order;
+
+  PetscFunctionBegin;
+  sharding->local_dim = twrw->dims[my_host];
+  PetscCall(
+      TrsPooledReduceScatterCreate(context->groups->host, sharding->local_dim, &context->dist, &twrw->intra));
+  PetscCall(TrsPooledAllToAllCreate(context->groups->cross, twrw->dims, &context->dist, &twrw->cross));
+  PetscCall(PetscMalloc2((size_t)W, &n_features, (size_t)W, &source_order));
+  for (int q = 0; q < W; q++) {
+    n_features[q] = host_n[q / L];
+    source_order[q] = q % twrw->H * L + q / twrw->H; /* by local index, then host */
+  }
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, host_n[my_host], sharding->weighted,
+                                   source_order, &sharding->slot[s].exchange));
+  PetscCall(PetscFree2(n_features, source_order));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode setup_table_row_wise(TrsSharding sharding)
+{
+  const TrsCommGroups *groups = sharding->context->groups;
+  TableRowWise *twrw;
+  Entry *entry;
+  int *host_n;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&twrw));
+  sharding->data = twrw;
+  twrw->L = groups->local_world_size;
+  twrw->H = groups->n_hosts;
+  PetscCall(PetscCalloc3((size_t)twrw->H, &twrw->dims, (size_t)twrw->H, &twrw->host_batch, (size_t)twrw->L,
+                         &twrw->chunk_rows));
+  PetscCall(PetscMalloc1((size_t)twrw->H, &host_n));
+  for (int h = 0; h < twrw->H; h++) {
+    host_n[h] = host_entries(sharding, twrw->L, h, NULL);
+    twrw->n_entries += host_n[h];
+  }
+  PetscCall(PetscMalloc3((size_t)twrw->n_entries, &entry, (size_t)twrw->n_entries, &twrw->feature,
+                         (size_t)twrw->n_entries * (size_t)twrw->L, &twrw->stagger));
+  PetscCall(TrsRowSplitCreate(twrw->L, twrw->n_entries, &twrw->split));
+  for (int h = 0, at = 0, out = 0; h < twrw->H; at += host_n[h], h++) {
+    (void)host_entries(sharding, twrw->L, h, entry);
+    PetscCall(setup_host(sharding, h, at, host_n[h], entry));
+    for (int l = 0; l < twrw->L; l++)
+      for (int e = 0; e < host_n[h]; e++) twrw->stagger[out++] = l * twrw->n_entries + at + e;
+  }
+  PetscCall(setup_exchanges(sharding, host_n));
+  PetscCall(PetscFree(host_n));
+  PetscCall(PetscFree(entry));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_table_row_wise(TrsSharding sharding)
+{
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterDestroy(&twrw->intra));
+  PetscCall(TrsPooledAllToAllDestroy(&twrw->cross));
+  PetscCall(TrsKjtFree(sharding->context->device, &twrw->group));
+  PetscCall(TrsKjtFree(sharding->context->device, &twrw->bucketized));
+  PetscCall(TrsRowSplitDestroy(&twrw->split));
+  PetscCall(PetscFree(twrw->feature));
+  PetscCall(PetscFree(twrw->stagger));
+  PetscCall(PetscFree3(twrw->dims, twrw->host_batch, twrw->chunk_rows));
+  PetscCall(PetscFree(twrw));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                          twrw->n_entries, twrw->feature, &twrw->group));
+  PetscCall(TrsRowSplitBucketize(&twrw->split, context->device, context->compute, stream, sharding->workspace,
+                                 &twrw->group, &twrw->bucketized));
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, &twrw->bucketized,
+                          twrw->n_entries * twrw->L, twrw->stagger, &slot->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot,
+                                                   TrsStream stream, const TrsPooledMatrix *pooled)
+{
+  const TrsShardingContext *context = sharding->context;
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  const int L = twrw->L, l = context->groups->host->rank;
+
+  PetscFunctionBegin;
+  (void)pooled;
+  for (int j = 0; j < L; j++) {
+    twrw->chunk_rows[j] = 0;
+    for (int h = 0; h < twrw->H; h++) twrw->chunk_rows[j] += slot->source_batch[h * L + j];
+  }
+  for (int h = 0; h < twrw->H; h++) twrw->host_batch[h] = slot->source_batch[h * L + l];
+  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
+                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
+                             sharding->local_dim));
+  PetscCall(TrsPooledReduceScatterStart(twrw->intra, stream, (const float *)sharding->pooled.data,
+                                        twrw->chunk_rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot,
+                                                  TrsStream stream, const TrsPooledMatrix *pooled)
+{
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  const float *summed, *recv;
+  const int64_t *displs;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterWait(twrw->intra, stream, &summed));
+  PetscCall(TrsPooledAllToAllStart(twrw->cross, stream, summed, twrw->host_batch));
+  PetscCall(TrsPooledAllToAllWait(twrw->cross, stream, &recv, &displs));
+  for (int h = 0; h < twrw->H; h++)
+    PetscCall(TrsShardingScatterRuns(sharding, h, stream, slot->batch->batch, recv + displs[h], twrw->dims[h],
+                                     pooled));
+  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot,
+                                                    TrsStream stream, const TrsPooledMatrix *grad)
+{
+  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  float *send;
+  const int64_t *displs;
+
+  PetscFunctionBegin;
+  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
+  PetscCall(TrsPooledAllToAllGradBuffer(twrw->cross, &send, &displs));
+  for (int h = 0; h < twrw->H; h++)
+    PetscCall(TrsShardingGatherRuns(sharding, h, stream, slot->batch->batch, grad, send + displs[h],
+                                    twrw->dims[h]));
+  PetscCall(TrsPooledAllToAllGradStart(twrw->cross, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_update_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot,
+                                                     TrsStream stream, const TrsPooledMatrix *grad,
+                                                     const TrsSparseOptimizerArgs *args)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TableRowWise *twrw = (const TableRowWise *)sharding->data;
+  const int64_t bytes = twrw->chunk_rows[context->groups->host->rank] * sharding->local_dim *
+                        (int64_t)sizeof(float);
+  const float *crossed, *gathered;
+  float *send;
+
+  PetscFunctionBegin;
+  (void)grad;
+  PetscCall(TrsPooledAllToAllGradWait(twrw->cross, stream, &crossed));
+  PetscCall(TrsPooledReduceScatterGradBuffer(twrw->intra, &send));
+  PetscCall(context->device->copy(send, crossed, bytes, stream));
+  PetscCall(TrsPooledReduceScatterGradStart(twrw->intra, stream));
+  PetscCall(TrsPooledReduceScatterGradWait(twrw->intra, stream, &gathered));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, gathered, sharding->local_dim, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsShardingOps trs_sharding_table_row_wise = {
+    .name = "table_row_wise",
+    .setup = setup_table_row_wise,
+    .destroy = destroy_table_row_wise,
+    .prepare = prepare_table_row_wise,
+    .forward_start = forward_start_table_row_wise,
+    .forward_wait = forward_wait_table_row_wise,
+    .backward_start = backward_start_table_row_wise,
+    .backward_update = backward_update_table_row_wise,
+};

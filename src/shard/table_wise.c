@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  table_wise, column_wise, table_column_wise: a shard has all rows, so whole bags travel to its rank and pooled rows travel back.
+
+    own ids --permute--> [rank q][features of q's shards][B] --all-to-all--> [my features][G] --lookup--> [G, D_me]
+    --all-to-all--> from each q [B, D_q] --copy columns--> model's matrix
+
+  A feature is sent once for every shard of its table: two column shards on one rank stay two tables.
+  Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding, TwCwPooledEmbeddingSharding.
+*/
+#include "shard/sharding.h"
+
+typedef struct {
+  int n_sent;
+  int *sent;     /* [n_sent] model feature sent at each place */
+  int64_t *dims; /* [W] */
+  TrsPooledAllToAll dist;
+} TableWise;
+
+/* Everything rank q gets from the group: visit its (shard, feature) pairs in order. Returns how many; adds its column runs when asked. */
+static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs, int *n, int *sent,
+                                 int64_t *dim, TrsLookupFeature *lookup)
+{
+  const TrsShardingContext *context = sharding->context;
+
+  PetscFunctionBegin;
+  *n = 0;
+  *dim = 0;
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
+    const TrsTablePlan *plan = TrsShardingTablePlan(sharding, i);
+    const int first = TrsShardingFirstFeature(sharding, i);
+    for (int s = 0; s < plan->n_shards; s++) {
+      const TrsShard *shard = &plan->shard[s];
+      if (shard->rank != q) continue;
+      for (int f = first; f < first + config->n_features; f++) {
+        if (sent) sent[*n] = f;
+        if (lookup)
+          lookup[*n] = (TrsLookupFeature){
+              .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], s),
+              .mean = (PetscBool)(config->pooling == TRS_POOLING_MEAN),
+              .out_column = *dim};
+        if (add_runs)
+          PetscCall(
+              TrsShardingAddRun(sharding, q, *dim, context->columns[f] + shard->col_offset, shard->cols));
+        *dim += shard->cols;
+        ++*n;
+      }
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode setup_table_wise(TrsSharding sharding)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsComm comm = context->groups->world;
+  TrsLookupFeature *lookup;
+  TableWise *tw;
+  int *n_features;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&tw));
+  sharding->data = tw;
+  PetscCall(PetscMalloc1((size_t)comm->size, &n_features));
+  PetscCall(PetscMalloc1((size_t)comm->size, &tw->dims));
+  for (int q = 0; q < comm->size; q++) {
+    PetscCall(visit_rank(sharding, q, PETSC_TRUE, &n_features[q], NULL, &tw->dims[q], NULL));
+    tw->n_sent += n_features[q];
+  }
+  PetscCall(PetscMalloc1((size_t)tw->n_sent, &tw->sent));
+  for (int q = 0, at = 0, n; q < comm->size; q++, at += n)
+    PetscCall(visit_rank(sharding, q, PETSC_FALSE, &n, tw->sent + at, &tw->dims[q], NULL));
+
+  PetscCall(PetscMalloc1((size_t)PetscMax(n_features[comm->rank], 1), &lookup));
+  PetscCall(visit_rank(sharding, comm->rank, PETSC_FALSE, &n_features[comm->rank], NULL, &sharding->local_dim,
+                       lookup));
+  PetscCall(
+      TrsLookupCreate(context->compute, context->shards, n_features[comm->rank], lookup, &sharding->lookup));
+  PetscCall(PetscFree(lookup));
+
+  PetscCall(TrsPooledAllToAllCreate(comm, tw->dims, &context->dist, &tw->dist));
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, n_features[comm->rank],
+                                   sharding->weighted, NULL, &sharding->slot[s].exchange));
+  PetscCall(PetscFree(n_features));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_table_wise(TrsSharding sharding)
+{
+  TableWise *tw = (TableWise *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledAllToAllDestroy(&tw->dist));
+  PetscCall(PetscFree(tw->sent));
+  PetscCall(PetscFree(tw->dims));
+  PetscCall(PetscFree(tw));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TableWise *tw = (const TableWise *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                          tw->n_sent, tw->sent, &slot->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_start_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                               const TrsPooledMatrix *pooled)
+{
+  const TrsShardingContext *context = sharding->context;
+  TableWise *tw = (TableWise *)sharding->data;
+
+  PetscFunctionBegin;
+  (void)pooled;
+  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
+                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
+                             sharding->local_dim));
+  PetscCall(
+      TrsPooledAllToAllStart(tw->dist, stream, (const float *)sharding->pooled.data, slot->source_batch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                              const TrsPooledMatrix *pooled)
+{
+  const TableWise *tw = (const TableWise *)sharding->data;
+  const float *recv;
+  const int64_t *displs;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledAllToAllWait(tw->dist, stream, &recv, &displs));
+  for (int q = 0; q < sharding->context->groups->world->size; q++)
+    PetscCall(TrsShardingScatterRuns(sharding, q, stream, slot->batch->batch, recv + displs[q], tw->dims[q],
+                                     pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                                const TrsPooledMatrix *grad)
+{
+  const TableWise *tw = (const TableWise *)sharding->data;
+  float *send;
+  const int64_t *displs;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledAllToAllGradBuffer(tw->dist, &send, &displs));
+  for (int q = 0; q < sharding->context->groups->world->size; q++)
+    PetscCall(
+        TrsShardingGatherRuns(sharding, q, stream, slot->batch->batch, grad, send + displs[q], tw->dims[q]));
+  PetscCall(TrsPooledAllToAllGradStart(tw->dist, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_update_table_wise(TrsSharding sharding, TrsShardingSlot *slot,
+                                                 TrsStream stream, const TrsPooledMatrix *grad,
+                                                 const TrsSparseOptimizerArgs *args)
+{
+  const TableWise *tw = (const TableWise *)sharding->data;
+  const float *arrived;
+
+  PetscFunctionBegin;
+  (void)grad;
+  PetscCall(TrsPooledAllToAllGradWait(tw->dist, stream, &arrived));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, arrived, sharding->local_dim, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsShardingOps trs_sharding_table_wise = {
+    .name = "table_wise",
+    .setup = setup_table_wise,
+    .destroy = destroy_table_wise,
+    .prepare = prepare_table_wise,
+    .forward_start = forward_start_table_wise,
+    .forward_wait = forward_wait_table_wise,
+    .backward_start = backward_start_table_wise,
+    .backward_update = backward_update_table_wise,
+};
