@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Options as text: -help, and the configuration of a run. */
+#include "core/options_impl.h"
+#include "core/version.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDTH = 100, HELP_COLUMN = 44, MAX_LINE = 2048 };
+
+/* Text that grows. */
+typedef struct {
+  char *data;
+  size_t used, capacity;
+} growing_text;
+
+static PetscErrorCode add_text(growing_text *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
+static PetscErrorCode add_text(growing_text *text, const char *format, ...)
+{
+  va_list arguments;
+  int n;
+
+  PetscFunctionBegin;
+  va_start(arguments, format);
+  n = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  if (text->used + (size_t)n + 1 > text->capacity) {
+    text->capacity = 2 * (text->used + (size_t)n + 1);
+    PetscCall(PetscRealloc(text->capacity, &text->data));
+  }
+  va_start(arguments, format);
+  vsnprintf(text->data + text->used, (size_t)n + 1, format, arguments);
+  va_end(arguments);
+  text->used += (size_t)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static const char *type_word(TrsOptionType type)
+{
+  static const char *const words[] = {"<bool>",    "<int>",    "<bytes>",    "<real>",
+                                      "<text>",    "<file>",   "<word>",     "<word,..>",
+                                      "<text,..>", "<int,..>", "<bytes,..>", "<real,..>"};
+
+  return words[type];
+}
+
+/* "[1,]" as words: ">= 1". */
+static void range_words(const char *range, char *text, size_t n)
+{
+  const char *comma = strchr(range, ',');
+  size_t length = strlen(range);
+  int n_lo = (int)(comma - range - 1), n_hi = (int)(range + length - 2 - comma);
+
+  if (n_lo > 0 && n_hi > 0) {
+    snprintf(text, n, "in %c%.*s, %.*s%c", range[0], n_lo, range + 1, n_hi, comma + 1, range[length - 1]);
+  } else if (n_lo > 0) {
+    snprintf(text, n, "%s %.*s", range[0] == '(' ? ">" : ">=", n_lo, range + 1);
+  } else {
+    snprintf(text, n, "%s %.*s", range[length - 1] == ')' ? "<" : "<=", n_hi, comma + 1);
+  }
+}
+
+/* Help, then in brackets what may be given and what is taken otherwise. */
+static void option_words(const TrsOptionSpec *spec, char text[MAX_LINE])
+{
+  size_t used = (size_t)snprintf(text, MAX_LINE, "%s [", spec->help);
+  char range[128];
+
+  if (spec->choices && spec->type != TRS_OPTION_FILE) {
+    used += (size_t)snprintf(text + used, MAX_LINE - used, "one of ");
+    for (const char *c = spec->choices; *c && used + 3 < MAX_LINE; c++) {
+      text[used++] = *c;
+      if (*c == ',') text[used++] = ' ';
+    }
+    used += (size_t)snprintf(text + used, MAX_LINE - used, "; ");
+  }
+  if (spec->range) {
+    range_words(spec->range, range, sizeof(range));
+    used += (size_t)snprintf(text + used, MAX_LINE - used, "%s; ", range);
+  }
+  if (spec->unit) used += (size_t)snprintf(text + used, MAX_LINE - used, "in %s; ", spec->unit);
+  snprintf(text + used, MAX_LINE - used, spec->fallback ? "default %s]" : "no default]", spec->fallback);
+}
+
+/* Words from column HELP_COLUMN on, broken before WIDTH. */
+static PetscErrorCode add_wrapped(growing_text *text, const char *words)
+{
+  int column = HELP_COLUMN;
+
+  PetscFunctionBegin;
+  while (*words) {
+    int n = (int)strcspn(words, " ");
+
+    if (column > HELP_COLUMN && column + 1 + n > WIDTH) {
+      PetscCall(add_text(text, "\n%*s", HELP_COLUMN, ""));
+      column = HELP_COLUMN;
+    } else if (column > HELP_COLUMN) {
+      PetscCall(add_text(text, " "));
+      column++;
+    }
+    PetscCall(add_text(text, "%.*s", n, words));
+    column += n;
+    words += n + (words[n] == ' ');
+  }
+  PetscCall(add_text(text, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode add_option_help(growing_text *text, const TrsOptionGroup *group,
+                                      const TrsOptionSpec *spec)
+{
+  char name[256], words[MAX_LINE];
+  int n;
+
+  PetscFunctionBegin;
+  if (group->object) {
+    n = snprintf(name, sizeof(name), "  -%ss_%s %s", group->object, spec->name, type_word(spec->type));
+  } else {
+    n = snprintf(name, sizeof(name), "  %s %s", spec->name, type_word(spec->type));
+  }
+  if (n < HELP_COLUMN) {
+    PetscCall(add_text(text, "%-*s", HELP_COLUMN, name));
+  } else {
+    PetscCall(add_text(text, "%s\n%*s", name, HELP_COLUMN, ""));
+  }
+  option_words(spec, words);
+  PetscCall(add_wrapped(text, words));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
+{
+  growing_text text = {NULL, 0, 0};
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(add_text(&text,
+                     "%s %s: trains and shards recommendation models\n"
+                     "  mpirun -n 4 %s -options_file run.opts [-option value ...]\n"
+                     "Lists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
+                     "TB and KiB ... TiB.\n",
+                     TRS_NAME, TRS_VERSION, TRS_NAME));
+  for (int g = 0; g < options->n_groups; g++) {
+    const TrsOptionGroup *group = options->groups[g];
+
+    PetscCall(add_text(&text, "\n%s\n", group->title));
+    if (group->object) {
+      PetscCall(add_text(
+          &text, "  -%ss_KEY holds for every %s, -%s_NAME_KEY for the %s called NAME and goes first.\n",
+          group->object, group->object, group->object, group->object));
+    }
+    for (int i = 0; i < group->n; i++) PetscCall(add_option_help(&text, group, &group->spec[i]));
+  }
+  fwrite(text.data, 1, text.used, stdout);
+  fflush(stdout);
+  PetscCall(PetscFree(text.data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A value as an option file writes it: quoted where a bare word would be read otherwise. */
+static PetscErrorCode add_value(growing_text *text, const char *value)
+{
+  PetscBool bare = (PetscBool)(value[0] && !strpbrk(value, " \t") && !strchr("\"'#", value[0]) &&
+                               !(value[0] == '-' && !strchr("0123456789.", value[1])));
+
+  PetscFunctionBegin;
+  if (bare) {
+    PetscCall(add_text(text, " %s", value));
+  } else {
+    PetscCall(add_text(text, " \""));
+    for (; *value; value++) PetscCall(add_text(text, *value == '"' ? "\"\"" : "%c", *value));
+    PetscCall(add_text(text, "\""));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode add_given(growing_text *text, const TrsOptionEntry *entry)
+{
+  const TrsGivenOption *given = entry->given;
+
+  PetscFunctionBegin;
+  PetscCall(add_text(text, "%s", given->name));
+  if (entry->spec && entry->spec->type == TRS_OPTION_FILE) {
+    TrsOptionValue value;
+    PetscBool valid;
+    char detail[TRS_OPTION_DETAIL];
+
+    PetscCall(TrsOptionValueParse(entry->spec, given->value, given->folder, &value, &valid, detail));
+    PetscCall(add_value(text, value.strings[0]));
+    PetscCall(TrsOptionValueFree(&value));
+  } else if (given->value) {
+    PetscCall(add_value(text, given->value));
+  }
+  PetscCall(add_text(text, " # %s\n", given->source));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsText(TrsOptions options, char **result)
+{
+  growing_text text = {NULL, 0, 0};
+
+  PetscFunctionBegin;
+  PetscCall(add_text(&text, "# %s %s (%s)\n", TRS_NAME, TRS_VERSION, TrsVersionCommit()));
+  for (int i = 0; i < options->given.n; i++) {
+    const TrsOptionEntry *entry = TrsOptionsFindEntry(options, options->given.option[i].name);
+
+    if (entry->given == &options->given.option[i] && strcmp(entry->name, "-options_file") != 0)
+      PetscCall(add_given(&text, entry));
+  }
+  PetscCall(add_text(&text, "# defaults\n"));
+  for (int g = 1; g < options->n_groups; g++) {
+    const TrsOptionGroup *group = options->groups[g];
+
+    for (int i = 0; i < group->n; i++) {
+      const TrsOptionSpec *spec = &group->spec[i];
+      char name[256];
+      const TrsOptionEntry *entry;
+
+      if (!spec->fallback) continue;
+      snprintf(name, sizeof(name), group->object ? "-%ss_%s" : "%.0s%s", group->object ? group->object : "",
+               spec->name);
+      entry = TrsOptionsFindEntry(options, name);
+      if (!entry || !entry->given) PetscCall(add_text(&text, "# %s %s\n", name, spec->fallback));
+    }
+  }
+  *result = text.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

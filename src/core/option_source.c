@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/option_source.h"
+
+#include "core/option_petsc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_FILE_BYTES = 1 << 20, MAX_PATH = 4096 };
+
+/* Strings one after the other, each with its 0: what rank 0 broadcasts. */
+typedef struct {
+  char *data;
+  size_t used, capacity;
+} string_list;
+
+static PetscErrorCode list_append(string_list *list, const char *string)
+{
+  size_t n = strlen(string) + 1;
+
+  PetscFunctionBegin;
+  if (list->used + n > list->capacity) {
+    list->capacity = 2 * (list->used + n);
+    PetscCall(PetscRealloc(list->capacity, &list->data));
+  }
+  memcpy(list->data + list->used, string, n);
+  list->used += n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGivenOptionsAdd(TrsGivenOptions *given, const TrsGivenOption *option)
+{
+  TrsGivenOption *copy;
+
+  PetscFunctionBegin;
+  if (given->n == given->capacity) {
+    given->capacity = given->capacity ? 2 * given->capacity : 64;
+    PetscCall(PetscRealloc((size_t)given->capacity * sizeof(*given->option), &given->option));
+  }
+  copy = &given->option[given->n++];
+  *copy = (TrsGivenOption){.origin = option->origin};
+  PetscCall(PetscStrallocpy(option->name, &copy->name));
+  PetscCall(PetscStrallocpy(option->value, &copy->value)); /* NULL stays NULL */
+  PetscCall(PetscStrallocpy(option->source, &copy->source));
+  PetscCall(PetscStrallocpy(option->folder, &copy->folder));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < given->n; i++) {
+    PetscCall(PetscFree(given->option[i].name));
+    PetscCall(PetscFree(given->option[i].value));
+    PetscCall(PetscFree(given->option[i].source));
+    PetscCall(PetscFree(given->option[i].folder));
+  }
+  PetscCall(PetscFree(given->option));
+  *given = (TrsGivenOptions){0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The folder of path, absolute as far as the working directory is known. */
+static void folder_of(const char *path, char folder[2 * MAX_PATH])
+{
+  const char *slash = strrchr(path, '/');
+  int n = slash ? (int)(slash - path) : 0;
+  char here[MAX_PATH];
+
+  if (path[0] == '/') {
+    snprintf(folder, 2 * MAX_PATH, "%.*s", n, path);
+    return;
+  }
+  if (!getcwd(here, sizeof(here))) snprintf(here, sizeof(here), "."); /* deleted under our feet */
+  snprintf(folder, 2 * MAX_PATH, n ? "%s/%.*s" : "%s", here, n, path);
+}
+
+/* Read all of an open regular file. */
+static PetscErrorCode read_text(int fd, const char *path, int64_t size, char **text)
+{
+  int64_t n = 0;
+
+  PetscFunctionBegin;
+  PetscCheck(size <= MAX_FILE_BYTES, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "option file \"%s\" has %" PRId64 " bytes; at most %d are read", path, size, MAX_FILE_BYTES);
+  PetscCall(PetscMalloc1((size_t)size + 1, text));
+  while (n < size) {
+    ssize_t got = read(fd, *text + n, (size_t)(size - n));
+
+    if (got < 0 && errno == EINTR) continue;
+    PetscCheck(got >= 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "option file \"%s\" cannot be read: %s", path,
+               strerror(errno));
+    if (got == 0) break;
+    n += got;
+  }
+  (*text)[n] = '\0';
+  for (int64_t i = 0, line = 1; i < n; i++) {
+    unsigned char c = (unsigned char)(*text)[i];
+
+    line += c == '\n';
+    PetscCheck(c >= 0x20 || c == '\t' || c == '\n' || c == '\r', PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "%s:%" PRId64 ": not a text: there is a byte of value %d", path, line, (int)c);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Opened without waiting: a FIFO would block for ever. */
+static PetscErrorCode read_file(const char *path, char **text)
+{
+  struct stat status;
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+  PetscFunctionBegin;
+  PetscCheck(fd >= 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "option file \"%s\" cannot be opened: %s", path,
+             strerror(errno));
+  PetscCheck(fstat(fd, &status) == 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "option file \"%s\" cannot be examined: %s", path, strerror(errno));
+  PetscCheck(S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "option file \"%s\" is not a regular file%s", path,
+             S_ISDIR(status.st_mode) ? " but a directory" : "");
+  PetscCall(read_text(fd, path, (int64_t)status.st_size, text));
+  close(fd);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Command line: number of words, words, folder; then for each option file: path, folder, text. On rank 0. */
+static PetscErrorCode gather_texts(int argc, char **argv, string_list *texts)
+{
+  char word[2 * MAX_PATH];
+
+  PetscFunctionBegin;
+  snprintf(word, sizeof(word), "%d", argc > 0 ? argc - 1 : 0);
+  PetscCall(list_append(texts, word));
+  for (int i = 1; i < argc; i++) PetscCall(list_append(texts, argv[i]));
+  folder_of("", word);
+  PetscCall(list_append(texts, word));
+  for (int i = 1; i + 1 < argc; i++) {
+    char *text;
+
+    if (strcasecmp(argv[i], "-options_file") != 0 || TrsIsOptionWord(argv[i + 1])) continue;
+    PetscCall(read_file(argv[i + 1], &text));
+    PetscCall(list_append(texts, argv[i + 1]));
+    folder_of(argv[i + 1], word);
+    PetscCall(list_append(texts, word));
+    PetscCall(list_append(texts, text));
+    PetscCall(PetscFree(text));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode broadcast_texts(MPI_Comm comm, string_list *texts)
+{
+  int rank, n;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCheck(texts->used <= INT32_MAX, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "option files of %zu bytes are too long", texts->used);
+  n = (int)texts->used;
+  PetscCallMPI(MPI_Bcast(&n, 1, MPI_INT, 0, comm));
+  if (rank != 0) PetscCall(PetscMalloc1(n, &texts->data));
+  PetscCallMPI(MPI_Bcast(texts->data, n, MPI_CHAR, 0, comm));
+  texts->used = (size_t)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The string at *at, and step over it. */
+static char *next_string(char **at)
+{
+  char *string = *at;
+
+  *at += strlen(string) + 1;
+  return string;
+}
+
+static PetscErrorCode parse_command_line(char **words, int n, const TrsGivenOption *line,
+                                         TrsGivenOptions *given)
+{
+  char help[] = "-help";
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n; i++) {
+    TrsGivenOption option = *line;
+
+    PetscCheck(TrsIsOptionWord(words[i]), PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "command line: \"%.100s\" belongs to no option (-name value; a list has commas and no blanks)",
+               words[i]);
+    option.name = words[i];
+    if (option.name[1] == '-' && option.name[2]) option.name++; /* --help and other habits */
+    if (strcasecmp(option.name, "-h") == 0) option.name = help;
+    if (i + 1 < n && !TrsIsOptionWord(words[i + 1])) option.value = words[++i];
+    PetscCall(TrsGivenOptionsAdd(given, &option));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool is_yaml(const char *path)
+{
+  const char *dot = strrchr(path, '.');
+
+  return (PetscBool)(dot && (strcasecmp(dot, ".yaml") == 0 || strcasecmp(dot, ".yml") == 0));
+}
+
+static PetscErrorCode parse_file(char *text, const TrsGivenOption *file, TrsGivenOptions *given)
+{
+  int first = given->n;
+
+  PetscFunctionBegin;
+  if (strncmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3; /* byte order mark */
+  if (is_yaml(file->source)) {
+    PetscCall(TrsOptionYamlParse(text, file, given));
+  } else {
+    PetscCall(TrsOptionTextParse(text, file, given));
+  }
+  for (int i = first; i < given->n; i++) {
+    const TrsGivenOption *o = &given->option[i];
+
+    PetscCheck(strcasecmp(o->name, "-options_file") != 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "-options_file (%s): an option file cannot name another one; give both on the command line",
+               o->source);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode parse_texts(const string_list *texts, TrsGivenOptions *given)
+{
+  char *at = texts->data, *end = texts->data + texts->used;
+  int n_words = atoi(next_string(&at)); /* NOLINT(cert-err34-c): written by gather_texts() */
+  char **words;
+  char line_source[] = "command line";
+  TrsGivenOption line = {.source = line_source};
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(n_words + 1, &words));
+  for (int i = 0; i < n_words; i++) words[i] = next_string(&at);
+  line.folder = next_string(&at);
+  while (at < end) {
+    TrsGivenOption file = {.origin = given->n_files++};
+
+    file.source = next_string(&at);
+    file.folder = next_string(&at);
+    PetscCall(parse_file(next_string(&at), &file, given));
+  }
+  line.origin = given->n_files;
+  PetscCall(parse_command_line(words, n_words, &line, given));
+  PetscCall(PetscFree(words));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsGivenOptions *given)
+{
+  int rank;
+  string_list texts = {NULL, 0, 0};
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  *given = (TrsGivenOptions){0};
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (rank == 0) ierr = gather_texts(argc, argv, &texts);
+  PetscCall(TrsAgree(comm, ierr));
+  PetscCall(broadcast_texts(comm, &texts));
+  PetscCall(parse_texts(&texts, given));
+  PetscCall(PetscFree(texts.data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

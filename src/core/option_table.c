@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Names of options: looked up in the tables, remembered, taken apart where they name an object, and guessed where misspelt. */
+#include "core/names.h"
+#include "core/options_impl.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_MESSAGE = 1800, MAX_NAME = 512, MAX_SHOWN = 100 };
+
+static unsigned bucket_of(const char *name)
+{
+  unsigned hash = 2166136261u; /* FNV-1a, case-blind */
+
+  for (; *name; name++) hash = (hash ^ (unsigned)tolower((unsigned char)*name)) * 16777619u;
+  return hash % TRS_OPTION_BUCKETS;
+}
+
+TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name)
+{
+  TrsOptionEntry *entry = options->bucket[bucket_of(name)];
+
+  while (entry && strcasecmp(entry->name, name) != 0) entry = entry->next;
+  return entry;
+}
+
+/* Key of a per-object group that `tail` ends in: "user_embedding_dim" -> embedding_dim, the longest; all of it if whole. NULL: none. */
+static const TrsOptionSpec *key_in(const TrsOptionGroup *group, const char *tail, PetscBool whole)
+{
+  const TrsOptionSpec *best = NULL;
+  size_t n_tail = strlen(tail), n_best = 0;
+
+  for (int i = 0; i < group->n; i++) {
+    const char *key = group->spec[i].name;
+    size_t n = strlen(key);
+    PetscBool fits = whole ? (PetscBool)(strcasecmp(tail, key) == 0)
+                           : (PetscBool)(n_tail > n + 1 && tail[n_tail - n - 1] == '_' &&
+                                         strcasecmp(tail + n_tail - n, key) == 0);
+
+    if (fits && n > n_best) {
+      best = &group->spec[i];
+      n_best = n;
+    }
+  }
+  return best;
+}
+
+/* Part of a name after "-table_" (*all false) or "-tables_" (*all true); NULL when it does not begin so. */
+static const char *object_tail(const char *object, const char *name, PetscBool *all)
+{
+  size_t n = strlen(object);
+
+  if (strncasecmp(name + 1, object, n) != 0) return NULL;
+  name += n + 1;
+  *all = (PetscBool)(*name == 's' || *name == 'S');
+  if (*all) name++;
+  return *name == '_' ? name + 1 : NULL;
+}
+
+/* The table row of an option name, per-object ones included; NULL when it is unknown. */
+static const TrsOptionSpec *find_spec(TrsOptions options, const char *name)
+{
+  for (int g = 0; g < options->n_groups; g++) {
+    const TrsOptionGroup *group = options->groups[g];
+
+    for (int i = 0; !group->object && i < group->n; i++) {
+      if (strcasecmp(group->spec[i].name, name) == 0) return &group->spec[i];
+    }
+  }
+  for (int g = 0; g < options->n_groups; g++) {
+    const TrsOptionGroup *group = options->groups[g];
+    PetscBool all = PETSC_FALSE;
+    const char *tail = group->object ? object_tail(group->object, name, &all) : NULL;
+    const TrsOptionSpec *spec = tail ? key_in(group, tail, all) : NULL;
+
+    if (spec) return spec;
+  }
+  return NULL;
+}
+
+PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const TrsOptionSpec *spec,
+                                  TrsOptionEntry **entry)
+{
+  unsigned bucket = bucket_of(name);
+
+  PetscFunctionBegin;
+  *entry = TrsOptionsFindEntry(options, name);
+  if (!*entry) {
+    PetscCall(PetscNew(entry));
+    PetscCall(PetscStrallocpy(name, &(*entry)->name));
+    (*entry)->spec = spec ? spec : find_spec(options, name);
+    (*entry)->next = options->bucket[bucket];
+    options->bucket[bucket] = *entry;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+typedef struct {
+  char name[MAX_NAME];
+  int distance; /* -1: none yet */
+} closest_name;
+
+static void consider(closest_name *best, const char *wanted, const char *name)
+{
+  int distance = TrsNameDistance(wanted, name);
+
+  if (best->distance >= 0 && distance >= best->distance) return;
+  best->distance = distance;
+  snprintf(best->name, sizeof(best->name), "%s", name);
+}
+
+void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_t n)
+{
+  closest_name best = {"", -1};
+  char name[MAX_NAME];
+
+  for (int g = 0; g < options->n_groups; g++) {
+    const TrsOptionGroup *group = options->groups[g];
+    PetscBool all = PETSC_FALSE;
+    const char *tail = group->object ? object_tail(group->object, wanted, &all) : NULL;
+
+    for (int i = 0; i < group->n; i++) {
+      if (!group->object) consider(&best, wanted, group->spec[i].name);
+      if (!group->object) continue;
+      snprintf(name, sizeof(name), "-%ss_%s", group->object, group->spec[i].name);
+      consider(&best, wanted, name);
+      for (const char *cut = tail && !all ? strchr(tail, '_') : NULL; cut; cut = strchr(cut + 1, '_')) {
+        snprintf(name, sizeof(name), "%.*s%s", (int)(cut + 1 - wanted) < 256 ? (int)(cut + 1 - wanted) : 256,
+                 wanted, group->spec[i].name);
+        consider(&best, wanted, name);
+      }
+    }
+  }
+  snprintf(text, n, "%s", best.name);
+}
+
+PetscErrorCode TrsOptionsRefuse(TrsOptions options, const TrsGivenOption *given, const char *what)
+{
+  int rank;
+  char safe[MAX_MESSAGE];
+
+  PetscFunctionBegin;
+  PetscCheck(options->allow_unused, PETSC_COMM_SELF, TRS_ERR_OPTION, "%.*s (%s): %s", MAX_SHOWN, given->name,
+             given->source, what);
+  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
+  TrsNameEscape(given->name, safe, sizeof(safe));
+  if (rank == 0) fprintf(stderr, "trshard: warning: %.*s (%s): %s\n", MAX_SHOWN, safe, given->source, what);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static const TrsOptionGroup *object_group(TrsOptions options, const char *object)
+{
+  for (int g = 0; g < options->n_groups; g++) {
+    if (options->groups[g]->object && strcmp(options->groups[g]->object, object) == 0)
+      return options->groups[g];
+  }
+  return NULL;
+}
+
+PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance,
+                                    const char *key, const char **name)
+{
+  const TrsOptionGroup *group = object_group(options, object);
+  const TrsOptionSpec *spec = group ? key_in(group, key, PETSC_TRUE) : NULL;
+  TrsOptionEntry *own, *all;
+  char *text;
+  size_t n = strlen(object) + strlen(instance) + strlen(key) + 5;
+
+  PetscFunctionBegin;
+  PetscCheck(spec, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s option %s is in no table", object, key);
+  PetscCall(PetscMalloc1(n, &text));
+  snprintf(text, n, "-%s_%s_%s", object, instance, key);
+  PetscCall(TrsOptionsGetEntry(options, text, spec, &own));
+  if (own->spec != spec) { /* taken for a longer key of a table with a shorter name */
+    own->spec = spec;
+    if (own->parsed) PetscCall(TrsOptionValueFree(&own->value));
+    own->parsed = PETSC_FALSE;
+  }
+  snprintf(text, n, "-%ss_%s", object, key);
+  all = TrsOptionsFindEntry(options, text);
+  *name = !own->given && all && all->given ? all->name : own->name;
+  PetscCall(PetscFree(text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Is `tail` one of the objects, '_' and a key? */
+static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int n, const char *const *names)
+{
+  for (int i = 0; i < n; i++) {
+    size_t length = strlen(names[i]);
+
+    if (strncasecmp(tail, names[i], length) == 0 && tail[length] == '_' &&
+        key_in(group, tail + length + 1, PETSC_TRUE))
+      return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, int n, const char *const *names)
+{
+  const TrsOptionGroup *group = object_group(options, object);
+
+  PetscFunctionBegin;
+  PetscCheck(group, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "there are no options for each %s", object);
+  for (int i = 0; i < options->given.n; i++) {
+    const TrsGivenOption *given = &options->given.option[i];
+    PetscBool all = PETSC_FALSE;
+    const char *tail = object_tail(object, given->name, &all);
+    const TrsOptionSpec *key = tail && !all ? key_in(group, tail, PETSC_FALSE) : NULL;
+    char instance[MAX_NAME], what[MAX_MESSAGE];
+    int closest;
+
+    if (!key || names_object(group, tail, n, names)) continue;
+    snprintf(instance, sizeof(instance), "%.*s", (int)(strlen(tail) - strlen(key->name) - 1), tail);
+    closest = TrsNameClosest(instance, n, names);
+    snprintf(what, sizeof(what), "there is no %s \"%.*s\"; the closest name is \"%.*s\"", object, MAX_SHOWN,
+             instance, MAX_SHOWN, closest < 0 ? "" : names[closest]);
+    PetscCall(TrsOptionsRefuse(options, given, what));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/option_value.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+__extension__ typedef unsigned __int128 wide_uint; /* 1.5TiB is 15 * 2^40 / 10 */
+
+/* A bound of a range, as text: borrowed, empty when there is none. */
+typedef struct {
+  char lo[32], hi[32];
+  PetscBool lo_open, hi_open;
+} value_range;
+
+static const struct {
+  const char *suffix;
+  int64_t factor;
+  PetscBool bytes_only;
+} suffixes[] = {{"K", 1000, PETSC_FALSE},
+                {"k", 1000, PETSC_FALSE},
+                {"M", 1000000, PETSC_FALSE},
+                {"G", 1000000000, PETSC_FALSE},
+                {"T", 1000000000000, PETSC_FALSE},
+                {"B", 1, PETSC_TRUE},
+                {"KB", 1000, PETSC_TRUE},
+                {"kB", 1000, PETSC_TRUE},
+                {"MB", 1000000, PETSC_TRUE},
+                {"GB", 1000000000, PETSC_TRUE},
+                {"TB", 1000000000000, PETSC_TRUE},
+                {"KiB", (int64_t)1 << 10, PETSC_TRUE},
+                {"MiB", (int64_t)1 << 20, PETSC_TRUE},
+                {"GiB", (int64_t)1 << 30, PETSC_TRUE},
+                {"TiB", (int64_t)1 << 40, PETSC_TRUE}};
+enum { N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
+
+PetscBool TrsOptionIsList(TrsOptionType type)
+{
+  return (PetscBool)(type == TRS_OPTION_ENUMS || type == TRS_OPTION_STRINGS || type == TRS_OPTION_INTS ||
+                     type == TRS_OPTION_BYTES_LIST || type == TRS_OPTION_REALS);
+}
+
+/* The type of a list's entries, or the type itself. */
+static TrsOptionType entry_type(TrsOptionType type)
+{
+  switch (type) {
+  case TRS_OPTION_ENUMS: return TRS_OPTION_ENUM;
+  case TRS_OPTION_STRINGS: return TRS_OPTION_STRING;
+  case TRS_OPTION_INTS: return TRS_OPTION_INT;
+  case TRS_OPTION_BYTES_LIST: return TRS_OPTION_BYTES;
+  case TRS_OPTION_REALS: return TRS_OPTION_REAL;
+  default: return type;
+  }
+}
+
+int TrsOptionChoice(const char *choices, const char *text, size_t length)
+{
+  int index = 0;
+
+  while (choices) {
+    size_t n = strcspn(choices, ",");
+
+    if (n == length && strncasecmp(choices, text, n) == 0) return index;
+    choices = choices[n] ? choices + n + 1 : NULL;
+    index++;
+  }
+  return -1;
+}
+
+static value_range range_of(const TrsOptionSpec *spec)
+{
+  value_range range = {"", "", PETSC_FALSE, PETSC_FALSE};
+
+  if (spec->range) {
+    const char *comma = strchr(spec->range, ',');
+    size_t length = strlen(spec->range);
+
+    if (!comma) return range;
+    range.lo_open = (PetscBool)(spec->range[0] == '(');
+    range.hi_open = (PetscBool)(spec->range[length - 1] == ')');
+    snprintf(range.lo, sizeof(range.lo), "%.*s", (int)(comma - spec->range - 1), spec->range + 1);
+    snprintf(range.hi, sizeof(range.hi), "%.*s", (int)(spec->range + length - 2 - comma), comma + 1);
+  }
+  return range;
+}
+
+/* A whole number with an optional suffix; a fraction only where the suffix makes it whole again. */
+static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
+{
+  const char *s = text;
+  const wide_uint most = (wide_uint)10000000000000 * 1000000000000; /* times 2^40 it still fits */
+  wide_uint mantissa = 0, scale = 1, factor = 1;
+  int n_digits = 0;
+  PetscBool negative = (PetscBool)(*s == '-');
+
+  if (*s == '-' || *s == '+') s++;
+  for (; isdigit((unsigned char)*s); s++, n_digits++) {
+    mantissa = 10 * mantissa + (unsigned)(*s - '0');
+    if (mantissa > most) return PETSC_FALSE;
+  }
+  if (n_digits && *s == '.') {
+    for (s++; isdigit((unsigned char)*s); s++) {
+      mantissa = 10 * mantissa + (unsigned)(*s - '0');
+      scale *= 10;
+      if (mantissa > most || scale > most) return PETSC_FALSE;
+    }
+    if (scale == 1) return PETSC_FALSE;
+  }
+  if (n_digits == 0) return PETSC_FALSE;
+  if (*s) {
+    int i = 0;
+
+    while (i < N_SUFFIXES && (strcmp(s, suffixes[i].suffix) != 0 || (suffixes[i].bytes_only && !is_bytes)))
+      i++;
+    if (i == N_SUFFIXES) return PETSC_FALSE;
+    factor = (wide_uint)suffixes[i].factor;
+  }
+  if (factor == 1 && scale > 1) return PETSC_FALSE;
+  mantissa *= factor;
+  if (mantissa % scale != 0) return PETSC_FALSE;
+  mantissa /= scale;
+  if (mantissa > (wide_uint)INT64_MAX + negative) return PETSC_FALSE;
+  *value = negative ? (int64_t)(0 - (uint64_t)mantissa) : (int64_t)mantissa;
+  return PETSC_TRUE;
+}
+
+/* A finite decimal number: strtod() alone would take nan, inf and hexadecimal. */
+static PetscBool parse_real(const char *text, double *value)
+{
+  char *end;
+
+  if (text[0] == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0') return PETSC_FALSE;
+  *value = strtod(text, &end);
+  return (PetscBool)(*end == '\0' && end != text && isfinite(*value));
+}
+
+static PetscBool parse_bool(const char *text, int64_t *value)
+{
+  static const char *const words[] = {"false", "true", "0", "1", "no", "yes", "off", "on"};
+
+  for (int i = 0; i < 8; i++) {
+    if (strcasecmp(text, words[i]) == 0) {
+      *value = i % 2;
+      return PETSC_TRUE;
+    }
+  }
+  return PETSC_FALSE;
+}
+
+static PetscBool int_in_range(const TrsOptionSpec *spec, int64_t value)
+{
+  value_range range = range_of(spec);
+  int64_t lo, hi;
+
+  if (parse_int(range.lo, PETSC_TRUE, &lo) && (range.lo_open ? value <= lo : value < lo)) return PETSC_FALSE;
+  if (parse_int(range.hi, PETSC_TRUE, &hi) && (range.hi_open ? value >= hi : value > hi)) return PETSC_FALSE;
+  return PETSC_TRUE;
+}
+
+static PetscBool real_in_range(const TrsOptionSpec *spec, double value)
+{
+  value_range range = range_of(spec);
+  double lo, hi;
+
+  if (parse_real(range.lo, &lo) && (range.lo_open ? value <= lo : value < lo)) return PETSC_FALSE;
+  if (parse_real(range.hi, &hi) && (range.hi_open ? value >= hi : value > hi)) return PETSC_FALSE;
+  return PETSC_TRUE;
+}
+
+/* "; write 1M" for 1e6 and 1000000.0: they are numbers, only not written as integers. */
+static void int_detail(const TrsOptionSpec *spec, const char *text, char detail[TRS_OPTION_DETAIL])
+{
+  static const char *const names[] = {"T", "G", "M", "K"};
+  double number;
+  int64_t whole, factor = 1000000000000;
+
+  if (!parse_real(text, &number) || fabs(number) > 9e15 || number != floor(number) || !strpbrk(text, ".eE"))
+    return;
+  whole = (int64_t)number;
+  if (!int_in_range(spec, whole)) return;
+  for (int i = 0; i < 4; i++, factor /= 1000) {
+    if (whole != 0 && whole % factor == 0) {
+      snprintf(detail, TRS_OPTION_DETAIL, "; write %" PRId64 "%s", whole / factor, names[i]);
+      return;
+    }
+  }
+  snprintf(detail, TRS_OPTION_DETAIL, "; write %" PRId64, whole);
+}
+
+static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, const char *folder,
+                                   char **value)
+{
+  PetscFunctionBegin;
+  if (spec->type == TRS_OPTION_FILE && text[0] != '/' &&
+      TrsOptionChoice(spec->choices, text, strlen(text)) < 0) {
+    size_t n = strlen(folder) + strlen(text) + 2;
+
+    PetscCall(PetscMalloc1(n, value));
+    snprintf(*value, n, "%s/%s", folder, text);
+  } else {
+    PetscCall(PetscStrallocpy(text, value));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Entry i of value from its text. */
+static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, const char *folder,
+                                  TrsOptionValue *value, int i, PetscBool *valid,
+                                  char detail[TRS_OPTION_DETAIL])
+{
+  TrsOptionType type = entry_type(spec->type);
+
+  PetscFunctionBegin;
+  switch (type) {
+  case TRS_OPTION_BOOL: *valid = parse_bool(text, &value->ints[i]); break;
+  case TRS_OPTION_INT:
+  case TRS_OPTION_BYTES:
+    *valid = (PetscBool)(parse_int(text, (PetscBool)(type == TRS_OPTION_BYTES), &value->ints[i]) &&
+                         int_in_range(spec, value->ints[i]));
+    if (!*valid) int_detail(spec, text, detail);
+    break;
+  case TRS_OPTION_REAL:
+    *valid = (PetscBool)(parse_real(text, &value->reals[i]) && real_in_range(spec, value->reals[i]));
+    break;
+  case TRS_OPTION_ENUM:
+    value->indices[i] = TrsOptionChoice(spec->choices, text, strlen(text));
+    *valid = (PetscBool)(value->indices[i] >= 0);
+    break;
+  default: /* strings, files */
+    *valid = (PetscBool)(text[0] != '\0');
+    PetscCall(parse_string(spec, text, folder, &value->strings[i]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for n entries of the type. */
+static PetscErrorCode value_alloc(TrsOptionType type, int n, TrsOptionValue *value)
+{
+  PetscFunctionBegin;
+  memset(value, 0, sizeof(*value));
+  value->n = n;
+  switch (entry_type(type)) {
+  case TRS_OPTION_BOOL:
+  case TRS_OPTION_INT:
+  case TRS_OPTION_BYTES: PetscCall(PetscCalloc1(n, &value->ints)); break;
+  case TRS_OPTION_REAL: PetscCall(PetscCalloc1(n, &value->reals)); break;
+  case TRS_OPTION_ENUM: PetscCall(PetscCalloc1(n, &value->indices)); break;
+  default: PetscCall(PetscCalloc1(n, &value->strings));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Cut the blanks around an entry; s is changed. */
+static char *trimmed(char *s)
+{
+  size_t n;
+
+  s += strspn(s, " \t");
+  n = strlen(s);
+  while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t')) s[--n] = '\0';
+  return s;
+}
+
+PetscErrorCode TrsOptionValueParse(const TrsOptionSpec *spec, const char *text, const char *folder,
+                                   TrsOptionValue *value, PetscBool *valid, char detail[TRS_OPTION_DETAIL])
+{
+  PetscBool is_list = TrsOptionIsList(spec->type);
+  char *copy, *entry;
+  int n = 1;
+
+  PetscFunctionBegin;
+  detail[0] = '\0';
+  *valid = PETSC_TRUE;
+  for (const char *s = text; is_list && *s; s++) n += *s == ',';
+  PetscCall(value_alloc(spec->type, n, value));
+  PetscCall(PetscStrallocpy(text, &copy));
+  entry = copy;
+  for (int i = 0; i < n && *valid; i++) {
+    char *next = is_list ? strchr(entry, ',') : NULL;
+
+    if (next) *next++ = '\0';
+    entry = is_list ? trimmed(entry) : entry;
+    PetscCall(parse_entry(spec, entry, folder, value, i, valid, detail));
+    if (!*valid && n > 1 && detail[0] == '\0') {
+      snprintf(detail, TRS_OPTION_DETAIL, "; entry %d is \"%.40s\"", i + 1, entry);
+    }
+    entry = next;
+  }
+  PetscCall(PetscFree(copy));
+  if (!*valid) PetscCall(TrsOptionValueFree(value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionValueFree(TrsOptionValue *value)
+{
+  PetscFunctionBegin;
+  if (value->strings) {
+    for (int i = 0; i < value->n; i++) PetscCall(PetscFree(value->strings[i]));
+  }
+  PetscCall(PetscFree(value->strings));
+  PetscCall(PetscFree(value->ints));
+  PetscCall(PetscFree(value->reals));
+  PetscCall(PetscFree(value->indices));
+  value->n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void expected_number(const TrsOptionSpec *spec, PetscBool is_real, char *text, size_t n)
+{
+  value_range range = range_of(spec);
+  int64_t bound;
+  char lo[32], hi[32];
+
+  snprintf(lo, sizeof(lo), "%s", range.lo);
+  snprintf(hi, sizeof(hi), "%s", range.hi);
+  if (is_real) {
+    if (!lo[0]) snprintf(lo, sizeof(lo), "-inf");
+    if (!hi[0]) snprintf(hi, sizeof(hi), "inf");
+    snprintf(text, n, "in %c%s, %s%c", range.lo_open || !range.lo[0] ? '(' : '[', lo, hi,
+             range.hi_open || !range.hi[0] ? ')' : ']');
+    return;
+  }
+  snprintf(lo, sizeof(lo), "%" PRId64,
+           parse_int(range.lo, PETSC_TRUE, &bound) ? bound + range.lo_open : INT64_MIN);
+  snprintf(hi, sizeof(hi), "%" PRId64,
+           parse_int(range.hi, PETSC_TRUE, &bound) ? bound - range.hi_open : INT64_MAX);
+  snprintf(text, n, "in [%s, %s]", lo, hi);
+}
+
+/* "a, b, c" from "a,b,c". */
+static void spread(const char *choices, char *text, size_t n)
+{
+  size_t used = 0;
+
+  for (; choices && *choices && used + 3 < n; choices++) {
+    text[used++] = *choices;
+    if (*choices == ',') text[used++] = ' ';
+  }
+  text[used] = '\0';
+}
+
+void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n)
+{
+  PetscBool is_list = TrsOptionIsList(spec->type);
+  char limits[1024];
+
+  switch (entry_type(spec->type)) {
+  case TRS_OPTION_BOOL: snprintf(text, n, "true or false (or 1, 0, yes, no)"); break;
+  case TRS_OPTION_INT:
+    expected_number(spec, PETSC_FALSE, limits, sizeof(limits));
+    snprintf(text, n, "%s %s", is_list ? "a comma-separated list of integers" : "an integer", limits);
+    break;
+  case TRS_OPTION_BYTES:
+    expected_number(spec, PETSC_FALSE, limits, sizeof(limits));
+    snprintf(text, n, "%s (10MB, 80GiB, ...) %s",
+             is_list ? "a comma-separated list of sizes" : "a size in bytes", limits);
+    break;
+  case TRS_OPTION_REAL:
+    expected_number(spec, PETSC_TRUE, limits, sizeof(limits));
+    snprintf(text, n, "%s %s", is_list ? "a comma-separated list of finite numbers" : "a finite number",
+             spec->range ? limits : "");
+    if (!spec->range) text[strlen(text) - 1] = '\0';
+    break;
+  case TRS_OPTION_ENUM:
+    spread(spec->choices, limits, sizeof(limits));
+    snprintf(text, n, "%s %s", is_list ? "a comma-separated list of" : "one of", limits);
+    break;
+  case TRS_OPTION_FILE: snprintf(text, n, "a file name"); break;
+  default: snprintf(text, n, is_list ? "a comma-separated list of names" : "a text");
+  }
+}

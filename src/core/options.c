@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/options.h"
+
+#include "core/option_petsc.h"
+#include "core/options_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_MESSAGE = 1800, MAX_SHOWN = 100 };
+
+static const TrsOptionSpec core_specs[] = {
+    {"-options_file", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "option file, .yaml or .opts; may be repeated, later ones and the command line win"},
+    {"-help", TRS_OPTION_ENUM, NULL, NULL, "true,all", NULL,
+     "show all options and stop; all: PETSc's own, too"},
+    {"-version", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "show the version and stop"},
+    {"-allow_unused_options", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "unknown options are warned of, not refused"},
+    {"-error_traceback", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "with an error show where in the program it arose"}};
+static const TrsOptionGroup core_group = TRS_OPTION_GROUP("General", core_specs);
+
+/* `-batch_size "5abc" (run.opts:3)`, `-batch_size (command line)`. */
+static void describe(const char *name, const char *value, const char *source, char *text, size_t n)
+{
+  if (value) {
+    snprintf(text, n, "%.*s \"%.*s%s\" (%s)", MAX_SHOWN, name, MAX_SHOWN, value,
+             strlen(value) > MAX_SHOWN ? "..." : "", source);
+  } else {
+    snprintf(text, n, "%.*s (%s)", MAX_SHOWN, name, source);
+  }
+}
+
+/* The value of an entry, from the given text or the default. Raises OPTION when it is not valid. */
+static PetscErrorCode parse_given(const TrsOptionSpec *spec, const TrsGivenOption *given,
+                                  TrsOptionValue *value)
+{
+  PetscBool valid = PETSC_FALSE;
+  char detail[TRS_OPTION_DETAIL], expected[1024], what[MAX_MESSAGE];
+  const char *text = given->value;
+
+  PetscFunctionBegin;
+  if (!text && spec->type == TRS_OPTION_BOOL) text = "true";
+  if (!text && strcmp(spec->name, "-help") == 0) text = "true";
+  TrsOptionExpected(spec, expected, sizeof(expected));
+  describe(given->name, given->value, given->source, what, sizeof(what));
+  PetscCheck(text, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the value is missing; expected %s", what, expected);
+  PetscCheck(text[0], PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the value is empty; expected %s", what, expected);
+  PetscCall(TrsOptionValueParse(spec, text, given->folder, value, &valid, detail));
+  PetscCheck(valid, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: expected %s%s", what, expected, detail);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make `given` the one that counts for its name. */
+static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *given, TrsOptionEntry **entry)
+{
+  const TrsGivenOption *last;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEntry(options, given->name, NULL, entry));
+  last = (*entry)->given;
+  (*entry)->given = given;
+  if (!last || last->origin != given->origin || (*entry)->spec == &core_specs[0])
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck((!last->value && !given->value) ||
+                 (last->value && given->value && strcmp(last->value, given->value) == 0),
+             PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%.*s is given twice with different values: \"%.*s\" (%s) and \"%.*s\" (%s)", MAX_SHOWN,
+             given->name, MAX_SHOWN, last->value ? last->value : "", last->source, MAX_SHOWN,
+             given->value ? given->value : "", given->source);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Into PETSc's database; marked as used, for PETSc's own report of left-over options means other programs. */
+static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
+{
+  PetscBool found;
+
+  PetscFunctionBegin;
+  PetscCall(PetscOptionsSetValue(NULL, given->name, given->value));
+  PetscCall(PetscOptionsHasName(NULL, NULL, given->name, &found));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_petsc_option(TrsOptions options, const TrsGivenOption *given)
+{
+  TrsOptionPetscKind kind = TrsOptionPetscKindOf(given->name);
+  char closest[512], what[MAX_MESSAGE];
+
+  PetscFunctionBegin;
+  PetscCheck(kind != TRS_OPTION_PETSC_REFUSED, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s (%s): this PETSc option is refused in a batch program", given->name, given->source);
+  PetscCheck(kind != TRS_OPTION_PETSC_EARLY || given->origin == options->given.n_files, PETSC_COMM_SELF,
+             TRS_ERR_OPTION,
+             "%s (%s): PETSc reads this option before option files; give it on the command line", given->name,
+             given->source);
+  if (kind == TRS_OPTION_NOT_PETSC) {
+    TrsOptionsClosest(options, given->name, closest, sizeof(closest));
+    snprintf(what, sizeof(what), "unknown option; the closest known one is %s", closest);
+    PetscCall(TrsOptionsRefuse(options, given, what));
+  } else {
+    PetscCall(set_in_petsc(given));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_given(TrsOptions options)
+{
+  TrsOptionEntry *entry;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < options->given.n; i++) {
+    const TrsGivenOption *given = &options->given.option[i];
+    TrsOptionValue value;
+
+    PetscCall(register_given(options, given, &entry));
+    if (!entry->spec) continue;
+    PetscCall(parse_given(entry->spec, given, &value));
+    PetscCall(TrsOptionValueFree(&value));
+    if (entry->spec != &core_specs[0] && entry->spec != &core_specs[1]) PetscCall(set_in_petsc(given));
+  }
+  PetscCall(TrsOptionsGetBool(options, "-allow_unused_options", &options->allow_unused, NULL));
+  for (int i = 0; i < options->given.n; i++) {
+    entry = TrsOptionsFindEntry(options, options->given.option[i].name);
+    if (!entry->spec) PetscCall(check_petsc_option(options, &options->given.option[i]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -log_view and -info may stand in an option file, which PETSc has not seen when it started. */
+static PetscErrorCode start_petsc_logging(TrsOptions options)
+{
+  const TrsOptionEntry *entry = TrsOptionsFindEntry(options, "-log_view");
+
+  PetscFunctionBegin;
+  if (entry && entry->given && entry->given->origin < options->given.n_files)
+    PetscCall(PetscLogDefaultBegin());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsOptionGroup *const *groups,
+                                int n_groups, TrsOptions *options)
+{
+  TrsOptions o;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&o));
+  PetscCall(PetscMalloc1(n_groups + 1, &o->groups));
+  o->groups[0] = &core_group;
+  for (int g = 0; g < n_groups; g++) o->groups[g + 1] = groups[g];
+  o->n_groups = n_groups + 1;
+  *options = o;
+  PetscCall(TrsGivenOptionsCollect(comm, argc, argv, &o->given));
+  PetscCall(check_given(o));
+  PetscCall(start_petsc_logging(o));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsDestroy(TrsOptions *options)
+{
+  TrsOptions o = *options;
+
+  PetscFunctionBegin;
+  if (!o) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int b = 0; b < TRS_OPTION_BUCKETS; b++) {
+    for (TrsOptionEntry *entry = o->bucket[b], *next; entry; entry = next) {
+      next = entry->next;
+      PetscCall(TrsOptionValueFree(&entry->value));
+      PetscCall(PetscFree(entry->name));
+      PetscCall(PetscFree(entry));
+    }
+  }
+  PetscCall(TrsGivenOptionsFree(&o->given));
+  PetscCall(PetscFree(o->groups));
+  PetscCall(PetscFree(*options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The parsed value of a name, kept for its next reader; NULL when there is neither a given value nor a default. */
+static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned types,
+                                const TrsOptionValue **value, PetscBool *set)
+{
+  TrsOptionEntry *entry;
+  char folder[] = ".", source[] = "default";
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEntry(options, name, NULL, &entry));
+  PetscCheck(entry->spec, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "option %s is in no table", name);
+  PetscCheck(types & 1u << entry->spec->type, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "option %s is read as another type than it has", name);
+  if (set) *set = (PetscBool)(entry->given != NULL);
+  *value = NULL;
+  if (!entry->parsed && entry->given) {
+    PetscCall(parse_given(entry->spec, entry->given, &entry->value));
+    entry->parsed = PETSC_TRUE;
+  } else if (!entry->parsed && entry->spec->fallback) {
+    TrsGivenOption standard = {.name = entry->name, .source = source, .folder = folder};
+
+    PetscCall(PetscStrallocpy(entry->spec->fallback, &standard.value));
+    PetscCall(parse_given(entry->spec, &standard, &entry->value));
+    PetscCall(PetscFree(standard.value));
+    entry->parsed = PETSC_TRUE;
+  }
+  if (entry->parsed) *value = &entry->value;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetBool(TrsOptions options, const char *name, PetscBool *value, PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_BOOL, &v, set));
+  if (v) *value = (PetscBool)v->ints[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetInt(TrsOptions options, const char *name, int64_t *value, PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_INT | 1u << TRS_OPTION_BYTES, &v, set));
+  if (v) *value = v->ints[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetReal(TrsOptions options, const char *name, double *value, PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_REAL, &v, set));
+  if (v) *value = v->reals[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetString(TrsOptions options, const char *name, const char **value, PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_STRING | 1u << TRS_OPTION_FILE, &v, set));
+  if (v) *value = v->strings[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetEnum(TrsOptions options, const char *name, int *index, PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_ENUM, &v, set));
+  if (v) *index = v->indices[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetStrings(TrsOptions options, const char *name, int *n, const char *const **value,
+                                    PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_STRINGS, &v, set));
+  if (v) {
+    *n = v->n;
+    *value = (const char *const *)v->strings;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetEnums(TrsOptions options, const char *name, int *n, const int **index,
+                                  PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_ENUMS, &v, set));
+  if (v) {
+    *n = v->n;
+    *index = v->indices;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetInts(TrsOptions options, const char *name, int *n, const int64_t **value,
+                                 PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_INTS | 1u << TRS_OPTION_BYTES_LIST, &v, set));
+  if (v) {
+    *n = v->n;
+    *value = v->ints;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, const double **value,
+                                  PetscBool *set)
+{
+  const TrsOptionValue *v = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_REALS, &v, set));
+  if (v) {
+    *n = v->n;
+    *value = v->reals;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsHelpWanted(TrsOptions options, PetscBool *help, PetscBool *all)
+{
+  int choice = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-help", &choice, help));
+  *all = (PetscBool)(*help && choice == 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char **source)
+{
+  const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
+
+  PetscFunctionBegin;
+  *source = entry && entry->given ? entry->given->source : "default";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char *function, const char *file,
+                               int line, const char *format, ...)
+{
+  const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
+  char where[MAX_MESSAGE], what[MAX_MESSAGE];
+  va_list arguments;
+
+  if (entry && entry->given) {
+    describe(entry->given->name, entry->given->value, entry->given->source, where, sizeof(where));
+  } else {
+    describe(name, entry && entry->spec ? entry->spec->fallback : NULL, "default", where, sizeof(where));
+  }
+  va_start(arguments, format);
+  vsnprintf(what, sizeof(what), format, arguments);
+  va_end(arguments);
+  return PetscError(PETSC_COMM_SELF, line, function, file, TRS_ERR_OPTION, PETSC_ERROR_INITIAL, "%s: %s",
+                    where, what);
+}
