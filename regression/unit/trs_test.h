@@ -13,11 +13,15 @@
 #include "core/error.h"
 #include "core/start.h"
 
-#include <cmocka.h>
+/* cmocka wants these four before its own header */
+/* clang-format off */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <cmocka.h>
+/* clang-format on */
+
 #include <stdio.h>
 #include <stdlib.h>
 
