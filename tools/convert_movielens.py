@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """MovieLens-100k to two trshard datasets, ml100k_train.h5 and ml100k_eval.h5.
 
-The ratings come inside the wheel recbole 1.2.1 (2.1 MB), which this tool fetches with pip unless --wheel names it or
-the output folder already has it. They are GroupLens's: free for research, not to be redistributed.
+The ratings come inside the wheel recbole 1.2.1 (2.1 MB), which this tool fetches with pip unless it is
+there already. They are GroupLens's: free for research, not to be redistributed.
 
 A sample is a rating, its label whether it is at least 4. Nothing of a row's own rating or of later rows enters its
 features. The last fifth of each user's ratings evaluates, the rest trains; both files are in time order.
@@ -116,9 +116,9 @@ def write(path, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output-dir", default="data", help="folder of the two files and of the wheel (default: %(default)s)")
-    parser.add_argument("--wheel", help=f"{WHEEL}, if you have it already")
+    parser.add_argument("--wheel-dir", metavar="DIR", help="where the wheel is or goes to (default: the output folder)")
     args = parser.parse_args()
-    path = args.wheel or fetch(args.output_dir)
+    path = fetch(args.wheel_dir or args.output_dir)
     try:
         with zipfile.ZipFile(path) as wheel:
             rows = list(samples(wheel))

@@ -33,7 +33,7 @@ class AtomicFile:
         self.path = os.path.abspath(path)
         folder = os.path.dirname(self.path)
         os.makedirs(folder, exist_ok=True)
-        handle, self.temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+        handle, self.temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=folder)
         os.close(handle)
         umask = os.umask(0)
         os.umask(umask)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tools that read results: inspect_file, compare_runs, plot_run, plot_scaling. And trsdata's interleaving, by hand."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy as np
+
+import trsdata
+
+TOOLS = os.path.dirname(trsdata.__file__)
+
+
+def tool(name, *arguments):
+    return subprocess.run([sys.executable, os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, check=False)
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_file(self, name, loss):
+        with h5py.File(self.path(name), "w") as h:
+            h.attrs["format"] = "trshard-run"
+            h["train/step"] = np.arange(len(loss))
+            h["train/loss"] = np.asarray(loss, np.float64)
+            h["train/samples_per_s"] = np.random.default_rng().random(len(loss))
+            h["eval/step"], h["eval/loss"], h["eval/auc"] = [len(loss)], [0.5], [0.75]
+        return self.path(name)
+
+    def dataset(self, name, values=(3, 7, 7, 42, 0, 9, 8)):
+        """The example of input/FORMAT.md."""
+        with trsdata.DatasetWriter(self.path(name), ["a", "b"], [10, 100], 2) as out:
+            out.append(np.zeros((3, 2)), np.array([1, 0, 1]), np.array([[1, 3], [0, 1], [2, 0]]), np.array(values))
+        return self.path(name)
+
+    def test_interleave(self):
+        lengths = np.array([[1, 3], [0, 1], [2, 0]])
+        self.assertEqual(trsdata.interleave(lengths, [np.array([3, 9, 8]), np.array([7, 7, 42, 0])]).tolist(), [3, 7, 7, 42, 0, 9, 8])
+
+    def test_writer(self):
+        with h5py.File(self.dataset("d.h5")) as h:
+            self.assertEqual(h["sparse/offsets"][()].tolist(), [0, 4, 5, 7])
+            self.assertEqual(int(h.attrs["num_samples"]), 3)
+        with self.assertRaises(ValueError):
+            with trsdata.DatasetWriter(self.path("broken.h5"), ["a"], [10], 0) as out:
+                out.append(None, np.zeros(1), np.array([[2]]), np.array([1]))
+        self.assertEqual(os.listdir(self.folder), ["d.h5"])
+
+    def test_inspect(self):
+        self.assertEqual(tool("inspect_file.py", "--check", self.dataset("d.h5")).returncode, 0)
+        result = tool("inspect_file.py", "--check", self.dataset("bad.h5", (3, 7, 7, 100, 0, 9, 8)))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("feature b: ids from 0 to 100, its table has 100 rows", result.stdout)
+        with h5py.File(self.dataset("offsets.h5"), "a") as h:
+            h["sparse/offsets"][1] = 3
+        self.assertIn("disagree at sample 0", tool("inspect_file.py", "--check", self.path("offsets.h5")).stdout)
+        self.assertIn("auc 0.7500", tool("inspect_file.py", "--metrics", self.run_file("r.h5", [1.0])).stdout)
+        self.assertIn("not finite at step 1", tool("inspect_file.py", self.run_file("nan.h5", [1.0, np.nan])).stdout)
+
+    def test_compare(self):
+        a, b = self.run_file("a.h5", [1.0, 2.0, 3.0]), self.run_file("b.h5", [1.0, 2.00001, 3.1])
+        self.assertEqual(tool("compare_runs.py", "--exact", a, a).returncode, 0)
+        self.assertEqual(tool("compare_runs.py", a, b).returncode, 1)
+        self.assertEqual(tool("compare_runs.py", "--steps", "2", a, b).returncode, 0)
+        self.assertEqual(tool("compare_runs.py", "--exact", "--steps", "2", a, b).returncode, 1)
+        self.assertEqual(tool("compare_runs.py", "--rtol", "0.1", a, b).returncode, 0)
+        self.assertEqual(tool("compare_runs.py", a, self.run_file("short.h5", [1.0])).returncode, 1)
+        nan = self.run_file("nan.h5", [1.0, 2.0, np.nan])
+        self.assertEqual(tool("compare_runs.py", nan, a).returncode, 1)
+        self.assertEqual(tool("compare_runs.py", "--exact", nan, nan).returncode, 0)
+        self.assertEqual(tool("compare_runs.py", a, self.dataset("d.h5")).returncode, 2)
+
+    def test_plots(self):
+        self.assertEqual(tool("plot_run.py", self.run_file("a.h5", np.linspace(1, 0.5, 200)), "--output", self.path("a.png")).returncode, 0)
+        with open(self.path("s.csv"), "w", encoding="ascii") as out:
+            out.write("study,ranks,samples_per_s\nstrong,1,100\nstrong,2,150\nstrong,2,170\nstrong,2,160\nweak,1,100\nweak,2,200\n")
+        result = tool("plot_scaling.py", self.path("s.csv"), "--output", self.path("s.png"))
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"strong\s+2\s+160\s+1\.60\s+80\.0%")
+        for name in ("a.png", "s.png"):
+            with open(self.path(name), "rb") as image:
+                self.assertEqual(image.read(8), b"\x89PNG\r\n\x1a\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

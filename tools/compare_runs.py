@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares two files of results or two checkpoints, tensor by tensor.
+
+  compare_runs.py run.h5 reference.h5                      |a - b| <= atol + rtol |b| everywhere
+  compare_runs.py --steps 25 --rtol 1e-5 run.h5 ref.h5     the first 25 steps only
+  compare_runs.py --exact resumed.h5 unbroken.h5           bit for bit (NaN equals NaN)
+
+Every dataset of REFERENCE must be in FILE; what FILE has more is only named. Times and speeds are not compared.
+Exit status: 0 all within the tolerance; 1 not; 2 a file cannot be read.
+"""
+import argparse
+import re
+import sys
+
+import h5py
+import numpy as np
+
+import trsdata
+
+TIMES = r"(^|/)(samples_per_s|time|.*_s|.*_ms|.*_bytes)$"  # differ from run to run
+TIME_GROUPS = r"^(stages|memory|predicted|measured)(/|$)"
+
+
+def datasets(handle):
+    found = {}
+    handle.visititems(lambda name, item: found.__setitem__(name, item) if isinstance(item, h5py.Dataset) else None)
+    return {name: item for name, item in found.items() if not re.search(TIMES, name) and not re.search(TIME_GROUPS, name)}
+
+
+def differences(a, b, args):
+    """(largest absolute, largest relative, number outside the tolerance) of two arrays of one shape."""
+    if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":
+        return 0.0, 0.0, int(np.sum(a != b))
+    if args.exact:
+        same = a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        outside = 0 if same else max(1, int(np.sum((a != b) & ~((a != a) & (b != b)))))
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        gap = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+        gap = np.where(np.isnan(gap), np.inf, gap)
+        relative = np.divide(gap, np.abs(y), out=np.where(gap == 0, 0.0, np.inf), where=np.abs(y) > 0)
+    if not args.exact:
+        outside = int(np.sum(~(gap <= args.atol + args.rtol * np.nan_to_num(np.abs(y)))))
+    return gap.max(initial=0.0), relative.max(initial=0.0), outside
+
+
+def compare(file, reference, args):
+    """Prints a line a dataset; returns how many differ."""
+    ours, theirs = datasets(file), datasets(reference)
+    names = [name for name in sorted(theirs) if re.search(args.only, name) and not (args.ignore and re.search(args.ignore, name))]
+    if not names:
+        trsdata.fail("nothing to compare", 2)
+    bad = 0
+    width = max(len(name) for name in names)
+    for name in names:
+        if name not in ours:
+            print(f"DIFFERS {name:{width}}  missing in FILE")
+            bad += 1
+            continue
+        a, b = ours[name][()], theirs[name][()]
+        if args.steps is not None and name.startswith("train/"):
+            a, b = a[:args.steps], b[:args.steps]
+        if a.shape != b.shape:
+            print(f"DIFFERS {name:{width}}  shape {a.shape}, reference {b.shape}")
+            bad += 1
+            continue
+        absolute, relative, outside = differences(np.asarray(a), np.asarray(b), args)
+        where = ""
+        if outside:
+            where = f"  {outside} of {np.size(b)} outside"
+            bad += 1
+        if outside or not args.quiet:
+            print(f"{'DIFFERS' if outside else 'ok     '} {name:{width}}  max abs {absolute:.2e}  max rel {relative:.2e}{where}")
+    for name in ("step", "epoch", "samples_seen"):
+        if args.attributes and name in reference.attrs and name in file.attrs and file.attrs[name] != reference.attrs[name]:
+            print(f"DIFFERS attribute {name}: {file.attrs[name]}, reference {reference.attrs[name]}")
+            bad += 1
+    more = sorted(set(ours) - set(theirs))
+    if more and not args.quiet:
+        print(f"only in FILE: {', '.join(more[:8])}{' ...' if len(more) > 8 else ''}")
+    print(f"{len(names) - bad if bad <= len(names) else 0} of {len(names)} datasets agree" + (" bit for bit" if args.exact else f" (rtol {args.rtol:g}, atol {args.atol:g})"))
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("reference", metavar="REFERENCE")
+    parser.add_argument("--rtol", type=float, default=1e-5, help="(default: %(default)s)")
+    parser.add_argument("--atol", type=float, default=1e-6, help="(default: %(default)s)")
+    parser.add_argument("--exact", action="store_true", help="bit for bit")
+    parser.add_argument("--steps", type=int, help="of /train, only the first STEPS steps")
+    parser.add_argument("--only", default="", metavar="REGEX", help="datasets to compare")
+    parser.add_argument("--ignore", metavar="REGEX", help="datasets to leave out")
+    parser.add_argument("--attributes", action="store_true", help="also the attributes step, epoch and samples_seen")
+    parser.add_argument("--quiet", action="store_true", help="print differences only")
+    args = parser.parse_args()
+    try:
+        with h5py.File(args.file, "r") as file, h5py.File(args.reference, "r") as reference:
+            kinds = [trsdata.text(handle.attrs.get("format", "unknown")) for handle in (file, reference)]
+            if kinds[0] != kinds[1]:
+                trsdata.fail(f"{args.file} is a {kinds[0]}, {args.reference} a {kinds[1]}", 2)
+            return 1 if compare(file, reference, args) else 0
+    except OSError as error:
+        trsdata.fail(str(error), 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

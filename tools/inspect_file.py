@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is in a trshard file: a dataset, a checkpoint, or the results of a run; and whether it agrees with itself.
+
+  inspect_file.py data/ml100k_train.h5           sizes and statistics of each feature
+  inspect_file.py --check data/ml100k_train.h5   also reads all of it: offsets, ids, labels, NaN
+  inspect_file.py results/quickstart/model.h5    tensors, their range and norm
+  inspect_file.py --metrics results/quickstart/eval.h5
+
+Exit status: 0; 1 if the file contradicts itself or its format.
+"""
+import argparse
+import json
+import os
+import sys
+
+import h5py
+import numpy as np
+from tqdm import tqdm
+
+import trsdata
+
+ROWS_AT_ONCE = 1 << 16
+
+
+def size(count):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+
+
+def columns(header, rows, indent="  "):
+    """Prints a table, the first column to the left, the others to the right."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    width = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
+    for row in [header] + rows:
+        print(indent + row[0].ljust(width[0]) + "".join("  " + cell.rjust(w) for cell, w in zip(row[1:], width[1:])))
+
+
+class Dataset:
+    """Prints a dataset; problems collects what is wrong with it."""
+
+    def __init__(self, handle, check):
+        self.problems = []
+        sparse = handle["sparse"]
+        names = [trsdata.text(name) for name in sparse.attrs["features"]]
+        rows = np.asarray(sparse.attrs["num_embeddings"], np.int64)
+        total = int(handle.attrs["num_samples"])
+        num_dense = handle["dense"].shape[1] if "dense" in handle else 0
+        print(f"  {total:,} samples, {num_dense} dense features, {len(names)} sparse features, {sparse['values'].shape[0]:,} ids "
+              f"of {sparse['values'].dtype}{', weighted' if 'weights' in sparse else ''}")
+        for key in ("planted_loss", "generated_by", "converted_by"):
+            if key in handle.attrs:
+                print(f"  {key}: {trsdata.text(handle.attrs[key])}")
+        self.shapes(handle, total, len(names), num_dense)
+        if not self.problems:
+            self.statistics(handle, names, rows, check)
+
+    def shapes(self, handle, total, features, num_dense):
+        expected = {"labels": (total,), "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
+        if num_dense:
+            expected["dense"] = (total, num_dense)
+        for name, shape in expected.items():
+            if name not in handle:
+                self.problems.append(f"no /{name}")
+            elif handle[name].shape != shape:
+                self.problems.append(f"/{name} has shape {handle[name].shape}, expected {shape}")
+        if not self.problems and handle["sparse/offsets"][total] != handle["sparse/values"].shape[0]:
+            self.problems.append(f"/sparse/offsets ends at {handle['sparse/offsets'][total]}, /sparse/values has {handle['sparse/values'].shape[0]}")
+
+    def statistics(self, handle, names, rows, check):
+        """Of the whole file with check, else of its first samples."""
+        count, most, empty = (np.zeros(len(names), np.int64) for _ in range(3))
+        low, high = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), -1, np.int64)
+        positive = seen = 0.0
+        total = handle["labels"].shape[0]
+        slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
+        for part, _ in zip(trsdata.samples_of(handle), tqdm(range(slices), desc="read", disable=not sys.stderr.isatty())):
+            first, dense, labels, lengths, values, weights = part
+            offsets = handle["sparse/offsets"][first:first + len(labels) + 1]
+            if lengths.size and (lengths.min() < 0 or np.any(np.diff(offsets) != lengths.sum(axis=1))):
+                bad = int(np.argmax((lengths < 0).any(axis=1) | (np.diff(offsets) != lengths.sum(axis=1))))
+                self.problems.append(f"lengths and offsets disagree at sample {first + bad}")
+                break
+            feature = np.repeat(np.tile(np.arange(len(names)), len(labels)), lengths.reshape(-1))
+            count += lengths.sum(axis=0)
+            empty += (lengths == 0).sum(axis=0)
+            most = np.maximum(most, lengths.max(axis=0, initial=0))
+            np.minimum.at(low, feature, values)
+            np.maximum.at(high, feature, values)
+            positive += labels.sum(dtype=np.float64)
+            seen += len(labels)
+            for what, numbers in (("dense", dense), ("labels", labels), ("weights", weights)):
+                if numbers is not None and not np.all(np.isfinite(numbers)):
+                    self.problems.append(f"{what} that are not finite in samples {first} to {first + len(labels) - 1}")
+            if labels.size and (labels.min() < 0 or labels.max() > 1):
+                self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1}")
+        for f, name in enumerate(names):
+            if count[f] and (low[f] < -1 or high[f] >= rows[f]):
+                self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {rows[f]} rows")
+        if seen:
+            print(f"  {'all' if check else 'first'} {int(seen):,} samples: mean label {positive / seen:.4f}")
+            columns(["feature", "rows", "ids", "mean", "longest", "empty", "least id", "greatest id"],
+                    [[name, f"{rows[f]:,}", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
+                     (["-", "-"] if count[f] == 0 else [low[f], high[f]]) for f, name in enumerate(names)])
+
+
+def tensors(group):
+    """(path, dataset) below a group, in order."""
+    found = []
+    group.visititems(lambda name, item: found.append((name, item)) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def checkpoint(handle):
+    problems, rows = [], []
+    attributes = {name: trsdata.text(handle.attrs[name]) for name in ("step", "epoch", "samples_seen") if name in handle.attrs}
+    print("  " + ", ".join(f"{name} {value}" for name, value in attributes.items()))
+    for name, tensor in tensors(handle):
+        least, greatest, squares = np.inf, -np.inf, 0.0
+        for first in range(0, tensor.shape[0] if tensor.ndim else 0, ROWS_AT_ONCE):
+            part = tensor[first:first + ROWS_AT_ONCE]
+            if part.size and part.dtype.kind == "f":
+                part = part.astype(np.float64)
+                least, greatest = min(least, part.min()), max(greatest, part.max())
+                squares += (part * part).sum()
+        shape = " x ".join(map(str, tensor.shape)) or "one"
+        rows.append([name, tensor.dtype, shape, size(tensor.size * tensor.dtype.itemsize)] +
+                    ([f"{least:.4g}", f"{greatest:.4g}", f"{np.sqrt(squares):.4g}"] if least <= greatest else ["-"] * 3))
+        if not np.isfinite(squares):
+            problems.append(f"/{name} is not finite")
+    columns(["tensor", "type", "shape", "size", "least", "greatest", "norm"], rows)
+    for table in handle.get("embedding", {}):
+        if "weight" not in handle["embedding"][table]:
+            problems.append(f"table {table} has no weight")
+    if "plan" in handle.attrs:
+        plan(handle.attrs["plan"])
+    return problems
+
+
+def plan(words):
+    try:
+        tables = json.loads(trsdata.text(words))["tables"]
+    except (ValueError, KeyError, TypeError):
+        return
+    print("  plan: " + ", ".join(f"{t['name']} {t['sharding_type']} on {','.join(map(str, t['ranks']))}" for t in tables[:12]) +
+          (f" and {len(tables) - 12} more" if len(tables) > 12 else ""))
+
+
+def metrics(handle):
+    """The last evaluation, one line."""
+    if "eval" not in handle:
+        return "no evaluation in it"
+    return "  ".join(f"{name} {handle['eval'][name][-1]:.4f}" for name in ("auc", "ne", "loss", "accuracy") if name in handle["eval"])
+
+
+def run(handle):
+    problems = []
+    for name, value in sorted(handle.attrs.items()):
+        words = trsdata.text(value)
+        if name not in ("format", "options", "plan"):
+            print(f"  {name}: {words if len(words) < 120 else words[:117] + '...'}")
+    if "plan" in handle.attrs:
+        plan(handle.attrs["plan"])
+    if "train/loss" in handle:
+        loss, speed = handle["train/loss"][()], handle["train/samples_per_s"][()] if "train/samples_per_s" in handle else np.zeros(0)
+        print(f"  {len(loss):,} steps, loss {loss[0]:.5f} to {loss[-1]:.5f}" if len(loss) else "  no step")
+        if len(speed):
+            print(f"  samples/s: median {np.median(speed):,.0f}, best {speed.max():,.0f}")
+        if not np.all(np.isfinite(loss)):
+            problems.append(f"/train/loss is not finite at step {int(np.argmin(np.isfinite(loss)))}")
+        if len({len(item) for item in handle["train"].values() if isinstance(item, h5py.Dataset)}) > 1:
+            problems.append("the series in /train differ in length")
+    if "eval" in handle:
+        print("  last evaluation: " + metrics(handle))
+    if "predictions" in handle:
+        p = handle["predictions"][()]
+        print(f"  {len(p):,} predictions, mean {p.mean():.4f}" if len(p) else "  no prediction")
+        if p.size and not (p.min() >= 0 and p.max() <= 1):
+            problems.append("/predictions leave [0, 1]")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="of a dataset, read everything")
+    parser.add_argument("--metrics", action="store_true", help="of a run, print its last evaluation and nothing else")
+    args = parser.parse_args()
+    bad = 0
+    for path in args.files:
+        try:
+            with h5py.File(path, "r") as handle:
+                kind = trsdata.text(handle.attrs.get("format", "unknown"))
+                if args.metrics:
+                    print("  " + metrics(handle))
+                    continue
+                print(f"{path}: {kind} version {handle.attrs.get('version', '?')}, {size(os.path.getsize(path))}")
+                if kind == "trshard-dataset":
+                    problems = Dataset(handle, args.check).problems
+                elif kind == "trshard-checkpoint":
+                    problems = checkpoint(handle)
+                elif kind == "trshard-run":
+                    problems = run(handle)
+                else:
+                    problems = ["not a file of trshard: its attribute format is " + kind]
+        except (OSError, KeyError) as error:
+            problems = [f"cannot be read: {error}"]
+        for problem in problems:
+            print(f"  PROBLEM: {problem}")
+        bad += bool(problems)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

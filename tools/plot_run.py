@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Draws one or several runs: loss, evaluation metrics, speed.
+
+  plot_run.py results/quickstart/train.h5 --output loss.png
+  plot_run.py --label "2 ranks" --label "4 ranks" run2.h5 run4.h5 --output compare.png
+"""
+import argparse
+import os
+
+import h5py
+import matplotlib
+import numpy as np
+
+import trsdata
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402 (after the choice of the backend)
+
+METRICS = (("auc", "AUC"), ("ne", "normalised entropy"), ("accuracy", "accuracy"))
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind eyes too
+
+
+def series(handle, name):
+    return handle[name][()] if name in handle else np.zeros(0)
+
+
+def smooth(values, window):
+    """Mean over the window around each step, shorter at the ends."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    low, high = np.maximum(0, index - window // 2), np.minimum(len(values), index + window // 2 + 1)
+    return (total[high] - total[low]) / (high - low)
+
+
+def load(path):
+    try:
+        with h5py.File(path, "r") as handle:
+            if trsdata.text(handle.attrs.get("format", "")) != "trshard-run":
+                trsdata.fail(f"{path} holds no results of a run")
+            run = {name: series(handle, name) for name in ("train/step", "train/loss", "train/samples_per_s", "eval/step", "eval/loss")}
+            run.update({metric: series(handle, "eval/" + metric) for metric, _ in METRICS})
+            return run
+    except OSError as error:
+        trsdata.fail(str(error))
+
+
+def draw_loss(axes, run, colour, label, window):
+    step, loss = run["train/step"], run["train/loss"]
+    axes.plot(step, loss, color=colour, alpha=0.2, linewidth=0.6)
+    axes.plot(step, smooth(loss, window), color=colour, linewidth=1.6, label=f"{label}: train" + (f", mean over {window} steps" if window > 1 else ""))
+    if len(run["eval/loss"]):
+        axes.plot(run["eval/step"], run["eval/loss"], "o-", color=colour, markersize=5, markerfacecolor="white", linewidth=1, label=f"{label}: evaluation")
+
+
+def draw(runs, labels, window):
+    shown = [(metric, name) for metric, name in METRICS if any(len(run[metric]) for run in runs)]
+    figure, axes = plt.subplots(1, 3 if shown else 2, figsize=(15 if shown else 10.5, 4.2), layout="constrained", squeeze=False)
+    axes = axes[0]
+    for run, label, colour in zip(runs, labels, COLOURS * len(runs)):
+        draw_loss(axes[0], run, colour, label, window or max(1, len(run["train/loss"]) // 100))
+        speed = run["train/samples_per_s"]
+        if len(speed):
+            axes[-1].plot(run["train/step"], speed, color=colour, linewidth=0.6, alpha=0.5)
+            axes[-1].axhline(np.median(speed), color=colour, linewidth=1.4, label=f"{label}: median {np.median(speed):,.0f}")
+        for (metric, name), style in zip(shown, ("o-", "s--", "^:")):
+            if len(run[metric]):
+                values = run[metric]
+                axes[1].plot(run["eval/step"], values, style, color=colour, label=f"{label}: {name} {values[-1]:.4f}")
+    finish(axes[0], "loss", "binary cross entropy")
+    losses = np.concatenate([run["train/loss"] for run in runs])
+    if losses.size:  # the first steps and single batches may not squeeze the rest
+        low, high = np.nanpercentile(losses, [0.5, 99.5])
+        axes[0].set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+    if shown:
+        finish(axes[1], "evaluation", "")
+    finish(axes[-1], "speed", "samples/s, all ranks")
+    axes[-1].set_ylim(bottom=0)
+    axes[-1].yaxis.set_major_formatter(matplotlib.ticker.EngFormatter())
+    return figure
+
+
+def finish(axes, title, ylabel):
+    axes.set_title(title)
+    axes.set_xlabel("step")
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--output", default="run.png", metavar="PNG", help="(default: %(default)s)")
+    parser.add_argument("--label", action="append", default=[], help="of each run, in order (default: the file's name)")
+    parser.add_argument("--window", type=int, metavar="STEPS", help="of the smoothed loss (default: 1 %% of the steps)")
+    args = parser.parse_args()
+    labels = args.label + [os.path.splitext(os.path.basename(path))[0] for path in args.runs[len(args.label):]]
+    figure = draw([load(path) for path in args.runs], labels, args.window)
+    os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
+    figure.savefig(args.output, dpi=130)
+    print("wrote", args.output)
+
+
+if __name__ == "__main__":
+    main()

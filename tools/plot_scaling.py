@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Draws speed-up and efficiency from the CSV rows of jobs/scaling.sbatch.
+
+  plot_scaling.py results/scaling/strong.csv results/scaling/weak.csv --output scaling.png
+
+Columns used: study (strong or weak), ranks, samples_per_s; several rows of one (study, ranks) count by their median.
+Strong scaling divides one global batch over more ranks, weak scaling gives each rank the same batch; in both the ideal
+is that samples/s grow with the ranks. Speed-up and efficiency are against the smallest number of ranks.
+"""
+import argparse
+import csv
+import os
+import statistics
+
+import matplotlib
+
+import trsdata
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402 (after the choice of the backend)
+
+COLOURS = {"strong": "#0072b2", "weak": "#d55e00"}
+
+
+def load(paths):
+    """study -> {ranks: median samples/s}"""
+    rows = {}
+    for path in paths:
+        try:
+            with open(path, newline="", encoding="utf-8") as lines:
+                for row in csv.DictReader(lines):
+                    rows.setdefault(row["study"], {}).setdefault(int(row["ranks"]), []).append(float(row["samples_per_s"]))
+        except (OSError, KeyError, ValueError) as error:
+            trsdata.fail(f"{path}: {error!r}")
+    return {study: {ranks: statistics.median(speeds) for ranks, speeds in sorted(points.items())} for study, points in rows.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", nargs="+")
+    parser.add_argument("--output", default="scaling.png", metavar="PNG", help="(default: %(default)s)")
+    args = parser.parse_args()
+    studies = load(args.csv)
+    if not studies:
+        trsdata.fail("no rows")
+    figure, (speed, efficiency) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    print(f"{'study':8}{'ranks':>7}{'samples/s':>14}{'speed-up':>10}{'efficiency':>12}")
+    ranks_shown = sorted({ranks for points in studies.values() for ranks in points})
+    speed.plot(ranks_shown, [ranks / ranks_shown[0] for ranks in ranks_shown], color="0.6", linestyle="--", label="ideal")
+    for study, points in sorted(studies.items()):
+        ranks = list(points)
+        base = points[ranks[0]]
+        gain = [points[r] / base for r in ranks]
+        share = [g * ranks[0] / r for g, r in zip(gain, ranks)]
+        for r, g, e in zip(ranks, gain, share):
+            print(f"{study:8}{r:7}{points[r]:14,.0f}{g:10.2f}{e:12.1%}")
+        style = {"color": COLOURS.get(study), "marker": "o", "label": f"{study} ({base:,.0f} samples/s on {ranks[0]})"}
+        speed.plot(ranks, gain, **style)
+        efficiency.plot(ranks, share, **style)
+    efficiency.axhline(1, color="0.6", linestyle="--")
+    for axes, name in ((speed, "speed-up"), (efficiency, "efficiency")):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ranks_shown, [str(ranks) for ranks in ranks_shown])
+        axes.minorticks_off()
+        axes.set_xlabel("ranks")
+        axes.set_title(name)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    speed.set_yscale("log", base=2)
+    speed.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    efficiency.set_ylim(0, max(1.1, efficiency.get_ylim()[1]))
+    efficiency.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
+    figure.savefig(args.output, dpi=130)
+    print("wrote", args.output)
+
+
+if __name__ == "__main__":
+    main()
