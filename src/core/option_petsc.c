@@ -73,3 +73,12 @@ TrsOptionPetscKind TrsOptionPetscKindOf(const char *name)
   if (IS_AMONG(name, refused_names)) return TRS_OPTION_PETSC_REFUSED;
   return TRS_OPTION_NOT_PETSC;
 }
+
+const char *TrsOptionPetscName(int i)
+{
+  const int n_early = sizeof(early_names) / sizeof(early_names[0]),
+            n_late = sizeof(late_names) / sizeof(late_names[0]);
+
+  if (i < n_early) return early_names[i];
+  return i < n_early + n_late ? late_names[i - n_early] : NULL;
+}

@@ -16,3 +16,6 @@ PetscBool TrsIsOptionWord(const char *word);
 
 /* Whose option `name` ("-log_view", any case) is. Not collective. */
 TrsOptionPetscKind TrsOptionPetscKindOf(const char *name);
+
+/* The names of PETSc's options that are accepted, one after the other; NULL after the last. Not collective. */
+const char *TrsOptionPetscName(int i);

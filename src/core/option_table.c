@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Names of options: looked up in the tables, remembered, taken apart where they name an object, and guessed where misspelt. */
 #include "core/names.h"
+#include "core/option_petsc.h"
 #include "core/options_impl.h"
 
 #include <ctype.h>
@@ -133,6 +134,7 @@ void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_
       }
     }
   }
+  for (int i = 0; TrsOptionPetscName(i); i++) consider(&best, wanted, TrsOptionPetscName(i));
   snprintf(text, n, "%s", best.name);
 }
 

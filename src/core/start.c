@@ -28,7 +28,8 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
 
     if (strcasecmp(argv[i], "-help") == 0 && has_value && strcasecmp(argv[i + 1], "all") == 0) {
       petsc_argv[n++] = argv[i];
-    } else if (TrsIsOptionWord(argv[i]) && TrsOptionPetscKindOf(argv[i]) == TRS_OPTION_PETSC_EARLY) {
+    } else if (TrsIsOptionWord(argv[i]) && (TrsOptionPetscKindOf(argv[i]) == TRS_OPTION_PETSC_EARLY ||
+                                            TrsOptionPetscKindOf(argv[i]) == TRS_OPTION_PETSC)) {
       petsc_argv[n++] = argv[i];
       if (has_value) petsc_argv[n++] = argv[++i];
     }
