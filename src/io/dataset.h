@@ -7,7 +7,7 @@
 */
 #pragma once
 
-#include "core/error.h"
+#include "io/fault.h"
 
 #include <stdint.h>
 
@@ -29,7 +29,8 @@ typedef struct {
 /*
   TrsDatasetOpen - Open and check a dataset.
 
-  Collective on comm: rank 0 checks the whole structure (and offsets against lengths) first, the others open after it agreed.
+  Collective on comm: rank 0 checks the whole structure (and, up to 256 MiB of them, lengths against offsets) first, the others open after it
+  agreed. Larger files' lengths are checked as they are read.
   Errors (agreed): NO_INPUT, DATA naming file, dataset, row, what was found and what was expected
 */
 PetscErrorCode TrsDatasetOpen(MPI_Comm comm, const char *path, TrsDataset *dataset);
@@ -37,11 +38,18 @@ PetscErrorCode TrsDatasetClose(TrsDataset *dataset);
 PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info);
 
 /*
-  Read samples first .. first+n-1. Not collective. Any thread, one at a time for each process (HDF5 is not thread-safe: calls go through
-  a lock of this folder). Arrays are the caller's: dense [n, num_dense], labels [n], lengths [n, n_features], offsets [n+1] as in the file.
-  Errors: DATA (offsets that decrease or disagree with lengths, naming the row), IO
+  TrsDatasetReadSamples - Read samples first .. first+n-1.
+
+  Not collective, any thread: nothing is raised, what went wrong is in *fault, whose code is returned. Datasets stored plainly are read
+  directly; HDF5 is called (under this folder's lock) for filtered or converted ones.
+
+  Out:    dense    [n, num_dense] or NULL
+          labels   [n] or NULL
+          lengths  [n, n_features]
+          offsets  [n+1] as in the file
+  Faults: DATA (lengths that are negative or disagree with offsets, naming the row), IO
 */
 PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense, float *labels, int32_t *lengths,
-                                     int64_t *offsets);
-/* Values (widened to int64) and weights (NULL: not wanted) first .. first+n-1. */
-PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values, float *weights);
+                                     int64_t *offsets, TrsFault *fault);
+/* Values (widened to int64) and weights (NULL: not wanted) first .. first+n-1, in the same way. */
+PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values, float *weights, TrsFault *fault);

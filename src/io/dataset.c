@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/dataset.h"
+
+#include "io/dataset_check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* Under the lock. Rows first .. first+n-1 by HDF5, converted to the memory type. */
+static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64_t n, void *data,
+                                   const char *path, TrsFault *fault)
+{
+  hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, (hsize_t)column->cols};
+  hid_t file_space = H5Dget_space(column->id);
+  int ndim = H5Sget_simple_extent_ndims(file_space);
+  hid_t memory_space = H5Screate_simple(ndim, count, NULL);
+  herr_t status = H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL);
+
+  if (status >= 0) status = H5Dread(column->id, column->memory, memory_space, file_space, H5P_DEFAULT, data);
+  if (status < 0)
+    (void)TrsFaultSet(fault, TRS_ERR_DATA, "%s: rows %" PRId64 " to %" PRId64 " of /%s cannot be read%s",
+                      path, first, first + n - 1, column->name, TrsHDF5Error());
+  (void)H5Sclose(memory_space);
+  (void)H5Sclose(file_space);
+  return fault->code;
+}
+
+/* n int32 in the upper half of an array of n int64: each is read before it is overwritten. */
+static void widen_in_place(int64_t *values, int64_t n)
+{
+  const char *narrow = (const char *)values + n * (int64_t)sizeof(int32_t);
+
+  for (int64_t i = 0; i < n; i++) {
+    int32_t value;
+
+    memcpy(&value, narrow + i * (int64_t)sizeof(value), sizeof(value));
+    values[i] = value;
+  }
+}
+
+static PetscErrorCode read_directly(TrsDataset dataset, const TrsColumn *column, int64_t first, int64_t n,
+                                    void *data, TrsFault *fault)
+{
+  char *to = column->widen ? (char *)data + n * (int64_t)sizeof(int32_t) : data;
+  int error = TrsExtentRead(dataset->file.fd, &column->extent, first, n, 0, column->cols, to);
+
+  if (error)
+    return TrsFaultSet(fault, TRS_ERR_IO, "%s: rows %" PRId64 " to %" PRId64 " of /%s cannot be read: %s",
+                       dataset->path, first, first + n - 1, column->name,
+                       error == ENODATA ? "the file has become shorter" : strerror(error));
+  if (column->widen) widen_in_place(data, n);
+  return PETSC_SUCCESS;
+}
+
+static PetscErrorCode read_rows(TrsDataset dataset, TrsColumnKind kind, int64_t first, int64_t n, void *data,
+                                TrsFault *fault)
+{
+  const TrsColumn *column = &dataset->column[kind];
+
+  if (!data || n == 0) return fault->code;
+  if (column->extent.offset) return read_directly(dataset, column, first, n, data, fault);
+  TrsHDF5Lock();
+  (void)read_by_hdf5(column, first, n, data, dataset->path, fault);
+  TrsHDF5Unlock();
+  return fault->code;
+}
+
+/* Each sample's lengths must add up to what its offsets say, which must lie within values. */
+static PetscErrorCode check_lengths(TrsDataset dataset, int64_t first, int64_t n, const int32_t *lengths,
+                                    const int64_t *offsets, TrsFault *fault)
+{
+  int n_features = dataset->info.n_features;
+
+  for (int64_t i = 0; i < n; i++) {
+    const int32_t *row = lengths + i * n_features;
+    int64_t sum = 0;
+
+    for (int f = 0; f < n_features; f++) {
+      if (row[f] < 0)
+        return TrsFaultSet(fault, TRS_ERR_DATA,
+                           "%s: /sparse/lengths[%" PRId64 ", %d] is %" PRId32 ", expected at least 0",
+                           dataset->path, first + i, f, row[f]);
+      sum += row[f];
+    }
+    if (offsets[i] < 0 || offsets[i + 1] < offsets[i] || offsets[i + 1] > dataset->info.num_values)
+      return TrsFaultSet(fault, TRS_ERR_DATA,
+                         "%s: /sparse/offsets[%" PRId64 "] is %" PRId64 " after %" PRId64
+                         ", expected not to decrease, and at most %" PRId64
+                         " (the entries of /sparse/values)",
+                         dataset->path, first + i + 1, offsets[i + 1], offsets[i], dataset->info.num_values);
+    if (sum != offsets[i + 1] - offsets[i])
+      return TrsFaultSet(fault, TRS_ERR_DATA,
+                         "%s: row %" PRId64 " of /sparse/lengths adds up to %" PRId64
+                         ", but /sparse/offsets gives it %" PRId64 " ids",
+                         dataset->path, first + i, sum, offsets[i + 1] - offsets[i]);
+  }
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense,
+                                     float *labels, int32_t *lengths, int64_t *offsets, TrsFault *fault)
+{
+  if (read_rows(dataset, TRS_COLUMN_DENSE, first, n, dense, fault) != PETSC_SUCCESS) return fault->code;
+  if (read_rows(dataset, TRS_COLUMN_LABELS, first, n, labels, fault) != PETSC_SUCCESS) return fault->code;
+  if (read_rows(dataset, TRS_COLUMN_LENGTHS, first, n, lengths, fault) != PETSC_SUCCESS) return fault->code;
+  if (read_rows(dataset, TRS_COLUMN_OFFSETS, first, n + 1, offsets, fault) != PETSC_SUCCESS)
+    return fault->code;
+  return check_lengths(dataset, first, n, lengths, offsets, fault);
+}
+
+PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values,
+                                    float *weights, TrsFault *fault)
+{
+  if (read_rows(dataset, TRS_COLUMN_VALUES, first, n, values, fault) != PETSC_SUCCESS) return fault->code;
+  return read_rows(dataset, TRS_COLUMN_WEIGHTS, first, n, weights, fault);
+}
+
+static PetscErrorCode check_structure(TrsDataset dataset)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  TrsHDF5Lock();
+  ierr = TrsDatasetCheckStructure(dataset);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
+  PetscCall(PetscCalloc1(dataset->info.n_features, &dataset->info.mean_lengths));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_all(TrsDataset dataset)
+{
+  PetscFunctionBegin;
+  PetscCall(check_structure(dataset));
+  PetscCall(TrsDatasetCheckLengths(dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_agreed(MPI_Comm comm, TrsDataset dataset)
+{
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsAgree(comm, rank == 0 ? check_all(dataset) : PETSC_SUCCESS));
+  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : check_structure(dataset)));
+  PetscCallMPI(MPI_Bcast(dataset->info.mean_lengths, dataset->info.n_features, MPI_DOUBLE, 0, comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDatasetOpen(MPI_Comm comm, const char *path, TrsDataset *dataset)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(1, dataset));
+  PetscCall(PetscStrallocpy(path, &(*dataset)->path));
+  ierr = open_agreed(comm, *dataset);
+  if (ierr != PETSC_SUCCESS) (void)TrsDatasetClose(dataset);
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info)
+{
+  PetscFunctionBegin;
+  *info = &dataset->info;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
+{
+  TrsDataset d = *dataset;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (!d) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsHDF5Lock();
+  ierr = TrsHDF5FileClose(&d->file);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
+  for (int k = 0; k < TRS_N_COLUMNS; k++) PetscCall(TrsExtentFree(&d->column[k].extent));
+  PetscCall(PetscFree(d->features));
+  PetscCall(PetscFree(d->num_embeddings));
+  PetscCall(PetscFree(d->info.mean_lengths));
+  PetscCall(PetscFree(d->path));
+  PetscCall(PetscFree(*dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

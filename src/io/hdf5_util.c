@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/hdf5_util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_NAME = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void TrsHDF5Lock(void)
+{
+  pthread_mutex_lock(&lock);
+}
+
+void TrsHDF5Unlock(void)
+{
+  pthread_mutex_unlock(&lock);
+}
+
+static herr_t take_first(unsigned n, const H5E_error2_t *error, void *text)
+{
+  if (n == 0 && error->desc) snprintf(text, 256, " (HDF5: %s)", error->desc);
+  return 0;
+}
+
+const char *TrsHDF5Error(void)
+{
+  static char text[256]; /* guarded by the lock */
+
+  text[0] = '\0';
+  (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, text);
+  return text;
+}
+
+PetscErrorCode TrsHDF5Start(void)
+{
+  PetscFunctionBegin;
+  (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  TrsCallHDF5(H5PLset_loading_state(0)); /* a file must not be able to run code from HDF5_PLUGIN_PATH */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Opens without blocking, so that a FIFO or a device is told from a file. */
+static PetscErrorCode open_regular(TrsHDF5File *file)
+{
+  struct stat status;
+
+  PetscFunctionBegin;
+  file->fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  PetscCheck(file->fd >= 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: cannot be opened: %s", file->path,
+             strerror(errno));
+  PetscCheck(fstat(file->fd, &status) == 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: %s", file->path,
+             strerror(errno));
+  PetscCheck(!S_ISDIR(status.st_mode), PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "%s is a directory, not an HDF5 file", file->path);
+  PetscCheck(S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s is not a regular file",
+             file->path);
+  file->bytes = status.st_size;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_signature(const TrsHDF5File *file)
+{
+  static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  unsigned char head[8];
+
+  PetscFunctionBegin;
+  PetscCheck(file->bytes > 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s is empty (0 bytes), expected an HDF5 file",
+             file->path);
+  PetscCheck(pread(file->fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+                 memcmp(head, signature, sizeof(head)) == 0,
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s is not an HDF5 file (%" PRId64 " bytes, other first bytes)",
+             file->path, file->bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_file(TrsHDF5File *file)
+{
+  hid_t access;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5Start());
+  PetscCall(open_regular(file));
+  PetscCall(check_signature(file));
+  TrsCallHDF5(access = H5Pcreate(H5P_FILE_ACCESS));
+  TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
+  TrsCallHDF5(H5Pset_file_locking(
+      access, 1, 1)); /* a file that is being written is refused; no locks on this file system: never mind */
+  file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access);
+  (void)H5Pclose(access);
+  PetscCheck(file->id >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s (%" PRId64 " bytes) is truncated, damaged or still being written%s", file->path, file->bytes,
+             TrsHDF5Error());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5FileOpen(const char *path, TrsHDF5File *file)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  *file = (TrsHDF5File){.path = path, .id = -1, .fd = -1};
+  ierr = open_file(file);
+  if (ierr != PETSC_SUCCESS) (void)TrsHDF5FileClose(file);
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file)
+{
+  PetscFunctionBegin;
+  if (!file->path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (file->fd >= 0) (void)close(file->fd);
+  if (file->id >= 0) TrsCallHDF5(H5Fclose(file->id));
+  memset(file, 0, sizeof(*file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Every link on the way must be hard: a soft or external one could lead out of the file, or in a circle. */
+static PetscErrorCode check_links(const TrsHDF5File *file, const char *name, PetscBool *found)
+{
+  char part[MAX_NAME];
+  H5L_info_t info;
+
+  PetscFunctionBegin;
+  *found = PETSC_FALSE;
+  PetscCheck(strlen(name) < sizeof(part), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: the name /%.80s... is longer than %d bytes", file->path, name, MAX_NAME - 1);
+  for (const char *end = name; end; end = *end ? end + 1 : NULL) {
+    end = strchr(end, '/');
+    if (!end) end = name + strlen(name);
+    memcpy(part, name, (size_t)(end - name));
+    part[end - name] = '\0';
+    if (H5Lexists(file->id, part, H5P_DEFAULT) <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCheck(H5Lget_info(file->id, part, &info, H5P_DEFAULT) >= 0 && info.type == H5L_TYPE_HARD,
+               PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is a %s link, which is not allowed in an input",
+               file->path, part, info.type == H5L_TYPE_SOFT ? "soft" : "external");
+  }
+  *found = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5Open(const TrsHDF5File *file, const char *name, H5I_type_t type, hid_t *id)
+{
+  PetscBool found;
+
+  PetscFunctionBegin;
+  *id = -1;
+  PetscCall(check_links(file, name, &found));
+  if (!found) PetscFunctionReturn(PETSC_SUCCESS);
+  *id = H5Oopen(file->id, name, H5P_DEFAULT);
+  PetscCheck(*id >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s cannot be opened%s", file->path, name,
+             TrsHDF5Error());
+  PetscCheck(H5Iget_type(*id) == type, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is not a %s", file->path, name,
+             type == H5I_GROUP ? "group" : "dataset");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5CheckFormat(const TrsHDF5File *file, const char *format, int64_t version)
+{
+  char *found_format;
+  int64_t found_version;
+  PetscBool found;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5ReadString(file, file->id, "", "format", &found, &found_format));
+  PetscCheck(found, PETSC_COMM_SELF, TRS_ERR_DATA, "%s has no attribute format: expected \"%s\"", file->path,
+             format);
+  PetscCheck(strcmp(found_format, format) == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute format is \"%.100s\", expected \"%s\"", file->path, found_format, format);
+  PetscCall(PetscFree(found_format));
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "version", 1, NULL, &found_version));
+  PetscCheck(found_version == version, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s is version %" PRId64 " of %s, this program reads version %" PRId64, file->path,
+             found_version, format, version);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5HalfType(hid_t *type)
+{
+  PetscFunctionBegin;
+  TrsCallHDF5(*type = H5Tcopy(H5T_IEEE_F32LE));
+  TrsCallHDF5(H5Tset_fields(*type, 15, 10, 5, 0,
+                            10)); /* sign, exponent, mantissa: fields first, a smaller size must hold them */
+  TrsCallHDF5(H5Tset_size(*type, 2));
+  TrsCallHDF5(H5Tset_ebias(*type, 15));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5CreateFile(const char *path, hid_t *file)
+{
+  hid_t access;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5Start());
+  TrsCallHDF5(access = H5Pcreate(H5P_FILE_ACCESS));
+  TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
+  TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));
+  TrsCallHDF5(H5Pset_alignment(access, 65536, 4096));
+  TrsCallHDF5(
+      H5Pset_file_locking(access, 0, 1)); /* the creator of the temporary name holds a lock of its own */
+  *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  (void)H5Pclose(access);
+  PetscCheck(*file >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be created%s", path, TrsHDF5Error());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5CreateDataset(hid_t file, const char *name, hid_t type, int ndim, const int64_t *dims,
+                                    const int64_t *chunk, PetscBool reserve, hid_t *dataset)
+{
+  hid_t links, create, space;
+  hsize_t extent[2], chunk_extent[2];
+
+  PetscFunctionBegin;
+  for (int d = 0; d < ndim; d++) {
+    extent[d] = (hsize_t)dims[d];
+    if (chunk) chunk_extent[d] = (hsize_t)chunk[d];
+  }
+  TrsCallHDF5(links = H5Pcreate(H5P_LINK_CREATE));
+  TrsCallHDF5(H5Pset_create_intermediate_group(links, 1));
+  TrsCallHDF5(create = H5Pcreate(H5P_DATASET_CREATE));
+  TrsCallHDF5(H5Pset_obj_track_times(create, 0)); /* equal contents give equal files */
+  if (chunk) TrsCallHDF5(H5Pset_chunk(create, ndim, chunk_extent));
+  if (reserve) {
+    TrsCallHDF5(H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY));
+    TrsCallHDF5(H5Pset_fill_time(create, H5D_FILL_TIME_NEVER));
+  }
+  TrsCallHDF5(space = H5Screate_simple(ndim, extent, NULL));
+  TrsCallHDF5(*dataset = H5Dcreate2(file, name, type, space, links, create, H5P_DEFAULT));
+  TrsCallHDF5(H5Sclose(space));
+  TrsCallHDF5(H5Pclose(create));
+  TrsCallHDF5(H5Pclose(links));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
