@@ -187,6 +187,7 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--check", action="store_true", help="of a dataset, read everything")
     parser.add_argument("--metrics", action="store_true", help="of a run, print its last evaluation and nothing else")
+    parser.add_argument("--speed", action="store_true", help="of a run, print its median samples/s without the first tenth of the steps")
     args = parser.parse_args()
     bad = 0
     for path in args.files:
@@ -195,6 +196,10 @@ def main():
                 kind = trsdata.text(handle.attrs.get("format", "unknown"))
                 if args.metrics:
                     print("  " + metrics(handle))
+                    continue
+                if args.speed:
+                    speeds = handle["train/samples_per_s"][()]
+                    print(f"{np.median(speeds[len(speeds) // 10:]):.1f}")
                     continue
                 print(f"{path}: {kind} version {handle.attrs.get('version', '?')}, {size(os.path.getsize(path))}")
                 if kind == "trshard-dataset":

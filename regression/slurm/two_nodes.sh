@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# two_nodes.sh TRSHARD PYTHON - srun and sbatch over two nodes of a private Slurm cluster, against mpirun. Exit 77: skipped.
+#
+# 1. srun --mpi=pmix over both nodes gives what mpirun gives.
+# 2. jobs/train.sbatch, stopped by SIGUSR1 on the way, requeues itself, goes on from its checkpoint and ends with what an
+#    unbroken mpirun gives.
+# 3. Several tasks that each see an MPI world of one are told what is wrong.
+set -euo pipefail
+binary=$(realpath "$1")
+python=$2
+top=$(realpath "$(dirname "$0")/../..")
+cluster=$top/tools/slurm_local.sh
+
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+[ "$(id -u)" = 0 ] || skip "Slurm's daemons need root"
+for tool in slurmctld slurmd munged srun sbatch unshare flock; do
+  PATH=$PATH:/usr/sbin:/sbin command -v "$tool" > /dev/null || skip "no $tool here (Debian: slurm-wlm, munge)"
+done
+unshare --mount --uts --pid --fork true 2> /dev/null || skip "no namespaces here"
+srun --mpi=list 2>&1 | grep -q pmix || skip "this srun has no pmix"
+
+# Each node has a /tmp of its own: program, data and results live outside of it.
+work=$(mktemp -d /var/tmp/trshard_slurm.XXXXXX)
+export SLURM_LOCAL_DIR=$work/cluster
+cleanup() {
+  local code=$?
+  trap - EXIT
+  [ "$code" = 0 ] || tail -n 40 "$work"/*.out "$work"/cluster/log/*.log 2> /dev/null
+  "$cluster" stop > /dev/null 2>&1 || true
+  rm -rf "$work"
+  exit "$code"
+}
+trap cleanup EXIT
+trap 'exit 143' TERM INT
+cp "$binary" "$work/trshard"
+cp "$top/jobs/train.sbatch" "$work/"
+cp "$top"/regression/golden/runtime/rowwise_adagrad_dot/{run.opts,train.h5,init.h5} "$work/"
+cd "$work"
+
+"$cluster" start -n 2 -c 4 > start.out 2>&1 || {
+  cat start.out
+  skip "the private cluster did not start"
+}
+eval "$("$cluster" env)"
+export OMP_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1
+
+compare() { "$python" "$top/tools/compare_runs.py" --quiet "$@"; }
+plain() { mpirun --allow-run-as-root --oversubscribe --bind-to none -n 4 ./trshard -options_file run.opts -tables_sharding_types table_wise,row_wise "$@"; }
+
+echo "== srun over two nodes"
+options=(-data_train train.h5 -init_from init.h5)
+plain "${options[@]}" -output mpirun.h5 -checkpoint_final mpirun_model.h5 > mpirun.out 2>&1
+srun --mpi=pmix -N2 -n4 ./trshard -options_file run.opts -tables_sharding_types table_wise,row_wise "${options[@]}" -output srun.h5 -checkpoint_final srun_model.h5 > srun.out 2>&1
+compare srun.h5 mpirun.h5
+compare srun_model.h5 mpirun_model.h5
+
+echo "== several tasks without MPI between them"
+srun --mpi=none -N1 -n2 ./trshard -options_file run.opts "${options[@]}" > alone.out 2>&1 || true
+grep -q -- '--mpi=pmix' alone.out || {
+  echo "no advice to use srun --mpi=pmix"
+  exit 1
+}
+
+echo "== sbatch, stopped and requeued"
+steps=${SLURM_TEST_STEPS:-6000}
+long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -tables_sharding_types table_wise,row_wise)
+plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unbroken.out 2>&1 &
+job=$(TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=job.h5 \
+  sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5)
+
+field() { scontrol show job "$job" 2> /dev/null | sed -n "s/.*\b$1=\([^ ]*\).*/\1/p"; }
+wait_for() { # SECONDS WHAT COMMAND...
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || {
+      echo "$what did not come"
+      exit 1
+    }
+    sleep 0.2
+  done
+}
+training() { grep -qE '(^|[^a-z])step ' job.out 2> /dev/null; }
+restarted() { [ "$(field Restarts)" = 1 ]; }
+ended() { case $(field JobState) in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;; *) return 1 ;; esac; }
+wait_for 60 "the first step" training
+scancel --signal=USR1 --batch "$job"
+wait_for 60 "the requeue" restarted
+ls checkpoints/*.h5 > /dev/null
+wait_for 120 "the end of the job" ended
+[ "$(field JobState) $(field ExitCode)" = "COMPLETED 0:0" ] || {
+  echo "job: $(field JobState) $(field ExitCode)"
+  exit 1
+}
+wait
+compare job_model.h5 unbroken_model.h5 --rtol 1e-4 --atol 1e-5
+"$python" - job.h5 "$steps" << 'END'
+import sys, h5py
+with h5py.File(sys.argv[1]) as h:
+    assert h["train/step"][-1] == int(sys.argv[2]) - 1, h["train/step"][-1]
+END
+echo "== all as with mpirun"
