@@ -68,7 +68,8 @@ static void option_words(const TrsOptionSpec *spec, char text[MAX_LINE])
   char range[128];
 
   if (spec->choices && spec->type != TRS_OPTION_FILE) {
-    used += (size_t)snprintf(text + used, MAX_LINE - used, "one of ");
+    used += (size_t)snprintf(text + used, MAX_LINE - used,
+                             TrsOptionIsList(spec->type) ? "any of " : "one of ");
     for (const char *c = spec->choices; *c && used + 3 < MAX_LINE; c++) {
       text[used++] = *c;
       if (*c == ',') text[used++] = ' ';

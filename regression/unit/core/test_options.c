@@ -86,6 +86,19 @@ static int enter_folder(void **state)
   return chdir(folder);
 }
 
+static int leave_folder(void **state)
+{
+  static const char *const files[] = {"b.opts",   "sub/a.opts", "sub",      "run.opts", "run.yaml",
+                                      "big.opts", "again.opts", "nul.opts", "help.txt", "fifo"};
+  char folder[4096];
+
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (size_t i = 0; trs_rank() == 0 && i < sizeof(files) / sizeof(files[0]); i++) (void)remove(files[i]);
+  if (!getcwd(folder, sizeof(folder)) || chdir("/")) return -1;
+  return trs_rank() == 0 ? remove(folder) : 0;
+}
+
 static int64_t get_int(TrsOptions options, const char *name)
 {
   int64_t value = -99;
@@ -368,8 +381,7 @@ static const bad_case bad_cases[] = {
     {"-steps 3\n-bacth_size 4\n", "-options_file run.opts", TRS_ERR_OPTION,
      "-bacth_size (run.opts:2): unknown option; the closest known one is -batch_size"},
     {NULL, "-table_user_poolng sum", TRS_ERR_OPTION,
-     "-table_user_embeding_dim (command line): unknown option; the closest known one is "
-     "-table_user_embedding_dim"},
+     "-table_user_poolng (command line): unknown option; the closest known one is -table_user_pooling"},
     {NULL, "-tables_poling sum", TRS_ERR_OPTION,
      "-tables_poling (command line): unknown option; the closest known one is -tables_pooling"},
     {NULL, "-table_user_pooling max", TRS_ERR_OPTION,
@@ -553,4 +565,5 @@ static void test_help(void **state)
 TRS_TEST_MAIN(cmocka_unit_test_setup(test_defaults, enter_folder), cmocka_unit_test(test_command_line),
               cmocka_unit_test(test_files), cmocka_unit_test(test_yaml), cmocka_unit_test(test_objects),
               cmocka_unit_test(test_bad_input), cmocka_unit_test(test_long_value),
-              cmocka_unit_test(test_allow_unused), cmocka_unit_test(test_text), cmocka_unit_test(test_help))
+              cmocka_unit_test(test_allow_unused), cmocka_unit_test(test_text),
+              cmocka_unit_test_teardown(test_help, leave_folder))

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Expected numbers: Random123's known-answer vectors, its own philox4x32 called with our counters, and laws of the distributions. */
+#include "core/philox.h"
+#include "core/random.h"
+#include "trs_test.h"
+
+#include <Random123/philox.h>
+#include <math.h>
+#include <string.h>
+
+/* kat_vectors of Random123: philox4x32, 10 rounds. */
+static void test_known_answers(void **state)
+{
+  static const struct {
+    uint32_t counter[4], key[2], expected[4];
+  } kat[] = {{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+             {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+             {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+              {0xa4093822, 0x299f31d0},
+              {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(kat) / sizeof(kat[0]); i++) {
+    const uint32_t *c = kat[i].counter;
+    uint32_t out[4];
+
+    TrsPhilox((uint64_t)kat[i].key[1] << 32 | kat[i].key[0], (uint64_t)c[3] << 32 | c[2],
+              (uint64_t)c[1] << 32 | c[0], out);
+    assert_memory_equal(out, kat[i].expected, sizeof(out));
+  }
+}
+
+/* TrsRandom() by Random123 itself. */
+static void expected_block(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, uint32_t out[4])
+{
+  uint64_t key = TrsPhiloxKey(seed, purpose);
+  philox4x32_ctr_t c = {{(uint32_t)b, (uint32_t)(b >> 32), (uint32_t)a, (uint32_t)(a >> 32)}};
+  philox4x32_key_t k = {{(uint32_t)key, (uint32_t)(key >> 32)}};
+
+  c = philox4x32(c, k);
+  memcpy(out, c.v, 4 * sizeof(*out));
+}
+
+static void test_blocks(void **state)
+{
+  (void)state;
+  for (uint64_t i = 0; i < 1000; i++) {
+    uint64_t b = i * 0x123456789ABCDEFu; /* both halves */
+    uint32_t found[4], expected[4];
+
+    TrsRandom(i, TRS_RANDOM_TEST, ~i, b, found);
+    expected_block(i, TRS_RANDOM_TEST, ~i, b, expected);
+    assert_memory_equal(found, expected, sizeof(found));
+  }
+}
+
+/* Each element is what its own block says, wherever a fill begins and ends. */
+static void test_uniform_fill(void **state)
+{
+  static const uint64_t firsts[] = {0, 1, 3, 4, 63, 64, 1000, ((uint64_t)1 << 33) - 5};
+  static const int64_t sizes[] = {0, 1, 2, 5, 61, 64, 65, 200};
+  const float lo = -0.3f, hi = 0.7f;
+
+  (void)state;
+  for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]); f++) {
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+      float out[201];
+
+      out[sizes[s]] = 77.0f;
+      TrsRandomUniformFill(5, TRS_RANDOM_TABLE_INIT, 42, firsts[f], sizes[s], lo, hi, out);
+      assert_true(out[sizes[s]] == 77.0f);
+      for (int64_t i = 0; i < sizes[s]; i++) {
+        uint64_t element = firsts[f] + (uint64_t)i;
+        uint32_t block[4];
+        volatile float product; /* no fused multiply-add here either */
+
+        expected_block(5, TRS_RANDOM_TABLE_INIT, 42, element / 4, block);
+        product = (hi - lo) * TrsUniform24(block[element % 4]);
+        assert_true(out[i] == lo + product);
+      }
+    }
+  }
+}
+
+static void test_uniform_law(void **state)
+{
+  enum { N = 100000 };
+  float *out = malloc(N * sizeof(*out));
+  double sum = 0, squares = 0;
+
+  (void)state;
+  assert_non_null(out);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 2, 0, N, -1, 1, out);
+  for (int i = 0; i < N; i++) {
+    assert_true(out[i] >= -1 && out[i] <= 1);
+    sum += (double)out[i];
+    squares += (double)out[i] * (double)out[i];
+  }
+  assert_close(sum / N, 0, 5 * sqrt(1.0 / 3 / N), 0); /* five standard errors; the variance is 1/3 */
+  assert_close(squares / N, 1.0 / 3, 5 * sqrt(4.0 / 45 / N), 0);
+  free(out);
+}
+
+static void test_normal(void **state)
+{
+  enum { N = 100000 };
+  float *out = malloc(N * sizeof(*out)), part[7];
+  double sum = 0, squares = 0, fourth = 0;
+
+  (void)state;
+  assert_non_null(out);
+  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 0, N, 2.0f, out);
+  for (int i = 0; i < N; i++) {
+    double x = (double)out[i] / 2;
+
+    assert_true(isfinite(x));
+    sum += x;
+    squares += x * x;
+    fourth += x * x * x * x;
+  }
+  assert_close(sum / N, 0, 5 * sqrt(1.0 / N),
+               0); /* moments 0, 1, 3 of a normal law, with five standard errors */
+  assert_close(squares / N, 1, 5 * sqrt(2.0 / N), 0);
+  assert_close(fourth / N, 3, 5 * sqrt(96.0 / N), 0);
+  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 2.0f, part); /* a part is the same as in the whole */
+  assert_memory_equal(part, out + 1001, sizeof(part));
+  free(out);
+}
+
+static void test_streams_differ(void **state)
+{
+  uint32_t a[4], b[4];
+
+  (void)state;
+  TrsRandom(0, TRS_RANDOM_TEST, 0, 0, a);
+  TrsRandom(0, TRS_RANDOM_SHUFFLE, 0, 0, b);
+  assert_memory_not_equal(a, b, sizeof(a));
+  TrsRandom(1, TRS_RANDOM_TEST, 0, 0, b);
+  assert_memory_not_equal(a, b, sizeof(a));
+  assert_true(TrsNameHash("user") != TrsNameHash("item"));
+  assert_true(TrsNameHash("") == 0x2d06800538d394c2u); /* XXH3's published value for the empty input */
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_known_answers), cmocka_unit_test(test_blocks),
+              cmocka_unit_test(test_uniform_fill), cmocka_unit_test(test_uniform_law),
+              cmocka_unit_test(test_normal), cmocka_unit_test(test_streams_differ))
