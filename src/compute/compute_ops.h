@@ -38,7 +38,8 @@ typedef enum { TRS_DENSE_SGD, TRS_DENSE_ADAGRAD, TRS_DENSE_ADAM } TrsDenseOptimi
 typedef struct {
   TrsDenseOptimizerKind kind;
   float learning_rate, eps, beta1, beta2, weight_decay;
-  int64_t step; /* t, counted from 1 */
+  float grad_scale; /* factor of the gradient, from clipping; 1: none */
+  int64_t step;     /* t, counted from 1 */
 } TrsDenseOptimizerArgs;
 
 /* Wire formats of quantised exchanges (spec: runtime section 11). */
@@ -184,6 +185,9 @@ typedef struct {
   */
   PetscErrorCode (*bce)(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y, float scale, double *loss,
                         float *dz, int64_t dz_stride, float *p);
+
+  /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double */
+  PetscErrorCode (*sum_of_squares)(TrsStream stream, int64_t n, const float *x, double *sum);
 
   /* torch.optim's formulas on n elements; state1, state2: adagrad sum; adam exp_avg, exp_avg_sq. */
   PetscErrorCode (*dense_update)(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args, const float *grad, float *weight,

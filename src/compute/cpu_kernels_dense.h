@@ -30,6 +30,7 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, c
                                    float *grad_bias);
 PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
                          float scale, double *loss, float *dz, int64_t dz_stride, float *p);
+PetscErrorCode TrsSumOfSquaresCpu(TrsStream stream, int64_t n, const float *x, double *sum);
 PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                  const float *grad, float *weight, float *state1, float *state2);
 

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "compute/cpu_kernels_dense.h"
+#include "compute/dense_kernels.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#define ELEMENTS_A_PART 16384 /* element-wise work is cut here, whatever the number of threads */
+#define COLUMNS_A_PART  64    /* columns that one thread sums over all samples, at least */
+#define PARTS_AT_ONCE   256
+
+const TrsDenseKernels *TrsDenseKernelsGet(void)
+{
+#if defined(__x86_64__)
+  const char *isa = TrsComputeIsa();
+
+  if (!strcmp(isa, "avx512")) return &trs_dense_kernels_avx512;
+  if (!strcmp(isa, "avx2")) return &trs_dense_kernels_avx2;
+#endif
+  return &trs_dense_kernels_portable;
+}
+
+static inline int64_t min_int64(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+/* Columns of `cols` that a thread takes so that all are busy: whole cache lines. Sums over samples do not depend on it. */
+static int64_t columns_a_part(int64_t cols)
+{
+  const int64_t share = (cols + omp_get_max_threads() - 1) / omp_get_max_threads();
+
+  return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
+}
+
+static void fill_rows(int64_t rows, int64_t cols, const float *row, float *matrix, int64_t stride)
+{
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < rows; r++) memcpy(matrix + r * stride, row, (size_t)cols * sizeof(float));
+}
+
+PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
+                                   int64_t x_stride, const float *weight, const float *bias,
+                                   TrsActivation activation, float *y, int64_t y_stride)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
+  PetscFunctionBegin;
+  /* OpenBLAS adds to C in memory in any case: with beta 0 it would write zeros first, the bias costs no more. */
+  fill_rows(batch, out, bias, y, y_stride);
+  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 1.0f,
+                       y, y_stride));
+  if (activation == TRS_ACTIVATION_RELU) {
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < batch; b++) kernels->relu(out, y + b * y_stride);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
+                                    int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
+                                    TrsActivation activation, float *dy, int64_t dy_stride,
+                                    float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const int64_t part = columns_a_part(out);
+
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < out; c += part)
+    kernels->mask_and_sum(batch, min_int64(part, out - c), activation == TRS_ACTIVATION_RELU ? y + c : NULL,
+                          y_stride, dy + c, dy_stride, grad_bias + c);
+  PetscCall(TrsGemmCpu(stream, PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride,
+                       0.0f, grad_weight, in));
+  if (dx) {
+    PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in,
+                         0.0f, dx, dx_stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
+                                  const float *bias, const float *x, float *y)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++)
+    kernels->cross_forward(n, x0 + b * n, u + b * n, bias, x + b * n, y + b * n);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                   const float *u, const float *bias, const float *g, float *dx0, float *h,
+                                   float *grad_bias)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const int64_t part = columns_a_part(n);
+
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < n; c += part)
+    kernels->cross_backward(batch, min_int64(part, n - c), n, x0 + c, u + c, bias + c, g + c, dx0 + c, h + c,
+                            grad_bias + c);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
+                         float scale, double *loss, float *dz, int64_t dz_stride, float *p)
+{
+  double sum = 0.0;
+
+  (void)stream;
+  PetscFunctionBegin;
+  for (int64_t b = 0; b < batch; b++) { /* a handful of operations a sample: not worth threads */
+    const double logit = (double)z[b * z_stride];
+    const double e = exp(-fabs(logit));
+    const double sigmoid = logit >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
+
+    if (p) p[b] = (float)sigmoid;
+    if (y) sum += fmax(logit, 0.0) - logit * (double)y[b] + log1p(e);
+    if (y && dz) dz[b * dz_stride] = (float)(sigmoid - (double)y[b]) * scale;
+  }
+  if (y) *loss += sum;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSumOfSquaresCpu(TrsStream stream, int64_t n, const float *x, double *sum)
+{
+  const int64_t chunk = (int64_t)PARTS_AT_ONCE * ELEMENTS_A_PART;
+
+  (void)stream;
+  PetscFunctionBegin;
+  *sum = 0.0;
+  for (int64_t begin = 0; begin < n; begin += chunk) {
+    const int n_parts = (int)((min_int64(chunk, n - begin) + ELEMENTS_A_PART - 1) / ELEMENTS_A_PART);
+    double part_sum[PARTS_AT_ONCE];
+
+#pragma omp parallel for schedule(static)
+    for (int part = 0; part < n_parts; part++) {
+      const int64_t first = begin + (int64_t)part * ELEMENTS_A_PART,
+                    end = min_int64(n, first + ELEMENTS_A_PART);
+      double s = 0.0;
+
+      for (int64_t i = first; i < end; i++) s += (double)x[i] * (double)x[i];
+      part_sum[part] = s;
+    }
+    for (int part = 0; part < n_parts; part++) *sum += part_sum[part];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                                 const float *grad, float *weight, float *state1, float *state2)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float correction1 = (float)(1.0 - pow((double)args->beta1, (double)args->step));
+  const float correction2 = (float)(1.0 - pow((double)args->beta2, (double)args->step));
+
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < n; i += ELEMENTS_A_PART)
+    kernels->update(min_int64(ELEMENTS_A_PART, n - i), args, correction1, correction2, grad + i, weight + i,
+                    state1 ? state1 + i : NULL, state2 ? state2 + i : NULL);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Inner loops of the CPU's dense layers, once for each instruction set: dense_kernels_<isa>.c compile one text, dense_kernels_template.h,
+  with their own flags. Internal to compute/. One thread each; dense_cpu.c and interact_cpu.c cut the work.
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+
+typedef struct {
+  /* y = max(y, 0) */
+  void (*relu)(int64_t n, float *y);
+  /* Columns [0, cols) of rows samples: dy *= (y > 0) unless y is NULL; sum [cols] = sum of dy over the rows, in order. */
+  void (*mask_and_sum)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
+                       int64_t dy_stride, float *sum);
+  /* One row of a cross layer: y = x0 * (u + bias) + x */
+  void (*cross_forward)(int64_t n, const float *x0, const float *u, const float *bias, const float *x,
+                        float *y);
+  /* Columns [0, cols) of rows samples with row stride n: dx0 += g * (u + bias), h = g * x0, sum [cols] = sum of h over the rows, in order */
+  void (*cross_backward)(int64_t rows, int64_t cols, int64_t n, const float *x0, const float *u,
+                         const float *bias, const float *g, float *dx0, float *h, float *sum);
+  /* One sample of the dot interaction: x [n, D], products [n * (n-1) / 2] */
+  void (*dot_forward)(int n, int D, const float *x, float *products);
+  /* One sample: dx [n, D] = gradient through the products */
+  void (*dot_backward)(int n, int D, const float *x, const float *dproducts, float *dx);
+  /* n elements; bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t */
+  void (*update)(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1, float bias_correction2,
+                 const float *grad, float *weight, float *state1, float *state2);
+} TrsDenseKernels;
+
+extern const TrsDenseKernels trs_dense_kernels_portable;
+#if defined(__x86_64__)
+extern const TrsDenseKernels trs_dense_kernels_avx2;
+extern const TrsDenseKernels trs_dense_kernels_avx512;
+#endif
+
+/* The kernels of TrsComputeIsa(). Not collective. */
+const TrsDenseKernels *TrsDenseKernelsGet(void);
