@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64 };
+enum { TRS_ALIGNMENT = 64 };
 static const size_t page_bytes = 4096, huge_page_bytes = (size_t)2 << 20, huge_from_bytes = (size_t)4 << 20;
 
 /* Stands in the 64 bytes before each block. */
@@ -15,17 +15,17 @@ typedef struct {
   void *base;
   size_t mapped_bytes; /* 0: from posix_memalign */
   int64_t bytes;
-} block_header;
+} TrsBlockHeader;
 
 static _Atomic int64_t n_allocations_now, held_bytes_now;
 
-static block_header *header_of(void *data)
+static TrsBlockHeader *header_of(void *data)
 {
-  return (block_header *)((char *)data - ALIGNMENT);
+  return (TrsBlockHeader *)((char *)data - TRS_ALIGNMENT);
 }
 
 /* A mapping whose data begins on a huge page, with the page before it for the header: zeros, and no memory until it is touched. */
-static void *map_block(size_t bytes, block_header *header)
+static void *map_block(size_t bytes, TrsBlockHeader *header)
 {
   size_t length = (bytes + page_bytes - 1) / page_bytes * page_bytes + huge_page_bytes + page_bytes;
   char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -40,19 +40,19 @@ static void *map_block(size_t bytes, block_header *header)
   return data;
 }
 
-static void *heap_block(size_t bytes, block_header *header)
+static void *heap_block(size_t bytes, TrsBlockHeader *header)
 {
   void *base = NULL;
 
-  if (posix_memalign(&base, ALIGNMENT, bytes + ALIGNMENT) != 0) return NULL;
+  if (posix_memalign(&base, TRS_ALIGNMENT, bytes + TRS_ALIGNMENT) != 0) return NULL;
   header->base = base;
   header->mapped_bytes = 0;
-  return (char *)base + ALIGNMENT;
+  return (char *)base + TRS_ALIGNMENT;
 }
 
 static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
 {
-  block_header header = {.bytes = bytes};
+  TrsBlockHeader header = {.bytes = bytes};
 
   PetscFunctionBegin;
   *data = (size_t)bytes >= huge_from_bytes ? map_block((size_t)bytes, &header)
@@ -70,7 +70,7 @@ static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
 
 static void free_block(void *data)
 {
-  block_header header;
+  TrsBlockHeader header;
 
   if (!data) return;
   header = *header_of(data);

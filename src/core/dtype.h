@@ -22,7 +22,8 @@ typedef enum {
 /* Names as in options and files: fp32, fp16, bf16, int8, int4, int2, int32, int64, fp64, uint8. */
 static inline const char *TrsDTypeName(TrsDType t)
 {
-  static const char *const names[TRS_N_DTYPES] = {"fp32", "fp16", "bf16", "int8", "int4", "int2", "int32", "int64", "fp64", "uint8"};
+  static const char *const names[TRS_N_DTYPES] = {"fp32", "fp16",  "bf16",  "int8", "int4",
+                                                  "int2", "int32", "int64", "fp64", "uint8"};
   return names[t];
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_TEXT = 2048, MAX_TRACE = 4096 };
+enum { TRS_MAX_TEXT = 2048, TRS_MAX_TRACE = 4096 };
 
 /* How long a failed rank waits for the others; agreed errors reach all ranks, so only slow ones are late. */
 static const double patience_s = 3.0, agreed_patience_s = 8.0;
@@ -16,8 +16,8 @@ static const double patience_s = 3.0, agreed_patience_s = 8.0;
 static struct {
   PetscErrorCode code;
   PetscBool agreed;
-  char text[MAX_TEXT];
-  char trace[MAX_TRACE];
+  char text[TRS_MAX_TEXT];
+  char trace[TRS_MAX_TRACE];
 } raised;
 
 static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, const char *file,
@@ -70,7 +70,7 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
   int rank, size, first;
   struct {
     PetscErrorCode code;
-    char text[MAX_TEXT];
+    char text[TRS_MAX_TEXT];
   } shared;
 
   PetscFunctionBegin;
@@ -130,7 +130,7 @@ static PetscBool wants_trace(void)
 /* One write, so that ranks do not mix; from is "" or " (rank 2)". */
 static void print_error(PetscErrorCode ierr, const char *text, const char *trace, const char *from)
 {
-  char safe_text[2 * MAX_TEXT], safe_trace[2 * MAX_TRACE];
+  char safe_text[2 * TRS_MAX_TEXT], safe_trace[2 * TRS_MAX_TRACE];
   char line[sizeof(safe_text) + sizeof(safe_trace) + 128];
   int n;
 
@@ -148,7 +148,7 @@ int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
   int rank, size, first;
   double limit_s = ierr == PETSC_SUCCESS ? -1.0 : raised.agreed ? agreed_patience_s : patience_s;
   const char *trace = wants_trace() ? raised.trace : "";
-  char text[MAX_TEXT];
+  char text[TRS_MAX_TEXT];
   MPI_Request request;
 
   MPI_Comm_rank(comm, &rank);

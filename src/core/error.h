@@ -68,13 +68,13 @@ int TrsExitStatus(PetscErrorCode ierr);
 PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr);
 
 /*
-  TrsErrorFinish - End of a failed run: find out whether all ranks failed, print one message, end.
+  TrsErrorFinish - End of a run: find out whether all ranks came here, print one message if any of them failed, end.
 
-  Collective on comm if all ranks failed; when some did not come within a few seconds (they may wait in a collective), the
-  job is aborted with this rank's status instead. Never returns an error; does not return at all after an abort.
+  Collective on comm, called by every rank with its own result. A failed rank waits a few seconds for the others: when some do not come
+  (they may wait in a collective), the job is aborted with this rank's status. Never returns an error; does not return after an abort.
 
   In:  comm    a communicator nothing else uses (dup of the world)
-       ierr    this rank's error
-  Returns: the exit status, the same on all ranks that return
+       ierr    this rank's result; PETSC_SUCCESS waits for the others without limit
+  Returns: the exit status, the same on all ranks that return: the lowest failing rank's; 0 when all succeeded
 */
 int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr);

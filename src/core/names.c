@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAME = 255 };
+enum { TRS_MAX_NAME = 255 };
 
 /* Bytes of the UTF-8 character at s, its code point in *code; 0 when there is none. */
 static int utf8_length(const unsigned char *s, uint32_t *code)
@@ -48,7 +48,7 @@ void TrsNameEscape(const char *text, char *out, size_t n)
       length = 1;
     } else if (length == 0 || is_unsafe(code)) {
       length = length ? length : 1;
-      for (int i = 0; i < length; i++) snprintf(piece + 4 * i, 5, "\\x%02x", (unsigned)s[i]);
+      for (int i = 0; i < length; i++) snprintf(piece + (ptrdiff_t)(4 * i), 5, "\\x%02x", (unsigned)s[i]);
       n_piece = 4 * (size_t)length;
     } else {
       memcpy(piece, s, (size_t)length);
@@ -69,8 +69,8 @@ static int smaller(int a, int b)
 
 int TrsNameDistance(const char *a, const char *b)
 {
-  int row[3][MAX_NAME + 1];
-  int n_a = (int)strnlen(a, MAX_NAME), n_b = (int)strnlen(b, MAX_NAME);
+  int row[3][TRS_MAX_NAME + 1];
+  int n_a = (int)strnlen(a, TRS_MAX_NAME), n_b = (int)strnlen(b, TRS_MAX_NAME);
 
   for (int j = 0; j <= n_b; j++) row[0][j] = j;
   for (int i = 1; i <= n_a; i++) {

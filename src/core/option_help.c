@@ -7,16 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH = 100, HELP_COLUMN = 44, MAX_LINE = 2048 };
+enum { TRS_HELP_WIDTH = 100, TRS_HELP_COLUMN = 44, TRS_MAX_LINE = 2048 };
 
 /* Text that grows. */
 typedef struct {
   char *data;
   size_t used, capacity;
-} growing_text;
+} TrsGrowingText;
 
-static PetscErrorCode add_text(growing_text *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
-static PetscErrorCode add_text(growing_text *text, const char *format, ...)
+static PetscErrorCode add_text(TrsGrowingText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
+static PetscErrorCode add_text(TrsGrowingText *text, const char *format, ...)
 {
   va_list arguments;
   int n;
@@ -62,41 +62,41 @@ static void range_words(const char *range, char *text, size_t n)
 }
 
 /* Help, then in brackets what may be given and what is taken otherwise. */
-static void option_words(const TrsOptionSpec *spec, char text[MAX_LINE])
+static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
 {
-  size_t used = (size_t)snprintf(text, MAX_LINE, "%s [", spec->help);
+  size_t used = (size_t)snprintf(text, TRS_MAX_LINE, "%s [", spec->help);
   char range[128];
 
   if (spec->choices && spec->type != TRS_OPTION_FILE) {
-    used += (size_t)snprintf(text + used, MAX_LINE - used,
+    used += (size_t)snprintf(text + used, TRS_MAX_LINE - used,
                              TrsOptionIsList(spec->type) ? "any of " : "one of ");
-    for (const char *c = spec->choices; *c && used + 3 < MAX_LINE; c++) {
+    for (const char *c = spec->choices; *c && used + 3 < TRS_MAX_LINE; c++) {
       text[used++] = *c;
       if (*c == ',') text[used++] = ' ';
     }
-    used += (size_t)snprintf(text + used, MAX_LINE - used, "; ");
+    used += (size_t)snprintf(text + used, TRS_MAX_LINE - used, "; ");
   }
   if (spec->range) {
     range_words(spec->range, range, sizeof(range));
-    used += (size_t)snprintf(text + used, MAX_LINE - used, "%s; ", range);
+    used += (size_t)snprintf(text + used, TRS_MAX_LINE - used, "%s; ", range);
   }
-  if (spec->unit) used += (size_t)snprintf(text + used, MAX_LINE - used, "in %s; ", spec->unit);
-  snprintf(text + used, MAX_LINE - used, spec->fallback ? "default %s]" : "no default]", spec->fallback);
+  if (spec->unit) used += (size_t)snprintf(text + used, TRS_MAX_LINE - used, "in %s; ", spec->unit);
+  snprintf(text + used, TRS_MAX_LINE - used, spec->fallback ? "default %s]" : "no default]", spec->fallback);
 }
 
-/* Words from column HELP_COLUMN on, broken before WIDTH. */
-static PetscErrorCode add_wrapped(growing_text *text, const char *words)
+/* Words from column TRS_HELP_COLUMN on, broken before TRS_HELP_WIDTH. */
+static PetscErrorCode add_wrapped(TrsGrowingText *text, const char *words)
 {
-  int column = HELP_COLUMN;
+  int column = TRS_HELP_COLUMN;
 
   PetscFunctionBegin;
   while (*words) {
     int n = (int)strcspn(words, " ");
 
-    if (column > HELP_COLUMN && column + 1 + n > WIDTH) {
-      PetscCall(add_text(text, "\n%*s", HELP_COLUMN, ""));
-      column = HELP_COLUMN;
-    } else if (column > HELP_COLUMN) {
+    if (column > TRS_HELP_COLUMN && column + 1 + n > TRS_HELP_WIDTH) {
+      PetscCall(add_text(text, "\n%*s", TRS_HELP_COLUMN, ""));
+      column = TRS_HELP_COLUMN;
+    } else if (column > TRS_HELP_COLUMN) {
       PetscCall(add_text(text, " "));
       column++;
     }
@@ -108,10 +108,10 @@ static PetscErrorCode add_wrapped(growing_text *text, const char *words)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode add_option_help(growing_text *text, const TrsOptionGroup *group,
+static PetscErrorCode add_option_help(TrsGrowingText *text, const TrsOptionGroup *group,
                                       const TrsOptionSpec *spec)
 {
-  char name[256], words[MAX_LINE];
+  char name[256], words[TRS_MAX_LINE];
   int n;
 
   PetscFunctionBegin;
@@ -120,10 +120,10 @@ static PetscErrorCode add_option_help(growing_text *text, const TrsOptionGroup *
   } else {
     n = snprintf(name, sizeof(name), "  %s %s", spec->name, type_word(spec->type));
   }
-  if (n < HELP_COLUMN) {
-    PetscCall(add_text(text, "%-*s", HELP_COLUMN, name));
+  if (n < TRS_HELP_COLUMN) {
+    PetscCall(add_text(text, "%-*s", TRS_HELP_COLUMN, name));
   } else {
-    PetscCall(add_text(text, "%s\n%*s", name, HELP_COLUMN, ""));
+    PetscCall(add_text(text, "%s\n%*s", name, TRS_HELP_COLUMN, ""));
   }
   option_words(spec, words);
   PetscCall(add_wrapped(text, words));
@@ -132,7 +132,7 @@ static PetscErrorCode add_option_help(growing_text *text, const TrsOptionGroup *
 
 PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
 {
-  growing_text text = {NULL, 0, 0};
+  TrsGrowingText text = {NULL, 0, 0};
   int rank;
 
   PetscFunctionBegin;
@@ -162,7 +162,7 @@ PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
 }
 
 /* A value as an option file writes it: quoted where a bare word would be read otherwise. */
-static PetscErrorCode add_value(growing_text *text, const char *value)
+static PetscErrorCode add_value(TrsGrowingText *text, const char *value)
 {
   PetscBool bare = (PetscBool)(value[0] && !strpbrk(value, " \t") && !strchr("\"'#", value[0]) &&
                                !(value[0] == '-' && !strchr("0123456789.", value[1])));
@@ -178,7 +178,7 @@ static PetscErrorCode add_value(growing_text *text, const char *value)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode add_given(growing_text *text, const TrsOptionEntry *entry)
+static PetscErrorCode add_given(TrsGrowingText *text, const TrsOptionEntry *entry)
 {
   const TrsGivenOption *given = entry->given;
 
@@ -199,19 +199,19 @@ static PetscErrorCode add_given(growing_text *text, const TrsOptionEntry *entry)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsOptionsText(TrsOptions options, char **result)
+PetscErrorCode TrsOptionsText(TrsOptions options, char **text)
 {
-  growing_text text = {NULL, 0, 0};
+  TrsGrowingText all = {NULL, 0, 0};
 
   PetscFunctionBegin;
-  PetscCall(add_text(&text, "# %s %s (%s)\n", TRS_NAME, TRS_VERSION, TrsVersionCommit()));
+  PetscCall(add_text(&all, "# %s %s (%s)\n", TRS_NAME, TRS_VERSION, TrsVersionCommit()));
   for (int i = 0; i < options->given.n; i++) {
     const TrsOptionEntry *entry = TrsOptionsFindEntry(options, options->given.option[i].name);
 
     if (entry->given == &options->given.option[i] && strcmp(entry->name, "-options_file") != 0)
-      PetscCall(add_given(&text, entry));
+      PetscCall(add_given(&all, entry));
   }
-  PetscCall(add_text(&text, "# defaults\n"));
+  PetscCall(add_text(&all, "# defaults\n"));
   for (int g = 1; g < options->n_groups; g++) {
     const TrsOptionGroup *group = options->groups[g];
 
@@ -224,9 +224,9 @@ PetscErrorCode TrsOptionsText(TrsOptions options, char **result)
       snprintf(name, sizeof(name), group->object ? "-%ss_%s" : "%.0s%s", group->object ? group->object : "",
                spec->name);
       entry = TrsOptionsFindEntry(options, name);
-      if (!entry || !entry->given) PetscCall(add_text(&text, "# %s %s\n", name, spec->fallback));
+      if (!entry || !entry->given) PetscCall(add_text(&all, "# %s %s\n", name, spec->fallback));
     }
   }
-  *result = text.data;
+  *text = all.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_SOURCE = 4352, MAX_KEY = 512, MAX_DEPTH = 32 };
+enum { TRS_MAX_SOURCE = 4352, TRS_MAX_KEY = 512, TRS_MAX_DEPTH = 32 };
 
 /*
   The next word of a line, unquoted in place; NULL at its end or at a comment. Quotes keep blanks together, a doubled quote stands for itself.
@@ -69,7 +69,7 @@ static PetscErrorCode parse_line(char *line, const TrsGivenOption *file, TrsGive
 
 PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGivenOptions *given)
 {
-  char source[MAX_SOURCE];
+  char source[TRS_MAX_SOURCE];
   TrsGivenOption here = *file;
 
   PetscFunctionBegin;
@@ -88,19 +88,19 @@ PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGiv
 
 /* One option of a YAML file; line and text are what yaml_scan() sees, 0 and "" where it is written in a way that it does not see. */
 typedef struct {
-  char name[MAX_KEY];
+  char name[TRS_MAX_KEY];
   int line;
   const char *text; /* after the colon, up to the end of the line */
   int length;
-} yaml_key;
+} TrsYamlKey;
 
 typedef struct {
   int n, capacity;
-  yaml_key *key;
-} yaml_keys;
+  TrsYamlKey *key;
+} TrsYamlKeys;
 
 /* Split "  key: value" into indentation, key and value; PETSC_FALSE for other lines. */
-static PetscBool split_yaml_line(const char *line, int length, int *indent, yaml_key *key)
+static PetscBool split_yaml_line(const char *line, int length, int *indent, TrsYamlKey *key)
 {
   int i = 0, start, n, colon;
 
@@ -125,29 +125,29 @@ static PetscBool split_yaml_line(const char *line, int length, int *indent, yaml
 }
 
 /* Keys of block mappings with their full names, by indentation: PETSc's parser keeps neither lines nor repeated keys. */
-static PetscErrorCode yaml_scan(const char *text, yaml_keys *keys)
+static PetscErrorCode yaml_scan(const char *text, TrsYamlKeys *keys)
 {
   struct {
     int indent;
-    char prefix[MAX_KEY];
-  } level[MAX_DEPTH];
+    char prefix[TRS_MAX_KEY];
+  } level[TRS_MAX_DEPTH];
   int depth = 0;
 
   PetscFunctionBegin;
   for (int line = 1; text; line++) {
     const char *end = strchr(text, '\n');
-    yaml_key key = {.line = line};
+    TrsYamlKey key = {.line = line};
     int indent, length = end ? (int)(end - text) : (int)strlen(text);
 
     if (split_yaml_line(text, length, &indent, &key)) {
-      char name[2 * MAX_KEY + 2];
+      char name[2 * TRS_MAX_KEY + 2];
 
       while (depth > 0 && level[depth - 1].indent >= indent) depth--;
       snprintf(name, sizeof(name), "%s%s", depth ? level[depth - 1].prefix : "", key.name);
-      snprintf(key.name, sizeof(key.name), "%.*s", MAX_KEY - 2, name);
-      if (depth < MAX_DEPTH) {
+      snprintf(key.name, sizeof(key.name), "%.*s", TRS_MAX_KEY - 2, name);
+      if (depth < TRS_MAX_DEPTH) {
         level[depth].indent = indent;
-        snprintf(level[depth].prefix, sizeof(level[depth].prefix), "%.*s_", MAX_KEY - 2, name);
+        snprintf(level[depth].prefix, sizeof(level[depth].prefix), "%.*s_", TRS_MAX_KEY - 2, name);
         depth++;
       }
       if (keys->n == keys->capacity) {
@@ -163,19 +163,19 @@ static PetscErrorCode yaml_scan(const char *text, yaml_keys *keys)
 
 static int compare_keys(const void *a, const void *b)
 {
-  const yaml_key *x = a, *y = b;
+  const TrsYamlKey *x = a, *y = b;
   int order = strcasecmp(x->name, y->name);
 
   return order ? order : (x->line > y->line) - (x->line < y->line);
 }
 
 /* Sort by name, and refuse a key that is given twice with different values. */
-static PetscErrorCode check_repeated_keys(yaml_keys *keys, const char *file)
+static PetscErrorCode check_repeated_keys(TrsYamlKeys *keys, const char *file)
 {
   PetscFunctionBegin;
   if (keys->n) qsort(keys->key, (size_t)keys->n, sizeof(*keys->key), compare_keys);
   for (int i = 1; i < keys->n; i++) {
-    const yaml_key *a = &keys->key[i - 1], *b = &keys->key[i];
+    const TrsYamlKey *a = &keys->key[i - 1], *b = &keys->key[i];
 
     if (strcasecmp(a->name, b->name) != 0) continue;
     PetscCheck(a->length == b->length && strncmp(a->text, b->text, (size_t)a->length) == 0, PETSC_COMM_SELF,
@@ -188,7 +188,7 @@ static PetscErrorCode check_repeated_keys(yaml_keys *keys, const char *file)
 }
 
 /* Line of an option, 0 when the scan has not seen it. */
-static int line_of(const yaml_keys *keys, const char *name)
+static int line_of(const TrsYamlKeys *keys, const char *name)
 {
   int lo = 0, hi = keys->n;
 
@@ -205,12 +205,12 @@ static int line_of(const yaml_keys *keys, const char *name)
 }
 
 /* What PETSc makes of the text: names without '-' and values, unordered. */
-static PetscErrorCode add_petsc_yaml(PetscOptions parsed, const yaml_keys *keys, const TrsGivenOption *file,
+static PetscErrorCode add_petsc_yaml(PetscOptions parsed, const TrsYamlKeys *keys, const TrsGivenOption *file,
                                      TrsGivenOptions *given)
 {
   PetscInt n;
   char **names, **values;
-  char source[MAX_SOURCE], name[MAX_KEY + 2];
+  char source[TRS_MAX_SOURCE], name[TRS_MAX_KEY + 2];
   TrsGivenOption option = *file;
 
   PetscFunctionBegin;
@@ -220,7 +220,7 @@ static PetscErrorCode add_petsc_yaml(PetscOptions parsed, const yaml_keys *keys,
   for (PetscInt i = 0; i < n; i++) {
     int line = line_of(keys, names[i]);
 
-    PetscCheck(strlen(names[i]) < MAX_KEY, PETSC_COMM_SELF, TRS_ERR_OPTION,
+    PetscCheck(strlen(names[i]) < TRS_MAX_KEY, PETSC_COMM_SELF, TRS_ERR_OPTION,
                "%s: key \"%.60s...\" is too long", file->source, names[i]);
     snprintf(name, sizeof(name), "-%s", names[i]);
     snprintf(source, sizeof(source), line ? "%s:%d" : "%s", file->source, line);
@@ -234,7 +234,7 @@ static PetscErrorCode add_petsc_yaml(PetscOptions parsed, const yaml_keys *keys,
 PetscErrorCode TrsOptionYamlParse(const char *text, const TrsGivenOption *file, TrsGivenOptions *given)
 {
   PetscOptions parsed;
-  yaml_keys keys = {0, 0, NULL};
+  TrsYamlKeys keys = {0, 0, NULL};
   PetscErrorCode ierr;
 
   PetscFunctionBegin;

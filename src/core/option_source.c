@@ -13,15 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_FILE_BYTES = 1 << 20, MAX_PATH = 4096 };
+enum { TRS_MAX_FILE_BYTES = 1 << 20, TRS_MAX_PATH = 4096, TRS_MAX_FOLDER = 2 * TRS_MAX_PATH };
 
 /* Strings one after the other, each with its 0: what rank 0 broadcasts. */
 typedef struct {
   char *data;
   size_t used, capacity;
-} string_list;
+} TrsStringList;
 
-static PetscErrorCode list_append(string_list *list, const char *string)
+static PetscErrorCode list_append(TrsStringList *list, const char *string)
 {
   size_t n = strlen(string) + 1;
 
@@ -68,18 +68,18 @@ PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given)
 }
 
 /* The folder of path, absolute as far as the working directory is known. */
-static void folder_of(const char *path, char folder[2 * MAX_PATH])
+static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
 {
   const char *slash = strrchr(path, '/');
   int n = slash ? (int)(slash - path) : 0;
-  char here[MAX_PATH];
+  char here[TRS_MAX_PATH];
 
   if (path[0] == '/') {
-    snprintf(folder, 2 * MAX_PATH, "%.*s", n, path);
+    snprintf(folder, TRS_MAX_FOLDER, "%.*s", n, path);
     return;
   }
   if (!getcwd(here, sizeof(here))) snprintf(here, sizeof(here), "."); /* deleted under our feet */
-  snprintf(folder, 2 * MAX_PATH, n ? "%s/%.*s" : "%s", here, n, path);
+  snprintf(folder, TRS_MAX_FOLDER, n ? "%s/%.*s" : "%s", here, n, path);
 }
 
 /* Read all of an open regular file. */
@@ -88,8 +88,8 @@ static PetscErrorCode read_text(int fd, const char *path, int64_t size, char **t
   int64_t n = 0;
 
   PetscFunctionBegin;
-  PetscCheck(size <= MAX_FILE_BYTES, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "option file \"%s\" has %" PRId64 " bytes; at most %d are read", path, size, MAX_FILE_BYTES);
+  PetscCheck(size <= TRS_MAX_FILE_BYTES, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "option file \"%s\" has %" PRId64 " bytes; at most %d are read", path, size, TRS_MAX_FILE_BYTES);
   PetscCall(PetscMalloc1((size_t)size + 1, text));
   while (n < size) {
     ssize_t got = read(fd, *text + n, (size_t)(size - n));
@@ -131,9 +131,9 @@ static PetscErrorCode read_file(const char *path, char **text)
 }
 
 /* Command line: number of words, words, folder; then for each option file: path, folder, text. On rank 0. */
-static PetscErrorCode gather_texts(int argc, char **argv, string_list *texts)
+static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
 {
-  char word[2 * MAX_PATH];
+  char word[TRS_MAX_FOLDER];
 
   PetscFunctionBegin;
   snprintf(word, sizeof(word), "%d", argc > 0 ? argc - 1 : 0);
@@ -155,7 +155,7 @@ static PetscErrorCode gather_texts(int argc, char **argv, string_list *texts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode broadcast_texts(MPI_Comm comm, string_list *texts)
+static PetscErrorCode broadcast_texts(MPI_Comm comm, TrsStringList *texts)
 {
   int rank, n;
 
@@ -229,15 +229,17 @@ static PetscErrorCode parse_file(char *text, const TrsGivenOption *file, TrsGive
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode parse_texts(const string_list *texts, TrsGivenOptions *given)
+static PetscErrorCode parse_texts(const TrsStringList *texts, TrsGivenOptions *given)
 {
-  char *at = texts->data, *end = texts->data + texts->used;
-  int n_words = atoi(next_string(&at)); /* NOLINT(cert-err34-c): written by gather_texts() */
-  char **words;
-  char line_source[] = "command line";
+  char *at = texts->data, **words, line_source[] = "command line";
+  const char *end;
+  int n_words;
   TrsGivenOption line = {.source = line_source};
 
   PetscFunctionBegin;
+  PetscCheck(at, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no command line came from rank 0");
+  end = at + texts->used;
+  n_words = (int)strtol(next_string(&at), NULL, 10);
   PetscCall(PetscMalloc1(n_words + 1, &words));
   for (int i = 0; i < n_words; i++) words[i] = next_string(&at);
   line.folder = next_string(&at);
@@ -257,7 +259,7 @@ static PetscErrorCode parse_texts(const string_list *texts, TrsGivenOptions *giv
 PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsGivenOptions *given)
 {
   int rank;
-  string_list texts = {NULL, 0, 0};
+  TrsStringList texts = {NULL, 0, 0};
   PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;

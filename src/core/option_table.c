@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_MESSAGE = 1800, MAX_NAME = 512, MAX_SHOWN = 100 };
+enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
 
 static unsigned bucket_of(const char *name)
 {
@@ -99,11 +99,11 @@ PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const Tr
 }
 
 typedef struct {
-  char name[MAX_NAME];
+  char name[TRS_MAX_NAME];
   int distance; /* -1: none yet */
-} closest_name;
+} TrsClosestName;
 
-static void consider(closest_name *best, const char *wanted, const char *name)
+static void consider(TrsClosestName *best, const char *wanted, const char *name)
 {
   int distance = TrsNameDistance(wanted, name);
 
@@ -114,8 +114,8 @@ static void consider(closest_name *best, const char *wanted, const char *name)
 
 void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_t n)
 {
-  closest_name best = {"", -1};
-  char name[MAX_NAME];
+  TrsClosestName best = {"", -1};
+  char name[TRS_MAX_NAME];
 
   for (int g = 0; g < options->n_groups; g++) {
     const TrsOptionGroup *group = options->groups[g];
@@ -141,14 +141,15 @@ void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_
 PetscErrorCode TrsOptionsRefuse(TrsOptions options, const TrsGivenOption *given, const char *what)
 {
   int rank;
-  char safe[MAX_MESSAGE];
+  char safe[TRS_MAX_MESSAGE];
 
   PetscFunctionBegin;
-  PetscCheck(options->allow_unused, PETSC_COMM_SELF, TRS_ERR_OPTION, "%.*s (%s): %s", MAX_SHOWN, given->name,
-             given->source, what);
+  PetscCheck(options->allow_unused, PETSC_COMM_SELF, TRS_ERR_OPTION, "%.*s (%s): %s", TRS_MAX_SHOWN,
+             given->name, given->source, what);
   PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
   TrsNameEscape(given->name, safe, sizeof(safe));
-  if (rank == 0) fprintf(stderr, "trshard: warning: %.*s (%s): %s\n", MAX_SHOWN, safe, given->source, what);
+  if (rank == 0)
+    fprintf(stderr, "trshard: warning: %.*s (%s): %s\n", TRS_MAX_SHOWN, safe, given->source, what);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -211,14 +212,14 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
     PetscBool all = PETSC_FALSE;
     const char *tail = object_tail(object, given->name, &all);
     const TrsOptionSpec *key = tail && !all ? key_in(group, tail, PETSC_FALSE) : NULL;
-    char instance[MAX_NAME], what[MAX_MESSAGE];
+    char instance[TRS_MAX_NAME], what[TRS_MAX_MESSAGE];
     int closest;
 
     if (!key || names_object(group, tail, n, names)) continue;
     snprintf(instance, sizeof(instance), "%.*s", (int)(strlen(tail) - strlen(key->name) - 1), tail);
     closest = TrsNameClosest(instance, n, names);
-    snprintf(what, sizeof(what), "there is no %s \"%.*s\"; the closest name is \"%.*s\"", object, MAX_SHOWN,
-             instance, MAX_SHOWN, closest < 0 ? "" : names[closest]);
+    snprintf(what, sizeof(what), "there is no %s \"%.*s\"; the closest name is \"%.*s\"", object,
+             TRS_MAX_SHOWN, instance, TRS_MAX_SHOWN, closest < 0 ? "" : names[closest]);
     PetscCall(TrsOptionsRefuse(options, given, what));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

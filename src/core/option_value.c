@@ -9,13 +9,13 @@
 #include <string.h>
 #include <strings.h>
 
-__extension__ typedef unsigned __int128 wide_uint; /* 1.5TiB is 15 * 2^40 / 10 */
+__extension__ typedef unsigned __int128 TrsWideUint; /* 1.5TiB is 15 * 2^40 / 10 */
 
 /* A bound of a range, as text: borrowed, empty when there is none. */
 typedef struct {
   char lo[32], hi[32];
   PetscBool lo_open, hi_open;
-} value_range;
+} TrsValueRange;
 
 static const struct {
   const char *suffix;
@@ -36,7 +36,7 @@ static const struct {
                 {"MiB", (int64_t)1 << 20, PETSC_TRUE},
                 {"GiB", (int64_t)1 << 30, PETSC_TRUE},
                 {"TiB", (int64_t)1 << 40, PETSC_TRUE}};
-enum { N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
+enum { TRS_N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
 
 PetscBool TrsOptionIsList(TrsOptionType type)
 {
@@ -71,9 +71,9 @@ int TrsOptionChoice(const char *choices, const char *text, size_t length)
   return -1;
 }
 
-static value_range range_of(const TrsOptionSpec *spec)
+static TrsValueRange range_of(const TrsOptionSpec *spec)
 {
-  value_range range = {"", "", PETSC_FALSE, PETSC_FALSE};
+  TrsValueRange range = {"", "", PETSC_FALSE, PETSC_FALSE};
 
   if (spec->range) {
     const char *comma = strchr(spec->range, ',');
@@ -92,8 +92,8 @@ static value_range range_of(const TrsOptionSpec *spec)
 static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
 {
   const char *s = text;
-  const wide_uint most = (wide_uint)10000000000000 * 1000000000000; /* times 2^40 it still fits */
-  wide_uint mantissa = 0, scale = 1, factor = 1;
+  const TrsWideUint most = (TrsWideUint)10000000000000 * 1000000000000; /* times 2^40 it still fits */
+  TrsWideUint mantissa = 0, scale = 1, factor = 1;
   int n_digits = 0;
   PetscBool negative = (PetscBool)(*s == '-');
 
@@ -114,16 +114,17 @@ static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
   if (*s) {
     int i = 0;
 
-    while (i < N_SUFFIXES && (strcmp(s, suffixes[i].suffix) != 0 || (suffixes[i].bytes_only && !is_bytes)))
+    while (i < TRS_N_SUFFIXES &&
+           (strcmp(s, suffixes[i].suffix) != 0 || (suffixes[i].bytes_only && !is_bytes)))
       i++;
-    if (i == N_SUFFIXES) return PETSC_FALSE;
-    factor = (wide_uint)suffixes[i].factor;
+    if (i == TRS_N_SUFFIXES) return PETSC_FALSE;
+    factor = (TrsWideUint)suffixes[i].factor;
   }
   if (factor == 1 && scale > 1) return PETSC_FALSE;
   mantissa *= factor;
   if (mantissa % scale != 0) return PETSC_FALSE;
   mantissa /= scale;
-  if (mantissa > (wide_uint)INT64_MAX + negative) return PETSC_FALSE;
+  if (mantissa > (TrsWideUint)INT64_MAX + negative) return PETSC_FALSE;
   *value = negative ? (int64_t)(0 - (uint64_t)mantissa) : (int64_t)mantissa;
   return PETSC_TRUE;
 }
@@ -153,7 +154,7 @@ static PetscBool parse_bool(const char *text, int64_t *value)
 
 static PetscBool int_in_range(const TrsOptionSpec *spec, int64_t value)
 {
-  value_range range = range_of(spec);
+  TrsValueRange range = range_of(spec);
   int64_t lo, hi;
 
   if (parse_int(range.lo, PETSC_TRUE, &lo) && (range.lo_open ? value <= lo : value < lo)) return PETSC_FALSE;
@@ -163,7 +164,7 @@ static PetscBool int_in_range(const TrsOptionSpec *spec, int64_t value)
 
 static PetscBool real_in_range(const TrsOptionSpec *spec, double value)
 {
-  value_range range = range_of(spec);
+  TrsValueRange range = range_of(spec);
   double lo, hi;
 
   if (parse_real(range.lo, &lo) && (range.lo_open ? value <= lo : value < lo)) return PETSC_FALSE;
@@ -279,7 +280,7 @@ PetscErrorCode TrsOptionValueParse(const TrsOptionSpec *spec, const char *text, 
   PetscCall(value_alloc(spec->type, n, value));
   PetscCall(PetscStrallocpy(text, &copy));
   entry = copy;
-  for (int i = 0; i < n && *valid; i++) {
+  for (int i = 0; i < n && entry && *valid; i++) {
     char *next = is_list ? strchr(entry, ',') : NULL;
 
     if (next) *next++ = '\0';
@@ -311,7 +312,7 @@ PetscErrorCode TrsOptionValueFree(TrsOptionValue *value)
 
 static void expected_number(const TrsOptionSpec *spec, PetscBool is_real, char *text, size_t n)
 {
-  value_range range = range_of(spec);
+  TrsValueRange range = range_of(spec);
   int64_t bound;
   char lo[32], hi[32];
 

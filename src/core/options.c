@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_MESSAGE = 1800, MAX_SHOWN = 100 };
+enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_SHOWN = 100 };
 
 static const TrsOptionSpec core_specs[] = {
     {"-options_file", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
@@ -27,10 +27,10 @@ static const TrsOptionGroup core_group = TRS_OPTION_GROUP("General", core_specs)
 static void describe(const char *name, const char *value, const char *source, char *text, size_t n)
 {
   if (value) {
-    snprintf(text, n, "%.*s \"%.*s%s\" (%s)", MAX_SHOWN, name, MAX_SHOWN, value,
-             strlen(value) > MAX_SHOWN ? "..." : "", source);
+    snprintf(text, n, "%.*s \"%.*s%s\" (%s)", TRS_MAX_SHOWN, name, TRS_MAX_SHOWN, value,
+             strlen(value) > TRS_MAX_SHOWN ? "..." : "", source);
   } else {
-    snprintf(text, n, "%.*s (%s)", MAX_SHOWN, name, source);
+    snprintf(text, n, "%.*s (%s)", TRS_MAX_SHOWN, name, source);
   }
 }
 
@@ -39,7 +39,7 @@ static PetscErrorCode parse_given(const TrsOptionSpec *spec, const TrsGivenOptio
                                   TrsOptionValue *value)
 {
   PetscBool valid = PETSC_FALSE;
-  char detail[TRS_OPTION_DETAIL], expected[1024], what[MAX_MESSAGE];
+  char detail[TRS_OPTION_DETAIL], expected[1024], what[TRS_MAX_MESSAGE];
   const char *text = given->value;
 
   PetscFunctionBegin;
@@ -68,8 +68,8 @@ static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *g
   PetscCheck((!last->value && !given->value) ||
                  (last->value && given->value && strcmp(last->value, given->value) == 0),
              PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "%.*s is given twice with different values: \"%.*s\" (%s) and \"%.*s\" (%s)", MAX_SHOWN,
-             given->name, MAX_SHOWN, last->value ? last->value : "", last->source, MAX_SHOWN,
+             "%.*s is given twice with different values: \"%.*s\" (%s) and \"%.*s\" (%s)", TRS_MAX_SHOWN,
+             given->name, TRS_MAX_SHOWN, last->value ? last->value : "", last->source, TRS_MAX_SHOWN,
              given->value ? given->value : "", given->source);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -88,7 +88,7 @@ static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 static PetscErrorCode check_petsc_option(TrsOptions options, const TrsGivenOption *given)
 {
   TrsOptionPetscKind kind = TrsOptionPetscKindOf(given->name);
-  char closest[512], what[MAX_MESSAGE];
+  char closest[512], what[TRS_MAX_MESSAGE];
 
   PetscFunctionBegin;
   PetscCheck(kind != TRS_OPTION_PETSC_REFUSED, PETSC_COMM_SELF, TRS_ERR_OPTION,
@@ -337,7 +337,7 @@ PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char 
                                int line, const char *format, ...)
 {
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
-  char where[MAX_MESSAGE], what[MAX_MESSAGE];
+  char where[TRS_MAX_MESSAGE], what[TRS_MAX_MESSAGE];
   va_list arguments;
 
   if (entry && entry->given) {

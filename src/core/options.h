@@ -17,10 +17,10 @@
 #include <stdint.h>
 
 typedef enum {
-  TRS_OPTION_BOOL,    /* true, false, 1, 0, yes, no; a bare flag is true */
-  TRS_OPTION_INT,     /* int64, suffixes K M G T (powers of 1000) allowed for counts */
-  TRS_OPTION_BYTES,   /* int64 bytes: suffixes KB MB GB TB (1000) and KiB MiB GiB TiB (1024) */
-  TRS_OPTION_REAL,    /* finite double */
+  TRS_OPTION_BOOL,  /* true, false, 1, 0, yes, no; a bare flag is true */
+  TRS_OPTION_INT,   /* int64, suffixes K M G T (powers of 1000) allowed for counts */
+  TRS_OPTION_BYTES, /* int64 bytes: suffixes KB MB GB TB (1000) and KiB MiB GiB TiB (1024) */
+  TRS_OPTION_REAL,  /* finite double */
   TRS_OPTION_STRING,
   TRS_OPTION_FILE,    /* path; relative to the option file that gives it */
   TRS_OPTION_ENUM,    /* one of choices */
@@ -34,22 +34,29 @@ typedef enum {
 typedef struct {
   const char *name; /* "-batch_size"; in a per-object group the key alone: "embedding_dim" */
   TrsOptionType type;
-  const char *fallback; /* the default as text, parsed like a given value; NULL: none (stays unset); for -help if fallback_text is NULL */
-  const char *range;    /* numbers, each entry of a list: "[1,]" "(0,1)" "[0,1]"; NULL: any */
-  const char *choices;  /* enums: "a,b,c" */
-  const char *unit;     /* "samples", "bytes/ms"; NULL */
-  const char *help;     /* one line; what a default of NULL means, too */
+  const char *
+      fallback; /* the default as text, parsed like a given value; NULL: none (stays unset); for -help if fallback_text is NULL */
+  const char *range;   /* numbers, each entry of a list: "[1,]" "(0,1)" "[0,1]"; NULL: any */
+  const char *choices; /* enums: "a,b,c" */
+  const char *unit;    /* "samples", "bytes/ms"; NULL */
+  const char *help;    /* one line; what a default of NULL means, too */
 } TrsOptionSpec;
 
 typedef struct {
-  const char *title;         /* heading in -help */
-  const char *object;        /* NULL: plain options. "table": keys, given as -tables_<key> or -table_<name>_<key> */
+  const char *title;  /* heading in -help */
+  const char *object; /* NULL: plain options. "table": keys, given as -tables_<key> or -table_<name>_<key> */
   const TrsOptionSpec *spec; /* [n] */
   int n;
 } TrsOptionGroup;
 
-#define TRS_OPTION_GROUP(title, specs)               {title, NULL, specs, (int)(sizeof(specs) / sizeof((specs)[0]))}
-#define TRS_OPTION_GROUP_OF(title, object, specs)    {title, object, specs, (int)(sizeof(specs) / sizeof((specs)[0]))}
+#define TRS_OPTION_GROUP(title, specs) \
+  { \
+    title, NULL, specs, (int)(sizeof(specs) / sizeof((specs)[0])) \
+  }
+#define TRS_OPTION_GROUP_OF(title, object, specs) \
+  { \
+    title, object, specs, (int)(sizeof(specs) / sizeof((specs)[0])) \
+  }
 
 typedef struct TrsOptionsImpl *TrsOptions;
 
@@ -65,8 +72,8 @@ typedef struct TrsOptionsImpl *TrsOptions;
   Errors: OPTION for an unknown name (with the closest known one), a missing or malformed value, a value out of range, NaN or Inf,
           an option given twice with different values in one file; NO_INPUT for an option file that can't be read
 */
-PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsOptionGroup *const *groups, int n_groups,
-                                TrsOptions *options);
+PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsOptionGroup *const *groups,
+                                int n_groups, TrsOptions *options);
 PetscErrorCode TrsOptionsDestroy(TrsOptions *options);
 
 /* Was -help given, and with "all"? Not collective. */
@@ -81,26 +88,35 @@ PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm);
   Strings are borrowed until TrsOptionsDestroy(). Lists: *n entries in an array owned by options.
 */
 PetscErrorCode TrsOptionsGetBool(TrsOptions options, const char *name, PetscBool *value, PetscBool *set);
-PetscErrorCode TrsOptionsGetInt(TrsOptions options, const char *name, int64_t *value, PetscBool *set); /* also BYTES */
+PetscErrorCode TrsOptionsGetInt(TrsOptions options, const char *name, int64_t *value,
+                                PetscBool *set); /* also BYTES */
 PetscErrorCode TrsOptionsGetReal(TrsOptions options, const char *name, double *value, PetscBool *set);
-PetscErrorCode TrsOptionsGetString(TrsOptions options, const char *name, const char **value, PetscBool *set); /* also FILE (absolute path) */
-PetscErrorCode TrsOptionsGetEnum(TrsOptions options, const char *name, int *index, PetscBool *set); /* index into choices */
-PetscErrorCode TrsOptionsGetStrings(TrsOptions options, const char *name, int *n, const char *const **value, PetscBool *set);
-PetscErrorCode TrsOptionsGetEnums(TrsOptions options, const char *name, int *n, const int **index, PetscBool *set);
-PetscErrorCode TrsOptionsGetInts(TrsOptions options, const char *name, int *n, const int64_t **value, PetscBool *set);
-PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, const double **value, PetscBool *set);
+PetscErrorCode TrsOptionsGetString(TrsOptions options, const char *name, const char **value,
+                                   PetscBool *set); /* also FILE (absolute path) */
+PetscErrorCode TrsOptionsGetEnum(TrsOptions options, const char *name, int *index,
+                                 PetscBool *set); /* index into choices */
+PetscErrorCode TrsOptionsGetStrings(TrsOptions options, const char *name, int *n, const char *const **value,
+                                    PetscBool *set);
+PetscErrorCode TrsOptionsGetEnums(TrsOptions options, const char *name, int *n, const int **index,
+                                  PetscBool *set);
+PetscErrorCode TrsOptionsGetInts(TrsOptions options, const char *name, int *n, const int64_t **value,
+                                 PetscBool *set);
+PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, const double **value,
+                                  PetscBool *set);
 
 /*
   Full name of a per-object key as the user gave it: "-table_user_embedding_dim" when given, else "-tables_embedding_dim" when given,
   else the per-object spelling (so that the getters find the default). Any getter above takes the result. Borrowed.
 */
-PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance, const char *key, const char **name);
+PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance,
+                                    const char *key, const char **name);
 
 /*
   Check every given -<object>_<name>_<key> against the known names. Not collective (same result everywhere).
   Errors: OPTION naming the option and the closest known name or key
 */
-PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, int n, const char *const *names);
+PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, int n,
+                                      const char *const *names);
 
 /* Where an option was given, for messages: "run.opts:12" or "command line"; "default" when it was not given. Borrowed. */
 PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char **source);
@@ -109,6 +125,7 @@ PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char
 PetscErrorCode TrsOptionsText(TrsOptions options, char **text);
 
 /* A mistake in a value that only a module can see: raise OPTION with the option's name and source in front of the message. */
-#define TrsOptionError(options, name, ...) TrsOptionsRaise(options, name, PETSC_FUNCTION_NAME, __FILE__, __LINE__, __VA_ARGS__)
-PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char *function, const char *file, int line,
-                               const char *format, ...) PETSC_ATTRIBUTE_FORMAT(6, 7);
+#define TrsOptionError(options, name, ...) \
+  TrsOptionsRaise(options, name, PETSC_FUNCTION_NAME, __FILE__, __LINE__, __VA_ARGS__)
+PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char *function, const char *file,
+                               int line, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(6, 7);

@@ -16,7 +16,7 @@
   #define WIDE_CLONES
 #endif
 
-enum { TILE_BLOCKS = 16, TILE = 4 * TILE_BLOCKS };
+enum { TRS_TILE_BLOCKS = 16, TRS_TILE = 4 * TRS_TILE_BLOCKS };
 
 void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, uint32_t out[4])
 {
@@ -25,11 +25,11 @@ void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, 
 
 /* TrsPhilox() for 16 blocks at once, word by word: loops over blocks become vector instructions. */
 static inline __attribute__((always_inline)) void philox_tile(uint64_t key, uint64_t a, uint64_t block,
-                                                              uint32_t c[4][TILE_BLOCKS])
+                                                              uint32_t c[4][TRS_TILE_BLOCKS])
 {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 
-  for (int i = 0; i < TILE_BLOCKS; i++) {
+  for (int i = 0; i < TRS_TILE_BLOCKS; i++) {
     uint64_t b = block + (uint64_t)i;
 
     c[0][i] = (uint32_t)b;
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void philox_tile(uint64_t key, uint
     c[3][i] = (uint32_t)(a >> 32);
   }
   for (int round = 0; round < TRS_PHILOX_ROUNDS; round++) {
-    for (int i = 0; i < TILE_BLOCKS; i++) {
+    for (int i = 0; i < TRS_TILE_BLOCKS; i++) {
       uint64_t p0 = (uint64_t)TRS_PHILOX_M0 * c[0][i], p1 = (uint64_t)TRS_PHILOX_M1 * c[2][i];
 
       c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0;
@@ -54,10 +54,10 @@ static inline __attribute__((always_inline)) void philox_tile(uint64_t key, uint
 static inline __attribute__((always_inline)) void uniform_tile(uint64_t key, uint64_t a, uint64_t block,
                                                                float lo, float width, float *out)
 {
-  uint32_t c[4][TILE_BLOCKS];
+  uint32_t c[4][TRS_TILE_BLOCKS];
 
   philox_tile(key, a, block, c);
-  for (int i = 0; i < TILE_BLOCKS; i++) {
+  for (int i = 0; i < TRS_TILE_BLOCKS; i++) {
     for (int w = 0; w < 4; w++) out[4 * i + w] = lo + width * ((float)(int32_t)(c[w][i] >> 8) * 0x1p-24f);
   }
 }
@@ -66,15 +66,15 @@ WIDE_CLONES void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, u
                                       int64_t n, float lo, float hi, float *out)
 {
   uint64_t key = TrsPhiloxKey(seed, purpose);
-  float tile[TILE];
+  float tile[TRS_TILE];
   int64_t done = 0;
 
   while (done < n) {
     uint64_t element = first + (uint64_t)done;
-    int64_t skip = (int64_t)(element % TILE); /* of the tile that holds the element */
-    int64_t wanted = n - done < TILE - skip ? n - done : TILE - skip;
+    int64_t skip = (int64_t)(element % TRS_TILE); /* of the tile that holds the element */
+    int64_t wanted = n - done < TRS_TILE - skip ? n - done : TRS_TILE - skip;
 
-    if (wanted == TILE) {
+    if (wanted == TRS_TILE) {
       uniform_tile(key, a, element / 4, lo, hi - lo, out + done);
     } else {
       uniform_tile(key, a, (element - (uint64_t)skip) / 4, lo, hi - lo, tile);

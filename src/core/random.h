@@ -30,10 +30,12 @@ static inline float TrsUniform24(uint32_t bits)
   n uniforms in [lo, hi] for elements first..first+n-1 of tensor `a`, element i's value depending on i alone (four elements share a
   Philox block: block i/4, word i%4). Not collective.
 */
-void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n, float lo, float hi, float *out);
+void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
+                          float lo, float hi, float *out);
 
 /* The same for normal numbers with mean 0 (Box-Muller on a block's words, in double). */
-void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n, float std, float *out);
+void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
+                         float std, float *out);
 
 /* 64-bit hash of a name (xxh3), the `a` of a tensor. */
 uint64_t TrsNameHash(const char *name);

@@ -15,14 +15,14 @@ static const char *const closed_variables[] = {
     "HDF5_DRIVER",   "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
 
 static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler", "-options_left", "no"};
-enum { N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
+enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
 
-/* Of the command line, what PETSc must know when it starts; petsc_argv has room for argc + N_FIXED + 1. */
+/* Of the command line, what PETSc must know when it starts; petsc_argv has room for argc + TRS_N_FIXED + 1. */
 static int early_arguments(int argc, char **argv, char **petsc_argv)
 {
   int n = 0;
 
-  for (int i = 0; i < N_FIXED; i++) petsc_argv[n++] = fixed_arguments[i];
+  for (int i = 0; i < TRS_N_FIXED; i++) petsc_argv[n++] = fixed_arguments[i];
   for (int i = 1; i < argc; i++) {
     PetscBool has_value = (PetscBool)(i + 1 < argc && !TrsIsOptionWord(argv[i + 1]));
 
@@ -41,7 +41,7 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
-  char **petsc_argv = malloc(((size_t)argc + N_FIXED + 1) * sizeof(*petsc_argv));
+  char **petsc_argv = malloc(((size_t)argc + TRS_N_FIXED + 1) * sizeof(*petsc_argv));
   char **passed = petsc_argv;
   PetscErrorCode ierr;
 

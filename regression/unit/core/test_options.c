@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_ARGUMENTS = 32 };
+enum { TRS_MAX_ARGUMENTS = 32 };
 
 static const TrsOptionSpec plain_specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,]", NULL, "samples", "samples of a step on each rank"},
@@ -42,13 +42,13 @@ static const TrsOptionGroup *const groups[] = {&plain_group, &table_group};
 static PetscErrorCode create(const char *words, TrsOptions *options)
 {
   static char text[4096]; /* the options borrow from it */
-  char *argv[MAX_ARGUMENTS + 1];
+  char *argv[TRS_MAX_ARGUMENTS + 1];
   char program[] = "trshard";
   int argc = 0;
 
   argv[argc++] = program;
   snprintf(text, sizeof(text), "%s", words);
-  for (char *word = strtok(text, " "); word && argc < MAX_ARGUMENTS; word = strtok(NULL, " ")) {
+  for (char *word = strtok(text, " "); word && argc < TRS_MAX_ARGUMENTS; word = strtok(NULL, " ")) {
     for (char *c = word; *c; c++) {
       if (*c == '|') *c = ' ';
     }
@@ -303,10 +303,10 @@ typedef struct {
   const char *file, *words;
   PetscErrorCode code;
   const char *message;
-} bad_case;
+} TrsBadCase;
 
 #define INT_RANGE "[1, 9223372036854775807]"
-static const bad_case bad_cases[] = {
+static const TrsBadCase bad_cases[] = {
     {NULL, "-batch_size 5abc", TRS_ERR_OPTION,
      "-batch_size \"5abc\" (command line): expected an integer in " INT_RANGE},
     {"\n\n-batch_size 5abc\n", "-options_file run.opts", TRS_ERR_OPTION,
@@ -455,7 +455,7 @@ static void test_bad_input(void **state)
   write_bytes("nul.opts", "-steps 3\n-title a\0b\n", 20);
   if (trs_rank() == 0) mkfifo("fifo", 0600);
   for (size_t i = 0; i < sizeof(bad_cases) / sizeof(bad_cases[0]); i++) {
-    const bad_case *bad = &bad_cases[i];
+    const TrsBadCase *bad = &bad_cases[i];
     TrsOptions options = NULL;
     PetscErrorCode code;
 

@@ -84,33 +84,34 @@ static void test_uniform_fill(void **state)
 
 static void test_uniform_law(void **state)
 {
-  enum { N = 100000 };
-  float *out = malloc(N * sizeof(*out));
+  enum { TRS_N_DRAWN = 100000 };
+  float *out = malloc(TRS_N_DRAWN * sizeof(*out));
   double sum = 0, squares = 0;
 
   (void)state;
   assert_non_null(out);
-  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 2, 0, N, -1, 1, out);
-  for (int i = 0; i < N; i++) {
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 2, 0, TRS_N_DRAWN, -1, 1, out);
+  for (int i = 0; i < TRS_N_DRAWN; i++) {
     assert_true(out[i] >= -1 && out[i] <= 1);
     sum += (double)out[i];
     squares += (double)out[i] * (double)out[i];
   }
-  assert_close(sum / N, 0, 5 * sqrt(1.0 / 3 / N), 0); /* five standard errors; the variance is 1/3 */
-  assert_close(squares / N, 1.0 / 3, 5 * sqrt(4.0 / 45 / N), 0);
+  assert_close(sum / TRS_N_DRAWN, 0, 5 * sqrt(1.0 / 3 / TRS_N_DRAWN),
+               0); /* five standard errors; the variance is 1/3 */
+  assert_close(squares / TRS_N_DRAWN, 1.0 / 3, 5 * sqrt(4.0 / 45 / TRS_N_DRAWN), 0);
   free(out);
 }
 
 static void test_normal(void **state)
 {
-  enum { N = 100000 };
-  float *out = malloc(N * sizeof(*out)), part[7];
+  enum { TRS_N_DRAWN = 100000 };
+  float *out = malloc(TRS_N_DRAWN * sizeof(*out)), part[7];
   double sum = 0, squares = 0, fourth = 0;
 
   (void)state;
   assert_non_null(out);
-  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 0, N, 2.0f, out);
-  for (int i = 0; i < N; i++) {
+  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 0, TRS_N_DRAWN, 2.0f, out);
+  for (int i = 0; i < TRS_N_DRAWN; i++) {
     double x = (double)out[i] / 2;
 
     assert_true(isfinite(x));
@@ -118,10 +119,10 @@ static void test_normal(void **state)
     squares += x * x;
     fourth += x * x * x * x;
   }
-  assert_close(sum / N, 0, 5 * sqrt(1.0 / N),
+  assert_close(sum / TRS_N_DRAWN, 0, 5 * sqrt(1.0 / TRS_N_DRAWN),
                0); /* moments 0, 1, 3 of a normal law, with five standard errors */
-  assert_close(squares / N, 1, 5 * sqrt(2.0 / N), 0);
-  assert_close(fourth / N, 3, 5 * sqrt(96.0 / N), 0);
+  assert_close(squares / TRS_N_DRAWN, 1, 5 * sqrt(2.0 / TRS_N_DRAWN), 0);
+  assert_close(fourth / TRS_N_DRAWN, 3, 5 * sqrt(96.0 / TRS_N_DRAWN), 0);
   TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 2.0f, part); /* a part is the same as in the whole */
   assert_memory_equal(part, out + 1001, sizeof(part));
   free(out);
