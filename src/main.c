@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  trshard: one SPMD binary. Start MPI and PETSc, read the options, run the task, end with a documented exit status on every rank.
+*/
+#include "core/start.h"
+#include "core/version.h"
+#include "run/run_options.h"
+#include "run/signals.h"
+#include "run/task_eval.h"
+#include "run/task_plan.h"
+#include "run/task_train.h"
+
+static PetscErrorCode print_version(void)
+{
+  char libraries[512];
+
+  PetscFunctionBegin;
+  TrsVersionLibraries(libraries, sizeof(libraries));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s %s (%s), %s\n", TRS_NAME, TRS_VERSION, TrsVersionCommit(),
+                        libraries));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_task(TrsOptions options)
+{
+  int task;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  switch (task) {
+  case TRS_TASK_TRAIN: PetscCall(TrsRunTrain(PETSC_COMM_WORLD, options)); break;
+  case TRS_TASK_EVAL: PetscCall(TrsRunEval(PETSC_COMM_WORLD, options)); break;
+  case TRS_TASK_PLAN: PetscCall(TrsRunPlan(PETSC_COMM_WORLD, options)); break;
+  default:
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this version has no -task predict and no -task bench");
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run(int argc, char **argv)
+{
+  PetscBool help, all, version;
+  char warning[512];
+  TrsOptions options;
+
+  PetscFunctionBegin;
+  TrsStartWarning(warning, sizeof(warning));
+  if (warning[0]) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "trshard: warning: %s\n", warning));
+  PetscCall(TrsSignalsInstall());
+  PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, trs_option_groups, trs_n_option_groups, &options));
+  PetscCall(TrsOptionsHelpWanted(options, &help, &all));
+  PetscCall(TrsOptionsGetBool(options, "-version", &version, NULL));
+  if (help)
+    PetscCall(TrsOptionsHelp(options, PETSC_COMM_WORLD));
+  else if (version)
+    PetscCall(print_version());
+  else
+    PetscCall(run_task(options));
+  PetscCall(TrsOptionsDestroy(&options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  PetscErrorCode ierr;
+  MPI_Comm comm;
+  int status;
+
+  if (TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* for the end of a failed run */
+  ierr = run(argc, argv);
+  status = ierr ? TrsErrorFinish(comm, ierr) : 0;
+  MPI_Comm_free(&comm);
+  if (TrsStop()) return TRS_ERR_INTERNAL - 1000;
+  return status;
+}

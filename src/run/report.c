@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/report.h"
+
+#include "compute/gemm.h"
+#include "core/events.h"
+#include "core/version.h"
+#include "io/library.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { TEXT = 512, PLAN_LINES = 40 };
+
+double TrsReportClock(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* "1.5 GiB" */
+static const char *bytes_text(double bytes, char *text, size_t size)
+{
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int u = 0;
+  while (bytes >= 1024.0 && u < 5) {
+    bytes /= 1024.0;
+    u++;
+  }
+  snprintf(text, size, u == 0 ? "%.0f %s" : "%.2f %s", bytes, units[u]);
+  return text;
+}
+
+/* First "model name" of /proc/cpuinfo. */
+static void cpu_name(char *text, size_t size)
+{
+  char line[TEXT];
+  FILE *file = fopen("/proc/cpuinfo", "r");
+
+  snprintf(text, size, "unknown CPU");
+  while (file && fgets(line, sizeof(line), file)) {
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+    snprintf(text, size, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+    break;
+  }
+  if (file) fclose(file);
+}
+
+static void hardware_text(const TrsSession *s, char *text, size_t size)
+{
+  char cpu[TEXT / 2];
+  cpu_name(cpu, sizeof(cpu));
+  snprintf(text, size, "%s on %s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s", s->device->name, cpu,
+           TrsComputeIsa(), TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts,
+           s->groups.n_hosts == 1 ? "" : "s", s->groups.local_world_size,
+           s->groups.local_world_size == 1 ? "" : "s", s->groups.world->ops->name);
+}
+
+static void libraries_text(char *text, size_t size)
+{
+  char core[TEXT / 2], hdf5[TEXT / 8];
+  TrsVersionLibraries(core, sizeof(core));
+  TrsIoLibrary(hdf5, sizeof(hdf5));
+  snprintf(text, size, "%s, %s, %s", core, hdf5, TrsGemmLibrary());
+}
+
+static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset dataset)
+{
+  const TrsDatasetInfo *info;
+
+  PetscFunctionBegin;
+  if (!dataset) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDatasetGetInfo(dataset, &info));
+  PetscCall(PetscPrintf(comm,
+                        "%-10s %s: %" PRId64 " samples, %d dense, %d sparse features, %.1f ids a sample\n",
+                        what, info->path, info->num_samples, info->num_dense, info->n_features,
+                        (double)info->num_values / (double)info->num_samples));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportBanner(const TrsSession *session)
+{
+  MPI_Comm comm = session->comm;
+  char text[TEXT], a[32], b[32], c[32];
+  int64_t bytes[3];
+
+  PetscFunctionBegin;
+  hardware_text(session, text, sizeof(text));
+  PetscCall(PetscPrintf(comm, "%s %s (%s), %d rank%s\n%-10s %s\n", TRS_NAME, TRS_VERSION, TrsVersionCommit(),
+                        session->size, session->size == 1 ? "" : "s", "runs on", text));
+  libraries_text(text, sizeof(text));
+  PetscCall(PetscPrintf(comm, "%-10s %s\n", "with", text));
+  PetscCall(print_dataset(comm, "train data", session->train));
+  PetscCall(print_dataset(comm, "eval data", session->eval));
+  PetscCall(TrsModelParallelView(session->model, comm));
+  PetscCall(TrsShardingPlanView(&session->plan, comm, PLAN_LINES));
+  PetscCall(TrsModelParallelBytes(session->model, &bytes[0], &bytes[1], &bytes[2]));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 3, MPI_INT64_T, MPI_MAX, comm));
+  PetscCall(PetscPrintf(
+      comm, "%-10s at most %s of tables, %s of their optimizer states, %s of dense layers a rank\n", "memory",
+      bytes_text((double)bytes[0], a, sizeof(a)), bytes_text((double)bytes[1], b, sizeof(b)),
+      bytes_text((double)bytes[2], c, sizeof(c))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results)
+{
+  char text[TEXT], *options, *plan;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsText(session->options, &options));
+  PetscCall(TrsShardingPlanToJson(&session->plan, &plan));
+  PetscCall(TrsResultsSetText(results, "options", options));
+  PetscCall(TrsResultsSetText(results, "plan", plan));
+  PetscCall(TrsResultsSetInt(results, "world_size", session->size));
+  hardware_text(session, text, sizeof(text));
+  PetscCall(TrsResultsSetText(results, "hardware", text));
+  libraries_text(text, sizeof(text));
+  PetscCall(TrsResultsSetText(results, "libraries", text));
+  snprintf(text, sizeof(text), "%s %s", TRS_VERSION, TrsVersionCommit());
+  PetscCall(TrsResultsSetText(results, "program", text));
+  PetscCall(PetscFree(options));
+  PetscCall(PetscFree(plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
+                                int64_t first_step, TrsProgress *progress)
+{
+  PetscFunctionBegin;
+  *progress = (TrsProgress){
+      .comm = session->comm, .total_steps = total_steps, .per_epoch = per_epoch, .first_step = first_step};
+  PetscCall(TrsOptionsGetReal(session->options, "-report_interval", &progress->interval_s, NULL));
+  progress->start_s = progress->line_s = TrsReportClock();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* "1:02:03" */
+static void duration_text(double seconds, char *text, size_t size)
+{
+  const long s = lround(seconds);
+  if (s >= 3600)
+    snprintf(text, size, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+  else
+    snprintf(text, size, "%ld:%02ld", s / 60, s % 60);
+}
+
+PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
+{
+  const int64_t done = result->step + 1;
+  const double now_s = TrsReportClock();
+  char eta[32];
+
+  PetscFunctionBegin;
+  p->samples += result->global_batch;
+  p->line_samples += result->global_batch;
+  p->line_loss += result->loss;
+  p->line_steps++;
+  if (now_s - p->line_s < p->interval_s && done < p->total_steps) PetscFunctionReturn(PETSC_SUCCESS);
+  duration_text((now_s - p->start_s) / (double)(done - p->first_step) * (double)(p->total_steps - done), eta,
+                sizeof(eta));
+  PetscCall(PetscPrintf(
+      p->comm, "step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.5f  %.0f samples/s  ETA %s\n", done,
+      p->total_steps, (double)done / (double)p->per_epoch, p->line_loss / (double)p->line_steps,
+      (double)p->line_samples / PetscMax(now_s - p->line_s, 1e-9), eta));
+  p->line_s = now_s;
+  p->line_samples = p->line_steps = 0;
+  p->line_loss = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(
+      comm, "%s: loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " samples)\n",
+      what, values->loss, values->auc, values->ne, values->accuracy, values->calibration, values->n_samples));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results)
+{
+  const double elapsed_s = TrsReportClock() - progress->start_s;
+  double seconds[TRS_N_STAGES], mean[TRS_N_STAGES], most[TRS_N_STAGES], table[TRS_N_STAGES * 2], total = 0;
+  char names[TEXT] = "", text[32];
+  struct rusage usage;
+  int64_t peak_bytes;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
+  PetscCallMPI(MPI_Allreduce(seconds, mean, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, session->comm));
+  PetscCallMPI(MPI_Allreduce(seconds, most, TRS_N_STAGES, MPI_DOUBLE, MPI_MAX, session->comm));
+  getrusage(RUSAGE_SELF, &usage);
+  peak_bytes = (int64_t)usage.ru_maxrss * 1024;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, session->comm));
+  for (int i = 0; i < TRS_STAGE_NONE; i++) {
+    mean[i] /= session->size;
+    table[2 * i] = mean[i];
+    table[2 * i + 1] = most[i];
+    total += mean[i];
+    snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? "," : "",
+             TrsStageName((TrsStage)i));
+  }
+  PetscCall(PetscPrintf(session->comm,
+                        "trained on %" PRId64 " samples in %.2f s: %.0f samples/s, peak memory %s a rank\n",
+                        progress->samples, elapsed_s, (double)progress->samples / PetscMax(elapsed_s, 1e-9),
+                        bytes_text((double)peak_bytes, text, sizeof(text))));
+  PetscCall(PetscPrintf(session->comm, "stages    "));
+  for (int i = 0; i < TRS_STAGE_NONE; i++)
+    if (mean[i] >= 0.005 * total)
+      PetscCall(PetscPrintf(session->comm, " %s %.0f%%", TrsStageName((TrsStage)i), 100 * mean[i] / total));
+  PetscCall(PetscPrintf(session->comm, "\n"));
+  PetscCall(TrsResultsSetText(results, "stage_names", names));
+  PetscCall(TrsResultsSetArray(results, "stages/seconds", TRS_STAGE_NONE, 2, table));
+  PetscCall(TrsResultsSetInt(results, "peak_memory_bytes", peak_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* All that a run of a model prints (on rank 0), and what of it is kept as attributes of the results. */
+#pragma once
+
+#include "io/results.h"
+#include "run/session.h"
+#include "train/metrics.h"
+#include "train/pipeline.h"
+
+/* Banner: version, ranks, hosts, device, threads, libraries, dataset, plan, model, memory. Collective. */
+PetscErrorCode TrsReportBanner(const TrsSession *session);
+
+/* The same facts as root attributes: options, plan, world_size, hardware, libraries. Collective. */
+PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results);
+
+/* Progress lines: one every -report_interval seconds, and one for the last step. */
+typedef struct {
+  MPI_Comm comm;
+  double interval_s;
+  int64_t total_steps, per_epoch, first_step;
+  double start_s, line_s;        /* clock at the first step, at the last line */
+  int64_t samples, line_samples; /* since the start, since the last line */
+  double line_loss;
+  int64_t line_steps;
+} TrsProgress;
+
+PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
+                                int64_t first_step, TrsProgress *progress);
+PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *result);
+
+/* Evaluation's line. Logically collective. */
+PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values);
+
+/*
+  End of a training: samples/s, share of each stage (mean over ranks), peak memory; the stages' seconds also go to the results as
+  /stages/seconds [n, 2] (mean, largest over ranks) with attribute stage_names. Collective.
+*/
+PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results);
+
+/* Seconds of a monotonic clock. */
+double TrsReportClock(void);

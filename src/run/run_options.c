@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/run_options.h"
+
+#include "comm/qcomm.h"
+#include "data/reader.h"
+#include "model/dlrm.h"
+#include "optim/schedule.h"
+#include "optim/sparse_optimizer.h"
+#include "plan/planner.h"
+#include "train/dense_allreduce.h"
+#include "train/pipeline.h"
+
+static const TrsOptionSpec run_specs[] = {
+    {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL, "what to do"},
+    {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL,
+     "where tables and layers live; auto: cuda where there is one"},
+    {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
+     "of all randomness: initial weights, shuffling, rounding"},
+    {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "HDF5 file for the run's results; none: not kept"},
+    {"-report_interval", TRS_OPTION_REAL, "2", "[0,]", NULL, "s",
+     "time between progress lines; 0: one each step"},
+    {"-watchdog_seconds", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
+     "a rank that stays in one step longer ends the job with 76; 0: never"},
+};
+
+static const TrsOptionSpec checkpoint_specs[] = {
+    {"-init_from", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "checkpoint to take weights and optimizer states from"},
+    {"-resume", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "go on from the newest valid checkpoint in -checkpoint_dir, if there is one"},
+    {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "folder for checkpoints; one is written there before a requested stop"},
+    {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
+     "write a checkpoint to -checkpoint_dir this often; 0: never"},
+    {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files", "checkpoints kept in -checkpoint_dir"},
+    {"-checkpoint_final", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "file for the checkpoint after the last step"},
+    {"-eval_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
+     "evaluate on -data_eval this often while training; 0: after the last step only"},
+};
+
+static const TrsOptionGroup run_group = TRS_OPTION_GROUP("Run", run_specs);
+static const TrsOptionGroup checkpoint_group = TRS_OPTION_GROUP("State in and out", checkpoint_specs);
+
+const TrsOptionGroup *const trs_option_groups[] = {&run_group,
+                                                   &trs_reader_options,
+                                                   &trs_tables_options,
+                                                   &trs_table_options,
+                                                   &trs_model_options,
+                                                   &trs_sparse_optimizer_options,
+                                                   &trs_dense_optimizer_options,
+                                                   &trs_schedule_options,
+                                                   &trs_pipeline_options,
+                                                   &checkpoint_group,
+                                                   &trs_comm_options,
+                                                   &trs_qcomm_options,
+                                                   &trs_dense_allreduce_options,
+                                                   &trs_planner_options,
+                                                   &trs_topology_options};
+const int trs_n_option_groups = (int)(sizeof(trs_option_groups) / sizeof(trs_option_groups[0]));

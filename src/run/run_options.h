@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of a run as a whole, and the list of all option tables. */
+#pragma once
+
+#include "core/options.h"
+
+typedef enum {
+  TRS_TASK_TRAIN,
+  TRS_TASK_PLAN,
+  TRS_TASK_EVAL,
+  TRS_TASK_PREDICT,
+  TRS_TASK_BENCH
+} TrsTask; /* in the order of -task's choices */
+
+/* Every table of options that any task reads, in the order of -help. */
+extern const TrsOptionGroup *const trs_option_groups[];
+extern const int trs_n_option_groups;

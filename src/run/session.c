@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/session.h"
+
+#include "core/events.h"
+#include "plan/planner.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static PetscErrorCode choose_device(TrsSession *s)
+{
+  static const char *const names[] = {"auto", "cpu", "cuda"};
+  int choice, local_rank;
+  MPI_Comm host;
+  int local_size;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(s->options, "-device", &choice, NULL));
+  if (choice == 0) {
+    int last = 0;
+    while (trs_device_backends[last + 1]) last++;
+    PetscCall(TrsDeviceFind(trs_device_backends[last]->name, &s->device));
+  } else {
+    PetscCall(TrsDeviceFind(names[choice], &s->device));
+  }
+  PetscCall(TrsComputeFind(s->device->name, &s->compute));
+  PetscCallMPI(MPI_Comm_split_type(s->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
+  PetscCallMPI(MPI_Comm_rank(host, &local_rank));
+  PetscCallMPI(MPI_Comm_size(host, &local_size));
+  PetscCallMPI(MPI_Comm_free(&host));
+  PetscCall(s->device->setup(local_rank, local_size));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_groups(TrsSession *s)
+{
+  static const char *const backends[] = {"auto", "mpi", "nccl"};
+  int64_t local = 0, pod = 1;
+  PetscBool set;
+  int backend;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(s->options, "-comm_backend", &backend, NULL));
+  PetscCall(TrsOptionsGetInt(s->options, "-topology_local_world_size", &local, &set));
+  PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
+  if (set && s->size % (local * pod) != 0)
+    PetscCall(TrsOptionError(s->options, "-topology_local_world_size",
+                             "%" PRId64 " devices a host times a pod of %" PRId64
+                             " hosts do not divide the %d ranks of the run",
+                             local, pod, s->size));
+  PetscCall(
+      TrsCommGroupsCreate(s->comm, (int)(local * pod), backends[backend], s->device, s->compute, &s->groups));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
+{
+  const char *train = NULL, *eval = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-data_train", &train, NULL));
+  PetscCall(TrsOptionsGetString(s->options, "-data_eval", &eval, NULL));
+  PetscCheck(!training || train, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-data_train is missing: training needs a dataset (HDF5, see input/FORMAT.md)");
+  PetscCheck(training || eval, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-data_eval is missing: evaluation needs a dataset (HDF5, see input/FORMAT.md)");
+  if (training) PetscCall(TrsDatasetOpen(s->comm, train, &s->train));
+  if (eval) PetscCall(TrsDatasetOpen(s->comm, eval, &s->eval));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_tables(TrsSession *s)
+{
+  const TrsDatasetInfo *info;
+  TrsDatasetFeatures features;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
+  features = (TrsDatasetFeatures){.n_features = info->n_features,
+                                  .names = info->features,
+                                  .num_embeddings = info->num_embeddings,
+                                  .mean_lengths = info->mean_lengths,
+                                  .has_weights = info->has_weights};
+  PetscCall(TrsTableConfigsFromOptions(s->options, &features, &s->tables));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode make_plan(TrsSession *s)
+{
+  const int64_t host_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+  TrsPlannerMachine machine = {.is_cuda = (PetscBool)(strcmp(s->device->name, "cuda") == 0),
+                               .ddr_bytes = host_bytes};
+  int64_t pod = 1, free_bytes;
+  TrsPlanner planner;
+  TrsStage before;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_PLAN, &before));
+  PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
+  machine.local_world_size = (int)(s->groups.local_world_size / pod);
+  machine.ddr_bytes = host_bytes / machine.local_world_size;
+  if (machine.is_cuda) PetscCall(s->device->memory(&free_bytes, &machine.hbm_bytes));
+  PetscCall(TrsPlannerCreate(s->comm, &planner));
+  PetscCall(TrsPlannerSetFromOptions(planner, s->options));
+  PetscCall(TrsPlannerSetTables(planner, &s->tables));
+  PetscCall(TrsPlannerSetMachine(planner, &machine));
+  PetscCall(TrsPlannerSetUp(planner));
+  PetscCall(TrsPlannerSolve(planner, &s->plan));
+  PetscCall(TrsPlannerDestroy(&planner));
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_model(TrsSession *s, PetscBool training)
+{
+  const TrsDatasetInfo *info, *eval;
+  TrsModelParallelConfig config;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
+  if (s->eval) {
+    PetscCall(TrsDatasetGetInfo(s->eval, &eval));
+    PetscCheck(eval->num_dense == info->num_dense, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: /dense has %d columns, %s has %d", eval->path, eval->num_dense, info->path,
+               info->num_dense);
+  }
+  config = (TrsModelParallelConfig){.groups = &s->groups,
+                                    .device = s->device,
+                                    .compute = s->compute,
+                                    .tables = &s->tables,
+                                    .plan = &s->plan,
+                                    .num_dense = info->num_dense,
+                                    .max_batch = s->batch_size,
+                                    .seed = s->seed,
+                                    .training = training};
+  PetscCall(TrsModelParallelCreate(s->options, &config, &s->model));
+  PetscCall(TrsModelParallelAddState(s->model, &s->state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+{
+  int64_t seed;
+
+  PetscFunctionBegin;
+  *session = (TrsSession){.options = options};
+  PetscCallMPI(MPI_Comm_dup(comm, &session->comm));
+  PetscCallMPI(MPI_Comm_dup(comm, &session->control));
+  PetscCallMPI(MPI_Comm_rank(comm, &session->rank));
+  PetscCallMPI(MPI_Comm_size(comm, &session->size));
+  PetscCall(TrsOptionsGetInt(options, "-seed", &seed, NULL));
+  session->seed = (uint64_t)seed;
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", &session->batch_size, NULL));
+  PetscCall(choose_device(session));
+  PetscCall(create_groups(session));
+  PetscCall(open_datasets(session, training));
+  PetscCall(read_tables(session));
+  PetscCall(make_plan(session));
+  PetscCall(create_model(session, training));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionDestroy(TrsSession *session)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsStateFree(&session->state));
+  PetscCall(TrsModelParallelDestroy(&session->model));
+  PetscCall(TrsShardingPlanFree(&session->plan));
+  PetscCall(TrsTableConfigsFree(&session->tables));
+  PetscCall(TrsDatasetClose(&session->eval));
+  PetscCall(TrsDatasetClose(&session->train));
+  PetscCall(TrsCommGroupsDestroy(&session->groups));
+  PetscCallMPI(MPI_Comm_free(&session->control));
+  PetscCallMPI(MPI_Comm_free(&session->comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Place of a feature in a dataset's key order. */
+static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, int64_t rows, int *key)
+{
+  PetscFunctionBegin;
+  for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
+  PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
+  PetscCheck(info->num_embeddings[*key] <= rows, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows", info->path,
+             feature, info->num_embeddings[*key], rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
+                                TrsReader *reader)
+{
+  TrsDataset dataset = training ? session->train : session->eval;
+  const TrsDatasetInfo *info;
+  PetscBool weighted = PETSC_FALSE;
+  TrsBoundsCheckMode *mode;
+  int64_t *rows;
+  int n = 0, *keys;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(dataset, &info));
+  for (int t = 0; t < session->tables.n; t++) n += session->tables.table[t].n_features;
+  PetscCall(PetscMalloc3((size_t)n, &keys, (size_t)n, &rows, (size_t)n, &mode));
+  for (int t = 0, f = 0; t < session->tables.n; t++) {
+    const TrsTableConfig *table = &session->tables.table[t];
+    if (table->is_weighted) weighted = PETSC_TRUE;
+    for (int k = 0; k < table->n_features; k++, f++) {
+      PetscCall(find_key(info, table->features[k], table->num_embeddings, &keys[f]));
+      rows[f] = table->num_embeddings;
+      mode[f] = table->bounds_check_mode;
+    }
+  }
+  PetscCall(TrsReaderCreate(session->comm, reader));
+  PetscCall(TrsReaderSetFromOptions(*reader, session->options, training));
+  PetscCall(TrsReaderSetDataset(*reader, dataset));
+  PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
+  PetscCall(TrsReaderSetStart(*reader, first_step));
+  PetscCall(TrsReaderSetUp(*reader));
+  PetscCall(PetscFree3(keys, rows, mode));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Session: what every task that runs a model on data has in common - device, communicators, datasets, tables, plan, model - built in that order.
+*/
+#pragma once
+
+#include "data/reader.h"
+#include "io/checkpoint.h"
+#include "train/model_parallel.h"
+
+typedef struct {
+  MPI_Comm comm;    /* set-up, files, metrics */
+  MPI_Comm control; /* the pipeline's per-step agreement alone */
+  int rank, size;
+  TrsOptions options; /* borrowed */
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsCommGroups groups;
+  TrsDataset train, eval; /* NULL: not given */
+  TrsTableConfigs tables;
+  TrsShardingPlan plan;
+  TrsModelParallel model;
+  TrsState state; /* all tensors of a checkpoint */
+  uint64_t seed;
+  int64_t batch_size; /* B, of a full batch */
+} TrsSession;
+
+/*
+  TrsSessionCreate - From options to a model with its initial weights.
+
+  Collective on comm. training: -data_train is required, and there are gradients and optimizers; else -data_eval is.
+  Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY
+*/
+PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
+PetscErrorCode TrsSessionDestroy(TrsSession *session);
+
+/* A reader of the session's training or evaluation data from a step on, set up. Collective. Free with TrsReaderDestroy(). */
+PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
+                                TrsReader *reader);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/signals.h"
+
+#include "core/events.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_SECOND_SIGNAL = 130, POLL_MS = 100 };
+
+volatile int trs_stop_requested;
+
+struct TrsWatchdogImpl {
+  pthread_t thread;
+  double limit_s;
+  int rank;
+  _Atomic int64_t step, beat_ms;
+  _Atomic int done;
+};
+
+static void on_signal(int number)
+{
+  (void)number;
+  if (trs_stop_requested) _exit(EXIT_SECOND_SIGNAL);
+  trs_stop_requested = 1;
+}
+
+PetscErrorCode TrsSignalsInstall(void)
+{
+  struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, ignore = {.sa_handler = SIG_IGN};
+
+  PetscFunctionBegin;
+  sigemptyset(&stop.sa_mask);
+  sigemptyset(&ignore.sa_mask);
+  PetscCheck(sigaction(SIGTERM, &stop, NULL) == 0 && sigaction(SIGUSR1, &stop, NULL) == 0 &&
+                 sigaction(SIGPIPE, &ignore, NULL) == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "sigaction failed");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int64_t now_ms(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void *watch(void *argument)
+{
+  TrsWatchdog w = (TrsWatchdog)argument;
+  const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+
+  while (!atomic_load(&w->done)) {
+    const int64_t silent_ms = now_ms() - atomic_load(&w->beat_ms);
+    if ((double)silent_ms > 1000.0 * w->limit_s) {
+      char text[256];
+      const int n = snprintf(text, sizeof(text),
+                             "trshard: error: rank %d has been in stage '%s' of step %lld for %.0f s "
+                             "(-watchdog_seconds): a rank is lost or hangs\n",
+                             w->rank, TrsStageName(TrsStageCurrent()), (long long)atomic_load(&w->step),
+                             (double)silent_ms / 1000.0);
+      if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(TRS_ERR_LOST - 1000);
+      _exit(TRS_ERR_LOST - 1000);
+    }
+    nanosleep(&pause, NULL);
+  }
+  return NULL;
+}
+
+PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
+{
+  TrsWatchdog w;
+  sigset_t all, before;
+
+  PetscFunctionBegin;
+  *watchdog = NULL;
+  if (seconds <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscNew(&w));
+  w->limit_s = seconds;
+  w->rank = rank;
+  atomic_store(&w->beat_ms, now_ms());
+  sigfillset(&all); /* signals are for the main thread */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  PetscCheck(pthread_create(&w->thread, NULL, watch, w) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "cannot start the watchdog's thread");
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  *watchdog = w;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsWatchdogBeat(TrsWatchdog watchdog, int64_t step)
+{
+  if (!watchdog) return;
+  atomic_store(&watchdog->step, step);
+  atomic_store(&watchdog->beat_ms, now_ms());
+}
+
+PetscErrorCode TrsWatchdogStop(TrsWatchdog *watchdog)
+{
+  PetscFunctionBegin;
+  if (!*watchdog) PetscFunctionReturn(PETSC_SUCCESS);
+  atomic_store(&(*watchdog)->done, 1);
+  pthread_join((*watchdog)->thread, NULL);
+  PetscCall(PetscFree(*watchdog));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

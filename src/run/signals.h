@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Stop requests and the watchdog.
+
+  SIGTERM and SIGUSR1 set a flag that the ranks agree on at the next step boundary; a second one ends this process with 130 at once. SIGPIPE is
+  ignored: a closed stdout must not end a run. The watchdog is a thread without MPI calls that ends the process with 76 when no
+  heartbeat came for the given time, naming the stage.
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+/* Install the handlers. After TrsStart(). Not collective. */
+PetscErrorCode TrsSignalsInstall(void);
+
+/* Non-zero once this rank was asked to stop. */
+extern volatile int trs_stop_requested;
+
+typedef struct TrsWatchdogImpl *TrsWatchdog;
+
+/* seconds 0: no watchdog (NULL). Not collective. */
+PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog);
+/* Still alive, at this step. Cheap; NULL is fine. */
+void TrsWatchdogBeat(TrsWatchdog watchdog, int64_t step);
+PetscErrorCode TrsWatchdogStop(TrsWatchdog *watchdog);

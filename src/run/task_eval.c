@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/task_eval.h"
+
+#include "run/report.h"
+#include "train/evaluate.h"
+
+PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values)
+{
+  const TrsDatasetInfo *info;
+  TrsReader reader;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(session->eval, &info));
+  PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
+  PetscCall(TrsEvaluate(session->comm, session->model, reader, results, info->num_samples, values));
+  PetscCall(TrsReaderDestroy(&reader));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAppendInt(results, "eval/step", step));
+  PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
+  PetscCall(TrsResultsAppend(results, "eval/auc", values->auc));
+  PetscCall(TrsResultsAppend(results, "eval/ne", values->ne));
+  PetscCall(TrsResultsAppend(results, "eval/accuracy", values->accuracy));
+  PetscCall(TrsResultsAppend(results, "eval/auprc", values->auprc));
+  PetscCall(TrsResultsAppend(results, "eval/calibration", values->calibration));
+  PetscCall(TrsResultsAppend(results, "eval/ctr", values->ctr));
+  PetscCall(TrsResultsAppend(results, "eval/mse", values->mse));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
+{
+  TrsCheckpointInfo info = {.step = 0};
+  const char *init_from = NULL, *output = NULL;
+  TrsMetricValues values;
+  TrsResults results;
+  TrsSession session;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
+  PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
+  PetscCheck(init_from, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-init_from is missing: evaluation needs a checkpoint to take weights from");
+  PetscCall(TrsResultsCreate(comm, output, &results));
+  PetscCall(TrsSessionCreate(comm, options, PETSC_FALSE, &session));
+  PetscCall(TrsReportBanner(&session));
+  PetscCall(TrsReportAttributes(&session, results));
+  PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
+  PetscCall(TrsEvaluateSession(&session, results, &values));
+  PetscCall(TrsRecordMetrics(results, info.step, &values));
+  PetscCall(TrsReportMetrics(session.comm, "eval", &values));
+  PetscCall(TrsResultsWrite(results));
+  PetscCall(TrsResultsDestroy(&results));
+  PetscCall(TrsSessionDestroy(&session));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

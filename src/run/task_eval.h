@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* -task eval, and the evaluation of a session that a training uses, too. */
+#pragma once
+
+#include "io/results.h"
+#include "run/session.h"
+#include "train/metrics.h"
+
+/* -task eval: weights from -init_from, forward over -data_eval, metrics and predictions. Collective on comm. */
+PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options);
+
+/* One pass over the session's evaluation data; predictions go to results when it is not NULL. Collective. */
+PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values);
+
+/* Append a row to /eval/...; step: updates the weights have seen. */
+PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values);

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/task_train.h"
+
+#include "run/report.h"
+#include "run/session.h"
+#include "run/signals.h"
+#include "run/task_eval.h"
+
+#include <math.h>
+
+/* Steps after which every buffer has seen its largest batch, or nearly so: allocations are counted from there. */
+enum { WARM_UP_STEPS = 8 };
+
+typedef struct {
+  TrsSession session;
+  TrsReader reader;
+  TrsPipeline pipeline;
+  TrsResults results;
+  TrsProgress progress;
+  TrsWatchdog watchdog;
+  TrsCheckpointInfo start; /* what the weights had seen when this run took them */
+  int64_t first_step;      /* of the reader */
+  int64_t total_steps, per_epoch;
+  int64_t done;    /* the reader's step after the last update */
+  int64_t samples; /* since the weights' beginning */
+  int64_t checkpoint_every, checkpoint_keep, eval_every;
+  const char *checkpoint_dir;
+  int64_t allocations; /* at the end of the warm-up */
+} Training;
+
+/* Weights from -init_from, or from the newest checkpoint under -resume. */
+static PetscErrorCode load_state(Training *t)
+{
+  TrsSession *s = &t->session;
+  const char *init_from = NULL;
+  char *newest = NULL;
+  PetscBool resume;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(s->options, "-resume", &resume, NULL));
+  PetscCall(TrsOptionsGetString(s->options, "-init_from", &init_from, NULL));
+  if (resume) {
+    if (!t->checkpoint_dir)
+      PetscCall(TrsOptionError(s->options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
+    PetscCall(TrsCheckpointFolderFindNewest(s->comm, t->checkpoint_dir, &newest));
+    if (!newest)
+      PetscCall(PetscPrintf(s->comm, "%-10s no checkpoint in %s yet: starting from the beginning\n", "resume",
+                            t->checkpoint_dir));
+  }
+  if (newest || init_from) {
+    PetscCall(TrsCheckpointRead(s->comm, newest ? newest : init_from, &s->state, &t->start));
+    PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", newest ? "resume" : "weights",
+                          newest ? newest : init_from, t->start.step));
+  }
+  if (newest) t->first_step = t->start.run_step;
+  PetscCall(PetscFree(newest));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_up(Training *t, MPI_Comm comm, TrsOptions options)
+{
+  TrsSession *s = &t->session;
+  const char *output = NULL;
+  double watchdog_s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_dir", &t->checkpoint_dir, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-checkpoint_every", &t->checkpoint_every, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-checkpoint_keep", &t->checkpoint_keep, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-eval_every", &t->eval_every, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
+  if (t->checkpoint_every && !t->checkpoint_dir)
+    PetscCall(TrsOptionError(options, "-checkpoint_every", "needs -checkpoint_dir, the folder to write to"));
+  PetscCall(TrsResultsCreate(comm, output, &t->results));
+  PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
+  if (t->eval_every && !s->eval)
+    PetscCall(TrsOptionError(options, "-eval_every", "needs -data_eval, the data to evaluate on"));
+  PetscCall(TrsReportBanner(s));
+  PetscCall(TrsReportAttributes(s, t->results));
+  PetscCall(load_state(t));
+  t->samples = t->start.samples_seen;
+  t->done = t->first_step;
+  PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
+  PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
+  PetscCall(TrsPipelineCreate(s->control, options, s->model, t->reader, t->start.step - t->first_step,
+                              &trs_stop_requested, &t->pipeline));
+  PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode tear_down(Training *t)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsWatchdogStop(&t->watchdog));
+  PetscCall(TrsPipelineDestroy(&t->pipeline));
+  PetscCall(TrsReaderDestroy(&t->reader));
+  PetscCall(TrsResultsDestroy(&t->results));
+  PetscCall(TrsSessionDestroy(&t->session));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* To `file`, or with NULL into the checkpoint folder. */
+static PetscErrorCode checkpoint(Training *t, const char *file)
+{
+  TrsSession *s = &t->session;
+  TrsCheckpointInfo info = {.step = t->start.step + t->done - t->first_step,
+                            .run_step = t->done,
+                            .epoch = t->done / t->per_epoch,
+                            .samples_seen = t->samples};
+  char *options, *plan;
+
+  PetscFunctionBegin;
+  TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsOptionsText(s->options, &options));
+  PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
+  info.options = options;
+  info.plan = plan;
+  if (file)
+    PetscCall(TrsCheckpointWrite(s->comm, file, &s->state, &info));
+  else
+    PetscCall(
+        TrsCheckpointFolderWrite(s->comm, t->checkpoint_dir, (int)t->checkpoint_keep, &s->state, &info));
+  PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done,
+                        file ? file : t->checkpoint_dir));
+  PetscCall(PetscFree(options));
+  PetscCall(PetscFree(plan));
+  TrsWatchdogBeat(t->watchdog, t->done);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode evaluate(Training *t)
+{
+  TrsMetricValues values;
+  char what[64];
+
+  PetscFunctionBegin;
+  PetscCall(TrsEvaluateSession(&t->session, NULL, &values));
+  PetscCall(TrsRecordMetrics(t->results, t->start.step + t->done - t->first_step, &values));
+  PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
+  PetscCall(TrsReportMetrics(t->session.comm, what, &values));
+  TrsWatchdogBeat(t->watchdog, t->done);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What follows a step: its numbers, and whatever is due now. */
+static PetscErrorCode after_step(Training *t, const TrsStepResult *result, double step_s)
+{
+  const int64_t before = t->done;
+
+  PetscFunctionBegin;
+  PetscCheck(isfinite(result->loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+             "the loss of step %" PRId64
+             " is %g: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
+             "(-embedding_max_gradient)",
+             result->step, result->loss);
+  t->done = result->step + 1;
+  t->samples += result->global_batch;
+  PetscCall(TrsResultsAppendInt(t->results, "train/step", t->start.step + before - t->first_step));
+  PetscCall(TrsResultsAppend(t->results, "train/loss", result->loss));
+  PetscCall(TrsResultsAppend(t->results, "train/samples_per_s",
+                             (double)result->global_batch / PetscMax(step_s, 1e-9)));
+  PetscCall(TrsProgressStep(&t->progress, result));
+  TrsWatchdogBeat(t->watchdog, t->done);
+  if (t->done - t->first_step == WARM_UP_STEPS) TrsMemoryUse(&t->allocations, NULL);
+  if (result->stop) PetscFunctionReturn(PETSC_SUCCESS);
+  if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps) PetscCall(evaluate(t));
+  if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
+    PetscCall(checkpoint(t, NULL));
+    PetscCall(TrsResultsWrite(t->results));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode train(Training *t, PetscBool *stopped)
+{
+  TrsStepResult result = {.stop = PETSC_FALSE};
+  PetscBool more = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
+  while (more && !result.stop) {
+    const double start_s = TrsReportClock();
+    PetscCall(TrsPipelineProgress(t->pipeline, &result, &more));
+    if (more) PetscCall(after_step(t, &result, TrsReportClock() - start_s));
+  }
+  *stopped = result.stop;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* How many allocations the steps after the warm-up made: 0 where batches do not grow. */
+static PetscErrorCode record_allocations(Training *t)
+{
+  int64_t now;
+
+  PetscFunctionBegin;
+  TrsMemoryUse(&now, NULL);
+  now = t->done - t->first_step > WARM_UP_STEPS ? now - t->allocations : 0;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_INT64_T, MPI_MAX, t->session.comm));
+  PetscCall(TrsResultsSetInt(t->results, "allocations_after_warm_up", now));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
+{
+  Training t = {.first_step = 0};
+  const char *final = NULL;
+  PetscBool stopped;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
+  PetscCall(set_up(&t, comm, options));
+  PetscCall(train(&t, &stopped));
+  PetscCall(record_allocations(&t));
+  PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
+  if (stopped) {
+    if (t.checkpoint_dir) PetscCall(checkpoint(&t, NULL));
+  } else {
+    if (t.session.eval) PetscCall(evaluate(&t));
+    if (final) PetscCall(checkpoint(&t, final));
+    if (t.checkpoint_every && t.done % t.checkpoint_every != 0) PetscCall(checkpoint(&t, NULL));
+  }
+  PetscCall(TrsResultsWrite(t.results));
+  if (stopped)
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 "; %s",
+            t.done, t.total_steps,
+            t.checkpoint_dir ? "run again with -resume to go on"
+                             : "nothing was saved: there is no -checkpoint_dir");
+  PetscCall(tear_down(&t));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

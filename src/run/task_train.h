@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* -task train. */
+#pragma once
+
+#include "core/options.h"
+
+/*
+  TrsRunTrain - Train, checkpoint and evaluate as the options say.
+
+  Collective on comm.
+  Errors: STOPPED after a checkpoint on request; NOT_FINITE when the loss is; all of set-up, reading and writing
+*/
+PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Evaluation: forward over a dataset once, metrics over all ranks, predictions in dataset order. */
+#pragma once
+
+#include "io/results.h"
+#include "train/metrics.h"
+#include "train/model_parallel.h"
+
+/* The slot an evaluation uses, so that a training pipeline's batches stay in theirs. */
+enum { TRS_EVALUATION_SLOT = TRS_SHARD_SLOTS - 1 };
+
+/*
+  TrsEvaluate - Forward of every batch of the reader.
+
+  Collective. Needs a fresh reader (one pass); labels may be missing in the data, then the metrics are not meaningful.
+
+  In:     comm      all ranks
+          results   where predictions go; NULL: not kept
+          n_total   samples of the dataset
+  Out:    values    on every rank the same
+  Errors (agreed): those of the reader
+*/
+PetscErrorCode TrsEvaluate(MPI_Comm comm, TrsModelParallel model, TrsReader reader, TrsResults results,
+                           int64_t n_total, TrsMetricValues *values);

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/pipeline.h"
+
+#include "core/events.h"
+
+/* What the ranks agree on in a step: sums over ranks. */
+typedef enum { AGREE_LOSS, AGREE_STOP, AGREE_ERROR, N_AGREE } Agreement;
+
+typedef struct {
+  const char *name;
+  PetscErrorCode (*progress)(TrsPipeline pipeline, TrsStepResult *result);
+} PipelineOps;
+
+struct TrsPipelineImpl {
+  const PipelineOps *ops;
+  MPI_Comm control;
+  TrsModelParallel model;
+  TrsReader reader;
+  int64_t first_update;
+  const volatile int *stop;
+  PetscBool filled;
+  PetscErrorCode fetch_error; /* of this rank's reader, to be agreed on */
+  TrsBatch *batch[2];         /* in hand: the one to compute, and the next */
+  int slot;                   /* of batch[0]; the next one's is the other of 0 and 1 */
+  double mine[N_AGREE], sum[N_AGREE];
+  MPI_Request agreement;
+};
+
+static const TrsOptionSpec pipeline_specs[] = {
+    {"-pipeline", TRS_OPTION_ENUM, "sparse_dist", NULL, "base,sparse_dist,prefetch_sparse_dist", NULL,
+     "what overlaps: nothing; the next batch's input dist; also its cache fill"},
+};
+const TrsOptionGroup trs_pipeline_options = TRS_OPTION_GROUP("Pipeline", pipeline_specs);
+
+/* The reader's next batch into place i; a failure is kept until the ranks agree on it. */
+static PetscErrorCode fetch(TrsPipeline p, int i)
+{
+  TrsStage before;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_IO, &before));
+  p->batch[i] = NULL;
+  if (!p->fetch_error) p->fetch_error = TrsReaderNext(p->reader, &p->batch[i]);
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode agreement_start(TrsPipeline p, double loss_sum)
+{
+  PetscFunctionBegin;
+  p->mine[AGREE_LOSS] = loss_sum;
+  p->mine[AGREE_STOP] = *p->stop != 0;
+  p->mine[AGREE_ERROR] = p->fetch_error != 0;
+  PetscCallMPI(MPI_Iallreduce(p->mine, p->sum, N_AGREE, MPI_DOUBLE, MPI_SUM, p->control, &p->agreement));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
+{
+  const TrsBatch *batch = p->batch[0];
+  TrsStage before;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
+  PetscCallMPI(MPI_Wait(&p->agreement, MPI_STATUS_IGNORE));
+  PetscCall(TrsStageSwitch(before, NULL));
+  if (p->sum[AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control, p->fetch_error));
+  *result = (TrsStepResult){.step = batch->step,
+                            .epoch = batch->epoch,
+                            .global_batch = batch->global_batch,
+                            .position = batch->position,
+                            .loss = p->sum[AGREE_LOSS] / (double)batch->global_batch,
+                            .stop = (PetscBool)(p->sum[AGREE_STOP] > 0)};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Batch 0 is done: give it back, the next one takes its place. */
+static PetscErrorCode advance(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
+  p->batch[0] = p->batch[1];
+  p->batch[1] = NULL;
+  p->slot = 1 - p->slot;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
+{
+  double loss_sum;
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
+  PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
+  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
+  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], &loss_sum, NULL));
+  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
+  PetscCall(fetch(p, 1));
+  PetscCall(agreement_start(p, loss_sum));
+  PetscCall(agreement_wait(p, result));
+  PetscCall(advance(p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Batch 0's input dist is under way when this is called. */
+static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
+{
+  const int next = 1 - p->slot;
+  TrsBatch *after;
+  double loss_sum;
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
+  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next, p->batch[1]));
+  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], &loss_sum, NULL));
+  if (p->batch[1]) PetscCall(TrsModelParallelInputDistTensors(p->model, next));
+
+  after = p->batch[1]; /* fetch i+2 while i+1 is kept */
+  if (after) PetscCall(fetch(p, 1));
+  PetscCall(agreement_start(p, loss_sum));
+  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
+  PetscCall(agreement_wait(p, result));
+
+  PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
+  p->batch[0] = after;
+  p->slot = next;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static const PipelineOps pipelines[] = {
+    {.name = "base", .progress = progress_base},
+    {.name = "sparse_dist", .progress = progress_sparse_dist},
+    {.name = "prefetch_sparse_dist",
+     .progress = progress_sparse_dist}, /* until tables are cached there is nothing to fill */
+};
+
+PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelParallel model,
+                                 TrsReader reader, int64_t first_update, const volatile int *stop,
+                                 TrsPipeline *pipeline)
+{
+  TrsPipeline p;
+  int kind;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&p));
+  PetscCall(TrsOptionsGetEnum(options, "-pipeline", &kind, NULL));
+  p->ops = &pipelines[kind];
+  p->control = control;
+  p->model = model;
+  p->reader = reader;
+  p->first_update = first_update;
+  p->stop = stop;
+  *pipeline = p;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The first batches: two in hand, and where input dists run ahead, the first one's under way. */
+static PetscErrorCode fill(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(fetch(p, 0));
+  PetscCall(TrsAgree(p->control, p->fetch_error));
+  p->filled = PETSC_TRUE;
+  if (!p->batch[0] || p->ops->progress == progress_base) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(fetch(p, 1));
+  PetscCall(TrsAgree(p->control, p->fetch_error));
+  PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
+  PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more)
+{
+  PetscFunctionBegin;
+  if (!pipeline->filled) PetscCall(fill(pipeline));
+  *more = (PetscBool)(pipeline->batch[0] != NULL);
+  if (*more) PetscCall(pipeline->ops->progress(pipeline, result));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline)
+{
+  PetscFunctionBegin;
+  if (!*pipeline) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < 2; i++)
+    if ((*pipeline)->batch[i]) PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->batch[i]));
+  PetscCall(PetscFree(*pipeline));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Train pipelines: what of batches i, i+1 and i+2 runs at the same time. Numbers never depend on it.
+  Source: TorchRec TrainPipelineBase, TrainPipelineSparseDist (torchrec.distributed.train_pipeline).
+
+  base          everything of batch i, one after the other; the reader alone is ahead
+  sparse_dist   fetch of i+2 | input dist of i+1 | forward and backward of i
+  prefetch_sparse_dist  adds the cache fill of i+1; where no table is cached there is nothing to fill and it is sparse_dist
+
+  Each step the ranks agree, in one small all-reduce that travels under the backward, on the loss, on whether somebody's reader failed and on
+  whether somebody was asked to stop; so no rank ever leaves a step alone.
+*/
+#pragma once
+
+#include "train/model_parallel.h"
+
+typedef struct {
+  int64_t step; /* of the reader: from 0 in this training */
+  int64_t epoch;
+  int64_t global_batch; /* samples of all ranks */
+  int64_t position;     /* samples of the epoch before this step */
+  double loss;          /* mean over the global batch, before this step's update; the same on all ranks */
+  PetscBool stop;       /* some rank was asked to stop */
+} TrsStepResult;
+
+typedef struct TrsPipelineImpl *TrsPipeline;
+
+extern const TrsOptionGroup trs_pipeline_options; /* -pipeline */
+
+/*
+  TrsPipelineCreate - Not collective.
+
+  In:     control     for the per-step agreement; nothing else may use it
+          model, reader  set up, borrowed
+          first_update   updates the weights have seen before the reader's step 0
+          stop        set to non-zero (by a signal handler) when this rank is asked to stop; borrowed
+*/
+PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelParallel model,
+                                 TrsReader reader, int64_t first_update, const volatile int *stop,
+                                 TrsPipeline *pipeline);
+
+/*
+  TrsPipelineProgress - One training step.
+
+  Collective. Out: more  PETSC_FALSE when there was no batch left (nothing was done; result unchanged), the same on all ranks
+  Errors (agreed): those of TrsReaderNext on any rank
+*/
+PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more);
+PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline);
