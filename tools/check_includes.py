@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check who includes whom in src/ and gpu/, who calls which library, and that every file carries its licence line.
+
+    check_includes.py [ROOT]
+
+The table is that of src/README.md: a folder may include itself and the folders named. Prints one line per finding; exit 0 iff none.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ALL = "core device compute comm io sparse spec data plan dist embed optim shard model train quant run"
+ALLOWED = {
+    "core": "",
+    "device": "core",
+    "compute": "core device",
+    "comm": "core device compute",
+    "gpu": "core device compute comm",
+    "io": "core",
+    "sparse": "core device compute",
+    "spec": "core",
+    "data": "core device io sparse spec",
+    "plan": "core spec",
+    "dist": "core device comm compute sparse",
+    "optim": "core device compute comm spec",
+    "embed": "core device compute sparse spec optim",
+    "shard": "core device comm compute sparse spec dist embed",
+    "model": "core device compute sparse optim",
+    "train": "core device comm compute sparse spec data shard model optim io",
+    "quant": "core device comm compute sparse spec dist embed shard io",
+    "run": ALL,
+    "main.c": ALL,
+}
+# single headers that stand below their folder
+HEADERS = {("embed", "io/state.h"), ("shard", "io/state.h"), ("model", "io/state.h"), ("optim", "io/state.h")}
+# a library's calls, and the folders that may make them
+LIBRARIES = [
+    (re.compile(r"#include <hdf5\.h>"), {"io"}, "HDF5"),
+    (re.compile(r"#include <jansson\.h>"), {"spec", "plan"}, "jansson"),
+    (re.compile(r"#include <omp\.h>|#pragma omp"), {"compute", "device"}, "OpenMP"),
+    (re.compile(r"#include <(cuda|nccl|cublas)"), {"gpu"}, "CUDA or NCCL"),
+    (re.compile(r"\bMPI_I?(Alltoall|Reduce_scatter)[a-z_]*\("), {"comm", "dist"}, "MPI data traffic"),
+    (re.compile(r"\bPetscOptions(Get|Has|Insert|Set|Clear)"), {"core"}, "PETSc options"),
+]
+INCLUDE = re.compile(r'^\s*#\s*include "([^"/]+)/([^"]+)"')
+SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
+LICENSED = SOURCES + (".py", ".sh", ".sbatch", ".opts", ".yaml", ".cmake", "CMakeLists.txt")
+
+
+def folder_of(path, root):
+    parts = path.relative_to(root).parts
+    return "gpu" if parts[0] == "gpu" else parts[1]
+
+
+def check_source(path, root, problems):
+    folder = folder_of(path, root)
+    allowed = set(ALLOWED.get(folder, "").split()) | {folder}
+    if folder not in ALLOWED:
+        problems.append(f"{path}: folder '{folder}' is not in the table")
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        found = INCLUDE.match(line)
+        if found and found[1] not in allowed and (folder, f"{found[1]}/{found[2]}") not in HEADERS:
+            problems.append(f"{path}:{number}: {folder} may not include {found[1]}/{found[2]}")
+        for pattern, folders, name in LIBRARIES:
+            if pattern.search(line) and folder not in folders:
+                problems.append(f"{path}:{number}: {name} belongs to {', '.join(sorted(folders))}, not to {folder}")
+
+
+def tracked(root):
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        return [root / name for name in listed.stdout.splitlines()]
+    return [p for p in root.rglob("*") if p.is_file() and ".git" not in p.parts]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent, type=pathlib.Path)
+    root = parser.parse_args().root.resolve()
+    problems = []
+    n = 0
+    for path in sorted(tracked(root)):
+        if not path.is_file():
+            continue
+        relative = path.relative_to(root)
+        if relative.parts[0] in ("src", "gpu") and path.suffix in SOURCES:
+            n += 1
+            check_source(path, root, problems)
+        golden = relative.parts[:2] == ("regression", "golden")
+        if not golden and path.name.endswith(LICENSED):
+            head = path.read_text(errors="replace").splitlines()[:3]
+            if not any("SPDX-License-Identifier: BSD-3-Clause" in line for line in head):
+                problems.append(f"{path}: no SPDX line in its first three lines")
+    print("\n".join(problems + [f"{n} source files, {len(problems)} findings"]))
+    return 1 if problems or n == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
