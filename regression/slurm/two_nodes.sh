@@ -67,7 +67,7 @@ grep -q -- '--mpi=pmix' alone.out || {
 
 echo "== sbatch, stopped and requeued"
 steps=${SLURM_TEST_STEPS:-6000}
-long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -tables_sharding_types table_wise,row_wise)
+long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -tables_sharding_types "table_wise,row_wise")
 plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unbroken.out 2>&1 &
 job=$(TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=job.h5 \
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5)

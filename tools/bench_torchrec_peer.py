@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The real TorchRec training DLRM on CPUs (gloo): the peer's side of tools/bench_torchrec.sh. Prints one line of JSON.
+
+The workload, so that another program can run exactly the same: one table and one feature each of --tables; every bag has
+--pooling ids, uniform over the rows; --num-dense floats uniform in [0, 1); labels are coin flips; --batches distinct
+batches a rank are made before the clock starts and used in turn. Row-wise AdaGrad fused into the backward, dense SGD,
+BCE with logits. Warm-up, then --windows windows of --steps steps with a barrier on both sides of each.
+Needs python3 with torch, torchrec and fbgemm_gpu (CPU build).
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import time
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="per rank")
+    parser.add_argument("--batch", type=int, default=2048, help="per rank")
+    parser.add_argument("--tables", type=int, default=26)
+    parser.add_argument("--rows", type=int, default=100000)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--pooling", type=int, default=1)
+    parser.add_argument("--num-dense", type=int, default=13)
+    parser.add_argument("--dense-arch", default="512,256,64")
+    parser.add_argument("--over-arch", default="1024,1024,512,256,1")
+    parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--pipeline", choices=["none", "base", "sparse_dist"], default="none")
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--windows", type=int, default=3)
+    return parser.parse_args()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start(rank, args, port):
+    """Pins the rank to its cores and joins the process group; before torch is imported, so that it sees the settings."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[(rank * args.threads + i) % len(cores)] for i in range(args.threads)})
+    os.environ.update(OMP_NUM_THREADS=str(args.threads), MKL_NUM_THREADS=str(args.threads), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                      RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(args.ranks), LOCAL_WORLD_SIZE=str(args.ranks), GLOO_SOCKET_IFNAME="lo")
+    import logging
+    import warnings
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    import torch
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=args.ranks)
+    return torch
+
+
+def sharded_model(args, torch):
+    """(DistributedModelParallel, dense optimizer), planned by TorchRec for these ranks."""
+    from torch.distributed.optim import _apply_optimizer_in_backward
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.model_parallel import DistributedModelParallel
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+    from torchrec.distributed.planner.types import ParameterConstraints
+    from torchrec.models.dlrm import DLRM, DLRMTrain
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+    from torchrec.optim.keyed import KeyedOptimizerWrapper
+    from torchrec.optim.optimizers import in_backward_optimizer_filter
+    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+    device = torch.device("cpu")
+    tables = [EmbeddingBagConfig(name=f"t{i}", embedding_dim=args.dim, num_embeddings=args.rows, feature_names=[f"f{i}"]) for i in range(args.tables)]
+    model = DLRMTrain(DLRM(embedding_bag_collection=EmbeddingBagCollection(device=torch.device("meta"), tables=tables), dense_in_features=args.num_dense,
+                           dense_arch_layer_sizes=[int(n) for n in args.dense_arch.split(",")],
+                           over_arch_layer_sizes=[int(n) for n in args.over_arch.split(",")], dense_device=device))
+    _apply_optimizer_in_backward(RowWiseAdagrad, model.model.sparse_arch.parameters(), {"lr": args.learning_rate})
+    sharders = [EmbeddingBagCollectionSharder()]
+    constraints = {table.name: ParameterConstraints(pooling_factors=[float(args.pooling)]) for table in tables}
+    planner = EmbeddingShardingPlanner(topology=Topology(world_size=args.ranks, compute_device="cpu", local_world_size=args.ranks, ddr_cap=64 << 30),
+                                       batch_size=args.batch, constraints=constraints)
+    plan = planner.collective_plan(model, sharders, torch.distributed.GroupMember.WORLD)
+    model = DistributedModelParallel(module=model, device=device, sharders=sharders, plan=plan)
+    optimizer = KeyedOptimizerWrapper(dict(in_backward_optimizer_filter(model.named_parameters())), lambda p: torch.optim.SGD(p, lr=args.learning_rate))
+    kinds = [shard.sharding_type for module in plan.plan.values() for shard in module.values()]
+    return model, optimizer, {kind: kinds.count(kind) for kind in set(kinds)}
+
+
+def batches(rank, args, torch):
+    """Endless: the same batches in turn, each time a new KeyedJaggedTensor, so that nothing cached in it carries over."""
+    from torchrec.datasets.utils import Batch
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+    random = torch.Generator().manual_seed(1000 + rank)
+    bags = args.tables * args.batch
+    made = [(torch.rand(args.batch, args.num_dense, generator=random), torch.randint(0, args.rows, (bags * args.pooling,), generator=random),
+             torch.full((bags,), args.pooling, dtype=torch.int64), (torch.rand(args.batch, generator=random) < 0.5).long()) for _ in range(args.batches)]
+    keys = [f"f{i}" for i in range(args.tables)]
+    while True:
+        for dense, ids, lengths, labels in made:
+            yield Batch(dense, KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths), labels)
+
+
+def worker(rank, args, port, results):
+    torch = start(rank, args, port)
+    import torchrec
+    from torchrec.distributed.train_pipeline import TrainPipelineBase, TrainPipelineSparseDist
+
+    model, optimizer, plan = sharded_model(args, torch)
+    stream = batches(rank, args, torch)
+    if args.pipeline == "none":
+        def step():
+            optimizer.zero_grad()
+            loss, _ = model(next(stream))
+            loss.backward()
+            optimizer.step()
+    else:
+        model.train()
+        pipeline = (TrainPipelineBase if args.pipeline == "base" else TrainPipelineSparseDist)(model, optimizer, torch.device("cpu"))
+
+        def step():
+            pipeline.progress(stream)
+    for _ in range(args.warmup):
+        step()
+    speeds = []
+    for _ in range(args.windows):
+        torch.distributed.barrier()
+        begin = time.perf_counter()
+        for _ in range(args.steps):
+            step()
+        torch.distributed.barrier()
+        speeds.append(args.ranks * args.batch * args.steps / (time.perf_counter() - begin))
+    if rank == 0:
+        results.put(json.dumps({"samples_per_s": statistics.median(speeds), "windows": speeds, "plan": plan,
+                                "versions": {"torch": torch.__version__, "torchrec": torchrec.__version__}}))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def main():
+    args = parse()
+    context = multiprocessing.get_context("spawn")
+    results, port = context.SimpleQueue(), free_port()
+    processes = [context.Process(target=worker, args=(rank, args, port, results)) for rank in range(args.ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        sys.exit(1)
+    print(results.get())
+
+
+if __name__ == "__main__":
+    main()
