@@ -12,36 +12,44 @@
 #include "core/options.h"
 
 typedef struct TrsCommOps TrsCommOps;
-typedef struct TrsRequestImpl *TrsRequest;
+
+/* An operation under way: backends embed this as their own request's first member and recycle requests. */
+typedef struct TrsRequestImpl {
+  struct TrsCommImpl *comm;
+} * TrsRequest;
 
 typedef struct TrsCommImpl {
   int size, rank;
-  MPI_Comm mpi;           /* for control messages of this group's owner; bulk data travels on communicators of the backend's own */
+  MPI_Comm
+      mpi; /* for control messages of this group's owner; bulk data travels on communicators of the backend's own */
   const TrsCommOps *ops;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute; /* sums and codecs */
-  void *data;             /* the backend's */
-} *TrsComm;
+  void *data;                   /* the backend's */
+} * TrsComm;
 
 struct TrsCommOps {
   const char *name;
   PetscErrorCode (*setup)(TrsComm comm);
   PetscErrorCode (*destroy)(TrsComm comm);
-  PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts, const int64_t *send_displs,
-                              void *recv, const int64_t *recv_counts, const int64_t *recv_displs, int64_t elem_bytes,
-                              TrsRequest *request);
-  PetscErrorCode (*reduce_scatterv)(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts, float *recv,
-                                    TrsRequest *request);
-  PetscErrorCode (*allgatherv)(TrsComm comm, TrsStream stream, const void *send, void *recv, const int64_t *counts,
-                               const int64_t *displs, int64_t elem_bytes, TrsRequest *request);
+  PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
+                              const int64_t *send_displs, void *recv, const int64_t *recv_counts,
+                              const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
+  PetscErrorCode (*reduce_scatterv)(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
+                                    float *recv, TrsRequest *request);
+  PetscErrorCode (*allgatherv)(TrsComm comm, TrsStream stream, const void *send, void *recv,
+                               const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
+                               TrsRequest *request);
   PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request);
-  PetscErrorCode (*broadcast)(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root, TrsRequest *request);
+  PetscErrorCode (*broadcast)(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
+                              TrsRequest *request);
   PetscErrorCode (*progress)(TrsComm comm); /* let started operations move; cheap, never waits */
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
 
 extern const TrsOptionGroup trs_comm_options; /* -comm_backend */
-extern const TrsCommOps *const trs_comm_backends[];
+extern const TrsCommOps trs_comm_mpi;
+extern const TrsCommOps *const trs_comm_backends[]; /* ended by NULL */
 
 /*
   TrsCommCreate - A group of ranks that exchange bulk data.
@@ -54,32 +62,43 @@ extern const TrsCommOps *const trs_comm_backends[];
   Out:    comm     free with TrsCommDestroy(), collective
   Errors: UNAVAILABLE
 */
-PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceOps *device, const TrsComputeOps *compute, TrsComm *comm);
+PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceOps *device,
+                             const TrsComputeOps *compute, TrsComm *comm);
 PetscErrorCode TrsCommDestroy(TrsComm *comm);
 
 /* From rank q, counts[q] elements at displs[q], and to it. Self-exchange is a copy. */
-PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts, const int64_t *send_displs,
-                                void *recv, const int64_t *recv_counts, const int64_t *recv_displs, int64_t elem_bytes,
-                                TrsRequest *request);
+PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
+                                const int64_t *send_displs, void *recv, const int64_t *recv_counts,
+                                const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
 
 /*
   send holds size consecutive chunks, chunk r of counts[r] floats; recv [counts[rank]] gets the sum over ranks of their chunk `rank`, added in rank
   order (so the same bits every time). counts are equal on all ranks.
 */
-PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts, float *recv,
-                                     TrsRequest *request);
-PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *send, void *recv, const int64_t *counts,
-                                 const int64_t *displs, int64_t elem_bytes, TrsRequest *request);
+PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
+                                     float *recv, TrsRequest *request);
+PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *send, void *recv,
+                                 const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
+                                 TrsRequest *request);
 
 /* In-place sum of n floats; the same bits on every rank, and run after run. */
 PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request);
-PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root, TrsRequest *request);
+PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
+                                TrsRequest *request);
 
 /* Give started operations a chance to move. Call between pieces of long work. */
 PetscErrorCode TrsCommProgress(TrsComm comm);
 
 /* Complete an operation: its result is ready for what comes next on the stream. Sets *request NULL; NULL is fine. */
 PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream);
+
+/*
+  Control on the host, whatever the backend: n int64 from each rank to each rank. send and recv are host arrays [size * n], rank-major; they
+  belong to the operation until the wait. Collective, in the same order as everything else on comm->mpi.
+*/
+PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv,
+                                  MPI_Request *request);
+PetscErrorCode TrsCommCountsWait(MPI_Request *request);
 
 /*
   The communicators of a run: world for the model's exchanges, input for the input dist (which overlaps with them), dense for gradient
@@ -91,8 +110,9 @@ typedef struct {
 } TrsCommGroups;
 
 /* local_world_size 0: found from MPI (ranks that share memory; UNAVAILABLE unless equal on all hosts and consecutive -> then 1 host a rank). Collective on mpi. */
-PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const char *backend, const TrsDeviceOps *device,
-                                   const TrsComputeOps *compute, TrsCommGroups *groups);
+PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const char *backend,
+                                   const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                   TrsCommGroups *groups);
 PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups);
 
 /* Cast a count for MPI calls, which take int. Errors: INTERNAL when it does not fit. */

@@ -25,8 +25,8 @@ typedef struct TrsKjtExchangeImpl *TrsKjtExchange;
           source_order [comm->size] the order in which sources' samples are laid out on arrival; NULL: by rank. (TWRW: by local index, then host)
   Out:    exchange
 */
-PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_local, PetscBool is_weighted, const int *source_order,
-                                    TrsKjtExchange *exchange);
+PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_local, PetscBool is_weighted,
+                                    const int *source_order, TrsKjtExchange *exchange);
 PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 
 /*
@@ -38,7 +38,8 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
       send     [n] KJTs in send layout, offsets filled; batch is this rank's own B, may differ between ranks, may be 0.
                Borrowed until TrsKjtExchangeWait.
 */
-PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send, TrsStream stream);
+PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
+                                         TrsStream stream);
 
 /* Second step: wait for the counts, start the payload's all-to-alls. Collective. */
 PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream);
@@ -49,4 +50,17 @@ PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange,
   Collective. InOut: recv  batch = sum of the sources' B (G); offsets filled; grows as needed
               Out:   source_batch  borrowed [comm->size]: B of each source, by rank; valid until the next StartSplits
 */
-PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv, const int64_t **source_batch);
+PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,
+                                  const int64_t **source_batch);
+
+/* Ids this rank sent to and received from each rank, [comm->size] each, borrowed until the next StartSplits; after StartTensors. */
+PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, const int64_t **received);
+
+/*
+  One row of dim floats for each id that arrived: from the lookup's order [local feature][source][sample] to [source][local feature][sample], in
+  which rows travel back (sequence_all_to_all.h), and the other way. After Wait, while its result is unchanged. Not collective.
+*/
+PetscErrorCode TrsKjtExchangeRowsToArrival(TrsKjtExchange exchange, TrsStream stream, int64_t dim,
+                                           const float *rows, float *arrival);
+PetscErrorCode TrsKjtExchangeRowsFromArrival(TrsKjtExchange exchange, TrsStream stream, int64_t dim,
+                                             const float *arrival, float *rows);

@@ -11,14 +11,16 @@
 #include "comm/comm.h"
 
 typedef struct {
-  TrsCodec forward, backward;    /* kind fp32: none */
-  PetscBool gradient_division;   /* TorchRec's default is on; trshard scales the loss at the source and leaves it off */
+  TrsCodec forward, backward; /* kind fp32: none */
+  PetscBool
+      gradient_division; /* TorchRec's default is on; trshard scales the loss at the source and leaves it off */
 } TrsPooledDistOptions;
 
 typedef struct TrsPooledAllToAllImpl *TrsPooledAllToAll;
 
 /* In: dims [comm->size]: columns every rank's pooled tensor has (sum of D over its local features). Not collective. */
-PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const TrsPooledDistOptions *options, TrsPooledAllToAll *dist);
+PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const TrsPooledDistOptions *options,
+                                       TrsPooledAllToAll *dist);
 PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
 
 /*
@@ -26,21 +28,25 @@ PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
   Wait: received blocks, one an owner: recv + block_displs[q] is [B, dims[q]] contiguous; borrowed until the next Start.
   Collective on comm. pooled is sent straight from its place and belongs to the dist until Wait.
 */
-PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, const float *pooled, const int64_t *source_batch);
-PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, const float **recv, const int64_t **block_displs);
+PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, const float *pooled,
+                                      const int64_t *source_batch);
+PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, const float **recv,
+                                     const int64_t **block_displs);
 
 /*
   Backward. Buffer: where the caller writes the gradient, the same blocks ([B, dims[q]] at block_displs[q]); owned by the dist.
   Wait: grad [G, dims[rank]], rows as in the forward; borrowed until the next Start.
 */
-PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send, const int64_t **block_displs);
+PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
+                                           const int64_t **block_displs);
 PetscErrorCode TrsPooledAllToAllGradStart(TrsPooledAllToAll dist, TrsStream stream);
 PetscErrorCode TrsPooledAllToAllGradWait(TrsPooledAllToAll dist, TrsStream stream, const float **grad);
 
 typedef struct TrsPooledReduceScatterImpl *TrsPooledReduceScatter;
 
 /* Row-wise: every rank holds partial sums of all samples. dim: columns. Not collective. */
-PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options, TrsPooledReduceScatter *dist);
+PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
+                                            TrsPooledReduceScatter *dist);
 PetscErrorCode TrsPooledReduceScatterDestroy(TrsPooledReduceScatter *dist);
 
 /*
@@ -48,8 +54,11 @@ PetscErrorCode TrsPooledReduceScatterDestroy(TrsPooledReduceScatter *dist);
   Wait: summed [chunk_rows[rank], dim], added in rank order; borrowed until the next Start.
   Backward is the all-gather: GradBuffer [chunk_rows[rank], dim] in; GradWait gives [sum of chunk_rows, dim].
 */
-PetscErrorCode TrsPooledReduceScatterStart(TrsPooledReduceScatter dist, TrsStream stream, const float *partial, const int64_t *chunk_rows);
-PetscErrorCode TrsPooledReduceScatterWait(TrsPooledReduceScatter dist, TrsStream stream, const float **summed);
+PetscErrorCode TrsPooledReduceScatterStart(TrsPooledReduceScatter dist, TrsStream stream,
+                                           const float *partial, const int64_t *chunk_rows);
+PetscErrorCode TrsPooledReduceScatterWait(TrsPooledReduceScatter dist, TrsStream stream,
+                                          const float **summed);
 PetscErrorCode TrsPooledReduceScatterGradBuffer(TrsPooledReduceScatter dist, float **send);
 PetscErrorCode TrsPooledReduceScatterGradStart(TrsPooledReduceScatter dist, TrsStream stream);
-PetscErrorCode TrsPooledReduceScatterGradWait(TrsPooledReduceScatter dist, TrsStream stream, const float **grad);
+PetscErrorCode TrsPooledReduceScatterGradWait(TrsPooledReduceScatter dist, TrsStream stream,
+                                              const float **grad);

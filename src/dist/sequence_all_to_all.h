@@ -13,15 +13,16 @@
 typedef struct TrsSequenceAllToAllImpl *TrsSequenceAllToAll;
 
 /* dim: columns, equal on all ranks. Not collective. */
-PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options, TrsSequenceAllToAll *dist);
+PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
+                                         TrsSequenceAllToAll *dist);
 PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 
 /*
   Start: rows [sum of ids received, dim] grouped by source; received_ids, sent_ids [size] ids this rank got from and sent to each rank.
   Wait: rows for the ids this rank sent, [sum of sent_ids, dim] in send order. Backward reversed: GradBuffer [sum of sent_ids, dim].
 */
-PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, const float *rows, const int64_t *received_ids,
-                                        const int64_t *sent_ids);
+PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, const float *rows,
+                                        const int64_t *received_ids, const int64_t *sent_ids);
 PetscErrorCode TrsSequenceAllToAllWait(TrsSequenceAllToAll dist, TrsStream stream, const float **rows);
 PetscErrorCode TrsSequenceAllToAllGradBuffer(TrsSequenceAllToAll dist, float **send);
 PetscErrorCode TrsSequenceAllToAllGradStart(TrsSequenceAllToAll dist, TrsStream stream);

@@ -11,14 +11,16 @@
 
 typedef struct {
   int n_features;
-  int64_t batch;            /* B */
+  int64_t batch; /* B */
   PetscBool is_weighted;
-  TrsJagged jagged;         /* borrowed views of the buffers below */
+  TrsJagged jagged; /* borrowed views of the buffers below */
   TrsDeviceBuffer lengths, offsets, values, weights;
+  TrsBuffer scratch; /* host memory of TrsKjtPermute() */
 } TrsKjt;
 
 /* Room for n_features * batch bags and n_values ids; sets the views. Contents are undefined where a buffer grew. */
-PetscErrorCode TrsKjtReserve(const TrsDeviceOps *device, TrsKjt *kjt, int n_features, int64_t batch, int64_t n_values, PetscBool weighted);
+PetscErrorCode TrsKjtReserve(const TrsDeviceOps *device, TrsKjt *kjt, int n_features, int64_t batch,
+                             int64_t n_values, PetscBool weighted);
 PetscErrorCode TrsKjtFree(const TrsDeviceOps *device, TrsKjt *kjt);
 
 /* Fill offsets from lengths. */
@@ -28,8 +30,10 @@ PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, Trs
   TrsKjtPermute - Feature j of out is feature indices[j] of in (repeats and omissions allowed). in's offsets must be filled; out's are.
   Not collective. In: indices host [n_out]. InOut: out grows as needed.
 */
-PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream, TrsWorkspace workspace,
-                             const TrsKjt *in, int n_out, const int *indices, TrsKjt *out);
+PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
+                             TrsWorkspace workspace, const TrsKjt *in, int n_out, const int *indices,
+                             TrsKjt *out);
 
-/* Part p of kjt.split(segments): features begin .. begin+n as a view into kjt (no copy; valid as long as kjt is unchanged; don't free). */
+/* Part p of kjt.split(segments): features begin .. begin+n as a view into kjt (no copy; valid as long as kjt is unchanged; don't free). Its offsets go
+   on counting from the whole kjt's first id, so they index jagged.values, which is the whole array. Not collective. */
 PetscErrorCode TrsKjtView(const TrsKjt *kjt, int begin, int n, TrsKjt *view);

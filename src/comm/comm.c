@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "comm/comm.h"
+
+#include "core/events.h"
+
+#include <limits.h>
+#include <string.h>
+
+static const TrsOptionSpec comm_specs[] = {
+    {.name = "-comm_backend",
+     .type = TRS_OPTION_ENUM,
+     .fallback = "auto",
+     .choices = "auto,mpi,nccl",
+     .help = "what carries bulk data between ranks; auto: nccl on cuda, else mpi"},
+};
+const TrsOptionGroup trs_comm_options = TRS_OPTION_GROUP("Communication", comm_specs);
+
+#if defined(TRS_HAVE_CUDA)
+extern const TrsCommOps trs_comm_nccl; /* gpu/comm_nccl.c */
+#endif
+const TrsCommOps *const trs_comm_backends[] = {&trs_comm_mpi,
+#if defined(TRS_HAVE_CUDA)
+                                               &trs_comm_nccl,
+#endif
+                                               NULL};
+
+static PetscErrorCode find_backend(const char *name, const TrsDeviceOps *device, const TrsCommOps **ops)
+{
+  char known[128] = "";
+
+  PetscFunctionBegin;
+  if (strcmp(name, "auto") == 0) name = strcmp(device->name, "cuda") == 0 ? "nccl" : "mpi";
+  *ops = NULL;
+  for (int i = 0; trs_comm_backends[i]; i++) {
+    if (strcmp(trs_comm_backends[i]->name, name) == 0) *ops = trs_comm_backends[i];
+    strncat(known, " ", sizeof(known) - strlen(known) - 1);
+    strncat(known, trs_comm_backends[i]->name, sizeof(known) - strlen(known) - 1);
+  }
+  PetscCheck(*ops, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-comm_backend %s: this build has only%s", name,
+             known);
+  PetscCheck((*ops)->setup && (*ops)->destroy && (*ops)->alltoallv && (*ops)->reduce_scatterv &&
+                 (*ops)->allgatherv && (*ops)->allreduce && (*ops)->broadcast && (*ops)->progress &&
+                 (*ops)->wait,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "communication backend %s lacks an operation", name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceOps *device,
+                             const TrsComputeOps *compute, TrsComm *comm)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(comm));
+  (*comm)->device = device;
+  (*comm)->compute = compute;
+  PetscCall(find_backend(backend, device, &(*comm)->ops));
+  PetscCallMPI(MPI_Comm_dup(mpi, &(*comm)->mpi));
+  PetscCallMPI(MPI_Comm_size((*comm)->mpi, &(*comm)->size));
+  PetscCallMPI(MPI_Comm_rank((*comm)->mpi, &(*comm)->rank));
+  PetscCall((*comm)->ops->setup(*comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommDestroy(TrsComm *comm)
+{
+  PetscFunctionBegin;
+  if (!*comm) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((*comm)->ops->destroy(*comm));
+  PetscCallMPI(MPI_Comm_free(&(*comm)->mpi));
+  PetscCall(PetscFree(*comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
+                                const int64_t *send_displs, void *recv, const int64_t *recv_counts,
+                                const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request)
+{
+  PetscFunctionBegin;
+  PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts, recv_displs,
+                                 elem_bytes, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
+                                     float *recv, TrsRequest *request)
+{
+  PetscFunctionBegin;
+  PetscCall(comm->ops->reduce_scatterv(comm, stream, send, counts, recv, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *send, void *recv,
+                                 const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
+                                 TrsRequest *request)
+{
+  PetscFunctionBegin;
+  PetscCall(comm->ops->allgatherv(comm, stream, send, recv, counts, displs, elem_bytes, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request)
+{
+  PetscFunctionBegin;
+  PetscCall(comm->ops->allreduce(comm, stream, data, n, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
+                                TrsRequest *request)
+{
+  PetscFunctionBegin;
+  PetscCall(comm->ops->broadcast(comm, stream, data, bytes, root, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommProgress(TrsComm comm)
+{
+  PetscFunctionBegin;
+  PetscCall(comm->ops->progress(comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (*request) PetscCall((*request)->comm->ops->wait(*request, stream));
+  *request = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv,
+                                  MPI_Request *request)
+{
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Ialltoall(send, n, MPI_INT64_T, recv, n, MPI_INT64_T, comm->mpi, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommCountsWait(MPI_Request *request)
+{
+  TrsStage before;
+  int done;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
+  if (!done) {
+    PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
+    PetscCallMPI(MPI_Wait(request, MPI_STATUS_IGNORE));
+    PetscCall(TrsStageSwitch(before, NULL));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Ranks a host has, when all hosts have equally many and hold consecutive ranks; else 1. */
+static PetscErrorCode find_local_world_size(MPI_Comm mpi, int *local_world_size)
+{
+  MPI_Comm host;
+  int rank, host_size, host_rank, first, mine[3], least[3];
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(mpi, &rank));
+  PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host));
+  PetscCallMPI(MPI_Comm_size(host, &host_size));
+  PetscCallMPI(MPI_Comm_rank(host, &host_rank));
+  first = rank;
+  PetscCallMPI(MPI_Bcast(&first, 1, MPI_INT, 0, host));
+  PetscCallMPI(MPI_Comm_free(&host));
+  mine[0] = host_size;
+  mine[1] = -host_size;
+  mine[2] = first % host_size == 0 && rank == first + host_rank;
+  PetscCallMPI(MPI_Allreduce(mine, least, 3, MPI_INT, MPI_MIN, mpi));
+  *local_world_size = least[0] == -least[1] && least[2] ? host_size : 1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const char *backend,
+                                   const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                   TrsCommGroups *groups)
+{
+  MPI_Comm host, cross;
+  int size, rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(mpi, &size));
+  PetscCallMPI(MPI_Comm_rank(mpi, &rank));
+  if (local_world_size == 0) PetscCall(find_local_world_size(mpi, &local_world_size));
+  PetscCheck(local_world_size > 0 && size % local_world_size == 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-topology_local_world_size %d does not divide the %d ranks", local_world_size, size);
+  groups->local_world_size = local_world_size;
+  groups->n_hosts = size / local_world_size;
+  PetscCallMPI(MPI_Comm_split(mpi, rank / local_world_size, rank, &host));
+  PetscCallMPI(MPI_Comm_split(mpi, rank % local_world_size, rank, &cross));
+  PetscCall(TrsCommCreate(mpi, backend, device, compute, &groups->world));
+  PetscCall(TrsCommCreate(mpi, backend, device, compute, &groups->input));
+  PetscCall(TrsCommCreate(mpi, backend, device, compute, &groups->dense));
+  PetscCall(TrsCommCreate(host, backend, device, compute, &groups->host));
+  PetscCall(TrsCommCreate(cross, backend, device, compute, &groups->cross));
+  PetscCallMPI(MPI_Comm_free(&host));
+  PetscCallMPI(MPI_Comm_free(&cross));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCommDestroy(&groups->cross));
+  PetscCall(TrsCommDestroy(&groups->host));
+  PetscCall(TrsCommDestroy(&groups->dense));
+  PetscCall(TrsCommDestroy(&groups->input));
+  PetscCall(TrsCommDestroy(&groups->world));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMPIIntCast(int64_t n, int *out)
+{
+  PetscFunctionBegin;
+  PetscCheck(n >= 0 && n <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "a count of %" PRId64 " does not fit MPI's int", n);
+  *out = (int)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Quantised communication: the precision of embedding exchanges on the wire, and encoding of whole blocks.
+
+  Formats work on rows of some values (int8: 32; row-wise fp8: row_dim); the block for one destination is padded with zeros to whole rows.
+  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec); padding differs: TorchRec fails on sizes that are no multiple.
+*/
+#pragma once
+
+#include "comm/comm.h"
+
+extern const TrsOptionGroup trs_qcomm_options; /* -qcomm_* */
+
+/* The codecs that the options choose. Not collective. Errors: OPTION for a loss scale with a precision that has none. */
+PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsCodec *forward, TrsCodec *backward);
+
+/* What a sum over ranks uses instead: fp8 and int8 cannot be summed and become fp16 forward, bf16 backward (rule A23). */
+TrsCodec TrsQcommForSums(TrsCodec codec, PetscBool backward);
+
+/* Bytes on the wire for a block of n values. */
+int64_t TrsQcommBytes(const TrsComputeOps *compute, const TrsCodec *codec, int64_t n);
+
+/* Encode a block, or decode it. scratch grows to one row. Ordered on the stream. Not collective. */
+PetscErrorCode TrsQcommEncode(TrsComm comm, TrsStream stream, const TrsCodec *codec, int64_t n,
+                              const float *from, void *to, TrsDeviceBuffer *scratch);
+PetscErrorCode TrsQcommDecode(TrsComm comm, TrsStream stream, const TrsCodec *codec, int64_t n,
+                              const void *from, float *to, TrsDeviceBuffer *scratch);

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "dist/coded_exchange.h"
+
+#include "comm/qcomm.h"
+
+PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *exchange)
+{
+  const size_t size = (size_t)comm->size;
+
+  PetscFunctionBegin;
+  *exchange = (TrsCodedExchange){.comm = comm, .codec = *codec};
+  PetscCall(PetscCalloc1(6 * size, &exchange->send_bytes));
+  exchange->send_at = exchange->send_bytes + size;
+  exchange->recv_bytes = exchange->send_bytes + 2 * size;
+  exchange->recv_at = exchange->send_bytes + 3 * size;
+  exchange->part_counts = exchange->send_bytes + 4 * size;
+  exchange->part_displs = exchange->send_bytes + 5 * size;
+  PetscCall(PetscMalloc1(size, &exchange->part_of));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *exchange)
+{
+  PetscFunctionBegin;
+  if (!exchange->comm) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->encoded));
+  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->arrived));
+  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->parts));
+  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->scratch));
+  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->divisor));
+  PetscCall(PetscFree(exchange->send_bytes));
+  PetscCall(PetscFree(exchange->part_of));
+  *exchange = (TrsCodedExchange){0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Places of blocks of counts[q] values on the wire, one after the other; returns all their bytes. */
+static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, int64_t *bytes, int64_t *at)
+{
+  int64_t n = 0;
+
+  for (int q = 0; q < x->comm->size; q++) {
+    bytes[q] = TrsQcommBytes(x->comm->compute, &x->codec, counts[q]);
+    at[q] = n;
+    n += bytes[q];
+  }
+  return n;
+}
+
+/* Encode every rank's block, start the bytes on their way. */
+static PetscErrorCode start_encoded(TrsCodedExchange *x, TrsStream stream, const float *send,
+                                    const int64_t *send_counts, const int64_t *send_displs)
+{
+  const TrsComm comm = x->comm;
+  const int64_t n_sent = place_on_wire(x, send_counts, x->send_bytes, x->send_at);
+  const int64_t n_received = place_on_wire(x, x->recv_counts, x->recv_bytes, x->recv_at);
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(comm->device, &x->encoded, n_sent));
+  PetscCall(TrsDeviceBufferReserve(comm->device, &x->arrived, n_received));
+  for (int q = 0; q < comm->size; q++)
+    PetscCall(TrsQcommEncode(comm, stream, &x->codec, send_counts[q], send + send_displs[q],
+                             (char *)x->encoded.data + x->send_at[q], &x->scratch));
+  PetscCall(TrsCommAlltoallv(comm, stream, x->encoded.data, x->send_bytes, x->send_at, x->arrived.data,
+                             x->recv_bytes, x->recv_at, 1, &x->request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, const float *send,
+                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                      const int64_t *recv_counts, const int64_t *recv_displs)
+{
+  PetscFunctionBegin;
+  x->kind = TRS_CODED_ALLTOALLV;
+  x->recv = recv;
+  x->recv_counts = recv_counts;
+  x->recv_displs = recv_displs;
+  if (x->codec.kind == TRS_CODEC_FP32) {
+    PetscCall(TrsCommAlltoallv(x->comm, stream, send, send_counts, send_displs, recv, recv_counts,
+                               recv_displs, (int64_t)sizeof(float), &x->request));
+  } else {
+    PetscCall(start_encoded(x, stream, send, send_counts, send_displs));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *x, TrsStream stream, const float *send, float *recv,
+                                       const int64_t *counts, const int64_t *displs)
+{
+  const TrsComm comm = x->comm;
+
+  PetscFunctionBegin;
+  x->kind = TRS_CODED_ALLGATHERV;
+  x->recv = recv;
+  x->recv_counts = counts;
+  x->recv_displs = displs;
+  if (x->codec.kind == TRS_CODEC_FP32) {
+    PetscCall(
+        TrsCommAllgatherv(comm, stream, send, recv, counts, displs, (int64_t)sizeof(float), &x->request));
+  } else {
+    const int64_t n_received = place_on_wire(x, counts, x->recv_bytes, x->recv_at);
+    PetscCall(TrsDeviceBufferReserve(comm->device, &x->encoded, x->recv_bytes[comm->rank]));
+    PetscCall(TrsDeviceBufferReserve(comm->device, &x->arrived, n_received));
+    PetscCall(
+        TrsQcommEncode(comm, stream, &x->codec, counts[comm->rank], send, x->encoded.data, &x->scratch));
+    PetscCall(TrsCommAllgatherv(comm, stream, x->encoded.data, x->arrived.data, x->recv_bytes, x->recv_at, 1,
+                                &x->request));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream, const float *send,
+                                           const int64_t *counts, float *recv)
+{
+  const TrsComm comm = x->comm;
+  const int64_t own = counts[comm->rank];
+  int64_t *send_displs = x->part_displs; /* until the blocks are encoded */
+  int64_t n = 0;
+
+  PetscFunctionBegin;
+  x->kind = TRS_CODED_REDUCE_SCATTERV;
+  x->recv = recv;
+  if (x->codec.kind == TRS_CODEC_FP32) {
+    PetscCall(TrsCommReduceScatterv(comm, stream, send, counts, recv, &x->request));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int q = 0; q < comm->size; q++) {
+    x->part_counts[q] = own;
+    send_displs[q] = n;
+    n += counts[q];
+  }
+  x->recv_counts = x->part_counts;
+  PetscCall(start_encoded(x, stream, send, counts, send_displs));
+  for (int q = 0; q < comm->size; q++) x->part_displs[q] = q * own;
+  x->recv_displs = x->part_displs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Decode what every rank sent. */
+static PetscErrorCode decode_arrived(TrsCodedExchange *x, TrsStream stream, float *to)
+{
+  PetscFunctionBegin;
+  for (int q = 0; q < x->comm->size; q++)
+    PetscCall(TrsQcommDecode(x->comm, stream, &x->codec, x->recv_counts[q],
+                             (const char *)x->arrived.data + x->recv_at[q], to + x->recv_displs[q],
+                             &x->scratch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *x, TrsStream stream)
+{
+  const TrsComm comm = x->comm;
+
+  PetscFunctionBegin;
+  if (!x->request) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRequestWait(&x->request, stream));
+  if (x->codec.kind == TRS_CODEC_FP32) PetscFunctionReturn(PETSC_SUCCESS);
+  if (x->kind == TRS_CODED_REDUCE_SCATTERV) {
+    const int64_t own = x->part_counts[0];
+    PetscCall(TrsDeviceBufferReserve(comm->device, &x->parts, comm->size * own * (int64_t)sizeof(float)));
+    PetscCall(decode_arrived(x, stream, (float *)x->parts.data));
+    for (int q = 0; q < comm->size; q++) x->part_of[q] = (const float *)x->parts.data + q * own;
+    if (own > 0)
+      PetscCall(comm->compute->sum_matrices(stream, comm->size, x->part_of, own, 1, own, x->recv, own));
+  } else {
+    PetscCall(decode_arrived(x, stream, x->recv));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *x, TrsStream stream, int64_t n, float *values)
+{
+  const TrsComm comm = x->comm;
+  const int32_t size = comm->size;
+
+  PetscFunctionBegin;
+  if (!x->divisor.data) {
+    PetscCall(TrsDeviceBufferReserve(comm->device, &x->divisor, (int64_t)sizeof(size)));
+    PetscCall(comm->device->copy(x->divisor.data, &size, (int64_t)sizeof(size), stream));
+    PetscCall(comm->device->stream_synchronize(stream)); /* size is on this function's stack */
+  }
+  if (n > 0)
+    PetscCall(comm->compute->divide_rows(stream, 1, n, (const int32_t *)x->divisor.data, values,
+                                         n)); /* one long row */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Exchanges of floats that are encoded on the wire: what the exchanges of embeddings are made of.
+
+  With an fp32 codec these are the comm's own operations, straight from and to the buffers. Otherwise each rank's block is encoded, travels as
+  bytes and is decoded; sums are made in fp32, in rank order, after decoding.
+*/
+#pragma once
+
+#include "comm/comm.h"
+
+typedef enum { TRS_CODED_ALLTOALLV, TRS_CODED_ALLGATHERV, TRS_CODED_REDUCE_SCATTERV } TrsCodedKind;
+
+/* One exchange at a time. Plain data: Init, then Start and Wait as often as wanted, Free. */
+typedef struct {
+  TrsComm comm;
+  TrsCodec codec;
+  TrsRequest request;
+  TrsCodedKind kind; /* of the one under way, like the following */
+  float *recv;
+  const int64_t *recv_counts, *recv_displs;
+  int64_t *send_bytes, *send_at, *recv_bytes, *recv_at; /* [size] on the wire */
+  int64_t *part_counts, *part_displs;                   /* [size] decoded parts of a sum */
+  const float **part_of;                                /* [size] */
+  TrsDeviceBuffer encoded, arrived, parts, scratch;
+  TrsDeviceBuffer divisor; /* int32 comm->size */
+} TrsCodedExchange;
+
+PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *exchange);
+PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *exchange);
+
+/* As TrsCommAlltoallv(), TrsCommAllgatherv(), TrsCommReduceScatterv() of floats. Collective on comm; arrays and buffers live until the wait. */
+PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *exchange, TrsStream stream, const float *send,
+                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                      const int64_t *recv_counts, const int64_t *recv_displs);
+PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *exchange, TrsStream stream, const float *send,
+                                       float *recv, const int64_t *counts, const int64_t *displs);
+PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *exchange, TrsStream stream, const float *send,
+                                           const int64_t *counts, float *recv);
+
+/* Complete: the receive buffer is ready for what comes next on the stream. Nothing to do when nothing is under way. */
+PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *exchange, TrsStream stream);
+
+/* Gradient division: n floats divided by comm->size, on the stream. Not collective. */
+PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *exchange, TrsStream stream, int64_t n, float *values);

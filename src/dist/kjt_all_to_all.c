@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "dist/kjt_all_to_all.h"
+
+enum { N_SPLITS = 2 }; /* what each rank tells each other of an exchange: its batch size, its number of ids */
+
+/* Elements to or from every rank. */
+typedef struct {
+  int64_t *counts, *displs; /* [size] */
+} splits;
+
+struct TrsKjtExchangeImpl {
+  TrsComm comm;
+  int n_local, n_sent; /* features */
+  PetscBool is_weighted;
+  int *feature_begin;    /* [size + 1] of the send KJT, by destination */
+  PetscBool in_place;    /* it arrives as it is laid out: nothing to permute */
+  int *order;            /* [n_local * size] block of the arrived data at each place of the result */
+  int64_t *block_begin;  /* [n_local * size + 1] bags of the arrived data */
+  int64_t *source_batch; /* [size] */
+  splits send_bags, recv_bags, send_values, recv_values;
+  const TrsKjt *send;     /* under way */
+  const int64_t *offsets; /* of the ids as they arrived; in `arrived` or the caller's KJT */
+  TrsKjt arrived;         /* [source][local feature][sample] */
+  TrsRequest lengths, values, weights;
+  TrsWorkspace workspace;
+  TrsBuffer limits; /* host int64 of block_limits() */
+  /* of the first of the exchanges whose counts travel together */
+  TrsBuffer counts; /* int64: sent [size][n][N_SPLITS], then received */
+  MPI_Request counts_request;
+};
+
+static PetscErrorCode create_splits(int size, splits *s)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)size, &s->counts));
+  PetscCall(PetscCalloc1((size_t)size, &s->displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_splits(splits *s)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(s->counts));
+  PetscCall(PetscFree(s->displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* displs and total of consecutive blocks. */
+static int64_t sum_splits(int size, splits *s)
+{
+  int64_t n = 0;
+
+  for (int q = 0; q < size; q++) {
+    s->displs[q] = n;
+    n += s->counts[q];
+  }
+  return n;
+}
+
+/* Arrived [source][feature] becomes [feature][source in source_order]. */
+static void set_order(TrsKjtExchange exchange, const int *source_order)
+{
+  const int size = exchange->comm->size;
+
+  exchange->in_place = PETSC_TRUE;
+  for (int f = 0, n = 0; f < exchange->n_local; f++) {
+    for (int i = 0; i < size; i++, n++) {
+      exchange->order[n] = (source_order ? source_order[i] : i) * exchange->n_local + f;
+      if (exchange->order[n] != n) exchange->in_place = PETSC_FALSE;
+    }
+  }
+}
+
+PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_local, PetscBool is_weighted,
+                                    const int *source_order, TrsKjtExchange *exchange)
+{
+  const int size = comm->size;
+  TrsKjtExchange x;
+
+  PetscFunctionBegin;
+  PetscCheck(n_features[comm->rank] == n_local, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "rank %d sends itself %d features and expects %d", comm->rank, n_features[comm->rank], n_local);
+  PetscCall(PetscNew(&x));
+  *exchange = x;
+  x->comm = comm;
+  x->n_local = n_local;
+  x->is_weighted = is_weighted;
+  x->counts_request = MPI_REQUEST_NULL;
+  PetscCall(PetscCalloc1((size_t)size + 1, &x->feature_begin));
+  for (int q = 0; q < size; q++) x->feature_begin[q + 1] = x->feature_begin[q] + n_features[q];
+  x->n_sent = x->feature_begin[size];
+  PetscCall(PetscCalloc1((size_t)(n_local * size), &x->order));
+  PetscCall(PetscCalloc1((size_t)(n_local * size) + 1, &x->block_begin));
+  PetscCall(PetscCalloc1((size_t)size, &x->source_batch));
+  set_order(x, source_order);
+  PetscCall(create_splits(size, &x->send_bags));
+  PetscCall(create_splits(size, &x->recv_bags));
+  PetscCall(create_splits(size, &x->send_values));
+  PetscCall(create_splits(size, &x->recv_values));
+  PetscCall(comm->compute->workspace_create(&x->workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
+{
+  TrsKjtExchange x = *exchange;
+
+  PetscFunctionBegin;
+  if (!x) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(x->comm->compute->workspace_destroy(&x->workspace));
+  PetscCall(TrsKjtFree(x->comm->device, &x->arrived));
+  PetscCall(TrsBufferFree(&x->counts));
+  PetscCall(TrsBufferFree(&x->limits));
+  PetscCall(destroy_splits(&x->send_bags));
+  PetscCall(destroy_splits(&x->recv_bags));
+  PetscCall(destroy_splits(&x->send_values));
+  PetscCall(destroy_splits(&x->recv_values));
+  PetscCall(PetscFree(x->source_batch));
+  PetscCall(PetscFree(x->block_begin));
+  PetscCall(PetscFree(x->order));
+  PetscCall(PetscFree(x->feature_begin));
+  PetscCall(PetscFree(*exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Where the ids of each destination begin, read from the send KJT's offsets; asynchronous when those are on a device. */
+static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
+{
+  const TrsDeviceOps *device = x->comm->device;
+  const TrsKjt *send = x->send;
+
+  PetscFunctionBegin;
+  for (int q = 0; q < x->comm->size; q++) {
+    const int64_t *begin = send->jagged.offsets + x->feature_begin[q] * send->batch;
+    const int64_t *end = send->jagged.offsets + x->feature_begin[q + 1] * send->batch;
+    if (device->host_memory) {
+      x->send_values.displs[q] = *begin;
+      x->send_values.counts[q] = *end;
+    } else {
+      PetscCall(device->copy(&x->send_values.displs[q], begin, (int64_t)sizeof(*begin), stream));
+      PetscCall(device->copy(&x->send_values.counts[q], end, (int64_t)sizeof(*end), stream));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
+                                         TrsStream stream)
+{
+  TrsComm comm;
+  int64_t *sent;
+
+  PetscFunctionBegin;
+  if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  comm = exchange[0]->comm;
+  PetscCall(TrsBufferReserve(&exchange[0]->counts, 2 * comm->size * n * N_SPLITS * (int64_t)sizeof(*sent),
+                             PETSC_FALSE));
+  sent = (int64_t *)exchange[0]->counts.data;
+  for (int i = 0; i < n; i++) {
+    PetscCheck(exchange[i]->comm == comm && send[i]->n_features == exchange[i]->n_sent, PETSC_COMM_SELF,
+               TRS_ERR_INTERNAL, "exchange %d sends %d features, its batch has %d", i, exchange[i]->n_sent,
+               send[i]->n_features);
+    exchange[i]->send = send[i];
+    PetscCall(read_limits(exchange[i], stream));
+  }
+  if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(stream));
+  for (int i = 0; i < n; i++) {
+    const TrsKjtExchange x = exchange[i];
+    for (int q = 0; q < comm->size; q++) {
+      x->send_values.counts[q] -= x->send_values.displs[q];
+      x->send_bags.counts[q] = (x->feature_begin[q + 1] - x->feature_begin[q]) * send[i]->batch;
+      sent[(q * n + i) * N_SPLITS] = send[i]->batch;
+      sent[(q * n + i) * N_SPLITS + 1] = x->send_values.counts[q];
+    }
+    (void)sum_splits(comm->size, &x->send_bags);
+  }
+  PetscCall(TrsCommCountsStart(comm, n * N_SPLITS, sent, sent + comm->size * n * N_SPLITS,
+                               &exchange[0]->counts_request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The counts are known: start the payload. told: [size] pairs, stride apart. */
+static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream, const int64_t *told, int stride)
+{
+  const TrsComm comm = x->comm;
+  const TrsJagged *send = &x->send->jagged;
+  int64_t n_values, batch = 0;
+
+  PetscFunctionBegin;
+  PetscCheck(!x->is_weighted || send->weights, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "a weighted exchange of a batch without weights");
+  for (int q = 0; q < comm->size; q++) {
+    x->source_batch[q] = told[q * stride];
+    x->recv_bags.counts[q] = x->n_local * told[q * stride];
+    x->recv_values.counts[q] = told[q * stride + 1];
+    batch += told[q * stride];
+    for (int f = 0; f < x->n_local; f++) {
+      const int block = q * x->n_local + f;
+      x->block_begin[block + 1] = x->block_begin[block] + told[q * stride];
+    }
+  }
+  (void)sum_splits(comm->size, &x->recv_bags);
+  n_values = sum_splits(comm->size, &x->recv_values);
+  PetscCall(TrsKjtReserve(comm->device, &x->arrived, x->n_local, batch, n_values, x->is_weighted));
+  PetscCall(TrsCommAlltoallv(comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
+                             x->arrived.jagged.lengths, x->recv_bags.counts, x->recv_bags.displs,
+                             (int64_t)sizeof(*send->lengths), &x->lengths));
+  PetscCall(TrsCommAlltoallv(comm, stream, send->values, x->send_values.counts, x->send_values.displs,
+                             x->arrived.jagged.values, x->recv_values.counts, x->recv_values.displs,
+                             (int64_t)sizeof(*send->values), &x->values));
+  if (x->is_weighted)
+    PetscCall(TrsCommAlltoallv(comm, stream, send->weights, x->send_values.counts, x->send_values.displs,
+                               x->arrived.jagged.weights, x->recv_values.counts, x->recv_values.displs,
+                               (int64_t)sizeof(*send->weights), &x->weights));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream)
+{
+  const int64_t *told;
+
+  PetscFunctionBegin;
+  if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCommCountsWait(&exchange[0]->counts_request));
+  told = (const int64_t *)exchange[0]->counts.data + exchange[0]->comm->size * n * N_SPLITS;
+  for (int i = 0; i < n; i++)
+    PetscCall(start_tensors(exchange[i], stream, told + i * N_SPLITS, n * N_SPLITS));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, const int64_t **received)
+{
+  PetscFunctionBegin;
+  *sent = exchange->send_values.counts;
+  *received = exchange->recv_values.counts;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Exchange what two KJTs hold, buffers and views. */
+static void swap_kjts(TrsKjt *a, TrsKjt *b)
+{
+  const TrsKjt kept = *a;
+
+  *a = *b;
+  *b = kept;
+}
+
+PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange x, TrsStream stream, TrsKjt *recv,
+                                  const int64_t **source_batch)
+{
+  const TrsComm comm = x->comm;
+
+  PetscFunctionBegin;
+  PetscCall(TrsRequestWait(&x->lengths, stream));
+  PetscCall(TrsKjtOffsets(comm->compute, stream, &x->arrived)); /* while the ids are under way */
+  x->offsets = x->arrived.jagged.offsets;
+  PetscCall(TrsRequestWait(&x->values, stream));
+  PetscCall(TrsRequestWait(&x->weights, stream));
+  if (x->in_place) {
+    swap_kjts(recv, &x->arrived);
+  } else {
+    const TrsKjt *arrived = &x->arrived;
+    PetscCall(TrsKjtReserve(comm->device, recv, x->n_local, arrived->batch, arrived->jagged.n_values,
+                            x->is_weighted));
+    PetscCall(comm->compute->permute_blocks(stream, x->workspace, x->n_local * comm->size, x->block_begin,
+                                            x->n_local * comm->size, x->order, &arrived->jagged,
+                                            &recv->jagged));
+  }
+  x->send = NULL;
+  *source_batch = x->source_batch;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Where the ids of each arrived block begin, on the host. */
+static PetscErrorCode block_limits(TrsKjtExchange x, TrsStream stream, int64_t **begin)
+{
+  const TrsDeviceOps *device = x->comm->device;
+  const int n = x->n_local * x->comm->size;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&x->limits, (n + 1) * (int64_t)sizeof(**begin), PETSC_FALSE));
+  *begin = (int64_t *)x->limits.data;
+  for (int i = 0; i <= n; i++) {
+    const int64_t *at = x->offsets + x->block_begin[i];
+    if (device->host_memory) {
+      (*begin)[i] = *at;
+    } else {
+      PetscCall(device->copy(&(*begin)[i], at, (int64_t)sizeof(*at), stream));
+    }
+  }
+  if (!device->host_memory) PetscCall(device->stream_synchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Copy the rows of each block of ids between lookup order and arrival order. */
+static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
+                                const float *from, float *to)
+{
+  const TrsDeviceOps *device = x->comm->device;
+  int64_t *begin = NULL, at = 0;
+
+  PetscFunctionBegin;
+  PetscCall(block_limits(x, stream, &begin));
+  for (int i = 0; i < x->n_local * x->comm->size; i++) {
+    const int block = x->order[i];
+    const int64_t rows = begin[block + 1] - begin[block];
+    const int64_t from_row = to_arrival ? at : begin[block], to_row = to_arrival ? begin[block] : at;
+    if (rows > 0)
+      PetscCall(
+          device->copy(to + to_row * dim, from + from_row * dim, rows * dim * (int64_t)sizeof(*to), stream));
+    at += rows;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeRowsToArrival(TrsKjtExchange exchange, TrsStream stream, int64_t dim,
+                                           const float *rows, float *arrival)
+{
+  PetscFunctionBegin;
+  PetscCall(move_rows(exchange, stream, dim, PETSC_TRUE, rows, arrival));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeRowsFromArrival(TrsKjtExchange exchange, TrsStream stream, int64_t dim,
+                                             const float *arrival, float *rows)
+{
+  PetscFunctionBegin;
+  PetscCall(move_rows(exchange, stream, dim, PETSC_FALSE, arrival, rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
