@@ -11,6 +11,12 @@
 #include "sparse/kjt.h"
 #include "spec/table_config.h"
 
+/* An id that the bounds check repaired. */
+typedef struct {
+  int key; /* index into the dataset's features */
+  int64_t sample, id;
+} TrsBadId;
+
 typedef struct {
   int64_t step;         /* global step, counted from 0 of the whole training */
   int64_t epoch;
@@ -21,16 +27,22 @@ typedef struct {
   float *dense;         /* [B, num_dense] */
   float *labels;        /* [B]; NULL without labels */
   TrsKjt kjt;           /* the selected features, in the selected order; is_weighted where asked */
-  int64_t bad_ids;      /* repaired by the bounds check */
+  int64_t bad_ids;      /* repaired by the bounds check in mode warning */
+  TrsBadId first_bad;   /* one of them, if any */
+  int64_t bad_numbers;  /* NaN, Inf, labels outside [0, 1], under -data_check warning: left as they are */
 } TrsBatch;
 
 typedef struct TrsReaderImpl *TrsReader;
 
-extern const TrsOptionGroup trs_reader_options; /* -batch_size -steps -epochs -drop_last -data_shuffle -data_train -data_eval -bounds_check_mode -data_check ... */
+/* -data_train -data_eval -batch_size -steps -epochs -drop_last -data_shuffle -seed -data_check -data_read_ahead */
+extern const TrsOptionGroup trs_reader_options;
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader);
 
-/* training: -data_train with -steps/-epochs/-data_shuffle/-drop_last; else -data_eval, one pass in file order. Not collective. */
+/*
+  training: -steps, -epochs, -data_shuffle, -drop_last count; else one pass in file order, the last batch whatever its size. -steps alone repeats passes
+  until it is reached (each with its smaller last batch), -epochs alone makes that many, both: what ends first. Not collective.
+*/
 PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, PetscBool training);
 
 /* The dataset to read, opened by the caller, borrowed. */
@@ -43,13 +55,16 @@ PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
 PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows, const TrsBoundsCheckMode *mode,
                                     PetscBool with_weights);
 
+/* The device that batches are copied to: they are kept in memory that it copies from quickly. Default: cpu. Call before SetUp. */
+PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
+
 /* Start at this global step (resume), with batches as if all before had been read. Call before SetUp. */
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
 
-/* Allocate, start the thread. Collective. Errors (agreed): OPTION, DATA (zero samples), NO_INPUT */
+/* Allocate, start the thread. Collective. Errors (agreed): OPTION (-drop_last leaves no batch), DATA (no /labels, no /sparse/weights), MEMORY */
 PetscErrorCode TrsReaderSetUp(TrsReader reader);
 
-/* Steps of the whole run (from 0, not from the start step), and of one epoch. */
+/* Steps of the whole run (from 0, not from the start step), and of one epoch. Needs the dataset, not SetUp. */
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch);
 
 /* Largest B this rank, and G, any step has. */

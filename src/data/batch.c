@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "data/batch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch)
+{
+  PetscFunctionBegin;
+  memset(scratch, 0, sizeof(*scratch));
+  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample), &scratch->sample));
+  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
+  PetscCall(TrsAlloc(max_batch * spec->info->num_dense, sizeof(*scratch->dense), &scratch->dense));
+  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->labels), &scratch->labels));
+  PetscCall(TrsAlloc(max_batch * spec->info->n_features, sizeof(*scratch->lengths), &scratch->lengths));
+  PetscCall(TrsAlloc(max_batch + 1, sizeof(*scratch->offsets), &scratch->offsets));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBatchScratchReserve(TrsBatchScratch *scratch, int64_t n_values, PetscBool weights)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&scratch->values, n_values * (int64_t)sizeof(int64_t), PETSC_FALSE));
+  if (weights) PetscCall(TrsBufferReserve(&scratch->weights, n_values * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsFree(&scratch->sample));
+  PetscCall(TrsFree(&scratch->run));
+  PetscCall(TrsFree(&scratch->dense));
+  PetscCall(TrsFree(&scratch->labels));
+  PetscCall(TrsFree(&scratch->lengths));
+  PetscCall(TrsFree(&scratch->offsets));
+  PetscCall(TrsBufferFree(&scratch->values));
+  PetscCall(TrsBufferFree(&scratch->weights));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int by_sample(const void *a, const void *b)
+{
+  int64_t x = ((const TrsBatchSample *)a)->sample, y = ((const TrsBatchSample *)b)->sample;
+
+  return (x > y) - (x < y);
+}
+
+/* The batch's samples in file order, so that neighbours are read together. */
+static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, const TrsBatch *batch)
+{
+  for (int64_t i = 0; i < batch->batch; i++) {
+    scratch->sample[i].place = i;
+    scratch->sample[i].sample = shuffle ? TrsShuffleAt(shuffle, batch->first + i) : batch->first + i;
+  }
+  if (shuffle) qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
+}
+
+/* Read dense, labels, lengths and value ranges run by run. */
+static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t batch,
+                                float *dense, float *labels, TrsFault *fault)
+{
+  int64_t num_dense = spec->info->num_dense, n_features = spec->info->n_features;
+
+  scratch->n_runs = 0;
+  scratch->n_values = 0;
+  for (int64_t i = 0, n; i < batch; i += n) {
+    TrsBatchRun *run = &scratch->run[scratch->n_runs++];
+
+    for (n = 1; i + n < batch && scratch->sample[i + n].sample == scratch->sample[i].sample + n; n++)
+      continue;
+    if (TrsDatasetReadSamples(spec->dataset, scratch->sample[i].sample, n,
+                              num_dense ? dense + i * num_dense : NULL, labels ? labels + i : NULL,
+                              scratch->lengths + i * n_features, scratch->offsets, fault) != PETSC_SUCCESS)
+      return fault->code;
+    run->first = scratch->offsets[0];
+    run->n = scratch->offsets[n] - run->first;
+    scratch->n_values += run->n;
+  }
+  return PETSC_SUCCESS;
+}
+
+/* `bad` value at (row of the batch, column); a warning is counted, a fatal one ends. */
+static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, const char *name, int64_t sample,
+                                 int column, double value, const char *wanted, TrsFault *fault)
+{
+  batch->bad_numbers++;
+  if (spec->check == TRS_DATA_CHECK_WARNING) return PETSC_SUCCESS;
+  return TrsFaultSet(fault, TRS_ERR_DATA,
+                     "%s: /%s[%" PRId64 ", %d] is %g, expected %s (-data_check warning goes on)",
+                     spec->info->path, name, sample, column, value, wanted);
+}
+
+static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                    const float *dense, const float *labels, TrsFault *fault)
+{
+  int num_dense = spec->info->num_dense;
+  PetscErrorCode code = PETSC_SUCCESS;
+
+  if (spec->check == TRS_DATA_CHECK_NONE) return PETSC_SUCCESS;
+  for (int64_t i = 0; i < batch->batch; i++) {
+    int64_t sample = scratch->sample[i].sample;
+
+    for (int d = 0; d < num_dense && code == PETSC_SUCCESS; d++) {
+      float x = dense[i * num_dense + d];
+
+      if (!isfinite(x))
+        code = bad_number(spec, batch, "dense", sample, d, (double)x, "a finite number", fault);
+    }
+    if (labels && code == PETSC_SUCCESS && !(labels[i] >= 0.0f && labels[i] <= 1.0f))
+      code = bad_number(spec, batch, "labels", sample, 0, (double)labels[i], "a number in [0, 1]", fault);
+    if (code != PETSC_SUCCESS) return code;
+  }
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
+                                   TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault)
+{
+  size_t row_bytes = (size_t)spec->info->num_dense * sizeof(float);
+  float *dense = shuffle ? scratch->dense : batch->dense;
+  float *labels = !spec->with_labels ? NULL : shuffle ? scratch->labels : batch->labels;
+
+  order_samples(shuffle, scratch, batch);
+  batch->bad_numbers = 0;
+  if (read_runs(spec, scratch, batch->batch, dense, labels, fault) != PETSC_SUCCESS) return fault->code;
+  if (check_numbers(spec, scratch, batch, dense, labels, fault) != PETSC_SUCCESS) return fault->code;
+  for (int64_t i = 0; shuffle && i < batch->batch; i++) {
+    int64_t place = scratch->sample[i].place;
+
+    if (row_bytes)
+      memcpy(batch->dense + place * spec->info->num_dense, dense + i * spec->info->num_dense, row_bytes);
+    if (labels) batch->labels[place] = labels[i];
+  }
+  return PETSC_SUCCESS;
+}
+
+/* Lengths feature-major, and offsets as their prefix sums. */
+static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch)
+{
+  TrsJagged *jagged = &batch->kjt.jagged;
+  int64_t B = batch->batch, sum = 0;
+
+  for (int64_t i = 0; i < B; i++) {
+    const int32_t *row = scratch->lengths + i * spec->info->n_features;
+
+    for (int k = 0; k < spec->info->n_features; k++)
+      if (spec->selected_of_key[k] >= 0)
+        jagged->lengths[spec->selected_of_key[k] * B + scratch->sample[i].place] = row[k];
+  }
+  for (int64_t bag = 0; bag < spec->n * B; bag++) {
+    jagged->offsets[bag] = sum;
+    sum += jagged->lengths[bag];
+  }
+  jagged->offsets[spec->n * B] = sum;
+  jagged->n_bags = spec->n * B;
+  jagged->n_values = sum;
+  batch->kjt.batch = B;
+}
+
+/* Rule A24: -1 passes, other ids outside of the table become 0. */
+static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int feature, int key,
+                                int64_t sample, int32_t n, int64_t *ids, int64_t *bad_ids, TrsFault *fault)
+{
+  int64_t rows = spec->rows[feature];
+
+  for (int32_t i = 0; i < n; i++) {
+    if ((uint64_t)ids[i] < (uint64_t)rows || ids[i] == -1) continue;
+    if (spec->mode[feature] == TRS_BOUNDS_FATAL)
+      return TrsFaultSet(fault, TRS_ERR_DATA,
+                         "%s: feature \"%.100s\" of sample %" PRId64 " has id %" PRId64
+                         ", expected 0 to %" PRId64 " (-bounds_check_mode warning replaces it by 0)",
+                         spec->info->path, spec->info->features[key], sample, ids[i], rows - 1);
+    if (spec->mode[feature] == TRS_BOUNDS_WARNING && batch->bad_ids++ == 0)
+      batch->first_bad = (TrsBadId){key, sample, ids[i]};
+    bad_ids[feature]++;
+    ids[i] = 0;
+  }
+  return PETSC_SUCCESS;
+}
+
+/* Copy one sample's ids from the file's order to their bags. */
+static PetscErrorCode place_sample(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                   int64_t i, const int64_t *values, const float *weights, int64_t *bad_ids,
+                                   TrsFault *fault)
+{
+  TrsJagged *jagged = &batch->kjt.jagged;
+  const int32_t *row = scratch->lengths + i * spec->info->n_features;
+  int64_t at = 0;
+
+  for (int k = 0; k < spec->info->n_features; at += row[k++]) {
+    int f = spec->selected_of_key[k];
+    int64_t to;
+
+    if (f < 0 || row[k] == 0) continue;
+    to = jagged->offsets[f * batch->batch + scratch->sample[i].place];
+    memcpy(jagged->values + to, values + at, (size_t)row[k] * sizeof(*values));
+    if (weights) memcpy(jagged->weights + to, weights + at, (size_t)row[k] * sizeof(*weights));
+    if (spec->mode[f] != TRS_BOUNDS_NONE && check_ids(spec, batch, f, k, scratch->sample[i].sample, row[k],
+                                                      jagged->values + to, bad_ids, fault) != PETSC_SUCCESS)
+      return fault->code;
+  }
+  return PETSC_SUCCESS;
+}
+
+static PetscErrorCode check_weights(const TrsBatchSpec *spec, TrsBatch *batch, TrsFault *fault)
+{
+  const TrsJagged *jagged = &batch->kjt.jagged;
+
+  if (!spec->with_weights || spec->check == TRS_DATA_CHECK_NONE) return PETSC_SUCCESS;
+  for (int64_t i = 0; i < jagged->n_values; i++) {
+    if (isfinite(jagged->weights[i])) continue;
+    batch->bad_numbers++;
+    if (spec->check == TRS_DATA_CHECK_FATAL)
+      return TrsFaultSet(fault, TRS_ERR_DATA,
+                         "%s: /sparse/weights holds %g in step %" PRId64
+                         ", expected finite numbers (-data_check warning goes on)",
+                         spec->info->path, (double)jagged->weights[i], batch->step);
+  }
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
+                                  int64_t *bad_ids, TrsFault *fault)
+{
+  int64_t *values = scratch->values.data;
+  float *weights = spec->with_weights ? scratch->weights.data : NULL;
+  int64_t n = 0;
+
+  batch->bad_ids = 0;
+  for (int r = 0; r < scratch->n_runs; r++) {
+    const TrsBatchRun *run = &scratch->run[r];
+
+    if (TrsDatasetReadValues(spec->dataset, run->first, run->n, values + n, weights ? weights + n : NULL,
+                             fault) != PETSC_SUCCESS)
+      return fault->code;
+    n += run->n;
+  }
+  fill_lengths(spec, scratch, batch);
+  for (int64_t i = 0; i < batch->batch; i++) {
+    const int32_t *row = scratch->lengths + i * spec->info->n_features;
+
+    if (place_sample(spec, scratch, batch, i, values, weights, bad_ids, fault) != PETSC_SUCCESS)
+      return fault->code;
+    for (int k = 0; k < spec->info->n_features; k++) {
+      values += row[k];
+      if (weights) weights += row[k];
+    }
+  }
+  return check_weights(spec, batch, fault);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Batch assembly: from the file's sample-major rows to a feature-major batch, with the checks of ids and numbers. Internal to data/.
+
+  Runs on the reader's thread: no MPI, no PETSc, no allocation; HDF5 only through io/. Room is made by the main thread.
+*/
+#pragma once
+
+#include "core/buffer.h"
+#include "data/reader.h"
+#include "data/schedule.h"
+#include "data/shuffle.h"
+
+typedef enum { TRS_DATA_CHECK_FATAL, TRS_DATA_CHECK_WARNING, TRS_DATA_CHECK_NONE } TrsDataCheck;
+
+/* What a batch is made of; fixed after set-up. */
+typedef struct {
+  TrsDataset dataset;
+  const TrsDatasetInfo *info;
+  int n;                /* selected features */
+  int *selected_of_key; /* [info->n_features] place among the selected ones, -1: not selected */
+  int64_t *rows;        /* [n] */
+  TrsBoundsCheckMode *mode;
+  PetscBool with_weights, with_labels;
+  TrsDataCheck check;
+} TrsBatchSpec;
+
+/* A sample of the batch: its number in the file and its place in the batch. */
+typedef struct {
+  int64_t sample, place;
+} TrsBatchSample;
+
+/* Values of consecutive samples. */
+typedef struct {
+  int64_t first, n;
+} TrsBatchRun;
+
+/* Scratch for one batch at a time; arrays of the largest batch, values as large as main made them. */
+typedef struct {
+  TrsBatchSample *sample; /* [B] in file order */
+  TrsBatchRun *run;       /* [B] */
+  int n_runs;
+  float *dense, *labels; /* [B, num_dense], [B]: file order, used when that is not the batch's */
+  int32_t *lengths;      /* [B, info->n_features], file order */
+  int64_t *offsets;      /* [B + 1] */
+  int64_t n_values;      /* of this batch, all features */
+  TrsBuffer values, weights;
+} TrsBatchScratch;
+
+/* Not collective, main thread. */
+PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch);
+PetscErrorCode TrsBatchScratchReserve(TrsBatchScratch *scratch, int64_t n_values, PetscBool weights);
+PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
+
+/*
+  TrsBatchReadSamples - First half: dense, labels and lengths of the batch's samples, and how many values they have.
+
+  Thread. In: shuffle of the epoch, or NULL for file order. Out: batch->dense, labels; scratch
+*/
+PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
+                                   TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);
+
+/* Second half, once there is room for n_values ids: the KJT. Thread. InOut: bad_ids [n] repaired ids of each feature, added to */
+PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
+                                  int64_t *bad_ids, TrsFault *fault);

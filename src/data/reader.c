@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "data/reader.h"
+
+#include "data/batch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+enum { SLOTS_OUT = 3 }; /* batches that may be borrowed at a time */
+
+static const TrsOptionSpec reader_options[] = {
+    {"-data_train", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset to train on"},
+    {"-data_eval", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset to evaluate or predict on"},
+    {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of a rank"},
+    {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, "steps",
+     "length of training; passes over the data repeat until it is reached (default: as -epochs)"},
+    {"-epochs", TRS_OPTION_INT, NULL, "[1,]", NULL, "passes",
+     "length of training (default: 1, without -steps)"},
+    {"-drop_last", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "leave out the smaller batch at the end of a pass"},
+    {"-data_shuffle", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "new order of the samples in each epoch, by -seed and epoch alone"},
+    {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL, "of all random numbers"},
+    {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
+     "NaN and Inf in dense features and weights, labels outside [0, 1]: stop, count, or do not look"},
+    {"-data_read_ahead", TRS_OPTION_INT, "3", "[1,1000]", NULL, "batches", "read before they are needed"},
+};
+const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
+
+typedef enum { SLOT_FREE, SLOT_NEEDS_ROOM, SLOT_READY, SLOT_OUT } slot_state;
+
+typedef struct {
+  TrsBatch batch; /* first: a batch's address is its slot's */
+  TrsDeviceBuffer dense, labels;
+  int64_t room;     /* ids that fit */
+  int64_t *bad_ids; /* [n] */
+  slot_state state;
+  TrsFault fault;
+} slot;
+
+struct TrsReaderImpl {
+  MPI_Comm comm;
+  TrsDeviceOps memory; /* whose alloc gives memory for batches: the host's */
+  TrsSchedule schedule;
+  int64_t steps, epochs; /* as given; -1: not */
+  PetscBool training, shuffle;
+  int64_t seed, read_ahead;
+  TrsBatchSpec spec;
+  int64_t start, total, max_batch, max_global;
+
+  slot *slots; /* step s is read into slot s % n_slots */
+  int64_t n_slots, next_out;
+  TrsBatchScratch scratch; /* the thread's, but for growing */
+  int64_t *bad_ids;        /* [n] so far */
+
+  pthread_t thread;
+  PetscBool running;
+  pthread_mutex_t lock; /* of slots' states and stop */
+  pthread_cond_t changed;
+  PetscBool stop;
+};
+
+PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
+{
+  TrsReader r;
+  const TrsDeviceOps *cpu;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(1, &r));
+  r->comm = comm;
+  PetscCallMPI(MPI_Comm_rank(comm, &r->schedule.rank));
+  PetscCallMPI(MPI_Comm_size(comm, &r->schedule.size));
+  r->schedule.batch_size = 512;
+  r->steps = r->epochs = -1;
+  r->read_ahead = 3;
+  PetscCall(TrsDeviceFind("cpu", &cpu));
+  PetscCall(TrsReaderSetDevice(r, cpu));
+  PetscCheck(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, NULL) == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the reader's lock");
+  *reader = r;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, PetscBool training)
+{
+  int check = TRS_DATA_CHECK_FATAL;
+
+  PetscFunctionBegin;
+  reader->training = training;
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", &reader->schedule.batch_size, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-data_read_ahead", &reader->read_ahead, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-data_check", &check, NULL));
+  reader->spec.check = (TrsDataCheck)check;
+  if (training) {
+    PetscCall(TrsOptionsGetInt(options, "-steps", &reader->steps, NULL));
+    PetscCall(TrsOptionsGetInt(options, "-epochs", &reader->epochs, NULL));
+    PetscCall(TrsOptionsGetBool(options, "-drop_last", &reader->schedule.drop_last, NULL));
+    PetscCall(TrsOptionsGetBool(options, "-data_shuffle", &reader->shuffle, NULL));
+    PetscCall(TrsOptionsGetInt(options, "-seed", &reader->seed, NULL));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset)
+{
+  PetscFunctionBegin;
+  reader->spec.dataset = dataset;
+  PetscCall(TrsDatasetGetInfo(dataset, &reader->spec.info));
+  reader->schedule.num_samples = reader->spec.info->num_samples;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows,
+                                    const TrsBoundsCheckMode *mode, PetscBool with_weights)
+{
+  TrsBatchSpec *spec = &reader->spec;
+
+  PetscFunctionBegin;
+  PetscCheck(spec->info, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "TrsReaderSetFeatures before TrsReaderSetDataset");
+  PetscCall(PetscMalloc3(spec->info->n_features, &spec->selected_of_key, n, &spec->rows, n, &spec->mode));
+  PetscCall(PetscCalloc1(n, &reader->bad_ids));
+  for (int k = 0; k < spec->info->n_features; k++) spec->selected_of_key[k] = -1;
+  for (int f = 0; f < n; f++) {
+    PetscCheck(keys[f] >= 0 && keys[f] < spec->info->n_features && spec->selected_of_key[keys[f]] < 0,
+               PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "feature %d is key %d, which is out of range or taken twice", f, keys[f]);
+    spec->selected_of_key[keys[f]] = f;
+    spec->rows[f] = rows[f];
+    spec->mode[f] = mode[f];
+  }
+  spec->n = n;
+  spec->with_weights = with_weights;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device)
+{
+  PetscFunctionBegin;
+  reader->memory = *device;
+  reader->memory.alloc = device->alloc_host;
+  reader->memory.release = device->release_host;
+  reader->memory.host_memory = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step)
+{
+  PetscFunctionBegin;
+  reader->start = step;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch)
+{
+  int64_t n = TrsScheduleStepsPerEpoch(&reader->schedule), steps;
+
+  PetscFunctionBegin;
+  if (reader->epochs < 0 && reader->steps >= 0) {
+    steps = reader->steps;
+  } else {
+    PetscCheck(!__builtin_mul_overflow(n, reader->epochs < 0 ? 1 : reader->epochs, &steps), PETSC_COMM_SELF,
+               TRS_ERR_OPTION, "-epochs %" PRId64 " is too large", reader->epochs);
+    if (reader->steps >= 0 && reader->steps < steps) steps = reader->steps;
+  }
+  if (total) *total = steps;
+  if (per_epoch) *per_epoch = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch)
+{
+  PetscFunctionBegin;
+  *batch = reader->max_batch;
+  *global_batch = reader->max_global;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderBadIds(TrsReader reader, const int64_t **per_feature)
+{
+  PetscFunctionBegin;
+  *per_feature = reader->bad_ids;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the thread --- */
+
+/* Room for the batch's ids: made by the main thread, when it next comes by. False: stop. */
+static PetscBool wait_for_room(TrsReader reader, slot *s)
+{
+  PetscBool go_on;
+
+  if (reader->scratch.n_values <= s->room) return PETSC_TRUE;
+  pthread_mutex_lock(&reader->lock);
+  s->state = SLOT_NEEDS_ROOM;
+  pthread_cond_broadcast(&reader->changed);
+  while (s->state == SLOT_NEEDS_ROOM && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
+  go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
+  pthread_mutex_unlock(&reader->lock);
+  return go_on;
+}
+
+static PetscBool wait_for_slot(TrsReader reader, const slot *s)
+{
+  PetscBool go_on;
+
+  pthread_mutex_lock(&reader->lock);
+  while (s->state != SLOT_FREE && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
+  go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
+  pthread_mutex_unlock(&reader->lock);
+  return go_on;
+}
+
+static void set_state(TrsReader reader, slot *s, slot_state state)
+{
+  pthread_mutex_lock(&reader->lock);
+  s->state = state;
+  pthread_cond_broadcast(&reader->changed);
+  pthread_mutex_unlock(&reader->lock);
+}
+
+/* Fill the slot with a step's batch; an error goes into its fault. False: stop. */
+static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, slot *s)
+{
+  TrsScheduleStep at;
+
+  TrsScheduleAt(&reader->schedule, step, &at);
+  s->batch.step = step;
+  s->batch.epoch = at.epoch;
+  s->batch.position = at.position;
+  s->batch.first = at.first;
+  s->batch.batch = at.batch;
+  s->batch.global_batch = at.global_batch;
+  if (reader->shuffle)
+    TrsShuffleInit(shuffle, (uint64_t)reader->seed, at.epoch, reader->schedule.num_samples);
+  if (TrsBatchReadSamples(&reader->spec, reader->shuffle ? shuffle : NULL, &reader->scratch, &s->batch,
+                          &s->fault) != PETSC_SUCCESS)
+    return PETSC_TRUE;
+  if (!wait_for_room(reader, s)) return PETSC_FALSE;
+  memset(s->bad_ids, 0, (size_t)reader->spec.n * sizeof(*s->bad_ids));
+  (void)TrsBatchReadValues(&reader->spec, &reader->scratch, &s->batch, s->bad_ids, &s->fault);
+  return PETSC_TRUE;
+}
+
+static void *read_ahead(void *context)
+{
+  TrsReader reader = context;
+  TrsShuffle shuffle;
+
+  for (int64_t step = reader->start; step < reader->total; step++) {
+    slot *s = &reader->slots[step % reader->n_slots];
+
+    if (!wait_for_slot(reader, s) || !read_step(reader, step, &shuffle, s)) break;
+    set_state(reader, s, SLOT_READY);
+    if (s->fault.code != PETSC_SUCCESS) break;
+  }
+  return NULL;
+}
+
+/* --- the main thread --- */
+
+static PetscErrorCode make_room(TrsReader reader, slot *s, int64_t n_values)
+{
+  const TrsBatchSpec *spec = &reader->spec;
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch, n_values,
+                          spec->with_weights));
+  s->room = n_values;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_slot(TrsReader reader, slot *s, int64_t n_values)
+{
+  const TrsBatchSpec *spec = &reader->spec;
+
+  PetscFunctionBegin;
+  if (spec->info->num_dense) {
+    PetscCall(TrsDeviceBufferReserve(&reader->memory, &s->dense,
+                                     reader->max_batch * spec->info->num_dense * (int64_t)sizeof(float)));
+    s->batch.dense = s->dense.data;
+  }
+  if (spec->with_labels) {
+    PetscCall(
+        TrsDeviceBufferReserve(&reader->memory, &s->labels, reader->max_batch * (int64_t)sizeof(float)));
+    s->batch.labels = s->labels.data;
+  }
+  PetscCall(PetscCalloc1(spec->n, &s->bad_ids));
+  PetscCall(make_room(reader, s, n_values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Largest batch of this rank and of all; a rank of a small pass may have none, but keeps room for one sample. */
+static void find_largest(TrsReader reader)
+{
+  TrsScheduleStep first;
+
+  TrsScheduleAt(&reader->schedule, 0, &first); /* the first step of a pass is the largest */
+  reader->max_batch = first.batch > 0 ? first.batch : 1;
+  reader->max_global = first.global_batch;
+}
+
+static PetscErrorCode set_up(TrsReader reader)
+{
+  TrsBatchSpec *spec = &reader->spec;
+  int64_t per_epoch, n_values;
+  double mean = 0;
+
+  PetscFunctionBegin;
+  PetscCheck(spec->info && spec->selected_of_key, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "the reader has no dataset or no features");
+  PetscCheck(!reader->training || spec->info->has_labels, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s has no dataset /labels", spec->info->path);
+  PetscCheck(!spec->with_weights || spec->info->has_weights, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s has no dataset /sparse/weights, which weighted tables need", spec->info->path);
+  PetscCall(TrsReaderSteps(reader, &reader->total, &per_epoch));
+  PetscCheck(per_epoch > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-drop_last leaves no batch: %s has %" PRId64 " samples, a global batch takes %" PRId64,
+             spec->info->path, spec->info->num_samples, reader->schedule.batch_size * reader->schedule.size);
+  find_largest(reader);
+  spec->with_labels = spec->info->has_labels;
+  for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
+  n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
+  PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
+  PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, spec->with_weights));
+  reader->n_slots = SLOTS_OUT + reader->read_ahead;
+  PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
+  for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
+  reader->next_out = reader->start;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Signals stay with the main thread. */
+static PetscErrorCode start_thread(TrsReader reader)
+{
+  sigset_t all, before;
+  int status;
+
+  PetscFunctionBegin;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  status = pthread_create(&reader->thread, NULL, read_ahead, reader);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "cannot start the reader's thread: %s",
+             strerror(status));
+  reader->running = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetUp(TrsReader reader)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsAgree(reader->comm, set_up(reader)));
+  PetscCall(TrsAgree(reader->comm, start_thread(reader)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A batch larger than any before: its slot grows, and by a quarter more, so that this soon ends. */
+static PetscErrorCode grow(TrsReader reader)
+{
+  int64_t n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < reader->n_slots; i++) {
+    slot *s = &reader->slots[i];
+
+    if (s->state != SLOT_NEEDS_ROOM)
+      continue; /* the thread waits while there is one: its scratch may change */
+    PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, reader->spec.with_weights));
+    PetscCall(make_room(reader, s, n_values));
+    s->state = SLOT_FREE;
+    pthread_cond_broadcast(&reader->changed);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Under the lock: take the slot when it is ready, making room meanwhile for whichever slot needs it. */
+static PetscErrorCode take_slot(TrsReader reader, slot *s)
+{
+  PetscFunctionBegin;
+  PetscCall(grow(reader));
+  while (s->state != SLOT_READY) {
+    PetscCheck(s->state != SLOT_OUT, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "all %" PRId64 " batches are out",
+               reader->n_slots);
+    pthread_cond_wait(&reader->changed, &reader->lock);
+    PetscCall(grow(reader));
+  }
+  PetscCall(TrsFaultRaise(&s->fault));
+  s->state = SLOT_OUT;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
+{
+  slot *s;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  *batch = NULL;
+  if (reader->next_out >= reader->total) PetscFunctionReturn(PETSC_SUCCESS);
+  s = &reader->slots[reader->next_out % reader->n_slots];
+  pthread_mutex_lock(&reader->lock);
+  ierr = take_slot(reader, s);
+  pthread_mutex_unlock(&reader->lock);
+  PetscCall(ierr);
+  reader->next_out++;
+  for (int f = 0; f < reader->spec.n; f++) reader->bad_ids[f] += s->bad_ids[f];
+  *batch = &s->batch;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch)
+{
+  PetscFunctionBegin;
+  if (!*batch) PetscFunctionReturn(PETSC_SUCCESS);
+  set_state(reader, &reader->slots[(*batch)->step % reader->n_slots], SLOT_FREE);
+  *batch = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stop_thread(TrsReader reader)
+{
+  PetscFunctionBegin;
+  if (!reader->running) PetscFunctionReturn(PETSC_SUCCESS);
+  pthread_mutex_lock(&reader->lock);
+  reader->stop = PETSC_TRUE;
+  pthread_cond_broadcast(&reader->changed);
+  pthread_mutex_unlock(&reader->lock);
+  pthread_join(reader->thread, NULL);
+  reader->running = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderDestroy(TrsReader *reader)
+{
+  TrsReader r = *reader;
+
+  PetscFunctionBegin;
+  if (!r) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(stop_thread(r));
+  for (int64_t i = 0; r->slots && i < r->n_slots; i++) {
+    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].dense));
+    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].labels));
+    PetscCall(TrsKjtFree(&r->memory, &r->slots[i].batch.kjt));
+    PetscCall(PetscFree(r->slots[i].bad_ids));
+  }
+  PetscCall(PetscFree(r->slots));
+  PetscCall(TrsBatchScratchFree(&r->scratch));
+  PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
+  PetscCall(PetscFree(r->bad_ids));
+  pthread_cond_destroy(&r->changed);
+  pthread_mutex_destroy(&r->lock);
+  PetscCall(PetscFree(*reader));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

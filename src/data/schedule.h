@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Schedule: which samples each rank takes in each step (rules A17, A28). Pure arithmetic, the same on all ranks.
+
+  An epoch's order is cut into global batches of W*B samples; without drop_last the epoch ends with a smaller one, of which rank r takes n/W samples, the
+  first n mod W ranks one more. Passes follow each other until the steps are done: with -steps alone as many as it takes.
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+typedef struct {
+  int64_t num_samples;
+  int64_t batch_size; /* B of a rank */
+  int rank, size;
+  PetscBool drop_last;
+} TrsSchedule;
+
+/* One step's part of the epoch's order. */
+typedef struct {
+  int64_t epoch, position; /* position: samples of the epoch before this step */
+  int64_t first, batch;    /* this rank's samples: first .. first+batch-1 */
+  int64_t global_batch;
+} TrsScheduleStep;
+
+/* Steps of one epoch; 0 when drop_last leaves none. */
+int64_t TrsScheduleStepsPerEpoch(const TrsSchedule *schedule);
+
+/* Step s of the whole training, from 0; needs at least one step per epoch. */
+void TrsScheduleAt(const TrsSchedule *schedule, int64_t step, TrsScheduleStep *out);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Shuffle: a permutation of [0, n) for each (seed, epoch), computed place by place: no memory, any rank, any order, no dependence on the world.
+
+  Source: Feistel network over the smallest even number of bits that holds n, with cycle walking back into [0, n) (Black and Rogaway,
+  Ciphers with arbitrary finite domains, 2002); round keys from the counter-based generator.
+*/
+#pragma once
+
+#include <stdint.h>
+
+enum { TRS_SHUFFLE_ROUNDS = 6 };
+
+typedef struct {
+  int64_t n;
+  int half_bits;
+  uint64_t key[TRS_SHUFFLE_ROUNDS];
+} TrsShuffle;
+
+/* n >= 1. Not collective, any thread. */
+void TrsShuffleInit(TrsShuffle *shuffle, uint64_t seed, int64_t epoch, int64_t n);
+
+/* Which sample stands at place i, 0 <= i < n. */
+int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i);
