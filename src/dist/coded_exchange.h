@@ -9,6 +9,13 @@
 
 #include "comm/comm.h"
 
+/* How an exchange of embeddings and that of their gradients is made. */
+typedef struct {
+  TrsCodec forward, backward; /* kind fp32: none */
+  PetscBool
+      gradient_division; /* backward divides by comm->size: TorchRec's default; trshard scales the loss at the source and leaves it off */
+} TrsPooledDistOptions;
+
 typedef enum { TRS_CODED_ALLTOALLV, TRS_CODED_ALLGATHERV, TRS_CODED_REDUCE_SCATTERV } TrsCodedKind;
 
 /* One exchange at a time. Plain data: Init, then Start and Wait as often as wanted, Free. */

@@ -8,13 +8,7 @@
 */
 #pragma once
 
-#include "comm/comm.h"
-
-typedef struct {
-  TrsCodec forward, backward; /* kind fp32: none */
-  PetscBool
-      gradient_division; /* TorchRec's default is on; trshard scales the loss at the source and leaves it off */
-} TrsPooledDistOptions;
+#include "dist/coded_exchange.h"
 
 typedef struct TrsPooledAllToAllImpl *TrsPooledAllToAll;
 

@@ -1,35 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/sequence_all_to_all.h"
 
-#include "dist/coded_exchange.h"
+#include "dist/round_trip.h"
 
 struct TrsSequenceAllToAllImpl {
-  TrsComm comm;
-  PetscBool gradient_division;
+  TrsRoundTrip trip;
   int64_t dim;
-  int64_t *owner_counts, *owner_displs;   /* [size] floats of ids this rank looks up, by their source */
-  int64_t *sample_counts, *sample_displs; /* [size] floats of ids this rank sent, by where they went */
-  int64_t n_owner, n_sample;              /* totals */
-  TrsDeviceBuffer recv, grad_send, grad;
-  TrsCodedExchange forward, backward;
 };
 
 PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
                                          TrsSequenceAllToAll *dist)
 {
-  const size_t size = (size_t)comm->size;
-
   PetscFunctionBegin;
   PetscCall(PetscNew(dist));
-  (*dist)->comm = comm;
-  (*dist)->gradient_division = options->gradient_division;
+  PetscCall(TrsRoundTripInit(comm, options, &(*dist)->trip));
   (*dist)->dim = dim;
-  PetscCall(PetscCalloc1(4 * size, &(*dist)->owner_counts));
-  (*dist)->owner_displs = (*dist)->owner_counts + size;
-  (*dist)->sample_counts = (*dist)->owner_counts + 2 * size;
-  (*dist)->sample_displs = (*dist)->owner_counts + 3 * size;
-  PetscCall(TrsCodedExchangeInit(comm, &options->forward, &(*dist)->forward));
-  PetscCall(TrsCodedExchangeInit(comm, &options->backward, &(*dist)->backward));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -37,12 +22,7 @@ PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist)
 {
   PetscFunctionBegin;
   if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsCodedExchangeFree(&(*dist)->forward));
-  PetscCall(TrsCodedExchangeFree(&(*dist)->backward));
-  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->recv));
-  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->grad_send));
-  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->grad));
-  PetscCall(PetscFree((*dist)->owner_counts));
+  PetscCall(TrsRoundTripFree(&(*dist)->trip));
   PetscCall(PetscFree(*dist));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -51,55 +31,38 @@ PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stre
                                         const int64_t *received_ids, const int64_t *sent_ids)
 {
   PetscFunctionBegin;
-  dist->n_owner = 0;
-  dist->n_sample = 0;
-  for (int q = 0; q < dist->comm->size; q++) {
-    dist->owner_counts[q] = received_ids[q] * dist->dim;
-    dist->owner_displs[q] = dist->n_owner;
-    dist->n_owner += dist->owner_counts[q];
-    dist->sample_counts[q] = sent_ids[q] * dist->dim;
-    dist->sample_displs[q] = dist->n_sample;
-    dist->n_sample += dist->sample_counts[q];
+  for (int q = 0; q < dist->trip.comm->size; q++) {
+    dist->trip.owner_counts[q] = received_ids[q] * dist->dim;
+    dist->trip.sample_counts[q] = sent_ids[q] * dist->dim;
   }
-  PetscCall(TrsDeviceBufferReserve(dist->comm->device, &dist->recv, dist->n_sample * (int64_t)sizeof(float)));
-  PetscCall(TrsCodedAlltoallvStart(&dist->forward, stream, rows, dist->owner_counts, dist->owner_displs,
-                                   (float *)dist->recv.data, dist->sample_counts, dist->sample_displs));
+  PetscCall(TrsRoundTripStart(&dist->trip, stream, rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsSequenceAllToAllWait(TrsSequenceAllToAll dist, TrsStream stream, const float **rows)
 {
   PetscFunctionBegin;
-  PetscCall(TrsCodedExchangeWait(&dist->forward, stream));
-  *rows = (const float *)dist->recv.data;
+  PetscCall(TrsRoundTripWait(&dist->trip, stream, rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsSequenceAllToAllGradBuffer(TrsSequenceAllToAll dist, float **send)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsDeviceBufferReserve(dist->comm->device, &dist->grad_send, dist->n_sample * (int64_t)sizeof(float)));
-  *send = (float *)dist->grad_send.data;
+  PetscCall(TrsRoundTripGradBuffer(&dist->trip, send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsSequenceAllToAllGradStart(TrsSequenceAllToAll dist, TrsStream stream)
 {
   PetscFunctionBegin;
-  if (dist->gradient_division)
-    PetscCall(TrsCodedExchangeDivide(&dist->backward, stream, dist->n_sample, (float *)dist->grad_send.data));
-  PetscCall(TrsDeviceBufferReserve(dist->comm->device, &dist->grad, dist->n_owner * (int64_t)sizeof(float)));
-  PetscCall(TrsCodedAlltoallvStart(&dist->backward, stream, (const float *)dist->grad_send.data,
-                                   dist->sample_counts, dist->sample_displs, (float *)dist->grad.data,
-                                   dist->owner_counts, dist->owner_displs));
+  PetscCall(TrsRoundTripGradStart(&dist->trip, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsSequenceAllToAllGradWait(TrsSequenceAllToAll dist, TrsStream stream, const float **grad)
 {
   PetscFunctionBegin;
-  PetscCall(TrsCodedExchangeWait(&dist->backward, stream));
-  *grad = (const float *)dist->grad.data;
+  PetscCall(TrsRoundTripGradWait(&dist->trip, stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -7,8 +7,7 @@
 */
 #pragma once
 
-#include "comm/comm.h"
-#include "dist/pooled_all_to_all.h"
+#include "dist/coded_exchange.h"
 
 typedef struct TrsSequenceAllToAllImpl *TrsSequenceAllToAll;
 
