@@ -51,9 +51,8 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
 /* Where the embeddings go: number f of sample b to x + b*stride + columns[f]. Borrowed until Destroy. */
 PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const int64_t **columns);
 
-/* The gradient of the embeddings, in the same layout, ready after BackwardOver. Borrowed until Destroy. */
-PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, const float **dx, int64_t *stride,
-                                     const int64_t **columns);
+/* The gradient of the embeddings, in the same layout, ready after BackwardOver; the caller may change it. Borrowed until Destroy. */
+PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns);
 
 /* Dense arch of n samples, dense [n, num_dense], into the first columns of X. */
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);

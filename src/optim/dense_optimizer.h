@@ -30,10 +30,10 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
 
   In:     step   counted from 1
           scale  factor of the learning rate in this step, from a schedule (1: none)
-          grads  [n_values] summed over ranks; scaled in place when -dense_max_gradient_norm clips
+          grads  [n_values] summed over ranks
 */
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
-                                     double scale, float *grads);
+                                     double scale, const float *grads);
 
 /*
   The states: *n of them, names as in a checkpoint ("sum", "exp_avg", "exp_avg_sq"), each laid out as the values (the model writes them, see

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/dlrm.h"
+
+#include "model/interaction.h"
+#include "model/mlp.h"
+
+#include <inttypes.h>
+
+struct TrsDlrmImpl {
+  const TrsDeviceOps *device;
+  TrsOptions options; /* borrowed: messages say where a value was given */
+  int n_dense_arch, n_over_arch;
+  int64_t *dense_arch,
+      *over_arch; /* layer sizes as given; dense_arch NULL: 512, 256, dim of the embeddings */
+  int num_dense, n_embeddings;
+  int64_t *columns; /* [n_embeddings] in X */
+  TrsParameters params;
+  TrsMlp dense, over; /* dense: only if num_dense > 0 */
+  TrsInteraction interaction;
+  float *logits, *dlogits, *predictions; /* [max_batch] */
+  double *loss;                          /* device: sum over the batch */
+};
+
+static const TrsOptionSpec specs[] = {
+    {"-num_dense", TRS_OPTION_INT, NULL, "[0,1000000]", NULL, "features",
+     "Dense features of a sample, for a dry run; default: the dataset's, else 0"},
+    {"-dense_arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
+     "Output sizes of the dense arch's layers, each ending in ReLU; default: 512,256 and the embeddings' "
+     "dim. Ignored without dense features"},
+    {"-over_arch", TRS_OPTION_INTS, "512,512,256,1", "[1,1000000]", NULL, NULL,
+     "Output sizes of the over arch's layers, at least 2; ReLU after all but the last, which has size 1"},
+    {"-interaction", TRS_OPTION_ENUM, "dot", NULL, "dot,dcn,cat", NULL,
+     "How the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
+     "concatenation"},
+    {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "Cross layers of dcn"},
+    {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "Rank of dcn's cross layers"},
+};
+const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP("Model", specs);
+
+PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm)
+{
+  TrsDlrm d;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&d));
+  d->device = device;
+  d->dense = d->over = (TrsMlp){.device = device, .compute = compute, .params = &d->params};
+  d->interaction = (TrsInteraction){.device = device, .compute = compute, .params = &d->params};
+  *dlrm = d;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_sizes(int n, const int64_t *sizes, int64_t **copy)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n, copy));
+  PetscCall(PetscArraycpy(*copy, sizes, (size_t)n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
+{
+  const int64_t *sizes = NULL;
+  int64_t n_layers, rank;
+  PetscBool set;
+  int n = 0, kind;
+
+  PetscFunctionBegin;
+  dlrm->options = options;
+  PetscCall(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
+  if (set) {
+    dlrm->n_dense_arch = n;
+    PetscCall(copy_sizes(n, sizes, &dlrm->dense_arch));
+  }
+  PetscCall(TrsOptionsGetInts(options, "-over_arch", &n, &sizes, NULL));
+  if (n < 2) PetscCall(TrsOptionError(options, "-over_arch", "%d layer given, at least 2 are needed", n));
+  if (sizes[n - 1] != 1) {
+    PetscCall(TrsOptionError(options, "-over_arch",
+                             "the last layer has size %" PRId64 ", it must be 1: the logit", sizes[n - 1]));
+  }
+  dlrm->n_over_arch = n;
+  PetscCall(copy_sizes(n, sizes, &dlrm->over_arch));
+  PetscCall(TrsOptionsGetEnum(options, "-interaction", &kind, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-dcn_num_layers", &n_layers, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-dcn_low_rank_dim", &rank, NULL));
+  dlrm->interaction.kind = (TrsInteractionKind)kind;
+  dlrm->interaction.n_layers = (int)n_layers;
+  dlrm->interaction.rank = (int)rank;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The sizes of the dense arch, and the rules on widths (A2, A4). */
+static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
+{
+  const TrsInteractionKind kind = dlrm->interaction.kind;
+  const int n = dlrm->n_embeddings;
+
+  PetscFunctionBegin;
+  if (dlrm->num_dense && !dlrm->dense_arch) {
+    const int64_t sizes[3] = {512, 256, n ? dims[0] : 64};
+
+    dlrm->n_dense_arch = 3;
+    PetscCall(copy_sizes(3, sizes, &dlrm->dense_arch));
+  }
+  if (!dlrm->num_dense && !n)
+    PetscCall(TrsOptionError(dlrm->options, "-num_dense", "a model needs dense features or embeddings"));
+  if (kind == TRS_INTERACTION_CAT) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int f = 1; f < n; f++) {
+    if (dims[f] != dims[0]) {
+      PetscCall(TrsOptionError(dlrm->options, "-interaction",
+                               "dot and dcn need equal embedding dims, found %d and %d; use cat", dims[0],
+                               dims[f]));
+    }
+  }
+  if (dlrm->num_dense && n && dlrm->dense_arch[dlrm->n_dense_arch - 1] != dims[0]) {
+    PetscCall(TrsOptionError(dlrm->options, "-dense_arch",
+                             "dot and dcn need its last size, %" PRId64 ", to be the embeddings' dim, %d",
+                             dlrm->dense_arch[dlrm->n_dense_arch - 1], dims[0]));
+  }
+  if (kind == TRS_INTERACTION_DOT && !dlrm->num_dense && n == 1) {
+    PetscCall(
+        TrsOptionError(dlrm->options, "-interaction", "dot has no products of one vector; use dcn or cat"));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
+                            uint64_t seed)
+{
+  const TrsDeviceOps *device = dlrm->device;
+  const int64_t bytes = max_batch * (int64_t)sizeof(float);
+  TrsInteraction *interaction = &dlrm->interaction;
+  int64_t N = 0;
+
+  PetscFunctionBegin;
+  dlrm->num_dense = num_dense;
+  dlrm->n_embeddings = n_embeddings;
+  PetscCall(check_widths(dlrm, dims));
+  if (num_dense) N = dlrm->dense_arch[dlrm->n_dense_arch - 1];
+  PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->columns));
+  for (int f = 0; f < n_embeddings; f++) {
+    dlrm->columns[f] = N;
+    N += dims[f];
+  }
+  TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N, N,
+                      (PetscBool)(num_dense > 0));
+  /* In the order in which the backward completes gradients. */
+  PetscCall(TrsMlpDeclare(&dlrm->over, "over_arch", dlrm->n_over_arch, interaction->width, dlrm->over_arch,
+                          PETSC_FALSE));
+  PetscCall(TrsInteractionDeclare(interaction));
+  if (num_dense)
+    PetscCall(TrsMlpDeclare(&dlrm->dense, "dense_arch", dlrm->n_dense_arch, num_dense, dlrm->dense_arch,
+                            PETSC_TRUE));
+
+  PetscCall(TrsParametersAllocate(&dlrm->params, device, seed));
+  PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
+  PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
+  PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
+  PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
+  PetscCall(TrsInteractionAllocate(interaction, max_batch));
+  PetscCall(TrsMlpAllocate(&dlrm->over, max_batch, dlrm->logits, 1));
+  if (num_dense) PetscCall(TrsMlpAllocate(&dlrm->dense, max_batch, interaction->x, N));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const int64_t **columns)
+{
+  PetscFunctionBegin;
+  *x = dlrm->interaction.x;
+  *stride = dlrm->interaction.N;
+  *columns = dlrm->columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns)
+{
+  PetscFunctionBegin;
+  *dx = dlrm->interaction.dx;
+  *stride = dlrm->interaction.N;
+  *columns = dlrm->columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
+{
+  PetscFunctionBegin;
+  if (dlrm->num_dense) PetscCall(TrsMlpForward(&dlrm->dense, stream, n, dense, dlrm->num_dense));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels, float scale,
+                              double *loss_sum, const float **predictions)
+{
+  const TrsInteraction *interaction = &dlrm->interaction;
+  float *p = predictions ? dlrm->predictions : NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsInteractionForward(interaction, stream, n));
+  PetscCall(TrsMlpForward(&dlrm->over, stream, n, interaction->out, interaction->stride));
+  if (labels) PetscCall(dlrm->device->zero(dlrm->loss, (int64_t)sizeof(double), stream));
+  PetscCall(
+      interaction->compute->bce(stream, n, dlrm->logits, 1, labels, scale, dlrm->loss, dlrm->dlogits, 1, p));
+  if (labels) PetscCall(dlrm->device->copy(loss_sum, dlrm->loss, (int64_t)sizeof(double), stream));
+  if (predictions) *predictions = p;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
+{
+  const TrsInteraction *interaction = &dlrm->interaction;
+
+  PetscFunctionBegin;
+  dlrm->params.n_ready = 0;
+  PetscCall(TrsMlpBackward(&dlrm->over, stream, n, interaction->out, interaction->stride, dlrm->dlogits, 1,
+                           interaction->dout, interaction->stride));
+  PetscCall(TrsInteractionBackward(interaction, stream, n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
+{
+  PetscFunctionBegin;
+  if (dlrm->num_dense) {
+    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, dense, dlrm->num_dense, dlrm->interaction.dx,
+                             dlrm->interaction.N, NULL, 0));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
+                                       PetscErrorCode (*ready)(void *ctx, int64_t begin, int64_t end),
+                                       void *ctx)
+{
+  PetscFunctionBegin;
+  dlrm->params.ready = ready;
+  dlrm->params.ready_ctx = ctx;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmParameters(TrsDlrm dlrm, int *n, const TrsDenseParameter **params, float **values,
+                                 float **grads, int64_t *n_values)
+{
+  PetscFunctionBegin;
+  if (n) *n = dlrm->params.n;
+  if (params) *params = dlrm->params.param;
+  if (values) *values = dlrm->params.values;
+  if (grads) *grads = dlrm->params.grads;
+  if (n_values) *n_values = dlrm->params.n_values;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode add_tensor(TrsState *state, const TrsDenseParameter *param, const char *path,
+                                 float *data, PetscBool optional)
+{
+  TrsStateTensor *tensor;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStateAdd(state, path, TRS_FP32, param->ndim, param->rows, param->cols, &tensor));
+  tensor->replicated = PETSC_TRUE;
+  tensor->optional = optional;
+  PetscCall(TrsStateAddPart(tensor, 0, 0, param->rows, param->cols, data, param->cols));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, TrsState *state)
+{
+  PetscFunctionBegin;
+  for (int p = 0; p < dlrm->params.n; p++) {
+    const TrsDenseParameter *param = &dlrm->params.param[p];
+    char path[128];
+
+    PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", param->name));
+    PetscCall(add_tensor(state, param, path, param->value, PETSC_FALSE));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimizer, TrsState *state)
+{
+  const char *names[TRS_DENSE_MAX_STATES];
+  float *states[TRS_DENSE_MAX_STATES];
+  int n_states;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDenseOptimizerStates(optimizer, &n_states, names, states));
+  for (int p = 0; p < dlrm->params.n; p++) {
+    for (int i = 0; i < n_states; i++) {
+      const TrsDenseParameter *param = &dlrm->params.param[p];
+      char path[128];
+
+      PetscCall(PetscSNPrintf(path, sizeof(path), "dense_optimizer/%s/%s", param->name, names[i]));
+      PetscCall(add_tensor(state, param, path, states[i] + dlrm->params.offset[p], PETSC_TRUE));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* "13-512-256-64" */
+static PetscErrorCode sizes_text(const TrsMlp *mlp, char *text, size_t size)
+{
+  size_t used = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(text, size, "%" PRId64, mlp->layer[0].in));
+  for (int l = 0; l < mlp->n_layers; l++) {
+    PetscCall(PetscStrlen(text, &used));
+    PetscCall(PetscSNPrintf(text + used, size - used, "-%" PRId64, mlp->layer[l].out));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
+{
+  static const char *const kinds[] = {"dot", "dcn", "cat"};
+  const TrsInteraction *interaction = &dlrm->interaction;
+  char text[512];
+
+  PetscFunctionBegin;
+  if (dlrm->num_dense) {
+    PetscCall(sizes_text(&dlrm->dense, text, sizeof(text)));
+    PetscCall(PetscPrintf(comm, "  dense_arch   %s\n", text));
+  }
+  PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
+                        kinds[interaction->kind], interaction->n_vectors, interaction->N,
+                        interaction->width));
+  if (interaction->n_layers)
+    PetscCall(
+        PetscPrintf(comm, "  crossnet     %d layers of rank %d\n", interaction->n_layers, interaction->rank));
+  PetscCall(sizes_text(&dlrm->over, text, sizeof(text)));
+  PetscCall(PetscPrintf(comm, "  over_arch    %s\n", text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
+{
+  TrsDlrm d = *dlrm;
+
+  PetscFunctionBegin;
+  if (!d) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsMlpFree(&d->dense));
+  PetscCall(TrsMlpFree(&d->over));
+  PetscCall(TrsInteractionFree(&d->interaction));
+  PetscCall(TrsParametersFree(&d->params, d->device));
+  PetscCall(d->device->release((void **)&d->logits));
+  PetscCall(d->device->release((void **)&d->dlogits));
+  PetscCall(d->device->release((void **)&d->predictions));
+  PetscCall(d->device->release((void **)&d->loss));
+  PetscCall(PetscFree(d->dense_arch));
+  PetscCall(PetscFree(d->over_arch));
+  PetscCall(PetscFree(d->columns));
+  PetscCall(PetscFree(*dlrm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

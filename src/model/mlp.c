@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/mlp.h"
+
+#include <math.h>
+
+PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, const int64_t *out,
+                             PetscBool relu_last)
+{
+  PetscFunctionBegin;
+  mlp->n_layers = n_layers;
+  PetscCall(PetscCalloc1((size_t)n_layers, &mlp->layer));
+  for (int l = n_layers - 1; l >= 0; l--) {
+    TrsMlpLayer *layer = &mlp->layer[l];
+    float bound;
+
+    layer->in = l ? out[l - 1] : in;
+    layer->out = out[l];
+    layer->activation = l < n_layers - 1 || relu_last ? TRS_ACTIVATION_RELU : TRS_ACTIVATION_NONE;
+    bound = (float)(1.0 / sqrt((double)layer->in)); /* torch.nn.Linear's */
+    PetscCall(TrsParametersAdd(mlp->params, module, l, "weight", layer->out, layer->in, TRS_INIT_UNIFORM,
+                               bound, &layer->weight));
+    PetscCall(TrsParametersAdd(mlp->params, module, l, "bias", layer->out, 0, TRS_INIT_UNIFORM, bound,
+                               &layer->bias));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride)
+{
+  const int last = mlp->n_layers - 1;
+
+  PetscFunctionBegin;
+  for (int l = 0; l < last; l++) {
+    TrsMlpLayer *layer = &mlp->layer[l];
+
+    layer->y_stride = layer->out;
+    if (layer->out > mlp->dy_stride) mlp->dy_stride = layer->out;
+    PetscCall(mlp->device->alloc(max_batch * layer->y_stride * (int64_t)sizeof(float), (void **)&layer->y));
+  }
+  mlp->layer[last].y = y;
+  mlp->layer[last].y_stride = y_stride;
+  for (int i = 0; i < 2 && last > 0; i++)
+    PetscCall(mlp->device->alloc(max_batch * mlp->dy_stride * (int64_t)sizeof(float), (void **)&mlp->dy[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x, int64_t x_stride)
+{
+  PetscFunctionBegin;
+  for (int l = 0; l < mlp->n_layers; l++) {
+    const TrsMlpLayer *layer = &mlp->layer[l];
+    const TrsDenseParameter *param = mlp->params->param;
+
+    PetscCall(mlp->compute->linear_forward(stream, n, layer->in, layer->out, x, x_stride,
+                                           param[layer->weight].value, param[layer->bias].value,
+                                           layer->activation, layer->y, layer->y_stride));
+    x = layer->y;
+    x_stride = layer->y_stride;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
+                              int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
+{
+  PetscFunctionBegin;
+  for (int l = mlp->n_layers - 1; l >= 0; l--) {
+    const TrsMlpLayer *layer = &mlp->layer[l], *below = l ? &mlp->layer[l - 1] : NULL;
+    const TrsDenseParameter *weight = &mlp->params->param[layer->weight],
+                            *bias = &mlp->params->param[layer->bias];
+    float *to = below ? mlp->dy[l % 2] : dx;
+    const int64_t to_stride = below ? below->out : dx_stride;
+
+    PetscCall(mlp->compute->linear_backward(stream, n, layer->in, layer->out, below ? below->y : x,
+                                            below ? below->y_stride : x_stride, weight->value, layer->y,
+                                            layer->y_stride, layer->activation, dy, dy_stride, weight->grad,
+                                            bias->grad, to, to_stride));
+    PetscCall(TrsParametersReady(mlp->params, layer->bias));
+    dy = to;
+    dy_stride = to_stride;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpFree(TrsMlp *mlp)
+{
+  PetscFunctionBegin;
+  for (int l = 0; l + 1 < mlp->n_layers; l++) PetscCall(mlp->device->release((void **)&mlp->layer[l].y));
+  for (int i = 0; i < 2; i++) PetscCall(mlp->device->release((void **)&mlp->dy[i]));
+  PetscCall(PetscFree(mlp->layer));
+  mlp->n_layers = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/parameters.h"
+
+#include "core/random.h"
+
+#define ALIGNMENT 16 /* floats: a cache line */
+
+PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
+                                int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
+{
+  const int n = params->n;
+  char name[64], *copy;
+
+  PetscFunctionBegin;
+  if (n == params->capacity) {
+    params->capacity = n ? 2 * n : 16;
+    PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->param), &params->param));
+    PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->init), &params->init));
+    PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->scale), &params->scale));
+    PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->offset), &params->offset));
+  }
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/%s", module, layer, part));
+  params->param[n] = (TrsDenseParameter){.rows = rows, .cols = cols ? cols : 1, .ndim = cols ? 2 : 1};
+  PetscCall(PetscStrallocpy(name, &copy));
+  params->param[n].name = copy;
+  params->init[n] = init;
+  params->scale[n] = scale;
+  params->offset[n] = params->n_values;
+  params->n_values += (rows * params->param[n].cols + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  *index = params->n++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Initial values of parameter p, on the host. */
+static void initialise(const TrsParameters *params, int p, uint64_t seed, float *values)
+{
+  const TrsDenseParameter *param = &params->param[p];
+  const int64_t n = param->rows * param->cols;
+  const uint64_t key = TrsNameHash(param->name);
+  const float scale = params->scale[p];
+
+  if (params->init[p] == TRS_INIT_UNIFORM)
+    TrsRandomUniformFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, -scale, scale, values);
+  if (params->init[p] == TRS_INIT_NORMAL)
+    TrsRandomNormalFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, scale, values);
+}
+
+PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed)
+{
+  const int64_t bytes = params->n_values * (int64_t)sizeof(float);
+  TrsBuffer host = {0};
+
+  PetscFunctionBegin;
+  PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeros, like the gradients */
+  PetscCall(device->alloc(bytes, (void **)&params->grads));
+  for (int p = 0; p < params->n; p++) {
+    TrsDenseParameter *param = &params->param[p];
+    const int64_t n_bytes = param->rows * param->cols * (int64_t)sizeof(float);
+
+    param->value = params->values + params->offset[p];
+    param->grad = params->grads + params->offset[p];
+    if (params->init[p] == TRS_INIT_ZERO) continue;
+    PetscCall(TrsBufferReserve(&host, n_bytes, PETSC_FALSE));
+    initialise(params, p, seed, host.data);
+    PetscCall(device->copy(param->value, host.data, n_bytes, NULL));
+  }
+  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(TrsBufferFree(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsParametersReady(TrsParameters *params, int index)
+{
+  const int64_t end = index + 1 < params->n ? params->offset[index + 1] : params->n_values;
+  const int64_t begin = params->n_ready;
+
+  PetscFunctionBegin;
+  params->n_ready = end;
+  if (params->ready) PetscCall(params->ready(params->ready_ctx, begin, end));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsParametersFree(TrsParameters *params, const TrsDeviceOps *device)
+{
+  PetscFunctionBegin;
+  for (int p = 0; p < params->n; p++) {
+    char *name = (char *)(uintptr_t)params->param[p].name;
+
+    PetscCall(PetscFree(name));
+  }
+  PetscCall(PetscFree(params->param));
+  PetscCall(PetscFree(params->init));
+  PetscCall(PetscFree(params->scale));
+  PetscCall(PetscFree(params->offset));
+  PetscCall(device->release((void **)&params->values));
+  PetscCall(device->release((void **)&params->grads));
+  *params = (TrsParameters){0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
