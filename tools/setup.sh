@@ -17,7 +17,7 @@ python=/usr/bin/python3 # Debian's own: python3-h5py installs for it, not for th
 packages=(
   build-essential cmake ninja-build pkg-config git
   openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev
-  libjansson-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
+  libjansson-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
   python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
 )
 test_packages=(libcmocka-dev clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2)

@@ -115,12 +115,16 @@ static PetscErrorCode check_given(TrsOptions options)
   for (int i = 0; i < options->given.n; i++) {
     const TrsGivenOption *given = &options->given.option[i];
     TrsOptionValue value;
+    PetscBool is_plain;
 
     PetscCall(register_given(options, given, &entry));
     if (!entry->spec) continue;
     PetscCall(parse_given(entry->spec, given, &value));
     PetscCall(TrsOptionValueFree(&value));
-    if (entry->spec != &core_specs[0] && entry->spec != &core_specs[1]) PetscCall(set_in_petsc(given));
+    is_plain = (PetscBool)(entry->spec->name[0] ==
+                           '-'); /* PETSc 3.18 has room for 512: not for each table's */
+    if (is_plain && entry->spec != &core_specs[0] && entry->spec != &core_specs[1])
+      PetscCall(set_in_petsc(given));
   }
   PetscCall(TrsOptionsGetBool(options, "-allow_unused_options", &options->allow_unused, NULL));
   for (int i = 0; i < options->given.n; i++) {

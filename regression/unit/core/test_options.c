@@ -257,6 +257,31 @@ static void test_yaml(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
+/* More options than PETSc's database could hold, as many tables have them: both forms of file. */
+static void test_many(void **state)
+{
+  char *text = malloc(1 << 20);
+  size_t used = 0;
+
+  (void)state;
+  assert_non_null(text);
+  for (int yaml = 0; yaml < 2; yaml++) {
+    TrsOptions options;
+
+    used = (size_t)sprintf(text, yaml ? "table:\n" : "\n");
+    for (int t = 0; t < 3000; t++) {
+      used += (size_t)sprintf(
+          text + used, yaml ? "  t%d:\n    embedding_dim: %d\n" : "-table_t%d_embedding_dim %d\n", t, t + 1);
+    }
+    write_file(yaml ? "run.yaml" : "run.opts", text);
+    assert_petsc_ok(create(yaml ? "-options_file run.yaml" : "-options_file run.opts", &options));
+    assert_int_equal(get_int(options, "-table_t2999_embedding_dim"), 3000);
+    assert_petsc_ok(TrsOptionsDestroy(&options));
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  free(text);
+}
+
 static void test_objects(void **state)
 {
   static const char *const names[] = {"user", "user_embedding", "a_b"};
@@ -436,9 +461,26 @@ static const TrsBadCase bad_cases[] = {
     {"batch_size:\n", "-options_file run.yaml", TRS_ERR_OPTION,
      "-batch_size (run.yaml:1): the value is missing; expected an integer in " INT_RANGE},
     {"dense_arch: [4\nsteps: 2\n", "-options_file run.yaml", TRS_ERR_OPTION,
-     "option file \"run.yaml\" is not valid YAML of the form key: value"},
+     "run.yaml:2: not valid YAML: did not find expected ',' or ']'"},
+    {"steps: 2\n\tx: 1\n", "-options_file run.yaml", TRS_ERR_OPTION,
+     "run.yaml:2: not valid YAML: found a tab character that violates indentation"},
     {"only text\n", "-options_file run.yaml", TRS_ERR_OPTION,
-     "option file \"run.yaml\" is not valid YAML of the form key: value"},
+     "run.yaml:1: expected keys and values (key: value)"},
+    {"- a\n- b\n", "-options_file run.yaml", TRS_ERR_OPTION,
+     "run.yaml:1: expected keys and values (key: value)"},
+    {"title: ''\n", "-options_file run.yaml", TRS_ERR_OPTION,
+     "-title \"\" (run.yaml:1): the value is empty; expected a text"},
+    {"steps: 1\ntables:\n  - a: 1\n", "-options_file run.yaml", TRS_ERR_OPTION,
+     "run.yaml:3: an entry of a list must be a plain value"},
+    {"a: &x {b: *x}\n", "-options_file run.yaml", TRS_ERR_OPTION, "run.yaml:1: nested more than 32 deep"},
+    {"a: &a {}\nb: &b {x: *a, y: *a, z: *a}\nc: &c {x: *b, y: *b, z: *b}\nd: &d {x: *c, y: *c, z: *c}\ne: &e "
+     "{x: *d, y: *d, z: *d}\n"
+     "f: &f {x: *e, y: *e, z: *e}\ng: &g {x: *f, y: *f, z: *f}\nh: &h {x: *g, y: *g, z: *g}\ni: &i {x: *h, "
+     "y: *h, z: *h}\n"
+     "j: &j {x: *i, y: *i, z: *i}\nk: &k {x: *j, y: *j, z: *j}\nl: &l {x: *k, y: *k, z: *k}\n",
+     "-options_file run.yaml", TRS_ERR_OPTION, "run.yaml:2: more than 131072 options"},
+    {"a: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\n", "-options_file run.yaml", TRS_ERR_OPTION,
+     "run.yaml: brackets are nested more than 32 deep"},
     {"options_file: x\n", "-options_file run.yaml", TRS_ERR_OPTION,
      "-options_file (run.yaml:1): an option file cannot name another one; give both on the command line"}};
 
@@ -565,6 +607,6 @@ static void test_help(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test_setup(test_defaults, enter_folder), cmocka_unit_test(test_command_line),
               cmocka_unit_test(test_files), cmocka_unit_test(test_yaml), cmocka_unit_test(test_objects),
-              cmocka_unit_test(test_bad_input), cmocka_unit_test(test_long_value),
-              cmocka_unit_test(test_allow_unused), cmocka_unit_test(test_text),
-              cmocka_unit_test_teardown(test_help, leave_folder))
+              cmocka_unit_test(test_many), cmocka_unit_test(test_bad_input),
+              cmocka_unit_test(test_long_value), cmocka_unit_test(test_allow_unused),
+              cmocka_unit_test(test_text), cmocka_unit_test_teardown(test_help, leave_folder))
