@@ -24,7 +24,8 @@ typedef struct {
 
   PetscErrorCode (*alloc)(int64_t bytes, void **pointer); /* 64-byte aligned, zeroed. Errors: MEMORY */
   PetscErrorCode (*release)(void **pointer);
-  PetscErrorCode (*alloc_host)(int64_t bytes, void **pointer); /* host memory the device copies from quickly (pinned) */
+  PetscErrorCode (*alloc_host)(int64_t bytes,
+                               void **pointer); /* host memory the device copies from quickly (pinned) */
   PetscErrorCode (*release_host)(void **pointer);
 
   /* Ordered on the stream; either side may be host or device memory. */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "device/device.h"
+
+#include "device/device_cpu.h"
+
+#include <string.h>
+
+const TrsDeviceOps *const trs_device_backends[] = {&trs_device_cpu, NULL};
+
+PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
+{
+  char known[128] = "";
+
+  PetscFunctionBegin;
+  for (int i = 0; trs_device_backends[i]; i++) {
+    if (strcmp(trs_device_backends[i]->name, name) == 0) {
+      *device = trs_device_backends[i];
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(PetscStrlcat(known, i ? ", " : "", sizeof(known)));
+    PetscCall(PetscStrlcat(known, trs_device_backends[i]->name, sizeof(known)));
+  }
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-device %s: this build has %s", name, known);
+}
+
+PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes)
+{
+  int64_t capacity;
+
+  PetscFunctionBegin;
+  if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  capacity = PetscMax(bytes, buffer->capacity_bytes +
+                                 buffer->capacity_bytes / 2); /* so that slow growth ends soon */
+  PetscCall(TrsDeviceBufferFree(device, buffer));
+  PetscCall(device->alloc(capacity, &buffer->data));
+  buffer->capacity_bytes = capacity;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDeviceBufferFree(const TrsDeviceOps *device, TrsDeviceBuffer *buffer)
+{
+  PetscFunctionBegin;
+  PetscCall(device->release(&buffer->data));
+  buffer->capacity_bytes = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CPU as a device: host memory, streams that run inline, events that have always happened. */
+#include "device/device_cpu.h"
+
+#include "core/buffer.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static PetscErrorCode setup_cpu(int local_rank, int local_size)
+{
+  PetscFunctionBegin;
+  (void)local_rank;
+  (void)local_size;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode memory_cpu(int64_t *free_bytes, int64_t *total_bytes)
+{
+  const int64_t page = (int64_t)sysconf(_SC_PAGESIZE);
+
+  PetscFunctionBegin;
+  *free_bytes = (int64_t)sysconf(_SC_AVPHYS_PAGES) * page;
+  *total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * page;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode alloc_cpu(int64_t bytes, void **pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(bytes, 1, pointer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_cpu(void **pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsFree(pointer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_cpu(void *to, const void *from, int64_t bytes, TrsStream stream)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  if (bytes > 0) memmove(to, from, (size_t)bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode zero_cpu(void *to, int64_t bytes, TrsStream stream)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  if (bytes > 0) memset(to, 0, (size_t)bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_create_cpu(const char *name, TrsStream *stream)
+{
+  PetscFunctionBegin;
+  (void)name;
+  *stream = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_destroy_cpu(TrsStream *stream)
+{
+  PetscFunctionBegin;
+  *stream = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_synchronize_cpu(TrsStream stream)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode event_create_cpu(TrsEvent *event)
+{
+  PetscFunctionBegin;
+  *event = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode event_destroy_cpu(TrsEvent *event)
+{
+  PetscFunctionBegin;
+  *event = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode event_record_cpu(TrsEvent event, TrsStream stream)
+{
+  PetscFunctionBegin;
+  (void)event;
+  (void)stream;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_wait_cpu(TrsStream stream, TrsEvent event)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  (void)event;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsDeviceOps trs_device_cpu = {
+    .name = "cpu",
+    .host_memory = PETSC_TRUE,
+    .setup = setup_cpu,
+    .memory = memory_cpu,
+    .alloc = alloc_cpu,
+    .release = release_cpu,
+    .alloc_host = alloc_cpu,
+    .release_host = release_cpu,
+    .copy = copy_cpu,
+    .zero = zero_cpu,
+    .stream_create = stream_create_cpu,
+    .stream_destroy = stream_destroy_cpu,
+    .stream_synchronize = stream_synchronize_cpu,
+    .event_create = event_create_cpu,
+    .event_destroy = event_destroy_cpu,
+    .event_record = event_record_cpu,
+    .stream_wait = stream_wait_cpu,
+};
