@@ -205,7 +205,7 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
   Training t = {.first_step = 0};
   const char *final = NULL;
-  PetscBool stopped;
+  PetscBool stopped = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
