@@ -2,9 +2,8 @@
 /*
   Learning-rate schedules: a factor on the learning rates, step by step, in stages.
 
-  A stage has a policy, a length in steps and a multiplier; stages follow each other, the last one stays. Pure functions of the step, so resuming
-  needs no state.
-  Source: torchrec.optim.warmup (WarmupPolicy, WarmupStage, WarmupOptimizer)
+  Stages follow each other; after the last one the factor is 1. A pure function of the step, so resuming needs no state.
+  Source: torchrec.optim.warmup (WarmupPolicy, WarmupStage, WarmupOptimizer); cosine is ours (Loshchilov, Hutter 2017, without restarts)
 */
 #pragma once
 
@@ -12,21 +11,20 @@
 
 typedef enum {
   TRS_SCHEDULE_NONE,     /* 1 */
-  TRS_SCHEDULE_LINEAR,   /* from 0 up to 1 over the stage */
-  TRS_SCHEDULE_CONSTANT, /* the stage's value */
-  TRS_SCHEDULE_POLY,     /* (1 - s / decay_steps) ^ value */
+  TRS_SCHEDULE_LINEAR,   /* from value to 1 over end_step steps */
+  TRS_SCHEDULE_CONSTANT, /* value */
+  TRS_SCHEDULE_POLY,     /* (1 - s / decay_steps) ^ value, 0 after decay_steps */
   TRS_SCHEDULE_STEP,     /* value ^ floor(s / decay_steps) */
-  TRS_SCHEDULE_INVSQRT,  /* sqrt(decay_steps / max(s, decay_steps)) */
-  TRS_SCHEDULE_COSINE,   /* half a cosine wave from 1 to 0 over decay_steps */
-  TRS_N_SCHEDULE_POLICIES
-} TrsSchedulePolicy;
+  TRS_SCHEDULE_INV_SQRT, /* 1 / sqrt(s), 1 at s = 0 */
+  TRS_SCHEDULE_COSINE    /* from 1 to value over decay_steps, half a cosine wave */
+} TrsSchedulePolicy;     /* s counts steps from 0 at the start of the run */
 
 typedef struct {
   TrsSchedulePolicy policy;
-  int64_t max_steps; /* first step after the stage; the last stage's is not used */
+  int64_t end_step;    /* last s of the stage (TorchRec's max_iters) */
+  int64_t decay_steps; /* step: 1, else end_step, unless given */
   double value;
-  double multiplier;   /* of the stage */
-  int64_t decay_steps; /* 0: the stage's own length */
+  double scale; /* multiplies the policy's factor */
 } TrsScheduleStage;
 
 typedef struct {
@@ -36,7 +34,14 @@ typedef struct {
 
 extern const TrsOptionGroup trs_schedule_options;
 
-/* Read trs_schedule_options. Free with TrsScheduleFree(). Not collective. Errors: OPTION for lists of unequal lengths, or stages that do not follow each other */
+/*
+  TrsScheduleFromOptions - Read trs_schedule_options.
+
+  Not collective.
+
+  Out:    schedule  free with TrsScheduleFree()
+  Errors: OPTION for lists of unequal lengths, or stages that do not end one after the other
+*/
 PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule);
 PetscErrorCode TrsScheduleFree(TrsSchedule *schedule);
 

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "optim/schedule.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static const TrsOptionSpec specs[] = {
+    {"-schedule_policies", TRS_OPTION_ENUMS, NULL, NULL, "none,linear,constant,poly,step,inv_sqrt,cosine",
+     NULL, "Learning-rate schedule of all optimizers, one policy a stage; default: constant learning rates"},
+    {"-schedule_end_steps", TRS_OPTION_INTS, NULL, "[1,]", NULL, "steps",
+     "Last step of each stage; after the last stage the factor is 1"},
+    {"-schedule_values", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
+     "Each stage's value: linear starts at it, constant is it, poly's exponent, step's base, cosine ends at "
+     "it; default: 1"},
+    {"-schedule_scales", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL, "Factor on each stage; default: 1"},
+    {"-schedule_decay_steps", TRS_OPTION_INTS, NULL, "[0,]", NULL, "steps",
+     "Length of poly's and cosine's decay, interval of step; 0 and default: the stage's end, 1 for step"},
+};
+const TrsOptionGroup trs_schedule_options = TRS_OPTION_GROUP("Learning-rate schedule", specs);
+
+static PetscErrorCode check_length(TrsOptions options, const char *name, PetscBool set, int n, int n_stages)
+{
+  PetscFunctionBegin;
+  if (set && n != n_stages) {
+    PetscCall(TrsOptionError(options, name, "%d entries, but -schedule_policies has %d", n, n_stages));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
+{
+  const int *policies = NULL;
+  const int64_t *end_steps = NULL, *decay_steps = NULL;
+  const double *values = NULL, *scales = NULL;
+  int n_stages = 0, n_ends = 0, n_values = 0, n_scales = 0, n_decays = 0;
+  PetscBool set;
+
+  PetscFunctionBegin;
+  *schedule = (TrsSchedule){0};
+  PetscCall(TrsOptionsGetEnums(options, "-schedule_policies", &n_stages, &policies, &set));
+  if (!set) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetInts(options, "-schedule_end_steps", &n_ends, &end_steps, NULL));
+  PetscCall(check_length(options, "-schedule_end_steps", PETSC_TRUE, n_ends, n_stages));
+  PetscCall(TrsOptionsGetReals(options, "-schedule_values", &n_values, &values, &set));
+  PetscCall(check_length(options, "-schedule_values", set, n_values, n_stages));
+  PetscCall(TrsOptionsGetReals(options, "-schedule_scales", &n_scales, &scales, &set));
+  PetscCall(check_length(options, "-schedule_scales", set, n_scales, n_stages));
+  PetscCall(TrsOptionsGetInts(options, "-schedule_decay_steps", &n_decays, &decay_steps, &set));
+  PetscCall(check_length(options, "-schedule_decay_steps", set, n_decays, n_stages));
+
+  schedule->n_stages = n_stages;
+  PetscCall(PetscMalloc1((size_t)n_stages, &schedule->stage));
+  for (int i = 0; i < n_stages; i++) {
+    TrsScheduleStage *stage = &schedule->stage[i];
+
+    if (i && end_steps[i] <= end_steps[i - 1]) {
+      PetscCall(TrsOptionError(options, "-schedule_end_steps",
+                               "stage %d ends at step %" PRId64 ", not after stage %d (%" PRId64 ")", i + 1,
+                               end_steps[i], i, end_steps[i - 1]));
+    }
+    stage->policy = (TrsSchedulePolicy)policies[i];
+    stage->end_step = end_steps[i];
+    stage->value = n_values ? values[i] : 1.0;
+    stage->scale = n_scales ? scales[i] : 1.0;
+    stage->decay_steps = n_decays ? decay_steps[i] : 0;
+    if (!stage->decay_steps) stage->decay_steps = stage->policy == TRS_SCHEDULE_STEP ? 1 : stage->end_step;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsScheduleFree(TrsSchedule *schedule)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(schedule->stage));
+  schedule->n_stages = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static double stage_factor(const TrsScheduleStage *stage, int64_t s)
+{
+  const double part = fmin((double)s / (double)stage->decay_steps, 1.0);
+
+  switch (stage->policy) {
+  case TRS_SCHEDULE_NONE: break;
+  case TRS_SCHEDULE_LINEAR: return stage->value + (1.0 - stage->value) * (double)s / (double)stage->end_step;
+  case TRS_SCHEDULE_CONSTANT: return stage->value;
+  case TRS_SCHEDULE_POLY: return pow(1.0 - part, stage->value);
+  case TRS_SCHEDULE_STEP: return pow(stage->value, (double)(s / stage->decay_steps));
+  case TRS_SCHEDULE_INV_SQRT: return 1.0 / sqrt((double)(s > 1 ? s : 1));
+  case TRS_SCHEDULE_COSINE: return stage->value + (1.0 - stage->value) * 0.5 * (1.0 + cos(M_PI * part));
+  }
+  return 1.0;
+}
+
+double TrsScheduleFactor(const TrsSchedule *schedule, int64_t step)
+{
+  const int64_t s = step - 1;
+
+  for (int i = 0; i < schedule->n_stages; i++)
+    if (s <= schedule->stage[i].end_step)
+      return stage_factor(&schedule->stage[i], s) * schedule->stage[i].scale;
+  return 1.0;
+}

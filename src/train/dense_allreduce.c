@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/dense_allreduce.h"
+
+#include <inttypes.h>
+
+#define FIRST_BUCKET_BYTES (1 << 20) /* small, so that the exchange starts early */
+
+struct TrsDenseAllreduceImpl {
+  TrsComm comm;
+  TrsStream stream;
+  float *grads;
+  int64_t n;
+  int64_t bucket_bytes;
+  int n_buckets, n_started;
+  int64_t *begin;      /* [n_buckets + 1] */
+  TrsRequest *request; /* [n_buckets] */
+  int64_t n_ready;     /* elements complete in this step */
+};
+
+static const TrsOptionSpec specs[] = {
+    {"-dense_bucket_bytes", TRS_OPTION_BYTES, "4MiB", "[4,]", NULL, "bytes",
+     "Dense gradients are summed over ranks in buckets of this size, during the backward; the first has at "
+     "most 1 MiB"},
+};
+const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);
+
+PetscErrorCode TrsDenseAllreduceCreate(TrsComm comm, TrsStream stream, float *grads, int64_t n,
+                                       TrsDenseAllreduce *allreduce)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(allreduce));
+  (*allreduce)->comm = comm;
+  (*allreduce)->stream = stream;
+  (*allreduce)->grads = grads;
+  (*allreduce)->n = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseAllreduceSetFromOptions(TrsDenseAllreduce allreduce, TrsOptions options)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-dense_bucket_bytes", &allreduce->bucket_bytes, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseAllreduceSetUp(TrsDenseAllreduce allreduce)
+{
+  const int64_t size = allreduce->bucket_bytes / (int64_t)sizeof(float),
+                limit = FIRST_BUCKET_BYTES / (int64_t)sizeof(float);
+  const int64_t first = size < limit ? size : limit;
+  const int64_t rest = allreduce->n > first ? allreduce->n - first : 0;
+
+  PetscFunctionBegin;
+  allreduce->n_buckets = (int)(1 + (rest + size - 1) / size);
+  PetscCall(PetscMalloc1((size_t)allreduce->n_buckets + 1, &allreduce->begin));
+  PetscCall(PetscCalloc1((size_t)allreduce->n_buckets, &allreduce->request));
+  allreduce->begin[0] = 0;
+  for (int b = 1; b < allreduce->n_buckets; b++) allreduce->begin[b] = first + (b - 1) * size;
+  allreduce->begin[allreduce->n_buckets] = allreduce->n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseAllreduceReady(void *ctx, int64_t begin, int64_t end)
+{
+  TrsDenseAllreduce allreduce = ctx;
+
+  PetscFunctionBegin;
+  PetscCheck(begin == allreduce->n_ready && end <= allreduce->n, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "gradients [%" PRId64 ", %" PRId64 ") are ready, expected from %" PRId64 " on", begin, end,
+             allreduce->n_ready);
+  allreduce->n_ready = end;
+  while (allreduce->n_started < allreduce->n_buckets && allreduce->begin[allreduce->n_started + 1] <= end) {
+    const int b = allreduce->n_started++;
+
+    PetscCall(TrsCommAllreduce(allreduce->comm, allreduce->stream, allreduce->grads + allreduce->begin[b],
+                               allreduce->begin[b + 1] - allreduce->begin[b], &allreduce->request[b]));
+  }
+  PetscCall(TrsCommProgress(allreduce->comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseAllreduceWait(TrsDenseAllreduce allreduce, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCheck(allreduce->n_ready == allreduce->n, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "only %" PRId64 " of %" PRId64 " gradients are ready", allreduce->n_ready, allreduce->n);
+  for (int b = 0; b < allreduce->n_buckets; b++) PetscCall(TrsRequestWait(&allreduce->request[b], stream));
+  allreduce->n_started = 0;
+  allreduce->n_ready = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseAllreduceDestroy(TrsDenseAllreduce *allreduce)
+{
+  PetscFunctionBegin;
+  if (!*allreduce) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscFree((*allreduce)->begin));
+  PetscCall(PetscFree((*allreduce)->request));
+  PetscCall(PetscFree(*allreduce));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
