@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/kjt_all_to_all.h"
 
-enum { N_SPLITS = 2 }; /* what each rank tells each other of an exchange: its batch size, its number of ids */
+enum {
+  N_SPLITS = 2
+}; /* what each rank tells each other of an exchange: its batch size, its number of ids; strides if they vary */
 
 /* Elements to or from every rank. */
 typedef struct {
@@ -12,11 +14,15 @@ struct TrsKjtExchangeImpl {
   TrsComm comm;
   int n_local, n_sent; /* features */
   PetscBool is_weighted;
-  int *feature_begin;    /* [size + 1] of the send KJT, by destination */
-  PetscBool in_place;    /* it arrives as it is laid out: nothing to permute */
-  int *order;            /* [n_local * size] block of the arrived data at each place of the result */
-  int64_t *block_begin;  /* [n_local * size + 1] bags of the arrived data */
-  int64_t *source_batch; /* [size] */
+  int *feature_begin; /* [size + 1] of the send KJT, by destination */
+  PetscBool is_variable;
+  int n_told;              /* int64 that each rank tells each other */
+  int64_t *source_strides; /* [size * n_local] */
+  int64_t *strides;        /* [n_local] of the result */
+  PetscBool in_place;      /* it arrives as it is laid out: nothing to permute */
+  int *order;              /* [n_local * size] block of the arrived data at each place of the result */
+  int64_t *block_begin;    /* [n_local * size + 1] bags of the arrived data */
+  int64_t *source_batch;   /* [size] */
   splits send_bags, recv_bags, send_values, recv_values;
   const TrsKjt *send;     /* under way */
   const int64_t *offsets; /* of the ids as they arrived; in `arrived` or the caller's KJT */
@@ -86,12 +92,15 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
   x->n_local = n_local;
   x->is_weighted = is_weighted;
   x->counts_request = MPI_REQUEST_NULL;
+  x->n_told = N_SPLITS;
   PetscCall(PetscCalloc1((size_t)size + 1, &x->feature_begin));
   for (int q = 0; q < size; q++) x->feature_begin[q + 1] = x->feature_begin[q] + n_features[q];
   x->n_sent = x->feature_begin[size];
   PetscCall(PetscCalloc1((size_t)(n_local * size), &x->order));
   PetscCall(PetscCalloc1((size_t)(n_local * size) + 1, &x->block_begin));
   PetscCall(PetscCalloc1((size_t)size, &x->source_batch));
+  PetscCall(PetscCalloc1((size_t)(n_local * size), &x->source_strides));
+  PetscCall(PetscCalloc1((size_t)n_local, &x->strides));
   set_order(x, source_order);
   PetscCall(create_splits(size, &x->send_bags));
   PetscCall(create_splits(size, &x->recv_bags));
@@ -115,6 +124,8 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscCall(destroy_splits(&x->recv_bags));
   PetscCall(destroy_splits(&x->send_values));
   PetscCall(destroy_splits(&x->recv_values));
+  PetscCall(PetscFree(x->strides));
+  PetscCall(PetscFree(x->source_strides));
   PetscCall(PetscFree(x->source_batch));
   PetscCall(PetscFree(x->block_begin));
   PetscCall(PetscFree(x->order));
@@ -123,7 +134,22 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the ids of each destination begin, read from the send KJT's offsets; asynchronous when those are on a device. */
+PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange x)
+{
+  int most = 0;
+
+  PetscFunctionBegin;
+  for (int q = 0; q < x->comm->size; q++)
+    most = PetscMax(most, x->feature_begin[q + 1] - x->feature_begin[q]);
+  x->is_variable = PETSC_TRUE;
+  x->n_told = N_SPLITS + most;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Bags and ids for each destination, read from the send KJT's offsets. Asynchronous when those are on a device: until the stream is
+  synchronised and set_counts() called, send_values.counts holds the ends.
+*/
 static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
 {
   const TrsDeviceOps *device = x->comm->device;
@@ -131,8 +157,14 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
 
   PetscFunctionBegin;
   for (int q = 0; q < x->comm->size; q++) {
-    const int64_t *begin = send->jagged.offsets + x->feature_begin[q] * send->batch;
-    const int64_t *end = send->jagged.offsets + x->feature_begin[q + 1] * send->batch;
+    x->send_bags.counts[q] = 0;
+    for (int f = x->feature_begin[q]; f < x->feature_begin[q + 1]; f++)
+      x->send_bags.counts[q] += TrsKjtStride(send, f);
+  }
+  (void)sum_splits(x->comm->size, &x->send_bags);
+  for (int q = 0; q < x->comm->size; q++) {
+    const int64_t *begin = send->jagged.offsets + x->send_bags.displs[q],
+                  *end = begin + x->send_bags.counts[q];
     if (device->host_memory) {
       x->send_values.displs[q] = *begin;
       x->send_values.counts[q] = *end;
@@ -144,73 +176,101 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What the ranks are told of an exchange: told [size] rows, stride apart. */
+static void set_counts(TrsKjtExchange x, int64_t *told, int stride)
+{
+  for (int q = 0; q < x->comm->size; q++) {
+    int64_t *row = told + q * stride;
+    x->send_values.counts[q] -= x->send_values.displs[q];
+    row[0] = x->send->batch;
+    row[1] = x->send_values.counts[q];
+    for (int i = N_SPLITS; i < x->n_told; i++) {
+      const int f = x->feature_begin[q] + i - N_SPLITS;
+      row[i] = f < x->feature_begin[q + 1] ? TrsKjtStride(x->send, f) : 0;
+    }
+  }
+}
+
 PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
                                          TrsStream stream)
 {
   TrsComm comm;
-  int64_t *sent;
+  int64_t *told;
+  int stride = 0;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   comm = exchange[0]->comm;
-  PetscCall(TrsBufferReserve(&exchange[0]->counts, 2 * comm->size * n * N_SPLITS * (int64_t)sizeof(*sent),
-                             PETSC_FALSE));
-  sent = (int64_t *)exchange[0]->counts.data;
   for (int i = 0; i < n; i++) {
     PetscCheck(exchange[i]->comm == comm && send[i]->n_features == exchange[i]->n_sent, PETSC_COMM_SELF,
                TRS_ERR_INTERNAL, "exchange %d sends %d features, its batch has %d", i, exchange[i]->n_sent,
                send[i]->n_features);
+    PetscCheck(exchange[i]->is_variable || !send[i]->strides, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "exchange %d is not for batches that differ by feature", i);
     exchange[i]->send = send[i];
     PetscCall(read_limits(exchange[i], stream));
+    stride += exchange[i]->n_told;
   }
   if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(stream));
-  for (int i = 0; i < n; i++) {
-    const TrsKjtExchange x = exchange[i];
-    for (int q = 0; q < comm->size; q++) {
-      x->send_values.counts[q] -= x->send_values.displs[q];
-      x->send_bags.counts[q] = (x->feature_begin[q + 1] - x->feature_begin[q]) * send[i]->batch;
-      sent[(q * n + i) * N_SPLITS] = send[i]->batch;
-      sent[(q * n + i) * N_SPLITS + 1] = x->send_values.counts[q];
-    }
-    (void)sum_splits(comm->size, &x->send_bags);
-  }
-  PetscCall(TrsCommCountsStart(comm, n * N_SPLITS, sent, sent + comm->size * n * N_SPLITS,
-                               &exchange[0]->counts_request));
+  PetscCall(
+      TrsBufferReserve(&exchange[0]->counts, 2 * comm->size * stride * (int64_t)sizeof(*told), PETSC_FALSE));
+  told = (int64_t *)exchange[0]->counts.data;
+  for (int i = 0, at = 0; i < n; at += exchange[i++]->n_told) set_counts(exchange[i], told + at, stride);
+  PetscCall(TrsCommCountsStart(comm, stride, told, told + comm->size * stride, &exchange[0]->counts_request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The counts are known: start the payload. told: [size] pairs, stride apart. */
-static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream, const int64_t *told, int stride)
+/* Take in what the ranks told: told [size] rows, stride apart. Makes room for what will arrive. */
+static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int stride)
 {
   const TrsComm comm = x->comm;
-  const TrsJagged *send = &x->send->jagged;
   int64_t n_values, batch = 0;
 
   PetscFunctionBegin;
-  PetscCheck(!x->is_weighted || send->weights, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "a weighted exchange of a batch without weights");
+  for (int f = 0; f < x->n_local; f++) x->strides[f] = 0;
   for (int q = 0; q < comm->size; q++) {
-    x->source_batch[q] = told[q * stride];
-    x->recv_bags.counts[q] = x->n_local * told[q * stride];
-    x->recv_values.counts[q] = told[q * stride + 1];
-    batch += told[q * stride];
+    const int64_t *row = told + q * stride;
+    x->source_batch[q] = row[0];
+    x->recv_values.counts[q] = row[1];
+    x->recv_bags.counts[q] = 0;
+    batch += row[0];
     for (int f = 0; f < x->n_local; f++) {
       const int block = q * x->n_local + f;
-      x->block_begin[block + 1] = x->block_begin[block] + told[q * stride];
+      const int64_t bags = x->is_variable ? row[N_SPLITS + f] : row[0];
+      x->source_strides[block] = bags;
+      x->strides[f] += bags;
+      x->recv_bags.counts[q] += bags;
+      x->block_begin[block + 1] = x->block_begin[block] + bags;
     }
   }
   (void)sum_splits(comm->size, &x->recv_bags);
   n_values = sum_splits(comm->size, &x->recv_values);
-  PetscCall(TrsKjtReserve(comm->device, &x->arrived, x->n_local, batch, n_values, x->is_weighted));
-  PetscCall(TrsCommAlltoallv(comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
-                             x->arrived.jagged.lengths, x->recv_bags.counts, x->recv_bags.displs,
+  if (x->is_variable) {
+    PetscCall(
+        TrsKjtReserveVariable(comm->device, &x->arrived, x->n_local, x->strides, n_values, x->is_weighted));
+  } else {
+    PetscCall(TrsKjtReserve(comm->device, &x->arrived, x->n_local, batch, n_values, x->is_weighted));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Start the payload. */
+static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
+{
+  const TrsJagged *send = &x->send->jagged, *arrived = &x->arrived.jagged;
+
+  PetscFunctionBegin;
+  PetscCheck(!x->is_weighted || send->weights, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "a weighted exchange of a batch without weights");
+  PetscCall(TrsCommAlltoallv(x->comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
+                             arrived->lengths, x->recv_bags.counts, x->recv_bags.displs,
                              (int64_t)sizeof(*send->lengths), &x->lengths));
-  PetscCall(TrsCommAlltoallv(comm, stream, send->values, x->send_values.counts, x->send_values.displs,
-                             x->arrived.jagged.values, x->recv_values.counts, x->recv_values.displs,
+  PetscCall(TrsCommAlltoallv(x->comm, stream, send->values, x->send_values.counts, x->send_values.displs,
+                             arrived->values, x->recv_values.counts, x->recv_values.displs,
                              (int64_t)sizeof(*send->values), &x->values));
   if (x->is_weighted)
-    PetscCall(TrsCommAlltoallv(comm, stream, send->weights, x->send_values.counts, x->send_values.displs,
-                               x->arrived.jagged.weights, x->recv_values.counts, x->recv_values.displs,
+    PetscCall(TrsCommAlltoallv(x->comm, stream, send->weights, x->send_values.counts, x->send_values.displs,
+                               arrived->weights, x->recv_values.counts, x->recv_values.displs,
                                (int64_t)sizeof(*send->weights), &x->weights));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -218,13 +278,24 @@ static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream, const in
 PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream)
 {
   const int64_t *told;
+  int stride = 0;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < n; i++) stride += exchange[i]->n_told;
   PetscCall(TrsCommCountsWait(&exchange[0]->counts_request));
-  told = (const int64_t *)exchange[0]->counts.data + exchange[0]->comm->size * n * N_SPLITS;
-  for (int i = 0; i < n; i++)
-    PetscCall(start_tensors(exchange[i], stream, told + i * N_SPLITS, n * N_SPLITS));
+  told = (const int64_t *)exchange[0]->counts.data + exchange[0]->comm->size * stride;
+  for (int i = 0, at = 0; i < n; at += exchange[i++]->n_told) {
+    PetscCall(take_counts(exchange[i], told + at, stride));
+    PetscCall(start_tensors(exchange[i], stream));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeSourceStrides(TrsKjtExchange exchange, const int64_t **strides)
+{
+  PetscFunctionBegin;
+  *strides = exchange->source_strides;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -260,8 +331,13 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange x, TrsStream stream, TrsKjt *re
     swap_kjts(recv, &x->arrived);
   } else {
     const TrsKjt *arrived = &x->arrived;
-    PetscCall(TrsKjtReserve(comm->device, recv, x->n_local, arrived->batch, arrived->jagged.n_values,
-                            x->is_weighted));
+    if (x->is_variable) {
+      PetscCall(TrsKjtReserveVariable(comm->device, recv, x->n_local, x->strides, arrived->jagged.n_values,
+                                      x->is_weighted));
+    } else {
+      PetscCall(TrsKjtReserve(comm->device, recv, x->n_local, arrived->batch, arrived->jagged.n_values,
+                              x->is_weighted));
+    }
     PetscCall(comm->compute->permute_blocks(stream, x->workspace, x->n_local * comm->size, x->block_begin,
                                             x->n_local * comm->size, x->order, &arrived->jagged,
                                             &recv->jagged));

@@ -29,6 +29,9 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
                                     const int *source_order, TrsKjtExchange *exchange);
 PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 
+/* Batches differ by feature: KJTs with strides are exchanged, and the strides with the counts. Call right after Create, on all ranks. */
+PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange);
+
 /*
   TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all of counts and batch sizes.
 
@@ -41,7 +44,7 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
                                          TrsStream stream);
 
-/* Second step: wait for the counts, start the payload's all-to-alls. Collective. */
+/* Second step, for the same n exchanges: wait for the counts, start the payload's all-to-alls. Collective. */
 PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream);
 
 /*
@@ -52,6 +55,9 @@ PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange,
 */
 PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,
                                   const int64_t **source_batch);
+
+/* Bags of each of this rank's features from each rank, [comm->size][n_local], borrowed until the next StartSplits; after StartTensors. */
+PetscErrorCode TrsKjtExchangeSourceStrides(TrsKjtExchange exchange, const int64_t **strides);
 
 /* Ids this rank sent to and received from each rank, [comm->size] each, borrowed until the next StartSplits; after StartTensors. */
 PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, const int64_t **received);

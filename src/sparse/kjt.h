@@ -9,19 +9,33 @@
 
 #include "compute/compute_ops.h"
 
+enum { TRS_KJT_VARIABLE = -1 };
+
 typedef struct {
   int n_features;
-  int64_t batch; /* B */
+  int64_t batch; /* B; TRS_KJT_VARIABLE when features differ */
   PetscBool is_weighted;
   TrsJagged jagged; /* borrowed views of the buffers below */
   TrsDeviceBuffer lengths, offsets, values, weights;
+  const int64_t
+      *strides;      /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
   TrsBuffer scratch; /* host memory of TrsKjtPermute() */
 } TrsKjt;
 
 /* Room for n_features * batch bags and n_values ids; sets the views. Contents are undefined where a buffer grew. */
 PetscErrorCode TrsKjtReserve(const TrsDeviceOps *device, TrsKjt *kjt, int n_features, int64_t batch,
                              int64_t n_values, PetscBool weighted);
+
+/* The same for a variable batch: feature f has strides[f] bags; lengths are the features' blocks one after the other. strides is borrowed. */
+PetscErrorCode TrsKjtReserveVariable(const TrsDeviceOps *device, TrsKjt *kjt, int n_features,
+                                     const int64_t *strides, int64_t n_values, PetscBool weighted);
 PetscErrorCode TrsKjtFree(const TrsDeviceOps *device, TrsKjt *kjt);
+
+/* Bags of feature f. */
+static inline int64_t TrsKjtStride(const TrsKjt *kjt, int f)
+{
+  return kjt->strides ? kjt->strides[f] : kjt->batch;
+}
 
 /* Fill offsets from lengths. */
 PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, TrsKjt *kjt);
@@ -34,6 +48,8 @@ PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *co
                              TrsWorkspace workspace, const TrsKjt *in, int n_out, const int *indices,
                              TrsKjt *out);
 
-/* Part p of kjt.split(segments): features begin .. begin+n as a view into kjt (no copy; valid as long as kjt is unchanged; don't free). Its offsets go
-   on counting from the whole kjt's first id, so they index jagged.values, which is the whole array. Not collective. */
+/*
+  Part p of kjt.split(segments): features begin .. begin+n as a view into kjt (no copy; valid as long as kjt is unchanged; don't free). Its
+  offsets go on counting from the whole kjt's first id, so they index jagged.values, which is the whole array. Not collective.
+*/
 PetscErrorCode TrsKjtView(const TrsKjt *kjt, int begin, int n, TrsKjt *view);
