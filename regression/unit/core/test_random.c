@@ -57,14 +57,14 @@ static void test_blocks(void **state)
 /* Each element is what its own block says, wherever a fill begins and ends. */
 static void test_uniform_fill(void **state)
 {
-  static const uint64_t firsts[] = {0, 1, 3, 4, 63, 64, 1000, ((uint64_t)1 << 33) - 5};
-  static const int64_t sizes[] = {0, 1, 2, 5, 61, 64, 65, 200};
+  static const uint64_t firsts[] = {0, 1, 3, 4, 127, 128, 1000, ((uint64_t)1 << 33) - 5};
+  static const int64_t sizes[] = {0, 1, 2, 5, 125, 128, 129, 400};
   const float lo = -0.3f, hi = 0.7f;
 
   (void)state;
   for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]); f++) {
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-      float out[201];
+      float out[401];
 
       out[sizes[s]] = 77.0f;
       TrsRandomUniformFill(5, TRS_RANDOM_TABLE_INIT, 42, firsts[f], sizes[s], lo, hi, out);
