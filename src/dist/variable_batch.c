@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "dist/variable_batch.h"
+
+#include "dist/round_trip.h"
+
+struct TrsVariableAllToAllImpl {
+  TrsRoundTrip trip;
+  int *feature_begin;      /* [size + 1] */
+  int64_t *dims;           /* [n] */
+  int64_t *feature_displs; /* [n + 1] */
+};
+
+PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, const int64_t *dims,
+                                         const TrsPooledDistOptions *options, TrsVariableAllToAll *dist)
+{
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(dist));
+  PetscCall(TrsRoundTripInit(comm, options, &(*dist)->trip));
+  PetscCall(PetscCalloc1((size_t)comm->size + 1, &(*dist)->feature_begin));
+  for (int q = 0; q < comm->size; q++) {
+    n += n_features[q];
+    (*dist)->feature_begin[q + 1] = n;
+  }
+  PetscCall(PetscMalloc1((size_t)n, &(*dist)->dims));
+  PetscCall(PetscArraycpy((*dist)->dims, dims, (size_t)n));
+  PetscCall(PetscCalloc1((size_t)n + 1, &(*dist)->feature_displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist)
+{
+  PetscFunctionBegin;
+  if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRoundTripFree(&(*dist)->trip));
+  PetscCall(PetscFree((*dist)->feature_begin));
+  PetscCall(PetscFree((*dist)->dims));
+  PetscCall(PetscFree((*dist)->feature_displs));
+  PetscCall(PetscFree(*dist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, const float *pooled,
+                                        const int64_t *source_strides, const int64_t *strides)
+{
+  const TrsComm comm = dist->trip.comm;
+  const int first = dist->feature_begin[comm->rank], n_local = dist->feature_begin[comm->rank + 1] - first;
+
+  PetscFunctionBegin;
+  for (int q = 0; q < comm->size; q++) {
+    dist->trip.owner_counts[q] = 0;
+    for (int f = 0; f < n_local; f++)
+      dist->trip.owner_counts[q] += source_strides[q * n_local + f] * dist->dims[first + f];
+    for (int f = dist->feature_begin[q]; f < dist->feature_begin[q + 1]; f++)
+      dist->feature_displs[f + 1] = dist->feature_displs[f] + strides[f] * dist->dims[f];
+    dist->trip.sample_counts[q] = dist->feature_displs[dist->feature_begin[q + 1]] -
+                                  dist->feature_displs[dist->feature_begin[q]];
+  }
+  PetscCall(TrsRoundTripStart(&dist->trip, stream, pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableAllToAllWait(TrsVariableAllToAll dist, TrsStream stream, const float **recv,
+                                       const int64_t **feature_displs)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripWait(&dist->trip, stream, recv));
+  *feature_displs = dist->feature_displs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableAllToAllGradBuffer(TrsVariableAllToAll dist, float **send,
+                                             const int64_t **feature_displs)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripGradBuffer(&dist->trip, send));
+  *feature_displs = dist->feature_displs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableAllToAllGradStart(TrsVariableAllToAll dist, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripGradStart(&dist->trip, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream stream, const float **grad)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripGradWait(&dist->trip, stream, grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The flat layout is the same on all ranks, so this is a reduce-scatter of chunks of uneven length with one column. */
+struct TrsVariableReduceScatterImpl {
+  TrsPooledReduceScatter flat;
+  int size, n_features;
+  int64_t *dims;   /* [n_features] */
+  int64_t *chunks; /* [size] floats */
+};
+
+PetscErrorCode TrsVariableReduceScatterCreate(TrsComm comm, int n_features, const int64_t *dims,
+                                              const TrsPooledDistOptions *options,
+                                              TrsVariableReduceScatter *dist)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(dist));
+  PetscCall(TrsPooledReduceScatterCreate(comm, 1, options, &(*dist)->flat));
+  (*dist)->size = comm->size;
+  (*dist)->n_features = n_features;
+  PetscCall(PetscMalloc1((size_t)n_features, &(*dist)->dims));
+  PetscCall(PetscArraycpy((*dist)->dims, dims, (size_t)n_features));
+  PetscCall(PetscCalloc1((size_t)comm->size, &(*dist)->chunks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist)
+{
+  PetscFunctionBegin;
+  if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPooledReduceScatterDestroy(&(*dist)->flat));
+  PetscCall(PetscFree((*dist)->dims));
+  PetscCall(PetscFree((*dist)->chunks));
+  PetscCall(PetscFree(*dist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream,
+                                             const float *partial, const int64_t *source_strides)
+{
+  PetscFunctionBegin;
+  for (int q = 0; q < dist->size; q++) {
+    dist->chunks[q] = 0;
+    for (int f = 0; f < dist->n_features; f++)
+      dist->chunks[q] += source_strides[q * dist->n_features + f] * dist->dims[f];
+  }
+  PetscCall(TrsPooledReduceScatterStart(dist->flat, stream, partial, dist->chunks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableReduceScatterWait(TrsVariableReduceScatter dist, TrsStream stream,
+                                            const float **summed)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterWait(dist->flat, stream, summed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableReduceScatterGradBuffer(TrsVariableReduceScatter dist, float **send)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterGradBuffer(dist->flat, send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableReduceScatterGradStart(TrsVariableReduceScatter dist, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterGradStart(dist->flat, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVariableReduceScatterGradWait(TrsVariableReduceScatter dist, TrsStream stream,
+                                                const float **grad)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterGradWait(dist->flat, stream, grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

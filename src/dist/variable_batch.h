@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Pooled embeddings when each feature has a batch of its own: ids are looked up once for each distinct bag, and every sample points to its
+  bag's row (inverse indices). Source: TorchRec VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter.
+
+  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Life, borrowing, codecs and division as in pooled_all_to_all.h.
+  The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
+*/
+#pragma once
+
+#include "dist/coded_exchange.h"
+#include "dist/pooled_all_to_all.h"
+
+typedef struct TrsVariableAllToAllImpl *TrsVariableAllToAll;
+
+/* n_features [size]: features of each owner; dims: [sum of n_features] columns of each, in owner order. Not collective. */
+PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, const int64_t *dims,
+                                         const TrsPooledDistOptions *options, TrsVariableAllToAll *dist);
+PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist);
+
+/*
+  Start: pooled for source rank, for this rank's feature: [source_strides[source][feature], D]. strides [sum of n_features]: bags of this rank's
+  batch, features in owner order. Wait: recv for owner, for its feature: [strides[f], D_f]; feature f begins at feature_displs[f]
+  ([sum of n_features + 1]). Collective on comm.
+*/
+PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, const float *pooled,
+                                        const int64_t *source_strides, const int64_t *strides);
+PetscErrorCode TrsVariableAllToAllWait(TrsVariableAllToAll dist, TrsStream stream, const float **recv,
+                                       const int64_t **feature_displs);
+PetscErrorCode TrsVariableAllToAllGradBuffer(TrsVariableAllToAll dist, float **send,
+                                             const int64_t **feature_displs);
+PetscErrorCode TrsVariableAllToAllGradStart(TrsVariableAllToAll dist, TrsStream stream);
+PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream stream, const float **grad);
+
+typedef struct TrsVariableReduceScatterImpl *TrsVariableReduceScatter;
+
+/* Row-wise: every rank has partial sums of all features. dims [n_features]. Not collective. */
+PetscErrorCode TrsVariableReduceScatterCreate(TrsComm comm, int n_features, const int64_t *dims,
+                                              const TrsPooledDistOptions *options,
+                                              TrsVariableReduceScatter *dist);
+PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist);
+
+/*
+  Start: partial for rank, for feature: [source_strides[rank][feature], D]; source_strides is equal on all ranks. Wait: this rank's part, summed in
+  rank order. Backward: GradBuffer like Wait's result; GradWait like Start's partial. Collective on comm.
+*/
+PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream,
+                                             const float *partial, const int64_t *source_strides);
+PetscErrorCode TrsVariableReduceScatterWait(TrsVariableReduceScatter dist, TrsStream stream,
+                                            const float **summed);
+PetscErrorCode TrsVariableReduceScatterGradBuffer(TrsVariableReduceScatter dist, float **send);
+PetscErrorCode TrsVariableReduceScatterGradStart(TrsVariableReduceScatter dist, TrsStream stream);
+PetscErrorCode TrsVariableReduceScatterGradWait(TrsVariableReduceScatter dist, TrsStream stream,
+                                                const float **grad);
+
+/* From a flat vector of bags' rows to the samples' matrix, and the gradients back. */
+typedef struct TrsVariableExpandImpl *TrsVariableExpand;
+
+/* Feature f has dims[f] columns, at columns[f] of the matrix. Not collective. */
+PetscErrorCode TrsVariableExpandCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                       int n_features, const int64_t *dims, const int64_t *columns,
+                                       TrsVariableExpand *expand);
+PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
+
+/*
+  Forward: row b of feature f's columns = row inverse[f][b] of its block flat + feature_displs[f], [strides[f], D]. Backward: grad_flat row i = sum
+  of the gradients of all samples that point to it, in order of sample.
+
+  Not collective. In: batch samples; inverse device [n_features][batch]; feature_displs host [n_features + 1]
+*/
+PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stream, int64_t batch,
+                                        const int64_t *inverse, const float *flat,
+                                        const int64_t *feature_displs, float *matrix, int64_t stride);
+PetscErrorCode TrsVariableExpandBackward(TrsVariableExpand expand, TrsStream stream, int64_t batch,
+                                         const int64_t *inverse, const float *grad_matrix, int64_t stride,
+                                         float *grad_flat, const int64_t *feature_displs);
