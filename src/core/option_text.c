@@ -3,11 +3,8 @@
 #include "core/option_petsc.h"
 #include "core/option_source.h"
 
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { TRS_MAX_SOURCE = 4352 };
 
