@@ -37,7 +37,7 @@ typedef struct {
   const char *
       fallback; /* the default as text, parsed like a given value; NULL: none (stays unset); for -help if fallback_text is NULL */
   const char *range;   /* numbers, each entry of a list: "[1,]" "(0,1)" "[0,1]"; NULL: any */
-  const char *choices; /* enums: "a,b,c" */
+  const char *choices; /* enums: "a,b,c"; FILE: words that are no path ("stdout") */
   const char *unit;    /* "samples", "bytes/ms"; NULL */
   const char *help;    /* one line; what a default of NULL means, too */
 } TrsOptionSpec;
