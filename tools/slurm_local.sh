@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
+# shellcheck disable=SC1007,SC2209,SC2015,SC2086,SC2046,SC2016 # lists of words that split on purpose; code for the inner shell
 # slurm_local.sh - a private, real Slurm cluster of several "nodes" on one machine, for tests.
 #
 #   slurm_local.sh [-d DIR] start [-n NODES] [-c CPUS] [-g GPUS] [-p PORT]
@@ -23,7 +24,7 @@ set -u
 export LC_ALL=C
 me=${0##*/}
 die()   { echo "$me: $*" >&2; exit "${rc:-1}"; }
-usage() { sed -n '2,/^set -u/{s/^# \{0,1\}//;/^set -u/!p}' "$0"; }
+usage() { sed -n '4,/^set -u/{s/^# \{0,1\}//;/^set -u/!p}' "$0"; }
 
 DIR=${SLURM_LOCAL_DIR:-/var/tmp/slurm_local.$UID}
 NODES=2 CPUS=4 GPUS=0 PORT= CMD=
