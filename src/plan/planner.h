@@ -23,8 +23,8 @@ extern const TrsOptionGroup trs_planner_options, trs_topology_options;
 /* What a real run knows of itself; the options' own values win where they are given. */
 typedef struct {
   PetscBool is_cuda;
-  int local_world_size;          /* ranks a host; 0: unknown */
-  int64_t hbm_bytes, ddr_bytes;  /* of one rank; 0: unknown */
+  int local_world_size;         /* ranks a host; 0: unknown */
+  int64_t hbm_bytes, ddr_bytes; /* of one rank; 0: unknown */
 } TrsPlannerMachine;
 
 /* Collective on comm (keeps a reference). */

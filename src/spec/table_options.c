@@ -150,7 +150,8 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_content(TrsOptions options, TrsTableConfig *table)
+static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures *dataset,
+                                   TrsTableConfig *table)
 {
   int pooling, data_type, bounds;
   double limit = 1.0 / sqrt((double)table->num_embeddings), low = -limit, high = limit;
@@ -168,7 +169,7 @@ static PetscErrorCode read_content(TrsOptions options, TrsTableConfig *table)
   table->data_type = (TrsDType)data_type;
   table->init_min = (float)low;
   table->init_max = (float)high;
-  if (table->is_weighted && table->pooling == TRS_POOLING_MEAN)
+  if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN) /* a dry run only counts bytes */
     FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
   GET(Bool, "stochastic_rounding", &table->stochastic_rounding, &set);
   if (!set)
@@ -289,7 +290,7 @@ static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *d
   PetscCall(PetscStrallocpy(name, &table->name));
   PetscCall(read_features(options, dataset, table));
   PetscCall(read_size(options, dataset, table));
-  PetscCall(read_content(options, table));
+  PetscCall(read_content(options, dataset, table));
   PetscCall(read_constraints(options, dataset, table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -86,7 +86,8 @@ PetscErrorCode TrsTextFree(TrsText *text)
 
 PetscErrorCode TrsTextWrite(const TrsText *text, const char *path, const char *option)
 {
-  PetscBool is_stdout = (PetscBool)(!strcmp(path, "stdout") || !strcmp(path, "-"));
+  const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+  PetscBool is_stdout = (PetscBool)!strcmp(base, "stdout");
   FILE *file = is_stdout ? stdout : fopen(path, "w");
   size_t written;
   int failed;

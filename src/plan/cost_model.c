@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What an option costs: from tables, topology and settings to the estimators' inputs. */
+#include "plan/cache_stats.h"
+#include "plan/search_space.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+int TrsPlanFeatures(const TrsTableConfig *table)
+{
+  return PetscMax(1, table->constraints.n_pooling_factors);
+}
+
+void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings, int f,
+                    double *pooling_factor, double *num_poolings, int64_t *batch_size)
+{
+  const TrsTableConstraints *constraints = &table->constraints;
+
+  *pooling_factor = constraints->n_pooling_factors ? constraints->pooling_factors[f] : 1.0;
+  *num_poolings = constraints->n_num_poolings ? constraints->num_poolings[f] : 1.0;
+  *batch_size = constraints->n_batch_sizes ? constraints->batch_sizes[f] : settings->batch_size;
+}
+
+/* A rank's batch: ids looked up, and rows that come out. */
+static void batch_size_of(const TrsCostModel *model, const TrsTableConfig *table, double *ids, double *rows)
+{
+  double l, n;
+  int64_t b;
+
+  *ids = *rows = 0;
+  for (int f = 0; f < TrsPlanFeatures(table); f++) {
+    TrsPlanFeature(table, model->settings, f, &l, &n, &b);
+    *ids += (l * n) * (double)b;
+    *rows += (PetscMin(1.0, l) * n) * (double)b;
+  }
+  if (table->pooling == TRS_POOLING_NONE) *rows = *ids;
+}
+
+/* Bytes an element for the cost model: half-precision kinds count 2, quantised rows 1. */
+static double element_bytes(const TrsCostModel *model, const TrsTableConfig *table)
+{
+  if (model->settings->is_quant) return 1;
+  return table->data_type == TRS_FP32 ? 4 : 2;
+}
+
+/* Quantised tables hold scale and bias beside each row; other types are quantised to int8. */
+static int64_t table_bytes(const TrsCostModel *model, const TrsTableConfig *table)
+{
+  int64_t R = table->num_embeddings, C = table->embedding_dim;
+  int bits = table->data_type == TRS_INT4 ? 4 : (table->data_type == TRS_INT2 ? 2 : 8);
+
+  if (model->settings->is_quant) return R * ((C * bits + 7) / 8) + 4 * R;
+  return R * C * (int64_t)element_bytes(model, table);
+}
+
+static PetscBool prefetches(const TrsCostModel *model, const TrsTableConfig *table)
+{
+  return (PetscBool)(table->constraints.cache_prefetch_pipeline || model->settings->prefetch_pipeline);
+}
+
+static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, TrsPerfInput *in)
+{
+  const TrsTopology *topology = model->topology;
+  const TrsPlanSettings *settings = model->settings;
+  const TrsTableConfig *table = &model->tables->table[option->table];
+  const TrsTableConstraints *constraints = &table->constraints;
+  double elem = element_bytes(model, table);
+
+  *in = (TrsPerfInput){.type = option->type,
+                       .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
+                       .is_weighted = table->is_weighted,
+                       .is_inference = settings->is_inference,
+                       .world_size = topology->world_size,
+                       .local_world_size = topology->local_world_size,
+                       .group = topology->group,
+                       .elem = elem,
+                       .a2a_fwd = elem,
+                       .a2a_bwd = elem,
+                       .sr_fwd = elem,
+                       .sr_bwd = elem,
+                       .hbm_to_ddr_bw = topology->hbm_to_ddr_mem_bw,
+                       .intra_host_bw = topology->intra_host_bw,
+                       .inter_host_bw = topology->inter_host_bw,
+                       .bwd_multiplier = topology->bwd_compute_multiplier,
+                       .weighted_multiplier = topology->weighted_feature_bwd_compute_multiplier};
+  batch_size_of(model, table, &in->n_ids, &in->n_rows);
+  if (settings->has_qcomm) {
+    in->a2a_fwd = settings->a2a_fwd;
+    in->a2a_bwd = settings->a2a_bwd;
+    if (in->is_pooled) { /* sequence embeddings are never reduced */
+      in->sr_fwd = settings->sr_fwd;
+      in->sr_bwd = settings->sr_bwd;
+    }
+  }
+  in->kernel_bw = TrsTopologyKernelBandwidth(
+      topology, option->kernel, option->has_load_factor ? option->load_factor : TRS_PLAN_CACHE_LOAD_FACTOR,
+      prefetches(model, table));
+  if (option->kernel == TRS_KERNEL_FUSED_UVM_CACHING && option->has_load_factor &&
+      constraints->has_cache_stats)
+    in->missed_ids = TrsCacheMissRate(constraints->n_cache_stats_mrc_hist, constraints->cache_stats_mrc_hist,
+                                      table->num_embeddings, option->load_factor) *
+                     constraints->cache_stats_expected_lookups;
+}
+
+void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in)
+{
+  const TrsPlanSettings *settings = model->settings;
+  const TrsTableConfig *table = &model->tables->table[option->table];
+  const TrsTableConstraints *constraints = &table->constraints;
+
+  *in = (TrsStorageInput){.type = option->type,
+                          .kernel = option->kernel,
+                          .is_cuda = model->topology->is_cuda,
+                          .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
+                          .is_inference = settings->is_inference,
+                          .at_peak_memory = settings->at_peak_memory,
+                          .pipeline = settings->pipeline,
+                          .optimizer_state = settings->optimizer_state,
+                          .world_size = model->topology->world_size,
+                          .group = model->topology->group,
+                          .n_rows = table->num_embeddings,
+                          .n_cols = table->embedding_dim,
+                          .table_bytes = table_bytes(model, table),
+                          .out_bytes = constraints->has_output_dtype
+                                           ? TrsDTypeBits(constraints->output_dtype) / 8.0
+                                           : element_bytes(model, table),
+                          .load_factor = option->has_load_factor ? option->load_factor : 0,
+                          .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes)};
+  batch_size_of(model, table, &in->ids, &in->rows_out);
+}
+
+PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
+{
+  const TrsTableConfig *table = &model->tables->table[option->table];
+  TrsPerfInput perf;
+  TrsStorageInput storage;
+
+  PetscFunctionBegin;
+  perf_input(model, option, &perf);
+  TrsCostStorageInput(model, option, &storage);
+  for (int i = 0; i < option->n_classes; i++) {
+    TrsShardClass *shard = &option->shard_class[i];
+
+    shard->storage = TrsEstimateStorage(&storage, shard->rows, option->width);
+    shard->perf = i ? option->shard_class[0].perf : TrsEstimatePerf(&perf, shard->rows, option->width);
+    shard->total = TrsPerfTotal(&shard->perf);
+  }
+  PetscCheck(TrsOptionSummarise(option), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-table_%s_num_embeddings %" PRId64
+             " x %d: the bytes of %s over %d shards overflow 64-bit sizes",
+             table->name, table->num_embeddings, table->embedding_dim, TrsShardingTypeName(option->type),
+             option->n_shards);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  While the sum stays in one binade, each step adds the same amount: x rounded to the spacing there. (In a tie the first step
+  makes the sum even, after which ties round one way.) So two steps show the amount, and the rest of the binade is one product.
+*/
+double TrsSumRepeated(double x, int n)
+{
+  double sum = 0;
+
+  while (n > 0) {
+    double first = sum + x, second = first + x, step = second - first, limit;
+    int exponent;
+
+    if (n == 1) return first;
+    sum = second;
+    n -= 2;
+    if (step <= 0) return sum;
+    frexp(sum, &exponent);
+    limit = ldexp(1.0, exponent); /* end of the binade */
+    frexp(first, &exponent);
+    if (n > 0 && ldexp(1.0, exponent) == limit) {
+      double steps = floor((limit - sum) / step) - 1;
+
+      if (steps >= 1) {
+        int k = steps < n ? (int)steps : n;
+
+        sum += k * step;
+        n -= k;
+      }
+    }
+  }
+  return sum;
+}
+
+/* Two rounds of splitmix64: the option's part of a proposal's key. */
+static uint64_t mix(uint64_t x)
+{
+  x += UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return x ^ (x >> 31);
+}
+
+static void hash_option(TrsPlanOption *option)
+{
+  uint64_t choice = ((uint64_t)option->type << 8) | ((uint64_t)option->kernel << 4) |
+                    (uint64_t)option->has_load_factor;
+  uint64_t load_factor = 0;
+
+  if (option->has_load_factor) memcpy(&load_factor, &option->load_factor, sizeof(load_factor));
+  for (unsigned i = 0; i < 2; i++)
+    option->hash[i] = mix(mix(mix((uint64_t)option->table + (i << 30)) ^ choice) ^ load_factor);
+}
+
+PetscBool TrsOptionSummarise(TrsPlanOption *option)
+{
+  TrsInt128 hbm = 0, ddr = 0;
+  int blocks = option->n_shards / option->row_shards;
+  PetscBool fits = PETSC_TRUE;
+
+  option->max_hbm = option->max_ddr = INT64_MIN;
+  option->max_perf = 0;
+  for (int i = 0; i < option->n_classes; i++) {
+    const TrsShardClass *c = &option->shard_class[i];
+
+    fits = (PetscBool)(fits && c->storage.hbm < TRS_MAX_SHARD_BYTES && c->storage.ddr < TRS_MAX_SHARD_BYTES);
+    option->max_hbm = PetscMax(option->max_hbm, c->storage.hbm);
+    option->max_ddr = PetscMax(option->max_ddr, c->storage.ddr);
+    option->max_perf = PetscMax(option->max_perf, c->total);
+  }
+  if (option->class_of || !option->same_perf) {
+    option->total_perf = 0;
+    for (int s = 0; s < option->n_shards; s++) {
+      const TrsShardClass *c = TrsOptionShard(option, s);
+
+      hbm += c->storage.hbm;
+      ddr += c->storage.ddr;
+      option->total_perf += c->total;
+    }
+  } else {
+    for (int i = 0; i < option->n_classes; i++) {
+      int n = i == 0 ? option->n_full : (i == 1 ? 1 : option->row_shards - option->n_full - 1);
+
+      hbm += (TrsInt128)option->shard_class[i].storage.hbm * n * blocks;
+      ddr += (TrsInt128)option->shard_class[i].storage.ddr * n * blocks;
+    }
+    option->total_perf = TrsSumRepeated(option->shard_class[0].total, option->n_shards);
+  }
+  fits = (PetscBool)(fits && hbm < INT64_MAX && ddr < INT64_MAX);
+  option->total_storage = (TrsStorage){fits ? (int64_t)hbm : 0, fits ? (int64_t)ddr : 0};
+  hash_option(option);
+  return fits;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every way to split every table. Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets */
+#include "plan/search_space.h"
+
+#include <string.h>
+
+enum { DEFAULT_MIN_WIDTH = 128, MAX_OPTIONS = TRS_N_SHARDINGS * 3, MAX_COMPARED_CLASSES = 64 };
+
+static const TrsShardingType pooled_types[] = {
+    TRS_SHARDING_DATA_PARALLEL,     TRS_SHARDING_TABLE_WISE, TRS_SHARDING_COLUMN_WISE,
+    TRS_SHARDING_TABLE_COLUMN_WISE, TRS_SHARDING_ROW_WISE,   TRS_SHARDING_TABLE_ROW_WISE,
+    TRS_SHARDING_GRID_SHARD,
+};
+static const TrsShardingType sequence_types[] = {TRS_SHARDING_DATA_PARALLEL, TRS_SHARDING_TABLE_WISE,
+                                                 TRS_SHARDING_COLUMN_WISE, TRS_SHARDING_ROW_WISE};
+static const TrsShardingType quant_types[] = {TRS_SHARDING_TABLE_WISE, TRS_SHARDING_ROW_WISE,
+                                              TRS_SHARDING_COLUMN_WISE};
+#define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
+
+static const TrsComputeKernel trained_kernels[] = {TRS_KERNEL_FUSED, TRS_KERNEL_FUSED_UVM,
+                                                   TRS_KERNEL_FUSED_UVM_CACHING};
+static const TrsComputeKernel quant_kernels[] = {TRS_KERNEL_QUANT, TRS_KERNEL_QUANT_UVM,
+                                                 TRS_KERNEL_QUANT_UVM_CACHING};
+static const TrsComputeKernel dense_kernels[] = {TRS_KERNEL_DENSE};
+
+/* The sharder's types for a table, in its fixed order. */
+static int sharder_types(const TrsCostModel *model, const TrsTableConfig *table,
+                         const TrsShardingType **types)
+{
+  if (model->settings->is_quant) {
+    *types = quant_types;
+    return COUNT(quant_types);
+  }
+  if (TrsTableModule(table) == TRS_MODULE_EC) {
+    *types = sequence_types;
+    return COUNT(sequence_types);
+  }
+  *types = pooled_types;
+  return COUNT(pooled_types);
+}
+
+static int sharder_kernels(const TrsCostModel *model, TrsShardingType type, const TrsComputeKernel **kernels)
+{
+  if (type == TRS_SHARDING_DATA_PARALLEL) {
+    *kernels = dense_kernels;
+    return COUNT(dense_kernels);
+  }
+  *kernels = model->settings->is_quant ? quant_kernels : trained_kernels;
+  return model->topology->is_cuda ? COUNT(trained_kernels) : 1;
+}
+
+PetscBool TrsSharderHasKernel(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)
+{
+  const TrsComputeKernel *kernels;
+  int n = sharder_kernels(model, type, &kernels);
+
+  for (int i = 0; i < n; i++) {
+    if (kernels[i] == kernel) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *table, TrsShardingType type)
+{
+  PetscBool named = (PetscBool)((table->constraints.sharding_types >> type) & 1u);
+  PetscBool by_host_rows = (PetscBool)(type == TRS_SHARDING_ROW_WISE || type == TRS_SHARDING_TABLE_ROW_WISE);
+
+  if (type == TRS_SHARDING_GRID_SHARD) return named;
+  /* TorchRec's pooled sharder does not offer these on cpu; the runtime has them, for who asks. */
+  if (by_host_rows && !model->topology->is_cuda && !model->settings->is_quant &&
+      TrsTableModule(table) != TRS_MODULE_EC)
+    return named;
+  return (PetscBool)(named || table->constraints.sharding_types == 0);
+}
+
+static TrsPartitionBy partition_by(TrsShardingType type)
+{
+  switch (type) {
+  case TRS_SHARDING_TABLE_WISE:
+  case TRS_SHARDING_COLUMN_WISE: return TRS_PARTITION_DEVICE;
+  case TRS_SHARDING_TABLE_ROW_WISE:
+  case TRS_SHARDING_TABLE_COLUMN_WISE: return TRS_PARTITION_HOST;
+  case TRS_SHARDING_GRID_SHARD: return TRS_PARTITION_MULTI_HOST;
+  default: return TRS_PARTITION_UNIFORM;
+  }
+}
+
+/* Least divisor of cols that is a multiple of 4, at least `least` and below cols; else cols. */
+static int64_t column_width(int64_t cols, int64_t least)
+{
+  int64_t width = cols;
+
+  for (int64_t d = 1; d * d <= cols; d++) {
+    if (cols % d) continue;
+    for (int side = 0; side < 2; side++) {
+      int64_t i = side ? cols / d : d;
+
+      if (i >= least && i % 4 == 0 && i < width) width = i;
+    }
+  }
+  return width;
+}
+
+static PetscErrorCode set_class(TrsPlanOption *option, PetscSegBuffer classes, int n, const int64_t *rows)
+{
+  PetscFunctionBegin;
+  option->n_classes = n;
+  PetscCall(PetscSegBufferGet(classes, (size_t)n, &option->shard_class));
+  for (int i = 0; i < n; i++) option->shard_class[i] = (TrsShardClass){.rows = rows[i]};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Split R rows over n shards in blocks of ceil(R / n). */
+static PetscErrorCode split_rows(TrsPlanOption *option, PetscSegBuffer classes, int64_t R, int n)
+{
+  int64_t block = (R + n - 1) / n, full = R / block;
+  const int64_t rows[3] = {block, R - block * full, 0};
+
+  PetscFunctionBegin;
+  option->row_shards = n;
+  option->n_full = (int)full;
+  PetscCall(set_class(option, classes, full >= n ? 1 : (full + 1 >= n ? 2 : 3), rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Split rows in proportion to the devices' memory. The last device gets the rest. */
+static PetscErrorCode split_rows_unevenly(const TrsTopology *topology, TrsPlanOption *option,
+                                          TrsSearchSpace *space, int64_t R)
+{
+  const int64_t *caps = topology->is_cuda ? topology->hbm : topology->ddr;
+  int W = topology->world_size, n = 0, *class_of;
+  int64_t left = R, *rows;
+  double sum = 0;
+
+  PetscFunctionBegin;
+  for (int r = 0; r < W; r++) sum += (double)caps[r];
+  PetscCall(PetscMalloc1(W, &rows));
+  PetscCall(PetscSegBufferGet(space->class_of, (size_t)W, &class_of));
+  for (int r = 0; r < W; r++) {
+    int64_t mine = r < W - 1 ? (int64_t)((double)R * ((double)caps[r] / sum)) : left;
+    int k = PetscMax(0, n - MAX_COMPARED_CLASSES);
+
+    while (k < n && rows[k] != mine) k++;
+    rows[k] = mine;
+    n = PetscMax(n, k + 1);
+    class_of[r] = k;
+    left -= mine;
+  }
+  option->row_shards = W;
+  option->class_of = class_of;
+  PetscCall(set_class(option, space->classes, n, rows));
+  PetscCall(PetscFree(rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_shards(const TrsCostModel *model, const TrsTableConfig *table,
+                                 TrsPlanOption *option, TrsSearchSpace *space)
+{
+  const TrsTopology *topology = model->topology;
+  int64_t R = table->num_embeddings, C = table->embedding_dim, least = table->constraints.min_partition;
+  int64_t cut = column_width(C, least ? least : DEFAULT_MIN_WIDTH);
+  double caps = 0;
+
+  PetscFunctionBegin;
+  option->width = C;
+  option->row_shards = option->n_shards = option->n_full = 1;
+  switch (option->type) {
+  case TRS_SHARDING_ROW_WISE:
+    option->n_shards = topology->world_size;
+    for (int r = 0; r < topology->world_size; r++)
+      caps += (double)(topology->is_cuda ? topology->hbm[r] : topology->ddr[r]);
+    if (topology->uneven_own && caps > 0) {
+      PetscCall(split_rows_unevenly(topology, option, space, R));
+    } else {
+      PetscCall(split_rows(option, space->classes, R, topology->world_size));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  case TRS_SHARDING_TABLE_ROW_WISE:
+    option->n_shards = topology->group;
+    PetscCall(split_rows(option, space->classes, R, topology->group));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  case TRS_SHARDING_GRID_SHARD:
+    option->width = cut;
+    option->n_shards = (int)(C / cut) * topology->group;
+    PetscCall(split_rows(option, space->classes, R, topology->group));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  case TRS_SHARDING_COLUMN_WISE:
+  case TRS_SHARDING_TABLE_COLUMN_WISE:
+    option->width = cut;
+    option->n_shards = (int)(C / cut);
+    break;
+  case TRS_SHARDING_DATA_PARALLEL: option->n_shards = topology->world_size; break;
+  default: break;
+  }
+  PetscCall(set_class(option, space->classes, 1, &R));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpace *space)
+{
+  const TrsTableConfig *table = &model->tables->table[t];
+  const TrsShardingType *types;
+  const TrsComputeKernel *kernels;
+  int n_types = sharder_types(model, table, &types);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n_types; i++) {
+    int n_kernels = sharder_kernels(model, types[i], &kernels);
+
+    if (!type_allowed(model, table, types[i])) continue;
+    for (int k = 0; k < n_kernels; k++) {
+      unsigned allowed = table->constraints.compute_kernels;
+      TrsPlanOption *option = &space->option[space->n_options];
+
+      if (allowed && !((allowed >> kernels[k]) & 1u)) continue;
+      *option = (TrsPlanOption){.table = t,
+                                .module = TrsTableModule(table),
+                                .type = types[i],
+                                .kernel = kernels[k],
+                                .partition_by = partition_by(types[i]),
+                                .has_load_factor = table->constraints.has_cache_load_factor,
+                                .load_factor = table->constraints.cache_load_factor,
+                                .same_perf = PETSC_TRUE};
+      PetscCall(set_shards(model, table, option, space));
+      PetscCall(TrsCostOption(model, option));
+      space->n_options++;
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Tables that the quantised sharder keeps together: of one pooling mode, in a sequence module of one data type. */
+static int quant_group(const TrsTableConfig *table)
+{
+  return TrsTableModule(table) == TRS_MODULE_EC ? (int)table->data_type : (int)table->pooling;
+}
+
+void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *order)
+{
+  const TrsTableConfigs *tables = model->tables;
+  int n = 0;
+
+  for (int i = 0; i < TRS_N_MODULES; i++) {
+    TrsModule module = (TrsModule)(first_to_last ? i : TRS_N_MODULES - 1 - i);
+    int start = n;
+
+    for (int t = 0; t < tables->n; t++) {
+      if (TrsTableModule(&tables->table[t]) == module) order[n++] = t;
+    }
+    if (!model->settings->is_quant) continue;
+    for (int done = start; done < n;) { /* bring the first one's group forward, stably */
+      int group = quant_group(&tables->table[order[done++]]);
+
+      for (int j = done; j < n; j++) {
+        int t = order[j];
+
+        if (quant_group(&tables->table[t]) != group) continue;
+        memmove(&order[done + 1], &order[done], (size_t)(j - done) * sizeof(*order));
+        order[done++] = t;
+      }
+    }
+  }
+}
+
+PetscErrorCode TrsEnumerate(const TrsCostModel *model, TrsSearchSpace *space, int *table_alone)
+{
+  const char *device = model->topology->is_cuda ? "cuda" : "cpu";
+  int *order, n = model->tables->n;
+
+  PetscFunctionBegin;
+  *space = (TrsSearchSpace){0};
+  *table_alone = -1;
+  PetscCall(PetscSegBufferCreate(sizeof(TrsShardClass), 4096, &space->classes));
+  PetscCall(PetscSegBufferCreate(sizeof(int), 4096, &space->class_of));
+  PetscCall(PetscMalloc1((size_t)n * MAX_OPTIONS, &space->option));
+  PetscCall(PetscMalloc1(n, &space->table));
+  PetscCall(PetscMalloc1(n, &order));
+  TrsPlanTableOrder(model, model->settings->exact_enumerate_order, order);
+  for (int i = 0; i < n; i++) {
+    const char *device_group = model->tables->table[order[i]].constraints.device_group;
+    TrsTableOptions *mine = &space->table[space->n_tables];
+
+    if (device_group && strcmp(device_group, device) != 0) continue;
+    mine->table = order[i];
+    mine->first = space->n_options;
+    PetscCall(add_options(model, order[i], space));
+    mine->n = space->n_options - mine->first;
+    space->n_tables++;
+    if (mine->n == 0) {
+      *table_alone = order[i];
+      space->n_options = space->n_tables = 0;
+      break;
+    }
+  }
+  PetscCall(PetscFree(order));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/infeasible.h"
+
+#include <inttypes.h>
+
+#define GIB 1073741824.0
+
+const char *TrsPlanErrorName(TrsPlanError error)
+{
+  static const char *const names[] = {"NONE", "INSUFFICIENT_STORAGE", "STRICT_CONSTRAINTS",
+                                      "INVALID_COMPUTE_KERNEL", "OTHER"};
+
+  return names[error];
+}
+
+/* A caching kernel needs 0 < load factor < 1, and nothing may need less than no memory. */
+static const TrsPlanOption *find_invalid(const TrsProposal *proposal)
+{
+  for (int i = 0; i < proposal->n; i++) {
+    const TrsPlanOption *option = proposal->option[i];
+
+    if (TrsKernelIsCaching(option->kernel) && option->has_load_factor &&
+        !(option->load_factor > 0 && option->load_factor < 1))
+      return option;
+    for (int k = 0; k < option->n_classes; k++) {
+      if (option->shard_class[k].storage.hbm < 0 || option->shard_class[k].storage.ddr < 0) return option;
+    }
+  }
+  return NULL;
+}
+
+static PetscErrorCode say_reservation(const TrsCostModel *model, const TrsReservation *reservation,
+                                      TrsText *message)
+{
+  int64_t cap = model->topology->hbm[0], left = reservation->left[0].hbm;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(message,
+                          "the reservation leaves no device memory for tables: of %" PRId64
+                          " bytes a device, %.1f%% are kept, the dense model takes %" PRId64
+                          " and inputs take %" PRId64 ": short by %" PRId64
+                          " bytes. Relax: -topology_hbm_cap, -plan_storage_reservation_percentage, "
+                          "-plan_dense_tensor_estimate, -plan_parameter_multiplier, -plan_batch_size",
+                          cap, 100 * reservation->percentage, reservation->dense.hbm, reservation->kjt.hbm,
+                          left < 0 ? -left : 1 - left));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode say_no_option(const TrsCostModel *model, int t, TrsText *message)
+{
+  const TrsTableConfig *table = &model->tables->table[t];
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(
+      message,
+      "table \"%s\" (%s, %s) has no sharding option left: its sharding_types and compute_kernels "
+      "exclude each other or are not available on %s. Relax: -table_%s_sharding_types, "
+      "-table_%s_compute_kernels",
+      table->name, TrsModuleName(TrsTableModule(table)), model->settings->is_quant ? "quantised" : "trained",
+      model->topology->is_cuda ? "cuda" : "cpu", table->name, table->name));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes by which an option's largest shard misses the richest device; 0 if it fits. */
+static int64_t shortage(const TrsPlanOption *option, const TrsStorage *most)
+{
+  return PetscMax(0, option->max_hbm - most->hbm) + PetscMax(0, option->max_ddr - most->ddr);
+}
+
+typedef struct {
+  TrsStorage most;              /* left on the richest device */
+  TrsInt128 sum_hbm, sum_ddr;   /* left on all */
+  TrsInt128 need_hbm, need_ddr; /* all tables, each with the option that needs least device memory */
+  int worst;                    /* table slot that fits on no device by the most bytes, -1: none */
+  const TrsPlanOption *worst_option;
+  int64_t worst_bytes;
+  int largest; /* table slot that needs the most even so */
+  int64_t largest_bytes;
+} analysis_t;
+
+static void analyse(const TrsCostModel *model, const TrsReservation *reservation, const TrsSearchSpace *space,
+                    analysis_t *a)
+{
+  *a = (analysis_t){.most = reservation->left[0], .worst = -1, .largest_bytes = -1};
+  for (int r = 0; r < model->topology->world_size; r++) {
+    a->most.hbm = PetscMax(a->most.hbm, reservation->left[r].hbm);
+    a->most.ddr = PetscMax(a->most.ddr, reservation->left[r].ddr);
+    a->sum_hbm += reservation->left[r].hbm;
+    a->sum_ddr += reservation->left[r].ddr;
+  }
+  for (int t = 0; t < space->n_tables; t++) {
+    const TrsPlanOption *closest = NULL, *least = NULL;
+
+    for (int i = 0; i < space->table[t].n; i++) {
+      const TrsPlanOption *option = &space->option[space->table[t].first + i];
+
+      if (!closest || shortage(option, &a->most) < shortage(closest, &a->most)) closest = option;
+      if (!least || option->total_storage.hbm < least->total_storage.hbm ||
+          (option->total_storage.hbm == least->total_storage.hbm &&
+           option->total_storage.ddr < least->total_storage.ddr))
+        least = option;
+    }
+    a->need_hbm += least->total_storage.hbm;
+    a->need_ddr += least->total_storage.ddr;
+    if (least->total_storage.hbm + least->total_storage.ddr > a->largest_bytes) {
+      a->largest = t;
+      a->largest_bytes = least->total_storage.hbm + least->total_storage.ddr;
+    }
+    if (shortage(closest, &a->most) > a->worst_bytes) {
+      a->worst = t;
+      a->worst_option = closest;
+      a->worst_bytes = shortage(closest, &a->most);
+    }
+  }
+}
+
+static PetscErrorCode say_relax(const TrsCostModel *model, const char *table, TrsText *message)
+{
+  PetscBool cuda = model->topology->is_cuda;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(message, ". Relax: -topology_world_size, %s, ",
+                          cuda ? "-topology_hbm_cap" : "-topology_ddr_cap"));
+  if (cuda) PetscCall(TrsTextPrintf(message, "-plan_storage_reservation_percentage, "));
+  PetscCall(TrsTextPrintf(message, "-plan_batch_size, -table_%s_sharding_types", table));
+  if (cuda)
+    PetscCall(TrsTextPrintf(message, ", -table_%s_compute_kernels (fused_uvm_caching, fused_uvm)", table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpace *space, const analysis_t *a,
+                                  const TrsPlanSearch *search, TrsText *message)
+{
+  PetscBool by_hbm = (PetscBool)(search->lowest_hbm > a->sum_hbm);
+  TrsInt128 need = by_hbm ? search->lowest_hbm : search->lowest_ddr, have = by_hbm ? a->sum_hbm : a->sum_ddr;
+  const char *largest = model->tables->table[space->table[a->largest].table].name;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(
+      message,
+      "the tables need at least %.0f bytes (%.2f GiB) of %s memory in the least demanding of %" PRId64
+      " proposals, but all %d devices together have %.0f (%.2f GiB) after the reservation: short by %.0f "
+      "bytes. Table \"%s\" needs most",
+      (double)need, (double)need / GIB, by_hbm ? "device" : "host", search->partitioned,
+      model->topology->world_size, (double)have, (double)have / GIB, (double)(need - have), largest));
+  PetscCall(say_relax(model, largest, message));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace *space, const analysis_t *a,
+                                 const TrsPlanSearch *search, TrsText *message)
+{
+  const char *largest = model->tables->table[space->table[a->largest].table].name;
+
+  PetscFunctionBegin;
+  if (a->worst >= 0) {
+    const TrsPlanOption *option = a->worst_option;
+    const char *name = model->tables->table[option->table].name;
+
+    PetscCall(TrsTextPrintf(message,
+                            "table \"%s\" fits on no device: even as %s/%s a shard needs %" PRId64
+                            " bytes of device and %" PRId64
+                            " of host memory, but the largest device has %" PRId64 " and %" PRId64
+                            " left after the reservation: short by %" PRId64 " bytes",
+                            name, TrsShardingTypeName(option->type), TrsComputeKernelName(option->kernel),
+                            option->max_hbm, option->max_ddr, a->most.hbm, a->most.ddr, a->worst_bytes));
+    PetscCall(say_relax(model, name, message));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsTextPrintf(
+      message,
+      "every table fits by itself, but none of %" PRId64
+      " proposals could be placed as a whole: the least demanding needs %.0f bytes of device and %.0f of "
+      "host memory of %.0f and %.0f left on %d devices, and its shards are too coarse or bound to hosts. "
+      "Table \"%s\" is the largest",
+      search->partitioned, (double)search->lowest_hbm, (double)search->lowest_ddr, (double)a->sum_hbm,
+      (double)a->sum_ddr, model->topology->world_size, largest));
+  PetscCall(say_relax(model, largest, message));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode say_invalid(const TrsCostModel *model, const TrsPlanOption *option, TrsText *message)
+{
+  const char *name = model->tables->table[option->table].name;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(
+      message,
+      "the best plan gives table \"%s\" the kernel %s with a cache load factor of %g, which must be "
+      "above 0 and below 1. Change -table_%s_cache_load_factor or -table_%s_compute_kernels",
+      name, TrsComputeKernelName(option->kernel), option->load_factor, name, name));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlanDiagnose(const TrsCostModel *model, const TrsReservation *reservation,
+                               const TrsSearchSpace *space, int table_alone, const TrsPlanSearch *search,
+                               TrsPlanError *error, TrsText *message)
+{
+  const TrsPlanOption *invalid;
+  analysis_t a;
+
+  PetscFunctionBegin;
+  *error = TRS_PLAN_OK;
+  if (reservation->too_little) {
+    *error = TRS_PLAN_INSUFFICIENT_STORAGE;
+    PetscCall(say_reservation(model, reservation, message));
+  } else if (table_alone >= 0) {
+    *error = TRS_PLAN_OTHER;
+    PetscCall(say_no_option(model, table_alone, message));
+  } else if (space->n_tables == 0) {
+    PetscFunctionReturn(PETSC_SUCCESS);
+  } else if (search->best.found) {
+    invalid = find_invalid(&search->best.proposal);
+    if (!invalid) PetscFunctionReturn(PETSC_SUCCESS);
+    *error = TRS_PLAN_INVALID_COMPUTE_KERNEL;
+    PetscCall(say_invalid(model, invalid, message));
+  } else {
+    analyse(model, reservation, space, &a);
+    if (!search->any_failed) {
+      *error = TRS_PLAN_INSUFFICIENT_STORAGE;
+      PetscCall(TrsTextPrintf(
+          message, "no proposal was tried: the proposers had none for this problem (grid_search beyond "
+                   "-plan_grid_search_max_proposals?) or -plan_timeout_seconds ended them. Give others with "
+                   "-plan_proposers"));
+    } else if (search->lowest_hbm > a.sum_hbm || search->lowest_ddr > a.sum_ddr) {
+      *error = TRS_PLAN_INSUFFICIENT_STORAGE;
+      PetscCall(say_storage(model, space, &a, search, message));
+    } else {
+      *error = TRS_PLAN_STRICT_CONSTRAINTS;
+      PetscCall(say_strict(model, space, &a, search, message));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/min_tree.h"
+
+#include <math.h>
+
+static TrsMinNode merge(const TrsMinNode *a, const TrsMinNode *b)
+{
+  return (TrsMinNode){.load = a->load <= b->load ? a->load : b->load,
+                      .hbm = a->hbm >= b->hbm ? a->hbm : b->hbm,
+                      .ddr = a->ddr >= b->ddr ? a->ddr : b->ddr};
+}
+
+PetscErrorCode TrsMinTreeCreate(int n, TrsMinTree *tree)
+{
+  PetscFunctionBegin;
+  tree->n = n;
+  tree->n_leaves = 1;
+  while (tree->n_leaves < n) tree->n_leaves *= 2;
+  PetscCall(PetscMalloc1(2 * (size_t)tree->n_leaves, &tree->node));
+  for (int i = n; i < tree->n_leaves; i++)
+    tree->node[tree->n_leaves + i] = (TrsMinNode){INFINITY, INT64_MIN, INT64_MIN};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMinTreeFree(TrsMinTree *tree)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(tree->node));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsMinTreeBuild(TrsMinTree *tree)
+{
+  for (int i = tree->n_leaves - 1; i >= 1; i--)
+    tree->node[i] = merge(&tree->node[2 * i], &tree->node[2 * i + 1]);
+}
+
+void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t ddr)
+{
+  int i = tree->n_leaves + leaf;
+
+  tree->node[i] = (TrsMinNode){load, hbm, ddr};
+  for (i /= 2; i >= 1; i /= 2) tree->node[i] = merge(&tree->node[2 * i], &tree->node[2 * i + 1]);
+}
+
+typedef struct {
+  const TrsMinTree *tree;
+  int64_t hbm, ddr;
+  int leaf; /* best so far */
+  double load;
+} search_t;
+
+static void search(search_t *s, int i, int first, int width)
+{
+  const TrsMinNode *node = &s->tree->node[i];
+
+  if (node->hbm < s->hbm || node->ddr < s->ddr) return;
+  if (s->leaf >= 0 && (node->load > s->load || (node->load == s->load && first > s->leaf))) return;
+  if (width == 1) {
+    s->leaf = first;
+    s->load = node->load;
+    return;
+  }
+  width /= 2;
+  if (s->tree->node[2 * i].load <= s->tree->node[2 * i + 1].load) { /* the promising half first */
+    search(s, 2 * i, first, width);
+    search(s, 2 * i + 1, first + width, width);
+  } else {
+    search(s, 2 * i + 1, first + width, width);
+    search(s, 2 * i, first, width);
+  }
+}
+
+int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr)
+{
+  search_t s = {.tree = tree, .hbm = hbm, .ddr = ddr, .leaf = -1};
+  int i = 1;
+
+  while (i < tree->n_leaves) i = 2 * i + (tree->node[2 * i].load <= tree->node[2 * i + 1].load ? 0 : 1);
+  if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves; /* the usual case */
+  search(&s, 1, 0, tree->n_leaves);
+  return s.leaf;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/partitioner.h"
+
+#include "plan/partitioner_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sums of the same numbers in two orders differ by far less. */
+#define ROUNDING 1e-9
+
+PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_tables,
+                                    TrsPartitioner *partitioner)
+{
+  TrsPartitioner p;
+  int W = config->world_size, n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&p));
+  p->config = *config;
+  p->max_tables = max_tables;
+  p->n_hosts = W / config->group;
+  PetscCall(PetscMalloc1(W, &p->device));
+  PetscCall(PetscMalloc1(W, &p->leaf_of));
+  PetscCall(PetscMalloc1(W, &p->rank_of));
+  for (int local = 0; local < config->local_world_size; local++) {
+    for (int r = local; r < W; r += config->local_world_size) p->rank_of[n++] = r;
+  }
+  for (int leaf = 0; leaf < W; leaf++) p->leaf_of[p->rank_of[leaf]] = leaf;
+  PetscCall(TrsMinTreeCreate(W, &p->devices));
+  PetscCall(TrsMinTreeCreate(PetscMax(1, p->n_hosts), &p->hosts));
+  p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){INFINITY, INT64_MIN, INT64_MIN};
+  TrsMinTreeBuild(&p->hosts); /* stays so when no host is whole */
+  PetscCall(PetscCalloc1(p->n_hosts, &p->host_changed));
+  PetscCall(PetscMalloc1(p->n_hosts, &p->changed));
+  PetscCall(PetscMalloc1(p->n_hosts, &p->refused));
+  PetscCall(PetscMalloc1(p->n_hosts, &p->host_key));
+  PetscCall(PetscMalloc1(PetscMin(W, config->group), &p->saved));
+  PetscCall(PetscMalloc1(max_tables, &p->group));
+  PetscCall(PetscMalloc1(max_tables, &p->placement.first));
+  PetscCall(PetscMalloc1(W, &p->left));
+  memcpy(p->left, config->left, (size_t)W * sizeof(*p->left));
+  PetscCall(PetscMalloc1(W + 2, &p->uniform_hbm));
+  PetscCall(PetscMalloc1(W + 2, &p->uniform_ddr));
+  PetscCall(PetscMalloc1(W + 1, &p->rank_sum));
+  PetscCall(PetscMalloc1(W, &p->rank_slot));
+  *partitioner = p;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner)
+{
+  TrsPartitioner p = *partitioner;
+
+  PetscFunctionBegin;
+  if (!p) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscFree(p->device));
+  PetscCall(PetscFree(p->leaf_of));
+  PetscCall(PetscFree(p->rank_of));
+  PetscCall(TrsMinTreeFree(&p->devices));
+  PetscCall(TrsMinTreeFree(&p->hosts));
+  PetscCall(PetscFree(p->host_changed));
+  PetscCall(PetscFree(p->changed));
+  PetscCall(PetscFree(p->refused));
+  PetscCall(PetscFree(p->host_key));
+  PetscCall(PetscFree(p->saved));
+  PetscCall(PetscFree(p->group));
+  PetscCall(TrsPlacementFree(&p->placement));
+  PetscCall(TrsPlacementFree(&p->kept));
+  PetscCall(PetscFree(p->left));
+  PetscCall(PetscFree(p->uniform_hbm));
+  PetscCall(PetscFree(p->uniform_ddr));
+  PetscCall(PetscFree(p->rank_sum));
+  PetscCall(PetscFree(p->rank_slot));
+  PetscCall(PetscFree(*partitioner));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlacementCopy(const TrsPlacement *from, int n, TrsPlacement *to)
+{
+  PetscFunctionBegin;
+  if (to->capacity < from->n_ranks) {
+    PetscCall(PetscFree(to->rank));
+    PetscCall(PetscMalloc1(from->n_ranks, &to->rank));
+    to->capacity = from->n_ranks;
+  }
+  if (!to->first) PetscCall(PetscMalloc1(n, &to->first));
+  if (from->n_ranks) memcpy(to->rank, from->rank, (size_t)from->n_ranks * sizeof(*to->rank));
+  memcpy(to->first, from->first, (size_t)n * sizeof(*to->first));
+  to->n_ranks = from->n_ranks;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(placement->rank));
+  PetscCall(PetscFree(placement->first));
+  *placement = (TrsPlacement){0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+double TrsSlowestDevice(const struct TrsPartitionerImpl *p)
+{
+  double slowest = 0;
+
+  for (int r = 0; r < p->config.world_size; r++) slowest = PetscMax(slowest, p->device[r].total);
+  return slowest;
+}
+
+/*
+  The rating adds shard totals in proposal order, the devices' totals were added part by part in placing order. So only devices that
+  are slowest up to rounding are summed again. Those with uniform shards alone all sum the same numbers: one stands for them.
+*/
+static int choose_slots(TrsPartitioner p, const TrsProposal *proposal, double slowest)
+{
+  int W = p->config.world_size, n_slots = 1; /* slot 0: devices without a shard of their own */
+  PetscBool by_hand = PETSC_FALSE;
+
+  for (int i = 0; i < proposal->n; i++) by_hand = (PetscBool)(by_hand || !proposal->option[i]->same_perf);
+  for (int r = 0; r < W; r++) p->rank_slot[r] = by_hand ? 1 : 0;
+  for (int k = 0; k < p->placement.n_ranks; k++) p->rank_slot[p->placement.rank[k]] = 1;
+  for (int r = 0; r < W; r++) {
+    if (p->device[r].total < slowest * (1 - ROUNDING)) {
+      p->rank_slot[r] = -1;
+    } else if (p->rank_slot[r] == 1) {
+      p->rank_slot[r] = n_slots++;
+    }
+  }
+  return n_slots;
+}
+
+double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit)
+{
+  double slowest = TrsSlowestDevice(p), rating = 0;
+  int n_slots;
+
+  if (slowest * (1 - ROUNDING) > limit) return slowest;
+  n_slots = choose_slots(p, proposal, slowest);
+  memset(p->rank_sum, 0, (size_t)n_slots * sizeof(*p->rank_sum));
+  for (int i = 0; i < proposal->n; i++) {
+    const TrsPlanOption *option = proposal->option[i];
+    PetscBool uniform = (PetscBool)(p->placement.first[i] < 0);
+
+    if (uniform && option->same_perf) {
+      for (int k = 0; k < n_slots; k++) p->rank_sum[k] += option->shard_class[0].total;
+      continue;
+    }
+    for (int s = 0; s < option->n_shards; s++) {
+      int slot = p->rank_slot[TrsPlacementRank(&p->placement, i, s)];
+
+      if (slot >= 0) p->rank_sum[slot] += TrsOptionShard(option, s)->total;
+    }
+  }
+  for (int k = 0; k < n_slots; k++) rating = PetscMax(rating, p->rank_sum[k]);
+  return rating;
+}
+
+PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal, double limit,
+                            const TrsPlacement **placement, PetscBool *placed, double *rating)
+{
+  TrsPartitioner p = partitioner;
+
+  PetscFunctionBegin;
+  if (p->config.memory_balanced) {
+    PetscCall(TrsPartitionMemoryBalanced(p, proposal, placed, rating));
+    *placement = &p->kept;
+  } else {
+    PetscCall(TrsPartitionGreedy(p, proposal, p->config.sort_by_perf, p->config.balance_modules, placed));
+    if (*placed) *rating = TrsRatePlacement(p, proposal, limit);
+    *placement = &p->placement;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Largest first, each shard to the least loaded device with room. Source: TorchRec GreedyPerfPartitioner */
+#include "plan/partitioner_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static PetscBool is_uniform(const TrsPlanOption *option)
+{
+  return (PetscBool)(option->partition_by == TRS_PARTITION_UNIFORM);
+}
+
+static PetscBool fits(const TrsDevice *device, const TrsShardClass *shard)
+{
+  return (PetscBool)(shard->storage.hbm <= device->hbm && shard->storage.ddr <= device->ddr);
+}
+
+static void add_shard(TrsDevice *device, const TrsShardClass *shard)
+{
+  device->hbm -= shard->storage.hbm;
+  device->ddr -= shard->storage.ddr;
+  TrsPerfAdd(&device->perf, &shard->perf);
+  device->total = TrsPerfTotal(&device->perf);
+}
+
+/* ---- uniform options: shard i on device i ---- */
+
+/* Options made by hand, whose shards differ in perf, and rows split unevenly: shard by shard. */
+static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
+{
+  for (int r = 0; r < option->n_shards; r++) {
+    const TrsShardClass *shard = TrsOptionShard(option, r);
+
+    if (!fits(&p->device[r], shard)) return PETSC_FALSE;
+    add_shard(&p->device[r], shard);
+  }
+  return PETSC_TRUE;
+}
+
+/*
+  Even options cost every device the same time, and memory by class: three ranges of ranks each. So the perf is accumulated once,
+  in proposal order, and memory as differences between neighbours; both exactly what a loop over devices gives.
+*/
+static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
+{
+  int W = p->config.world_size, n_uniform = 0;
+  int64_t hbm = 0, ddr = 0;
+  TrsPerf perf = {0};
+  PetscBool by_hand = PETSC_FALSE;
+
+  memset(p->uniform_hbm, 0, (size_t)(W + 2) * sizeof(*p->uniform_hbm));
+  memset(p->uniform_ddr, 0, (size_t)(W + 2) * sizeof(*p->uniform_ddr));
+  for (int i = 0; i < proposal->n; i++) {
+    const TrsPlanOption *option = proposal->option[i];
+    const TrsShardClass *c = option->shard_class;
+
+    if (!is_uniform(option)) continue;
+    if (option->n_shards != W) return PETSC_FALSE;
+    n_uniform++;
+    if (!option->same_perf) by_hand = PETSC_TRUE;
+    if (by_hand) continue;
+    TrsPerfAdd(&perf, &c[0].perf);
+    if (option->class_of) {
+      for (int r = 0; r < W; r++) {
+        const TrsStorage *now = &c[option->class_of[r]].storage;
+
+        p->uniform_hbm[r] += now->hbm;
+        p->uniform_hbm[r + 1] -= now->hbm;
+        p->uniform_ddr[r] += now->ddr;
+        p->uniform_ddr[r + 1] -= now->ddr;
+      }
+      continue;
+    }
+    p->uniform_hbm[0] += c[0].storage.hbm;
+    p->uniform_ddr[0] += c[0].storage.ddr;
+    for (int k = 1; k < option->n_classes; k++) {
+      p->uniform_hbm[option->n_full + k - 1] += c[k].storage.hbm - c[k - 1].storage.hbm;
+      p->uniform_ddr[option->n_full + k - 1] += c[k].storage.ddr - c[k - 1].storage.ddr;
+    }
+  }
+  for (int r = 0; r < W; r++) {
+    if (!by_hand) {
+      hbm += p->uniform_hbm[r];
+      ddr += p->uniform_ddr[r];
+    }
+    p->device[r] = (TrsDevice){by_hand ? (TrsPerf){0} : perf, by_hand ? 0 : TrsPerfTotal(&perf),
+                               p->left[r].hbm - hbm, p->left[r].ddr - ddr};
+    if (n_uniform && !by_hand && (p->device[r].hbm < 0 || p->device[r].ddr < 0)) return PETSC_FALSE;
+  }
+  for (int i = 0; by_hand && i < proposal->n; i++) {
+    if (is_uniform(proposal->option[i]) && !place_each(p, proposal->option[i])) return PETSC_FALSE;
+  }
+  return PETSC_TRUE;
+}
+
+/* ---- order of the other options ---- */
+
+static PetscBool comes_before(const TrsGroupKey *a, const TrsGroupKey *b)
+{
+  for (int k = 0; k < 3; k++) {
+    if (a->key[k] != b->key[k]) return (PetscBool)(a->key[k] > b->key[k]);
+  }
+  return (PetscBool)(a->position < b->position);
+}
+
+static int compare_groups(const void *a, const void *b)
+{
+  return comes_before(a, b) ? -1 : 1;
+}
+
+/* A total order, so the way of sorting is free: mend the last proposal's order, and sort anew when that takes long. */
+static void sort_groups(TrsGroupKey *group, int n)
+{
+  int64_t moves = 8 * (int64_t)n;
+
+  for (int i = 1; i < n; i++) {
+    TrsGroupKey mine = group[i];
+    int j = i;
+
+    for (; j > 0 && comes_before(&mine, &group[j - 1]); j--) group[j] = group[j - 1];
+    group[j] = mine;
+    moves -= i - j;
+    if (moves < 0) {
+      qsort(group, (size_t)n, sizeof(*group), compare_groups);
+      return;
+    }
+  }
+}
+
+static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBool sort_by_perf,
+                         PetscBool balance_modules)
+{
+  int64_t in_module[TRS_N_MODULES] = {0};
+
+  for (int i = 0; i < proposal->n; i++) in_module[proposal->option[i]->module]++;
+  if (p->n_group != proposal->n) {
+    for (int i = 0; i < proposal->n; i++) p->group[i].position = i;
+    p->n_group = proposal->n;
+  }
+  for (int g = 0; g < p->n_group; g++) {
+    TrsGroupKey *group = &p->group[g];
+    const TrsPlanOption *option = proposal->option[group->position];
+
+    group->key[0] = balance_modules ? -in_module[option->module] : 0;
+    if (sort_by_perf) {
+      memcpy(&group->key[1], &option->total_perf, sizeof(double)); /* doubles >= 0 order as their bits */
+      group->key[2] = 0;
+    } else {
+      group->key[1] = option->total_storage.hbm;
+      group->key[2] = option->total_storage.ddr;
+    }
+  }
+  sort_groups(p->group, p->n_group);
+}
+
+/* ---- devices and hosts as trees, brought up to date when they are asked ---- */
+
+static void touch(TrsPartitioner p, int rank)
+{
+  const TrsDevice *device = &p->device[rank];
+  int host = rank / p->config.group;
+
+  if (p->devices_valid) TrsMinTreeSet(&p->devices, p->leaf_of[rank], device->total, device->hbm, device->ddr);
+  if (p->hosts_valid && host < p->n_hosts && !p->host_changed[host]) {
+    p->host_changed[host] = PETSC_TRUE;
+    p->changed[p->n_changed++] = host;
+  }
+}
+
+static void build_devices(TrsPartitioner p)
+{
+  if (p->devices_valid) return;
+  for (int r = 0; r < p->config.world_size; r++)
+    p->devices.node[p->devices.n_leaves + p->leaf_of[r]] = (TrsMinNode){p->device[r].total, p->device[r].hbm,
+                                                                        p->device[r].ddr};
+  TrsMinTreeBuild(&p->devices);
+  p->devices_valid = PETSC_TRUE;
+}
+
+/* Sums over a host's devices, in rank order. */
+static TrsMinNode host_sums(const struct TrsPartitionerImpl *p, int host)
+{
+  TrsMinNode sum = {0, 0, 0};
+
+  for (int i = 0; i < p->config.group; i++) {
+    const TrsDevice *device = &p->device[host * p->config.group + i];
+
+    sum.load += device->total;
+    sum.hbm += device->hbm;
+    sum.ddr += device->ddr;
+  }
+  return sum;
+}
+
+static void build_hosts(TrsPartitioner p)
+{
+  if (!p->hosts_valid) {
+    for (int h = 0; h < p->n_hosts; h++) {
+      p->hosts.node[p->hosts.n_leaves + h] = host_sums(p, h);
+      p->host_changed[h] = PETSC_FALSE;
+    }
+    TrsMinTreeBuild(&p->hosts);
+    p->hosts_valid = PETSC_TRUE;
+  }
+  for (int i = 0; i < p->n_changed; i++) {
+    int host = p->changed[i];
+    TrsMinNode sum = host_sums(p, host);
+
+    TrsMinTreeSet(&p->hosts, host, sum.load, sum.hbm, sum.ddr);
+    p->host_changed[host] = PETSC_FALSE;
+  }
+  p->n_changed = 0;
+}
+
+/* ---- one option ---- */
+
+static PetscBool place_on_devices(TrsPartitioner p, const TrsPlanOption *option, int *rank)
+{
+  build_devices(p);
+  for (int s = 0; s < option->n_shards; s++) {
+    const TrsShardClass *shard = TrsOptionShard(option, s);
+    int leaf = TrsMinTreeFind(&p->devices, shard->storage.hbm, shard->storage.ddr);
+
+    if (leaf < 0) return PETSC_FALSE;
+    rank[s] = p->rank_of[leaf];
+    add_shard(&p->device[rank[s]], shard);
+    touch(p, rank[s]);
+  }
+  return PETSC_TRUE;
+}
+
+/* Shard i on the i-th of the ranks, all or none. */
+static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, const int *rank)
+{
+  for (int s = 0; s < option->n_shards; s++) {
+    if (!fits(&p->device[rank[s]], TrsOptionShard(option, s))) return PETSC_FALSE;
+  }
+  for (int s = 0; s < option->n_shards; s++) {
+    add_shard(&p->device[rank[s]], TrsOptionShard(option, s));
+    touch(p, rank[s]);
+  }
+  return PETSC_TRUE;
+}
+
+/* Each shard to the least loaded device of the host, all or none. */
+static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
+{
+  int G = p->config.group, first = host * G;
+
+  memcpy(p->saved, &p->device[first], (size_t)G * sizeof(*p->saved));
+  for (int s = 0; s < option->n_shards; s++) {
+    const TrsShardClass *shard = TrsOptionShard(option, s);
+    int best = -1;
+
+    for (int r = first; r < first + G; r++) {
+      if (fits(&p->device[r], shard) && (best < 0 || p->device[r].total < p->device[best].total)) best = r;
+    }
+    if (best < 0) {
+      memcpy(&p->device[first], p->saved, (size_t)G * sizeof(*p->saved));
+      return PETSC_FALSE;
+    }
+    rank[s] = best;
+    add_shard(&p->device[best], shard);
+  }
+  for (int s = 0; s < option->n_shards; s++) touch(p, rank[s]);
+  return PETSC_TRUE;
+}
+
+static PetscBool place_on_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
+{
+  if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE) return place_within_host(p, option, host, rank);
+  if (option->n_shards != p->config.group) return PETSC_FALSE;
+  for (int s = 0; s < option->n_shards; s++) rank[s] = host * p->config.group + s;
+  return place_in_order(p, option, rank);
+}
+
+/* Hosts from the least loaded one on, among those with enough memory in sum, until one works. */
+static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, int *rank)
+{
+  PetscBool placed = PETSC_FALSE;
+  int n_refused = 0;
+
+  build_hosts(p);
+  while (!placed) {
+    int host = TrsMinTreeFind(&p->hosts, option->total_storage.hbm, option->total_storage.ddr);
+
+    if (host < 0) break;
+    placed = place_on_host(p, option, host, rank);
+    if (!placed) { /* hide it for the rest of this search */
+      p->refused[n_refused++] = host;
+      TrsMinTreeSet(&p->hosts, host, p->hosts.node[p->hosts.n_leaves + host].load, INT64_MIN, INT64_MIN);
+    }
+  }
+  for (int i = 0; i < n_refused; i++) {
+    TrsMinNode sum = host_sums(p, p->refused[i]);
+
+    TrsMinTreeSet(&p->hosts, p->refused[i], sum.load, sum.hbm, sum.ddr);
+  }
+  return placed;
+}
+
+static void sort_hosts(TrsPartitioner p)
+{
+  build_hosts(p);
+  for (int h = 0; h < p->n_hosts; h++) {
+    double load = p->hosts.node[p->hosts.n_leaves + h].load;
+
+    p->host_key[h] = (TrsGroupKey){.position = h};
+    memcpy(&p->host_key[h].key[0], &load, sizeof(load));
+    p->host_key[h].key[0] = -p->host_key[h].key[0]; /* ascending */
+  }
+  qsort(p->host_key, (size_t)p->n_hosts, sizeof(*p->host_key), compare_groups);
+}
+
+/* A grid: each column block's row shards on a host of their own, as long as there are hosts. */
+static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, int *rank)
+{
+  int G = p->config.group, n = option->n_shards / G, n_windows;
+
+  if (p->n_hosts == 0 || option->n_shards % G) return PETSC_FALSE;
+  sort_hosts(p);
+  n_windows = n >= p->n_hosts ? 1 : p->n_hosts - n + 1;
+  for (int start = 0; start < n_windows; start++) {
+    for (int s = 0; s < option->n_shards; s++)
+      rank[s] = p->host_key[(start + s / G) % p->n_hosts].position * G + s % G;
+    if (n < p->n_hosts) {
+      if (place_in_order(p, option, rank)) return PETSC_TRUE;
+      continue;
+    }
+    for (int s = 0; s < option->n_shards; s++) { /* a device may get several shards */
+      const TrsShardClass *shard = TrsOptionShard(option, s);
+
+      if (!fits(&p->device[rank[s]], shard)) return PETSC_FALSE;
+      add_shard(&p->device[rank[s]], shard);
+      touch(p, rank[s]);
+    }
+    return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+static PetscErrorCode reserve_ranks(TrsPlacement *placement, int n)
+{
+  int *rank;
+
+  PetscFunctionBegin;
+  if (n <= placement->capacity) PetscFunctionReturn(PETSC_SUCCESS);
+  n = PetscMax(n, 2 * placement->capacity);
+  PetscCall(PetscMalloc1(n, &rank));
+  if (placement->n_ranks) memcpy(rank, placement->rank, (size_t)placement->n_ranks * sizeof(*rank));
+  PetscCall(PetscFree(placement->rank));
+  placement->rank = rank;
+  placement->capacity = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, PetscBool sort_by_perf,
+                                  PetscBool balance_modules, PetscBool *placed)
+{
+  TrsPlacement *placement = &p->placement;
+
+  PetscFunctionBegin;
+  placement->n_ranks = 0;
+  p->devices_valid = p->hosts_valid = PETSC_FALSE;
+  p->n_changed = 0;
+  *placed = place_uniform(p, proposal);
+  if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
+  order_groups(p, proposal, sort_by_perf, balance_modules);
+  for (int g = 0; g < p->n_group && *placed; g++) {
+    int i = p->group[g].position;
+    const TrsPlanOption *option = proposal->option[i];
+    int *rank;
+
+    placement->first[i] = -1;
+    if (is_uniform(option)) continue;
+    PetscCall(reserve_ranks(placement, placement->n_ranks + option->n_shards));
+    placement->first[i] = placement->n_ranks;
+    rank = placement->rank + placement->n_ranks;
+    placement->n_ranks += option->n_shards;
+    switch (option->partition_by) {
+    case TRS_PARTITION_DEVICE: *placed = place_on_devices(p, option, rank); break;
+    case TRS_PARTITION_HOST: *placed = place_on_hosts(p, option, rank); break;
+    default: *placed = place_on_grid(p, option, rank);
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

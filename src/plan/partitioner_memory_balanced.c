@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bisect the memory that devices may use, as long as the plan stays about as fast. Source: TorchRec MemoryBalancedPartitioner */
+#include "plan/partitioner_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+#define STOP_WIDTH_BYTES (INT64_C(10) << 20)
+
+/* Device memory in use: in all, by the largest shard, on the fullest rank. */
+static void measure_hbm(TrsPartitioner p, const TrsProposal *proposal, TrsInt128 *total, int64_t *shard,
+                        int64_t *rank)
+{
+  *total = 0;
+  *shard = *rank = 0;
+  for (int i = 0; i < proposal->n; i++) *shard = PetscMax(*shard, proposal->option[i]->max_hbm);
+  for (int r = 0; r < p->config.world_size; r++) {
+    int64_t used = p->left[r].hbm - p->device[r].hbm;
+
+    *total += used;
+    *rank = PetscMax(*rank, used);
+  }
+}
+
+PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *proposal, PetscBool *placed,
+                                          double *rating)
+{
+  int W = p->config.world_size;
+  TrsInt128 total;
+  int64_t shard, low, high;
+  double limit;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPartitionGreedy(p, proposal, PETSC_TRUE, p->config.balance_modules, placed));
+  if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
+  *rating = TrsRatePlacement(p, proposal, INFINITY);
+  PetscCall(TrsPlacementCopy(&p->placement, p->max_tables, &p->kept));
+  limit = *rating * (1 + p->config.tolerance);
+  measure_hbm(p, proposal, &total, &shard, &high);
+  low = PetscMax((int64_t)((double)total / (double)W), shard);
+  for (int64_t i = 0; i < p->config.max_search_count && low + STOP_WIDTH_BYTES < high; i++) {
+    int64_t middle = low + (high - low) / 2;
+    PetscBool fits;
+
+    for (int r = 0; r < W; r++) p->left[r].hbm = middle;
+    PetscCall(TrsPartitionGreedy(p, proposal, PETSC_TRUE, p->config.balance_modules, &fits));
+    if (fits) {
+      double trial = TrsRatePlacement(p, proposal, limit);
+
+      fits = (PetscBool)(trial <= limit);
+      if (fits) *rating = trial;
+    }
+    if (!fits) {
+      low = middle;
+      continue;
+    }
+    PetscCall(TrsPlacementCopy(&p->placement, p->max_tables, &p->kept));
+    high = middle;
+  }
+  memcpy(p->left, p->config.left, (size_t)W * sizeof(*p->left));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Time of one shard, in five parts. Source: TorchRec EmbeddingPerfEstimator; the order of operations is TorchRec's, bit for bit. */
+#pragma once
+
+#include "spec/sharding_plan.h"
+
+typedef struct {
+  TrsShardingType type;
+  PetscBool is_pooled, is_weighted, is_inference;
+  int world_size, local_world_size, group;
+  double n_ids, n_rows;                          /* a rank's batch: ids in, pooled rows out */
+  double elem, a2a_fwd, a2a_bwd, sr_fwd, sr_bwd; /* bytes an element: of the table, of messages */
+  double kernel_bw, hbm_to_ddr_bw, intra_host_bw, inter_host_bw; /* bytes/ms */
+  double bwd_multiplier, weighted_multiplier;
+  double missed_ids; /* miss rate * expected lookups of a prefetching cache; 0: no prefetch */
+} TrsPerfInput;
+
+/* Perf of a shard of rows x cols. Not collective. */
+TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
+
+/* Sum of the five parts, in TorchRec's order. */
+static inline double TrsPerfTotal(const TrsPerf *p)
+{
+  return (((p->fwd_compute + p->bwd_compute) + p->fwd_comms) + p->bwd_comms) + p->prefetch_compute;
+}
+
+static inline void TrsPerfAdd(TrsPerf *sum, const TrsPerf *p)
+{
+  sum->fwd_compute += p->fwd_compute;
+  sum->fwd_comms += p->fwd_comms;
+  sum->bwd_compute += p->bwd_compute;
+  sum->bwd_comms += p->bwd_comms;
+  sum->prefetch_compute += p->prefetch_compute;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The planning loop: proposers propose, the partitioner places, the best placement is kept. Source: TorchRec EmbeddingShardingPlanner.plan */
+#pragma once
+
+#include "plan/proposer.h"
+
+typedef struct {
+  PetscBool found;
+  TrsProposal proposal;
+  TrsPlacement placement;
+  double rating;
+  TrsProposerKind proposer; /* that offered it */
+} TrsBestPlan;
+
+typedef struct {
+  int n_proposers;
+  TrsProposer proposer[TRS_PLAN_MAX_PROPOSERS + 4]; /* kept: the best plan may point into them */
+  int64_t proposals, partitioned, feasible;
+  PetscBool any_failed;
+  TrsInt128 lowest_hbm, lowest_ddr; /* of the proposals that could not be placed: least hbm, then ddr */
+  TrsBestPlan best;
+  double seconds;
+} TrsPlanSearch;
+
+/* Run all proposers of the settings. Not collective. Free with TrsPlanSearchFree(). */
+PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace *space,
+                                const TrsReservation *reservation, TrsPlanSearch *search);
+PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
+
+/* Seconds since some start, monotonic. */
+double TrsPlanClock(void);

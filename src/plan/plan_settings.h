@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Everything about planning that is neither the tables nor the topology. */
+#pragma once
+
+#include "spec/table_config.h"
+
+typedef enum {
+  TRS_PLAN_PIPELINE_NONE,
+  TRS_PLAN_PIPELINE_BASE,
+  TRS_PLAN_PIPELINE_SPARSE_DIST,
+  TRS_PLAN_PIPELINE_PREFETCH
+} TrsPlanPipeline;
+
+typedef enum {
+  TRS_RESERVATION_HEURISTICAL,
+  TRS_RESERVATION_FIXED_PERCENTAGE,
+  TRS_RESERVATION_FIXED_ABSOLUTE,
+  TRS_RESERVATION_SKU_AWARE,
+  TRS_RESERVATION_INFERENCE
+} TrsReservationKind;
+
+typedef enum {
+  TRS_PROPOSER_GRID_SEARCH,
+  TRS_PROPOSER_GREEDY,
+  TRS_PROPOSER_GREEDY_NO_DEPTH,
+  TRS_PROPOSER_UNIFORM,
+  TRS_PROPOSER_UNIFORM_NO_DEPTH,
+  TRS_PROPOSER_DYNAMIC_PROGRAMMING,
+  TRS_PROPOSER_SCALEUP,
+  TRS_PROPOSER_OPTIMAL, /* TorchRec's default list, then the search of optimal.h */
+  TRS_N_PROPOSERS
+} TrsProposerKind;
+
+/* Optimizer state over weights, as the storage estimator sees it. */
+typedef enum { TRS_STATE_NONE, TRS_STATE_ROWWISE, TRS_STATE_ONE, TRS_STATE_TWO } TrsOptimizerState;
+
+enum { TRS_PLAN_MAX_PROPOSERS = 16 };
+
+typedef struct {
+  int64_t batch_size;
+  PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
+  TrsPlanPipeline pipeline;
+  TrsOptimizerState optimizer_state;
+  PetscBool has_qcomm;
+  double a2a_fwd, a2a_bwd, sr_fwd, sr_bwd; /* bytes an element of a message, with has_qcomm */
+
+  int n_proposers;
+  TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];
+  int64_t grid_search_max_proposals, greedy_threshold, dp_hbm_bins;
+  double timeout_s; /* 0: none */
+  double optimal_time_s;
+
+  PetscBool memory_balanced, greedy_sort_by_perf, greedy_balance_modules, memory_balanced_balance_modules;
+  int64_t memory_balanced_max_search_count;
+  double memory_balanced_tolerance;
+
+  TrsReservationKind reservation;
+  double reservation_percentage, parameter_multiplier;
+  int64_t reservation_bytes, runtime_overhead_bytes, model_base_bytes, dense_tensor_bytes,
+      dense_parameter_bytes;
+  PetscBool has_model_base;
+
+  const char *input, *output, *search_space, *report,
+      *explain; /* borrowed from the options; NULL: not given */
+} TrsPlanSettings;
+
+extern const TrsOptionGroup trs_planner_options;
+
+/*
+  TrsPlanSettingsFromOptions - Read -plan_ and what the cost model takes from the options of the model.
+
+  Not collective.
+  In:     tables  their widths and features size the dense layers
+  Errors: OPTION for contradictions
+*/
+PetscErrorCode TrsPlanSettingsFromOptions(TrsOptions options, const TrsTableConfigs *tables,
+                                          TrsPlanSettings *settings);
+
+const char *TrsProposerKindName(TrsProposerKind kind);

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/planner.h"
+
+#include "plan/infeasible.h"
+#include "plan/optimal.h"
+#include "plan/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct TrsPlannerImpl {
+  MPI_Comm comm;
+  TrsOptions options; /* borrowed */
+  const TrsTableConfigs *tables;
+  PetscBool has_machine;
+  TrsPlannerMachine machine;
+  PetscBool is_set_up;
+  TrsTopology topology;
+  TrsPlanSettings settings;
+  TrsCostModel model; /* of the three above */
+  /* of the last TrsPlannerSolve(), on rank 0 */
+  TrsReservation reservation;
+  TrsSearchSpace space;
+  TrsPlanSearch search;
+  TrsText report;
+};
+
+PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(planner));
+  (*planner)->comm = comm;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerSetFromOptions(TrsPlanner planner, TrsOptions options)
+{
+  PetscFunctionBegin;
+  planner->options = options;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerSetTables(TrsPlanner planner, const TrsTableConfigs *tables)
+{
+  PetscFunctionBegin;
+  planner->tables = tables;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine *machine)
+{
+  PetscFunctionBegin;
+  planner->has_machine = PETSC_TRUE;
+  planner->machine = *machine;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
+{
+  enum { DEVICE_CPU = 1 }; /* -device: auto, cpu, cuda */
+  const TrsPlannerMachine *machine = &planner->machine;
+  TrsTopologyDefaults defaults = {.is_cuda = PETSC_TRUE};
+  int size, device = 0;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(planner->comm, &size));
+  PetscCall(TrsOptionsGetEnum(planner->options, "-device", &device, NULL));
+  defaults.is_cuda = (PetscBool)(device != DEVICE_CPU); /* a dry run plans for GPUs unless told otherwise */
+  defaults.world_size = size;
+  if (planner->has_machine) {
+    defaults.is_cuda = machine->is_cuda;
+    defaults.is_fixed = PETSC_TRUE;
+    defaults.local_world_size = machine->local_world_size;
+    defaults.hbm_bytes = machine->hbm_bytes;
+    defaults.ddr_bytes = machine->ddr_bytes;
+  }
+  PetscCall(TrsTopologyFree(&planner->topology));
+  PetscCall(TrsTopologyFromOptions(planner->options, &defaults, &planner->topology));
+  PetscCall(TrsPlanSettingsFromOptions(planner->options, planner->tables, &planner->settings));
+  planner->model = (TrsCostModel){&planner->topology, &planner->settings, planner->tables};
+  planner->is_set_up = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reset(TrsPlanner planner)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPlanSearchFree(&planner->search));
+  PetscCall(TrsSearchSpaceFree(&planner->space));
+  PetscCall(TrsReservationFree(&planner->reservation));
+  PetscCall(TrsTextFree(&planner->report));
+  planner->search = (TrsPlanSearch){0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_error(const TrsPlanner planner, TrsPlanError error, const TrsText *message)
+{
+  TrsText text = {0};
+
+  PetscFunctionBegin;
+  if (!planner->settings.output) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsTextPrintf(&text,
+                          "{\"format\": \"trshard-plan-error\", \"version\": 1, \"error_type\": \"%s\",\n"
+                          " \"proposals\": %" PRId64 ", \"feasible\": %" PRId64 ", \"partitioned\": %" PRId64
+                          ",\n \"message\": ",
+                          TrsPlanErrorName(error), planner->search.proposals, planner->search.feasible,
+                          planner->search.partitioned));
+  PetscCall(TrsTextJsonString(&text, message->data));
+  PetscCall(TrsTextPrintf(&text, "}\n"));
+  PetscCall(TrsTextWrite(&text, planner->settings.output, "-plan_output"));
+  PetscCall(TrsTextFree(&text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Reserve, enumerate, search; the best plan or the reason why there is none. */
+static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
+{
+  const TrsCostModel *model = &planner->model;
+  TrsPlanError error;
+  TrsText message = {0};
+  int table_alone = -1;
+
+  PetscFunctionBegin;
+  PetscCall(TrsReserve(model, &planner->reservation));
+  if (!planner->reservation.too_little) {
+    PetscCall(TrsEnumerate(model, &planner->space, &table_alone));
+    if (table_alone < 0 && planner->settings.search_space)
+      PetscCall(TrsSearchSpaceWrite(&planner->space, planner->tables, planner->settings.search_space));
+    if (table_alone < 0)
+      PetscCall(TrsPlanSearchRun(model, &planner->space, &planner->reservation, &planner->search));
+  }
+  PetscCall(TrsPlanDiagnose(model, &planner->reservation, &planner->space, table_alone, &planner->search,
+                            &error, &message));
+  if (error != TRS_PLAN_OK) {
+    PetscCall(write_error(planner, error, &message));
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_NO_PLAN, "no feasible plan (%s): %s", TrsPlanErrorName(error),
+            message.data);
+  }
+  PetscCall(TrsPlanResult(model, &planner->search, plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
+{
+  const char *path = planner->settings.input;
+  TrsText text = {0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextRead(path, "-plan_input", &text));
+  PetscCall(TrsShardingPlanFromJson(text.data, path, plan));
+  PetscCall(TrsTextFree(&text));
+  PetscCall(TrsShardingPlanCheck(plan, planner->tables, planner->topology.world_size, path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool wants_optimal(const TrsPlanSettings *settings)
+{
+  for (int i = 0; i < settings->n_proposers; i++) {
+    if (settings->proposer[i] == TRS_PROPOSER_OPTIMAL) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+/* All of rank 0's work. */
+static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
+{
+  const TrsPlanSettings *settings = &planner->settings;
+  TrsReportInput in = {
+      &planner->model, &planner->reservation, &planner->space, &planner->search, plan, PETSC_FALSE, 0, 0};
+  TrsText text = {0};
+
+  PetscFunctionBegin;
+  PetscCall(reset(planner));
+  if (settings->input) {
+    PetscCall(read_plan(planner, plan));
+    PetscCall(TrsReserve(&planner->model, &planner->reservation));
+  } else {
+    PetscCall(search_plan(planner, plan));
+  }
+  if (!settings->input && wants_optimal(settings) && plan->n_tables) {
+    in.has_bound = PETSC_TRUE;
+    in.default_critical_path_ms = plan->critical_path;
+    PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation, settings->optimal_time_s,
+                          plan, &in.lower_bound_ms));
+  }
+  PetscCall(TrsReportWrite(&in, &planner->report));
+  if (settings->output) {
+    PetscCall(TrsShardingPlanToJson(plan, &text.data));
+    text.n = strlen(text.data);
+    PetscCall(TrsTextWrite(&text, settings->output, "-plan_output"));
+    PetscCall(TrsTextFree(&text));
+  }
+  if (settings->report) PetscCall(TrsTextWrite(&planner->report, settings->report, "-plan_report"));
+  if (settings->explain) {
+    PetscCall(TrsExplain(&in, settings->explain, &text));
+    PetscCall(TrsTextWrite(&text, "stdout", "-plan_explain"));
+    PetscCall(TrsTextFree(&text));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
+{
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  int rank;
+
+  PetscFunctionBegin;
+  if (!planner->is_set_up) PetscCall(TrsPlannerSetUp(planner));
+  PetscCallMPI(MPI_Comm_rank(planner->comm, &rank));
+  *plan = (TrsShardingPlan){0};
+  if (rank == 0) ierr = solve_here(planner, plan);
+  PetscCall(TrsShardingPlanBroadcast(planner->comm, ierr, plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerView(TrsPlanner planner)
+{
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(planner->comm, &rank));
+  if (rank == 0) PetscCall(TrsTextWrite(&planner->report, "stdout", "-plan_report"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner)
+{
+  PetscFunctionBegin;
+  if (!*planner) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(reset(*planner));
+  PetscCall(TrsTopologyFree(&(*planner)->topology));
+  PetscCall(PetscFree(*planner));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

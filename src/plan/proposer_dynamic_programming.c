@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Knapsack over the memory of all devices together, in bins: the fastest choice for each amount of memory in use.
+  Source: TorchRec DynamicProgrammingProposer
+*/
+#include "plan/proposer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* The fastest way to reach a bin, and how it came there. */
+typedef struct {
+  double perf, hbm;
+} reach_t;
+typedef struct {
+  int bin;
+  int16_t option; /* in the table's options; -1: not reached */
+} step_t;
+
+typedef struct {
+  int *sorted;    /* all options by total hbm, ascending; grouped by table in order of first appearance */
+  int *first, *n; /* [n_tables] a table's options in sorted */
+  int n_proposals, next;
+  step_t *step;       /* [n_tables * n_bins] */
+  int n_bins, *start; /* bins of the last table that are reached, largest first */
+} dp_t;
+
+typedef struct {
+  int64_t hbm;
+  int index;
+} by_hbm_t;
+
+static int compare_hbm(const void *a, const void *b)
+{
+  const by_hbm_t *x = a, *y = b;
+
+  if (x->hbm != y->hbm) return x->hbm < y->hbm ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+static PetscErrorCode load_dp(TrsProposer *proposer)
+{
+  const TrsSearchSpace *space = proposer->space;
+  int n = space->n_options, n_tables = 0, *slot_of, *slot, *fill;
+  by_hbm_t *order;
+  dp_t *dp;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&dp));
+  proposer->data = dp;
+  PetscCall(PetscMalloc1(n, &order));
+  PetscCall(PetscMalloc2(n, &slot_of, space->n_tables, &slot));
+  PetscCall(PetscCalloc1(space->n_tables, &dp->first));
+  PetscCall(PetscCalloc1(space->n_tables, &dp->n));
+  PetscCall(PetscMalloc1(n, &dp->sorted));
+  PetscCall(PetscCalloc1(space->n_tables, &fill));
+  for (int t = 0; t < space->n_tables; t++) {
+    slot[t] = -1;
+    for (int i = 0; i < space->table[t].n; i++) slot_of[space->table[t].first + i] = t;
+  }
+  for (int i = 0; i < n; i++) order[i] = (by_hbm_t){space->option[i].total_storage.hbm, i};
+  qsort(order, (size_t)n, sizeof(*order), compare_hbm);
+  for (int i = 0, at = 0; i < n; i++) {
+    int t = slot_of[order[i].index];
+
+    if (slot[t] < 0) {
+      slot[t] = n_tables++;
+      dp->first[slot[t]] = at;
+      dp->n[slot[t]] = space->table[t].n;
+      at += space->table[t].n;
+    }
+    dp->sorted[dp->first[slot[t]] + fill[slot[t]]++] = order[i].index;
+  }
+  dp->n_proposals = space->n_tables > 0; /* the first: everybody's least memory */
+  PetscCall(PetscFree(fill));
+  PetscCall(PetscFree2(slot_of, slot));
+  PetscCall(PetscFree(order));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One table: from the bins reached so far to those reached with it. */
+static void advance(const TrsProposer *proposer, const dp_t *dp, int t, double bin_bytes, const reach_t *from,
+                    reach_t *to)
+{
+  const TrsSearchSpace *space = proposer->space;
+  step_t *step = dp->step + (size_t)t * (size_t)dp->n_bins;
+  int n_from = t == 0 ? 1 : dp->n_bins;
+
+  for (int b = 0; b < dp->n_bins; b++) {
+    to[b] = (reach_t){INFINITY, INFINITY};
+    step[b] = (step_t){-1, -1};
+  }
+  for (int o = 0; o < dp->n[t]; o++) {
+    const TrsPlanOption *option = &space->option[dp->sorted[dp->first[t] + o]];
+    double hbm = (double)option->total_storage.hbm / bin_bytes;
+
+    for (int b = 0; b < n_from; b++) {
+      double now_hbm = from[b].hbm + hbm, now_perf = from[b].perf + option->total_perf;
+
+      if (now_hbm < dp->n_bins && to[(int)now_hbm].perf > now_perf) { /* false for what was not reached */
+        to[(int)now_hbm] = (reach_t){now_perf, now_hbm};
+        step[(int)now_hbm] = (step_t){b, (int16_t)o};
+      }
+    }
+  }
+}
+
+static PetscErrorCode fill_table(TrsProposer *proposer)
+{
+  const TrsTopology *topology = proposer->model->topology;
+  int64_t bins = proposer->model->settings->dp_hbm_bins * topology->world_size;
+  TrsInt128 hbm = 0;
+  reach_t *from, *to;
+  dp_t *dp = proposer->data;
+  int n = proposer->space->n_tables;
+
+  PetscFunctionBegin;
+  for (int r = 0; r < topology->world_size; r++) hbm += proposer->reservation->left[r].hbm;
+  PetscCheck(
+      hbm > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-plan_proposers dynamic_programming needs device memory, but -topology_compute_device %s leaves none",
+      topology->is_cuda ? "cuda" : "cpu");
+  PetscCheck(bins <= INT32_MAX, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-plan_dp_hbm_bins: %d devices have too many bins", topology->world_size);
+  dp->n_bins = (int)bins;
+  PetscCall(PetscMalloc1((size_t)n * (size_t)bins, &dp->step));
+  PetscCall(PetscMalloc1(bins, &from));
+  PetscCall(PetscMalloc1(bins, &to));
+  PetscCall(PetscMalloc1(bins, &dp->start));
+  from[0] = (reach_t){0, 0};
+  for (int t = 0; t < n; t++) {
+    reach_t *swap = from;
+
+    advance(proposer, dp, t, (double)hbm / (double)bins, from, to);
+    from = to;
+    to = swap;
+  }
+  dp->n_proposals = 1;
+  for (int b = dp->n_bins - 1; b >= 0; b--) {
+    if (from[b].perf < INFINITY) dp->start[dp->n_proposals++ - 1] = b;
+  }
+  PetscCall(PetscFree(from));
+  PetscCall(PetscFree(to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode propose_dp(TrsProposer *proposer, PetscBool *more)
+{
+  const TrsSearchSpace *space = proposer->space;
+  dp_t *dp = proposer->data;
+  int bin;
+
+  PetscFunctionBegin;
+  *more = (PetscBool)(dp->next < dp->n_proposals);
+  if (!*more) PetscFunctionReturn(PETSC_SUCCESS);
+  bin = dp->next ? dp->start[dp->next - 1] : 0;
+  for (int t = space->n_tables - 1; t >= 0; t--) {
+    const step_t *step = dp->next ? &dp->step[(size_t)t * (size_t)dp->n_bins + (size_t)bin] : NULL;
+
+    proposer->proposal.option[t] = &space->option[dp->sorted[dp->first[t] + (step ? step->option : 0)]];
+    if (step) bin = step->bin;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode feedback_dp(TrsProposer *proposer, const TrsOutcome *outcome)
+{
+  dp_t *dp = proposer->data;
+
+  PetscFunctionBegin;
+  (void)outcome;
+  if (dp->next == 0) PetscCall(fill_table(proposer));
+  dp->next++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_dp(TrsProposer *proposer)
+{
+  dp_t *dp = proposer->data;
+
+  PetscFunctionBegin;
+  PetscCall(PetscFree(dp->sorted));
+  PetscCall(PetscFree(dp->first));
+  PetscCall(PetscFree(dp->n));
+  PetscCall(PetscFree(dp->step));
+  PetscCall(PetscFree(dp->start));
+  PetscCall(PetscFree(proposer->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsProposerOps trs_proposer_dynamic_programming = {
+    .load = load_dp, .propose = propose_dp, .feedback = feedback_dp, .destroy = destroy_dp};

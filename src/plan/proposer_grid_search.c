@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every combination, when there are few. Source: TorchRec GridSearchProposer */
+#include "plan/proposer.h"
+
+typedef struct {
+  int *sorted;  /* options of each table, fastest first */
+  int *current; /* [n_tables] the odometer */
+  PetscBool finished;
+} grid_t;
+
+static PetscErrorCode load_grid(TrsProposer *proposer)
+{
+  const TrsSearchSpace *space = proposer->space;
+  grid_t *grid;
+  int64_t limit = proposer->model->settings->grid_search_max_proposals, n = 1;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&grid));
+  proposer->data = grid;
+  for (int t = 0; t < space->n_tables && n <= limit; t++)
+    n = n > limit / space->table[t].n ? limit + 1 : n * space->table[t].n;
+  grid->finished = (PetscBool)(n > limit || space->n_tables == 0);
+  if (grid->finished) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsSortOptions(space, PETSC_TRUE, &grid->sorted));
+  PetscCall(PetscCalloc1(space->n_tables, &grid->current));
+  for (int t = 0; t < space->n_tables; t++)
+    proposer->proposal.option[t] = &space->option[grid->sorted[space->table[t].first]];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode propose_grid(TrsProposer *proposer, PetscBool *more)
+{
+  PetscFunctionBegin;
+  *more = (PetscBool) !((grid_t *)proposer->data)->finished;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Turn the odometer: the last table is the fastest wheel. */
+static PetscErrorCode feedback_grid(TrsProposer *proposer, const TrsOutcome *outcome)
+{
+  const TrsSearchSpace *space = proposer->space;
+  grid_t *grid = proposer->data;
+  int t = space->n_tables - 1;
+
+  PetscFunctionBegin;
+  (void)outcome;
+  for (; t >= 0; t--) {
+    grid->current[t]++;
+    if (grid->current[t] == space->table[t].n) grid->current[t] = 0;
+    proposer->proposal.option[t] = &space->option[grid->sorted[space->table[t].first + grid->current[t]]];
+    if (grid->current[t]) break;
+  }
+  grid->finished = (PetscBool)(t < 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_grid(TrsProposer *proposer)
+{
+  grid_t *grid = proposer->data;
+
+  PetscFunctionBegin;
+  PetscCall(PetscFree(grid->sorted));
+  PetscCall(PetscFree(grid->current));
+  PetscCall(PetscFree(proposer->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsProposerOps trs_proposer_grid_search = {
+    .load = load_grid, .propose = propose_grid, .feedback = feedback_grid, .destroy = destroy_grid};

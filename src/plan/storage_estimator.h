@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of one shard: weights, optimizer state, cache, and what a step's inputs and outputs need. Source: TorchRec EmbeddingStorageEstimator */
+#pragma once
+
+#include "plan/plan_settings.h"
+#include "spec/sharding_plan.h"
+
+__extension__ typedef __int128 TrsInt128;
+
+/* No shard may need so much: sums over shards and steps then stay within 64 bits. */
+#define TRS_MAX_SHARD_BYTES (INT64_C(1) << 57)
+
+typedef struct {
+  TrsShardingType type;
+  TrsComputeKernel kernel;
+  PetscBool is_cuda, is_pooled, is_inference, at_peak_memory;
+  TrsPlanPipeline pipeline;
+  TrsOptimizerState optimizer_state;
+  int world_size, group;
+  int64_t n_rows, n_cols, table_bytes; /* of the whole table */
+  double ids, rows_out;                /* of a rank's batch */
+  double out_bytes;                    /* an element of the output */
+  double load_factor;                  /* 0: the default */
+  int64_t n_passes;                    /* of a multipass prefetch; at least 1 */
+} TrsStorageInput;
+
+/* Bytes of a shard's ids and output rows in one step. Not collective. */
+void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_t *input, int64_t *output);
+
+/* What the io bytes cost on cuda under a pipeline; `prefetch` is 0 without a cache. Not collective. */
+int64_t TrsEstimatePipelineIo(const TrsStorageInput *in, int64_t input, int64_t output, int64_t prefetch);
+
+/* Storage of a shard of rows x cols. Not collective. */
+TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t cols);
+
+/* ceil(n / d) as TorchRec takes it: the quotient is rounded to double first. d > 0, n >= 0. */
+int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d);
+
+PetscBool TrsKernelIsUvm(TrsComputeKernel kernel);     /* rows live in host memory */
+PetscBool TrsKernelIsCaching(TrsComputeKernel kernel); /* and a part of them in device memory */

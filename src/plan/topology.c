@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/topology.h"
+
+#include <inttypes.h>
+#include <limits.h>
+
+#define GIB (INT64_C(1) << 30)
+
+/* "897 GiB/s" as bytes/ms, the unit of the cost model, in TorchRec's order of operations. */
+#define GIB_PER_S(x) ((x) * (double)GIB / 1000.0)
+
+static const TrsOptionSpec specs[] = {
+    {"-topology_compute_device", TRS_OPTION_ENUM, NULL, NULL, "cpu,cuda", NULL,
+     "device that holds the tables (default: -device; cuda in a dry run without one)"},
+    {"-topology_world_size", TRS_OPTION_INT, NULL, "[1,1048576]", NULL, "ranks",
+     "devices to plan for (default: the run's)"},
+    {"-topology_local_world_size", TRS_OPTION_INT, NULL, "[1,1048576]", NULL, "ranks",
+     "devices of a host (default: the run's; all in a dry run)"},
+    {"-topology_pod_size", TRS_OPTION_INT, "1", "[1,1048576]", NULL, "hosts",
+     "hosts joined by the fast network; they count as one host for table_row_wise and its like"},
+    {"-topology_hbm_cap", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
+     "device memory of one device (default: found on the machine; dry run 32GiB)"},
+    {"-topology_ddr_cap", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
+     "host memory of one device (default: found on the machine; dry run 128GiB)"},
+    {"-topology_hbm_cap_per_rank", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes",
+     "device memory, one entry a device; row_wise then splits rows in proportion"},
+    {"-topology_ddr_cap_per_rank", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes",
+     "host memory, one entry a device"},
+    {"-topology_hbm_mem_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+     "bandwidth of device memory (default: 897 GiB/s)"},
+    {"-topology_ddr_mem_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+     "bandwidth of host memory (default: 51 GiB/s)"},
+    {"-topology_hbm_to_ddr_mem_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+     "bandwidth between host and device (default: 32 GiB/s)"},
+    {"-topology_intra_host_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+     "network bandwidth of a device within a host (default: 600 GiB/s)"},
+    {"-topology_inter_host_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+     "network bandwidth of a device across hosts (default: 12.5 GiB/s)"},
+    {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
+     "backward over forward compute time"},
+    {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
+     "the same factor once more for weighted features"},
+    {"-topology_uneven_sharding_perf_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
+     "accepted for TorchRec's sake; its default estimator does not use it"},
+};
+const TrsOptionGroup trs_topology_options = TRS_OPTION_GROUP("Planner: topology", specs);
+
+static PetscErrorCode read_world(TrsOptions options, const TrsTopologyDefaults *defaults,
+                                 TrsTopology *topology)
+{
+  int device = defaults->is_cuda ? 1 : 0;
+  int64_t world = defaults->world_size, local, pod;
+  PetscBool set;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-topology_compute_device", &device, NULL));
+  topology->is_cuda = (PetscBool)(device == 1);
+  PetscCall(TrsOptionsGetInt(options, "-topology_world_size", &world, NULL));
+  if (defaults->is_fixed && world != defaults->world_size)
+    PetscCall(TrsOptionError(options, "-topology_world_size",
+                             "%" PRId64
+                             " is not the run's %d ranks; another world can only be planned with -task plan",
+                             world, defaults->world_size));
+  local = defaults->local_world_size > 0 ? defaults->local_world_size : world;
+  PetscCall(TrsOptionsGetInt(options, "-topology_local_world_size", &local, &set));
+  if (defaults->is_fixed && world % local != 0)
+    PetscCall(TrsOptionError(options, "-topology_local_world_size",
+                             "%" PRId64 " ranks a host do not divide the run's %" PRId64 " ranks", local,
+                             world));
+  PetscCall(TrsOptionsGetInt(options, "-topology_pod_size", &pod, NULL));
+  if (pod > INT_MAX / local)
+    PetscCall(TrsOptionError(options, "-topology_pod_size", "%" PRId64 " hosts of %" PRId64 " ranks overflow",
+                             pod, local));
+  topology->world_size = (int)world;
+  topology->local_world_size = (int)local;
+  topology->pod_size = (int)pod;
+  topology->group = (int)(pod * local);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_caps(TrsOptions options, const char *one, const char *list, int64_t standard,
+                                int world_size, int64_t *caps, PetscBool *is_list)
+{
+  int n = 0;
+  const int64_t *entries = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, one, &standard, NULL));
+  PetscCall(TrsOptionsGetInts(options, list, &n, &entries, is_list));
+  if (n && n != world_size)
+    PetscCall(TrsOptionError(options, list, "%d entries for %d devices", n, world_size));
+  for (int r = 0; r < world_size; r++) caps[r] = n ? entries[r] : standard;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefaults *defaults,
+                                      TrsTopology *topology)
+{
+  PetscBool hbm_list, ddr_list;
+
+  PetscFunctionBegin;
+  *topology = (TrsTopology){.hbm_mem_bw = GIB_PER_S(897),
+                            .ddr_mem_bw = GIB_PER_S(51),
+                            .hbm_to_ddr_mem_bw = GIB_PER_S(32),
+                            .intra_host_bw = GIB_PER_S(600),
+                            .inter_host_bw = GIB_PER_S(12.5)};
+  PetscCall(read_world(options, defaults, topology));
+  PetscCall(PetscMalloc1(topology->world_size, &topology->hbm));
+  PetscCall(PetscMalloc1(topology->world_size, &topology->ddr));
+  PetscCall(read_caps(options, "-topology_hbm_cap", "-topology_hbm_cap_per_rank",
+                      defaults->hbm_bytes ? defaults->hbm_bytes : 32 * GIB, topology->world_size,
+                      topology->hbm, &hbm_list));
+  PetscCall(read_caps(options, "-topology_ddr_cap", "-topology_ddr_cap_per_rank",
+                      defaults->ddr_bytes ? defaults->ddr_bytes : 128 * GIB, topology->world_size,
+                      topology->ddr, &ddr_list));
+  topology->uneven_own = topology->is_cuda ? hbm_list : ddr_list;
+  if (!topology->is_cuda) {
+    for (int r = 0; r < topology->world_size; r++) topology->hbm[r] = 0;
+  }
+  PetscCall(TrsOptionsGetReal(options, "-topology_hbm_mem_bw", &topology->hbm_mem_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_ddr_mem_bw", &topology->ddr_mem_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_hbm_to_ddr_mem_bw", &topology->hbm_to_ddr_mem_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_intra_host_bw", &topology->intra_host_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_inter_host_bw", &topology->inter_host_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_bwd_compute_multiplier", &topology->bwd_compute_multiplier,
+                              NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_weighted_feature_bwd_compute_multiplier",
+                              &topology->weighted_feature_bwd_compute_multiplier, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTopologyFree(TrsTopology *topology)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(topology->hbm));
+  PetscCall(PetscFree(topology->ddr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+double TrsTopologyKernelBandwidth(const TrsTopology *topology, TrsComputeKernel kernel, double load_factor,
+                                  PetscBool prefetch)
+{
+  double own = topology->is_cuda ? topology->hbm_mem_bw : topology->ddr_mem_bw;
+
+  switch (kernel) {
+  case TRS_KERNEL_DENSE: return 0.5 * own;
+  case TRS_KERNEL_FUSED:
+  case TRS_KERNEL_QUANT: return 1 * own;
+  case TRS_KERNEL_FUSED_UVM:
+  case TRS_KERNEL_QUANT_UVM: return topology->is_cuda ? topology->hbm_to_ddr_mem_bw / 10 : 0.0;
+  case TRS_KERNEL_FUSED_UVM_CACHING:
+    if (topology->is_cuda && prefetch) return own;
+    break;
+  default: break;
+  }
+  if (!topology->is_cuda) return 0.0;
+  return (load_factor * topology->hbm_mem_bw + (1 - load_factor) * topology->hbm_to_ddr_mem_bw) / 10;
+}
