@@ -2,8 +2,8 @@
 /*
   Metrics of predictions over all ranks: normalised entropy, AUC, AUPRC, accuracy, calibration, CTR, MSE, MAE, loss.
 
-  Samples are added rank by rank, sums are in double; AUC and AUPRC keep every (prediction, label, weight) and are exact: equal predictions are one
-  point of the curve. Results are the same bits for any number of threads.
+  Samples are added rank by rank; sums are in double. AUC keeps every (prediction, label, weight) and is exact, equal predictions count half;
+  AUPRC is over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
   Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); rules A19, A22
 */
 #pragma once
@@ -18,20 +18,20 @@ typedef struct {
   int64_t n_samples;
   double loss;        /* weighted mean of the loss sums given */
   double ne;          /* cross entropy over the entropy of the mean label */
-  double auc, auprc;  /* 0.5 and 0 when a class is missing; NaN when curves are off */
+  double auc, auprc;  /* 0.5 when a class is missing; auc is NaN without curves */
   double accuracy;    /* share of (p >= 0.5) == label */
   double calibration; /* mean prediction over mean label; 0 without positives */
   double ctr;         /* mean label */
   double mse, rmse, mae;
 } TrsMetricValues;
 
-/* curves: keep all predictions for AUC and AUPRC. */
+/* curves: keep all predictions, for AUC. Collective on comm (duplicated). */
 PetscErrorCode TrsMetricsCreate(MPI_Comm comm, PetscBool curves, TrsMetrics *metrics);
 
 /*
   Add n samples of this rank. Not collective.
 
-  In:     predictions, labels  host [n]
+  In:     predictions, labels  host [n], probabilities; labels in [0, 1]
           weights              host [n] or NULL (all 1)
           loss_sum             their loss, summed
   Errors: MEMORY
@@ -45,4 +45,5 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values);
 /* Forget all samples. Not collective. */
 PetscErrorCode TrsMetricsReset(TrsMetrics metrics);
 
+/* Collective on comm. */
 PetscErrorCode TrsMetricsDestroy(TrsMetrics *metrics);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/auc.h"
+
+#include "core/buffer.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_SHIFT 14 /* bins by the leading bits of a float: 512 for each power of two, 65025 for [0, 1] */
+#define N_BINS    65536
+
+/* Non-negative floats are ordered as their bits are. */
+static int bin_of(float p)
+{
+  uint32_t bits;
+
+  if (!(p > 0.0f)) return 0;
+  if (p > 1.0f) p = 1.0f;
+  memcpy(&bits, &p, sizeof(bits));
+  return (int)(bits >> KEY_SHIFT);
+}
+
+/* owner[bin]: ranks in order of falling predictions, with about equal numbers of records. */
+static PetscErrorCode assign_bins(MPI_Comm comm, int64_t n, const TrsAucRecord *records, int owner[N_BINS])
+{
+  int64_t *count, total = 0, before = 0;
+  int size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(PetscCalloc1(N_BINS, &count));
+  for (int64_t i = 0; i < n; i++) count[bin_of(records[i].prediction)]++;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, count, N_BINS, MPI_INT64_T, MPI_SUM, comm));
+  for (int b = 0; b < N_BINS; b++) total += count[b];
+  for (int b = N_BINS - 1; b >= 0; b--) {
+    owner[b] = total ? (int)((double)before / (double)total * size) : 0;
+    if (owner[b] >= size) owner[b] = size - 1;
+    before += count[b];
+  }
+  PetscCall(PetscFree(count));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Order records by owner; displs [size + 1] where each owner's begin. */
+static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *records, const int owner[N_BINS],
+                                    TrsAucRecord *sorted, int64_t *displs)
+{
+  int64_t *next;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)size + 1, &next));
+  for (int64_t i = 0; i < n; i++) next[owner[bin_of(records[i].prediction)] + 1]++;
+  for (int r = 0; r < size; r++) next[r + 1] += next[r];
+  PetscCall(PetscArraycpy(displs, next, (size_t)size + 1));
+  for (int64_t i = 0; i < n; i++) sorted[next[owner[bin_of(records[i].prediction)]]++] = records[i];
+  PetscCall(PetscFree(next));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Send each owner its records; received ones in *mine (free with TrsFree), by source. */
+static PetscErrorCode exchange(MPI_Comm comm, const TrsAucRecord *sorted, const int64_t *displs,
+                               int64_t *n_mine, TrsAucRecord **mine)
+{
+  int64_t *counts, *all;
+  MPI_Datatype type;
+  MPI_Request *request;
+  int size, rank, n_requests = 0;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(
+      PetscMalloc3((size_t)size, &counts, (size_t)size * (size_t)size, &all, 2 * (size_t)size, &request));
+  for (int r = 0; r < size; r++) counts[r] = displs[r + 1] - displs[r];
+  PetscCallMPI(MPI_Allgather(counts, size, MPI_INT64_T, all, size, MPI_INT64_T, comm));
+  *n_mine = 0;
+  for (int r = 0; r < size; r++) *n_mine += all[r * size + rank];
+  PetscCall(TrsAlloc(*n_mine > 0 ? *n_mine : 1, sizeof(TrsAucRecord), mine));
+  PetscCallMPI(MPI_Type_contiguous((int)sizeof(TrsAucRecord), MPI_BYTE, &type));
+  PetscCallMPI(MPI_Type_commit(&type));
+  for (int64_t r = 0, at = 0; r < size; at += all[r * size + rank], r++) {
+    const int64_t n = all[r * size + rank];
+
+    PetscCheck(n <= INT_MAX && counts[r] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "too many predictions for one message");
+    if (n) PetscCallMPI(MPI_Irecv(*mine + at, (int)n, type, (int)r, 0, comm, &request[n_requests++]));
+  }
+  for (int r = 0; r < size; r++) {
+    if (counts[r])
+      PetscCallMPI(MPI_Isend(sorted + displs[r], (int)counts[r], type, r, 0, comm, &request[n_requests++]));
+  }
+  PetscCallMPI(MPI_Waitall(n_requests, request, MPI_STATUSES_IGNORE));
+  PetscCallMPI(MPI_Type_free(&type));
+  PetscCall(PetscFree3(counts, all, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int higher_first(const void *a, const void *b)
+{
+  const float p = ((const TrsAucRecord *)a)->prediction, q = ((const TrsAucRecord *)b)->prediction;
+
+  return (p < q) - (p > q);
+}
+
+/* Area over this rank's records, sorted, above the tp of ranks before. first: they begin the curve. */
+static double area_of(int64_t n, const TrsAucRecord *records, double tp, PetscBool first)
+{
+  double area = 0.0;
+
+  for (int64_t i = 0, end; i < n; i = end) {
+    double tp_here = 0.0, fp_here = 0.0;
+
+    for (end = i; end < n && records[end].prediction == records[i].prediction; end++) {
+      tp_here += (double)records[end].weight * (double)records[end].label;
+      fp_here += (double)records[end].weight * (1.0 - (double)records[end].label);
+    }
+    if (end == i) end++; /* NaN is unlike itself */
+    if (!(first && i == 0 && end == 1)) area += fp_here * (tp + 0.5 * tp_here);
+    tp += tp_here;
+  }
+  return area;
+}
+
+PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, double *auc)
+{
+  enum { TP, FP, COUNT, AREA, N_VALUES };
+  double local[N_VALUES] = {0.0}, before[N_VALUES] = {0.0}, total[N_VALUES];
+  TrsAucRecord *sorted, *mine = NULL;
+  int64_t *displs, n_mine = 0;
+  int *owner, size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(PetscMalloc2(N_BINS, &owner, (size_t)size + 1, &displs));
+  PetscCall(TrsAlloc(n > 0 ? n : 1, sizeof(TrsAucRecord), &sorted));
+  PetscCall(assign_bins(comm, n, records, owner));
+  PetscCall(sort_by_owner(size, n, records, owner, sorted, displs));
+  PetscCall(exchange(comm, sorted, displs, &n_mine, &mine));
+  PetscCall(TrsFree(&sorted));
+
+  qsort(mine, (size_t)n_mine, sizeof(TrsAucRecord), higher_first);
+  for (int64_t i = 0; i < n_mine; i++) {
+    local[TP] += (double)mine[i].weight * (double)mine[i].label;
+    local[FP] += (double)mine[i].weight * (1.0 - (double)mine[i].label);
+  }
+  local[COUNT] = (double)n_mine;
+  PetscCallMPI(MPI_Exscan(local, before, N_VALUES, MPI_DOUBLE, MPI_SUM, comm)); /* leaves rank 0's zeros */
+  local[AREA] = area_of(n_mine, mine, before[TP], (PetscBool)(before[COUNT] == 0.0));
+  PetscCallMPI(MPI_Allreduce(local, total, N_VALUES, MPI_DOUBLE, MPI_SUM, comm));
+  *auc = total[TP] * total[FP] > 0.0 ? total[AREA] / (total[TP] * total[FP]) : 0.5;
+  PetscCall(TrsFree(&mine));
+  PetscCall(PetscFree2(owner, displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/metrics.h"
+
+#include "core/buffer.h"
+#include "train/auc.h"
+
+#include <math.h>
+
+#define EPS    1e-12 /* predictions and mean label are clamped to [EPS, 1 - EPS] in logarithms */
+#define N_BINS 1000  /* of the precision-recall curve */
+
+enum {
+  SUM_SAMPLES,
+  SUM_LOSS,
+  SUM_WEIGHTS,
+  SUM_CROSS_ENTROPY,
+  SUM_POSITIVE, /* w y */
+  SUM_NEGATIVE, /* w (1 - y) */
+  SUM_PREDICTION,
+  SUM_CORRECT,
+  SUM_SQUARED_ERROR,
+  SUM_ABSOLUTE_ERROR,
+  N_SUMS
+};
+
+typedef struct {
+  double sum[N_SUMS];
+  double positive[N_BINS], negative[N_BINS]; /* by bin of the prediction */
+} Sums;
+
+struct TrsMetricsImpl {
+  MPI_Comm comm;
+  PetscBool curves;
+  Sums sums;         /* of this rank */
+  TrsBuffer records; /* TrsAucRecord [n_records] */
+  int64_t n_records;
+};
+
+PetscErrorCode TrsMetricsCreate(MPI_Comm comm, PetscBool curves, TrsMetrics *metrics)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(metrics));
+  PetscCallMPI(MPI_Comm_dup(comm, &(*metrics)->comm));
+  (*metrics)->curves = curves;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static double clamped(double p)
+{
+  return fmin(fmax(p, EPS), 1.0 - EPS);
+}
+
+static int bin_of(float p)
+{
+  const float x = p * (float)N_BINS; /* in fp32, as TorchRec */
+
+  return x >= (float)N_BINS ? N_BINS - 1 : x > 0.0f ? (int)x : 0;
+}
+
+static void add_sample(Sums *sums, float prediction, float label, double w)
+{
+  const double p = (double)prediction, y = (double)label, error = p - y;
+  const double in_log = clamped(p);
+
+  sums->sum[SUM_WEIGHTS] += w;
+  sums->sum[SUM_CROSS_ENTROPY] -= w * (y * log(in_log) + (1.0 - y) * log(1.0 - in_log));
+  sums->sum[SUM_POSITIVE] += w * y;
+  sums->sum[SUM_NEGATIVE] += w * (1.0 - y);
+  sums->sum[SUM_PREDICTION] += w * p;
+  sums->sum[SUM_CORRECT] += w * ((p >= 0.5 ? 1.0 : 0.0) == y ? 1.0 : 0.0);
+  sums->sum[SUM_SQUARED_ERROR] += w * error * error;
+  sums->sum[SUM_ABSOLUTE_ERROR] += w * fabs(error);
+  sums->positive[bin_of(prediction)] += w * y;
+  sums->negative[bin_of(prediction)] += w * (1.0 - y);
+}
+
+PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predictions, const float *labels,
+                             const float *weights, double loss_sum)
+{
+  TrsAucRecord *records = NULL;
+
+  PetscFunctionBegin;
+  if (metrics->curves) {
+    PetscCall(TrsBufferReserve(&metrics->records, (metrics->n_records + n) * (int64_t)sizeof(TrsAucRecord),
+                               PETSC_TRUE));
+    records = (TrsAucRecord *)metrics->records.data + metrics->n_records;
+    metrics->n_records += n;
+  }
+  metrics->sums.sum[SUM_SAMPLES] += (double)n;
+  metrics->sums.sum[SUM_LOSS] += loss_sum;
+  for (int64_t i = 0; i < n; i++) {
+    const float w = weights ? weights[i] : 1.0f;
+
+    add_sample(&metrics->sums, predictions[i], labels[i], (double)w);
+    if (records) records[i] = (TrsAucRecord){predictions[i], labels[i], w};
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Area under precision over recall, as rectangles from bin to bin, from the highest predictions on. */
+static double precision_recall_area(const Sums *total)
+{
+  const double all = total->sum[SUM_POSITIVE];
+  double tp = 0.0, fp = 0.0, area = 0.0;
+
+  if (all <= 0.0 || total->sum[SUM_NEGATIVE] <= 0.0) return 0.5;
+  for (int b = N_BINS - 1; b >= 0; b--) {
+    tp += total->positive[b];
+    fp += total->negative[b];
+    if (total->positive[b] > 0.0) area += total->positive[b] / all * (tp / (tp + fp));
+  }
+  return area;
+}
+
+PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
+{
+  const int n_doubles = (int)(sizeof(Sums) / sizeof(double));
+  double w, positive, negative, mean;
+  Sums *total;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&total));
+  PetscCallMPI(MPI_Allreduce(&metrics->sums, total, n_doubles, MPI_DOUBLE, MPI_SUM, metrics->comm));
+  w = total->sum[SUM_WEIGHTS];
+  positive = total->sum[SUM_POSITIVE];
+  negative = total->sum[SUM_NEGATIVE];
+  mean = clamped(w > 0.0 ? positive / w : 0.0);
+  *values = (TrsMetricValues){
+      .n_samples = (int64_t)total->sum[SUM_SAMPLES],
+      .loss = total->sum[SUM_LOSS] / fmax(total->sum[SUM_SAMPLES], 1.0),
+      .ne = w > 0.0 ? total->sum[SUM_CROSS_ENTROPY] / -(positive * log(mean) + negative * log(1.0 - mean))
+                    : 0.0,
+      .auc = NAN,
+      .auprc = precision_recall_area(total),
+      .accuracy = w > 0.0 ? total->sum[SUM_CORRECT] / w : 0.0,
+      .calibration = positive > 0.0 ? total->sum[SUM_PREDICTION] / positive : 0.0,
+      .ctr = w > 0.0 ? positive / w : 0.0,
+      .mse = w > 0.0 ? total->sum[SUM_SQUARED_ERROR] / w : 0.0,
+      .mae = w > 0.0 ? total->sum[SUM_ABSOLUTE_ERROR] / w : 0.0,
+  };
+  values->rmse = sqrt(values->mse);
+  if (metrics->curves)
+    PetscCall(TrsAuc(metrics->comm, metrics->n_records, metrics->records.data, &values->auc));
+  PetscCall(PetscFree(total));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMetricsReset(TrsMetrics metrics)
+{
+  PetscFunctionBegin;
+  metrics->sums = (Sums){0};
+  metrics->n_records = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMetricsDestroy(TrsMetrics *metrics)
+{
+  PetscFunctionBegin;
+  if (!*metrics) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_free(&(*metrics)->comm));
+  PetscCall(TrsBufferFree(&(*metrics)->records));
+  PetscCall(PetscFree(*metrics));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
