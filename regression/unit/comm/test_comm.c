@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/*
+  The mpi backend against what each operation means: every element says where it comes from, sums are compared bit for bit with the sum in rank
+  order. Each test runs with whole messages and with messages of at most 7 bytes (pieces).
+*/
+#include "comm/comm.h"
+#include "core/buffer.h"
+#include "core/random.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+enum { MAX_RANKS = 8, ROUNDS = 12 };
+
+static const TrsDeviceOps *device;
+static const TrsComputeOps *compute;
+
+static TrsComm new_comm(const char *max_count)
+{
+  TrsComm comm = NULL;
+
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  if (max_count) {
+    setenv("TRSHARD_MAX_COUNT", max_count, 1);
+  } else {
+    unsetenv("TRSHARD_MAX_COUNT");
+  }
+  assert_petsc_ok(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm));
+  return comm;
+}
+
+/* A number that all ranks compute alike: 0 .. limit - 1. */
+static int64_t draw(uint64_t round, uint64_t a, uint64_t b, int64_t limit)
+{
+  uint32_t bits[4];
+
+  TrsRandom(round, TRS_RANDOM_TEST, a, b, bits);
+  return (int64_t)(bits[0] % (uint64_t)limit);
+}
+
+static float value_of(int rank, int64_t i)
+{
+  return (float)draw((uint64_t)rank, 1000, (uint64_t)i, 2000001) * 1e-3F - 1000.0F;
+}
+
+/* counts[q]: elements from rank p to rank q; every fourth pair sends none. */
+static void draw_counts(int round, int p, int size, int64_t *to)
+{
+  for (int q = 0; q < size; q++)
+    to[q] = draw((uint64_t)round, 1, (uint64_t)(p * MAX_RANKS + q), 4) == 0
+                ? 0
+                : draw((uint64_t)round, 2, (uint64_t)(p * MAX_RANKS + q), 40);
+}
+
+/* Blocks with gaps between them; returns the elements in all. */
+static int64_t place(int size, const int64_t *counts, int64_t gap, int64_t *displs)
+{
+  int64_t n = gap;
+
+  for (int q = 0; q < size; q++) {
+    displs[q] = n;
+    n += counts[q] + gap;
+  }
+  return n;
+}
+
+static unsigned char byte_of(int from, int to, int64_t i)
+{
+  return (unsigned char)(from * 89 + to * 37 + i * 11 + 1);
+}
+
+static void exchange_once(TrsComm comm, int round, int64_t elem_bytes)
+{
+  int64_t send_counts[MAX_RANKS], send_displs[MAX_RANKS], recv_counts[MAX_RANKS], recv_displs[MAX_RANKS];
+  int64_t row[MAX_RANKS], n_send, n_recv;
+  unsigned char *send, *recv;
+  TrsRequest request = NULL;
+
+  draw_counts(round, comm->rank, comm->size, send_counts);
+  for (int q = 0; q < comm->size; q++) {
+    draw_counts(round, q, comm->size, row);
+    recv_counts[q] = row[comm->rank];
+  }
+  n_send = place(comm->size, send_counts, 3, send_displs) * elem_bytes;
+  n_recv = place(comm->size, recv_counts, 2, recv_displs) * elem_bytes;
+  send = calloc(1, (size_t)n_send);
+  recv = calloc(1, (size_t)n_recv);
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < send_counts[q] * elem_bytes; i++)
+      send[send_displs[q] * elem_bytes + i] = byte_of(comm->rank, q, i);
+  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, send, send_counts, send_displs, recv, recv_counts, recv_displs,
+                                   elem_bytes, &request));
+  assert_petsc_ok(TrsCommProgress(comm));
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  assert_null(request);
+  for (int64_t i = 0; i < n_recv; i++) {
+    unsigned char expected = 0; /* gaps stay untouched */
+    for (int q = 0; q < comm->size; q++)
+      if (i >= recv_displs[q] * elem_bytes && i < (recv_displs[q] + recv_counts[q]) * elem_bytes)
+        expected = byte_of(q, comm->rank, i - recv_displs[q] * elem_bytes);
+    assert_int_equal(recv[i], expected);
+  }
+  free(send);
+  free(recv);
+}
+
+static void check_alltoallv(const char *max_count)
+{
+  const int64_t elem_bytes[] = {1, 4, 8, 12};
+  TrsComm comm = new_comm(max_count);
+
+  for (int round = 0; round < ROUNDS; round++) exchange_once(comm, round, elem_bytes[round % 4]);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void check_reduce_scatterv(const char *max_count)
+{
+  TrsComm comm = new_comm(max_count);
+
+  for (int round = 0; round < ROUNDS; round++) {
+    int64_t counts[MAX_RANKS], displs[MAX_RANKS], n = 0;
+    float *send, *recv;
+    TrsRequest request = NULL;
+    for (int q = 0; q < comm->size; q++) {
+      counts[q] = draw((uint64_t)round, 3, (uint64_t)q, 30) * (draw((uint64_t)round, 4, (uint64_t)q, 3) > 0);
+      displs[q] = n;
+      n += counts[q];
+    }
+    send = malloc((size_t)(n + 1) * sizeof(*send));
+    recv = malloc((size_t)(counts[comm->rank] + 1) * sizeof(*recv));
+    for (int64_t i = 0; i < n; i++) send[i] = value_of(comm->rank, i);
+    assert_petsc_ok(TrsCommReduceScatterv(comm, NULL, send, counts, recv, &request));
+    assert_petsc_ok(TrsRequestWait(&request, NULL));
+    for (int64_t i = 0; i < counts[comm->rank]; i++) {
+      float sum = value_of(0, displs[comm->rank] + i);
+      for (int q = 1; q < comm->size; q++) sum += value_of(q, displs[comm->rank] + i);
+      assert_memory_equal(&recv[i], &sum, sizeof(sum));
+    }
+    free(send);
+    free(recv);
+  }
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void check_allgatherv(const char *max_count)
+{
+  TrsComm comm = new_comm(max_count);
+
+  for (int round = 0; round < ROUNDS; round++) {
+    int64_t counts[MAX_RANKS], displs[MAX_RANKS], n;
+    float *send, *recv;
+    TrsRequest request = NULL;
+    for (int q = 0; q < comm->size; q++) counts[q] = draw((uint64_t)round, 5, (uint64_t)q, 30);
+    n = place(comm->size, counts, 1, displs);
+    send = malloc((size_t)(counts[comm->rank] + 1) * sizeof(*send));
+    recv = malloc((size_t)n * sizeof(*recv));
+    for (int64_t i = 0; i < counts[comm->rank]; i++) send[i] = value_of(comm->rank, i);
+    assert_petsc_ok(TrsCommAllgatherv(comm, NULL, send, recv, counts, displs, sizeof(float), &request));
+    assert_petsc_ok(TrsRequestWait(&request, NULL));
+    for (int q = 0; q < comm->size; q++)
+      for (int64_t i = 0; i < counts[q]; i++)
+        assert_true(recv[displs[q] + i] == value_of(q, i)); /* copied, so exact */
+    free(send);
+    free(recv);
+  }
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* Three at once, of all awkward sizes, waited for in an order that differs from rank to rank. */
+static void check_allreduce(const char *max_count)
+{
+  const int64_t sizes[] = {0, 1, 2, 3, 5, 1000};
+  TrsComm comm = new_comm(max_count);
+
+  for (int round = 0; round < 6; round++) {
+    float *data[3];
+    TrsRequest request[3] = {NULL, NULL, NULL};
+    for (int k = 0; k < 3; k++) {
+      const int64_t n = sizes[(round + k) % 6];
+      data[k] = malloc((size_t)(n + 1) * sizeof(float));
+      for (int64_t i = 0; i < n; i++) data[k][i] = value_of(comm->rank, i + k);
+      assert_petsc_ok(TrsCommAllreduce(comm, NULL, data[k], n, &request[k]));
+      assert_petsc_ok(TrsCommProgress(comm));
+    }
+    for (int k = 0; k < 3; k++) assert_petsc_ok(TrsRequestWait(&request[(k + comm->rank) % 3], NULL));
+    for (int k = 0; k < 3; k++) {
+      for (int64_t i = 0; i < sizes[(round + k) % 6]; i++) {
+        float sum = value_of(0, i + k);
+        for (int q = 1; q < comm->size; q++) sum += value_of(q, i + k);
+        assert_memory_equal(&data[k][i], &sum, sizeof(sum));
+      }
+      free(data[k]);
+    }
+  }
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void check_broadcast(const char *max_count)
+{
+  TrsComm comm = new_comm(max_count);
+
+  for (int root = 0; root < comm->size; root++) {
+    unsigned char data[100];
+    TrsRequest request = NULL;
+    for (int i = 0; i < 100; i++) data[i] = byte_of(comm->rank, 0, i);
+    assert_petsc_ok(TrsCommBroadcast(comm, NULL, data, 99, root, &request));
+    assert_petsc_ok(TrsRequestWait(&request, NULL));
+    for (int i = 0; i < 99; i++) assert_int_equal(data[i], byte_of(root, 0, i));
+    assert_int_equal(data[99], byte_of(comm->rank, 0, 99));
+  }
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* Each check in whole messages and in pieces. */
+#define BOTH(name) \
+  static void test_##name(void **state) \
+  { \
+    (void)state; \
+    check_##name(NULL); \
+    check_##name("7"); \
+    unsetenv("TRSHARD_MAX_COUNT"); \
+  }
+BOTH(alltoallv)
+BOTH(reduce_scatterv)
+BOTH(allgatherv)
+BOTH(allreduce)
+BOTH(broadcast)
+
+static void test_counts(void **state)
+{
+  TrsComm comm = new_comm(NULL);
+  int64_t send[3 * MAX_RANKS], recv[3 * MAX_RANKS];
+  MPI_Request request;
+
+  (void)state;
+  for (int q = 0; q < comm->size; q++)
+    for (int i = 0; i < 3; i++) send[3 * q + i] = 10000000000 * comm->rank + 10 * q + i;
+  assert_petsc_ok(TrsCommCountsStart(comm, 3, send, recv, &request));
+  assert_petsc_ok(TrsCommCountsWait(&request));
+  for (int q = 0; q < comm->size; q++)
+    for (int i = 0; i < 3; i++) assert_true(recv[3 * q + i] == 10000000000 * q + 10 * comm->rank + i);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* Operations of one communicator under way together do not mix, and repeating them takes no more memory. */
+static void test_overlap_allocates_once(void **state)
+{
+  TrsComm comm = new_comm(NULL);
+  const int64_t n = 5000;
+  int64_t counts[MAX_RANKS], displs[MAX_RANKS], allocations = 0, now = 0;
+  float *data, *send, *recv;
+
+  (void)state;
+  assert_petsc_ok(TrsAlloc(n, sizeof(*data), &data));
+  assert_petsc_ok(TrsAlloc(n * comm->size, sizeof(*send), &send));
+  assert_petsc_ok(TrsAlloc(n * comm->size, sizeof(*recv), &recv));
+  for (int q = 0; q < comm->size; q++) {
+    counts[q] = n;
+    displs[q] = q * n;
+  }
+  for (int round = 0; round < 5; round++) {
+    TrsRequest reduce = NULL, exchange = NULL;
+    for (int64_t i = 0; i < n; i++) data[i] = 1.0F;
+    for (int64_t i = 0; i < n * comm->size; i++) send[i] = (float)(comm->rank * 10 + i / n);
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, data, n, &reduce));
+    assert_petsc_ok(
+        TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &exchange));
+    assert_petsc_ok(TrsRequestWait(&exchange, NULL));
+    assert_petsc_ok(TrsRequestWait(&reduce, NULL));
+    for (int64_t i = 0; i < n; i++) assert_true(data[i] == (float)comm->size);
+    for (int64_t i = 0; i < n * comm->size; i++) assert_true(recv[i] == (float)(i / n * 10 + comm->rank));
+    TrsMemoryUse(&now, NULL);
+    if (round == 1) allocations = now;
+    if (round > 1) assert_true(now == allocations);
+  }
+  assert_petsc_ok(TrsFree(&data));
+  assert_petsc_ok(TrsFree(&send));
+  assert_petsc_ok(TrsFree(&recv));
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void test_groups(void **state)
+{
+  TrsCommGroups groups = {0};
+
+  (void)state;
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  assert_petsc_ok(TrsCommGroupsCreate(MPI_COMM_WORLD, 0, "auto", device, compute, &groups));
+  assert_int_equal(groups.local_world_size, trs_size()); /* tests run on one host */
+  assert_int_equal(groups.n_hosts, 1);
+  assert_petsc_ok(TrsCommGroupsDestroy(&groups));
+  assert_null(groups.world);
+
+  assert_petsc_error(TrsCommGroupsCreate(MPI_COMM_WORLD, trs_size() + 1, "mpi", device, compute, &groups),
+                     TRS_ERR_OPTION);
+  assert_petsc_error(TrsCommGroupsCreate(MPI_COMM_WORLD, 1, "pigeon", device, compute, &groups),
+                     TRS_ERR_UNAVAILABLE);
+  for (int local = 1; local <= trs_size(); local++) {
+    if (trs_size() % local) continue;
+    assert_petsc_ok(TrsCommGroupsCreate(MPI_COMM_WORLD, local, "mpi", device, compute, &groups));
+    assert_int_equal(groups.n_hosts, trs_size() / local);
+    assert_int_equal(groups.world->size, trs_size());
+    assert_int_equal(groups.host->size, local);
+    assert_int_equal(groups.host->rank, trs_rank() % local);
+    assert_int_equal(groups.cross->size, trs_size() / local);
+    assert_int_equal(groups.cross->rank, trs_rank() / local);
+    assert_petsc_ok(TrsCommGroupsDestroy(&groups));
+  }
+}
+
+static void test_bad_environment(void **state)
+{
+  TrsComm comm = NULL;
+
+  (void)state;
+  setenv("TRSHARD_MAX_COUNT", "0", 1);
+  assert_petsc_error(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm), TRS_ERR_OPTION);
+  unsetenv("TRSHARD_MAX_COUNT");
+}
+
+static void test_int_cast(void **state)
+{
+  int n = 0;
+
+  (void)state;
+  assert_petsc_ok(TrsMPIIntCast(2147483647, &n));
+  assert_int_equal(n, 2147483647);
+  assert_petsc_error(TrsMPIIntCast(2147483648, &n), TRS_ERR_INTERNAL);
+  assert_petsc_error(TrsMPIIntCast(-1, &n), TRS_ERR_INTERNAL);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_alltoallv), cmocka_unit_test(test_reduce_scatterv),
+              cmocka_unit_test(test_allgatherv), cmocka_unit_test(test_allreduce),
+              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_counts),
+              cmocka_unit_test(test_overlap_allocates_once), cmocka_unit_test(test_groups),
+              cmocka_unit_test(test_bad_environment), cmocka_unit_test(test_int_cast))
