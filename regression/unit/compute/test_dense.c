@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CPU's dense layers against plain loops in double, each instruction set that this processor has, and other numbers of threads. */
+#include "compute/cpu_kernels_dense.h"
+#include "compute/dense_kernels.h"
+#include "compute/gemm.h"
+#include "core/buffer.h"
+#include "core/random.h"
+#include "trs_test.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+static float *numbers(int64_t n, uint64_t seed)
+{
+  float *x = NULL;
+
+  assert_petsc_ok(TrsAlloc(n > 0 ? n : 1, sizeof(float), &x));
+  TrsRandomUniformFill(seed, TRS_RANDOM_TEST, 1, 0, n, -1.0f, 1.0f, x);
+  return x;
+}
+
+static void release(float *x)
+{
+  assert_petsc_ok(TrsFree(&x));
+}
+
+static int kernels_here(const TrsDenseKernels *kernels[3])
+{
+  int n = 0;
+
+  kernels[n++] = &trs_dense_kernels_portable;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels[n++] = &trs_dense_kernels_avx2;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+    kernels[n++] = &trs_dense_kernels_avx512;
+#endif
+  return n;
+}
+
+/* C = alpha op(A) op(B) + beta C with rows longer than they need be, every transposition, sizes down to 0. */
+static void test_gemm(void **state)
+{
+  static const int64_t sizes[][3] = {{1, 1, 1},    {5, 3, 7}, {33, 17, 65}, {130, 1, 40},
+                                     {1, 130, 40}, {4, 6, 0}, {0, 3, 5}};
+
+  (void)state;
+  for (size_t t = 0; t < 4 * sizeof(sizes) / sizeof(sizes[0]); t++) {
+    const PetscBool ta = (PetscBool)(t & 1), tb = (PetscBool)((t >> 1) & 1);
+    const int64_t m = sizes[t / 4][0], n = sizes[t / 4][1], k = sizes[t / 4][2];
+    const int64_t lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + 2, ldc = n + 1;
+    float *a = numbers((ta ? k : m) * lda, 1), *b = numbers((tb ? n : k) * ldb, 2), *c = numbers(m * ldc, 3),
+          *before = numbers(m * ldc, 3);
+
+    assert_petsc_ok(TrsGemmCpu(NULL, ta, tb, m, n, k, 2.0f, a, lda, b, ldb, -0.5f, c, ldc));
+    for (int64_t i = 0; i < m; i++) {
+      for (int64_t j = 0; j < n; j++) {
+        double sum = -0.5 * (double)before[i * ldc + j];
+
+        for (int64_t l = 0; l < k; l++)
+          sum += 2.0 * (double)a[ta ? l * lda + i : i * lda + l] * (double)b[tb ? j * ldb + l : l * ldb + j];
+        assert_close(c[i * ldc + j], sum, 1e-5, 1e-6);
+      }
+      assert_true(c[i * ldc + n] == before[i * ldc + n]); /* the gap between rows is not ours */
+    }
+    release(a);
+    release(b);
+    release(c);
+    release(before);
+  }
+}
+
+/* y = relu(x W^T + b); then dy masked, dW = dy^T x, db = sum dy, dx = dy W. */
+static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation activation)
+{
+  float *x = numbers(batch * in, 4), *w = numbers(out * in, 5), *bias = numbers(out, 6),
+        *y = numbers(batch * out, 7);
+  float *dy = numbers(batch * out, 8), *g = numbers(batch * out, 8), *dw = numbers(out * in, 9),
+        *db = numbers(out, 10);
+  float *dx = numbers(batch * in, 11);
+
+  assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, x, in, w, bias, activation, y, out));
+  for (int64_t b = 0; b < batch; b++) {
+    for (int64_t o = 0; o < out; o++) {
+      double sum = (double)bias[o];
+
+      for (int64_t i = 0; i < in; i++) sum += (double)x[b * in + i] * (double)w[o * in + i];
+      if (activation == TRS_ACTIVATION_RELU) sum = fmax(sum, 0.0);
+      assert_close(y[b * out + o], sum, 1e-5, 0.0);
+      if (activation == TRS_ACTIVATION_RELU && y[b * out + o] <= 0.0f) g[b * out + o] = 0.0f;
+    }
+  }
+  assert_petsc_ok(
+      TrsLinearBackwardCpu(NULL, batch, in, out, x, in, w, y, out, activation, dy, out, dw, db, dx, in));
+  for (int64_t o = 0; o < out; o++) {
+    double sum = 0.0;
+
+    for (int64_t b = 0; b < batch; b++) sum += (double)g[b * out + o];
+    assert_close(db[o], sum, 1e-4, 0.0);
+    for (int64_t i = 0; i < in; i++) {
+      sum = 0.0;
+      for (int64_t b = 0; b < batch; b++) sum += (double)g[b * out + o] * (double)x[b * in + i];
+      assert_close(dw[o * in + i], sum, 1e-4, 0.0);
+    }
+  }
+  for (int64_t b = 0; b < batch; b++) {
+    for (int64_t i = 0; i < in; i++) {
+      double sum = 0.0;
+
+      for (int64_t o = 0; o < out; o++) sum += (double)g[b * out + o] * (double)w[o * in + i];
+      assert_close(dx[b * in + i], sum, 1e-4, 0.0);
+    }
+  }
+  release(x);
+  release(w);
+  release(bias);
+  release(y);
+  release(dy);
+  release(g);
+  release(dw);
+  release(db);
+  release(dx);
+}
+
+static void test_linear(void **state)
+{
+  (void)state;
+  linear_case(17, 13, 70, TRS_ACTIVATION_RELU);
+  linear_case(64, 70, 1, TRS_ACTIVATION_NONE);
+  linear_case(1, 1, 1, TRS_ACTIVATION_RELU);
+  linear_case(0, 3, 5, TRS_ACTIVATION_RELU); /* a rank without samples: zero gradients */
+}
+
+/* Place of g(i, j), i < j, in the upper triangle (rule A1). */
+static int64_t place(int n, int i, int j)
+{
+  return (int64_t)i * (n - 1) - (int64_t)i * (i - 1) / 2 + j - i - 1;
+}
+
+static void dot_case(const TrsDenseKernels *kernels, int n, int D)
+{
+  const int64_t n_products = (int64_t)n * (n - 1) / 2;
+  float *x = numbers((int64_t)n * D, 12), *p = numbers(n_products + 2, 13), *g = numbers(n_products, 14),
+        *dx = numbers((int64_t)n * D, 15);
+  const float before = p[0], after = p[n_products + 1];
+
+  kernels->dot_forward(n, D, x, p + 1);
+  assert_true(p[0] == before && p[n_products + 1] == after);
+  kernels->dot_backward(n, D, x, g, dx);
+  for (int i = 0; i < n; i++) {
+    for (int j = i + 1; j < n; j++) {
+      double sum = 0.0;
+
+      for (int d = 0; d < D; d++) sum += (double)x[i * D + d] * (double)x[j * D + d];
+      assert_close(p[1 + place(n, i, j)], sum, 2e-5, 0.0);
+    }
+    for (int d = 0; d < D; d++) {
+      double sum = 0.0;
+
+      for (int j = 0; j < n; j++)
+        if (j != i) sum += (double)g[i < j ? place(n, i, j) : place(n, j, i)] * (double)x[j * D + d];
+      assert_close(dx[i * D + d], sum, 2e-5, 0.0);
+    }
+  }
+  release(x);
+  release(p);
+  release(g);
+  release(dx);
+}
+
+static void test_dot(void **state)
+{
+  const TrsDenseKernels *kernels[3];
+  const int n_kernels = kernels_here(kernels);
+
+  (void)state;
+  for (int k = 0; k < n_kernels; k++) {
+    for (int n = 1; n <= 36; n++)
+      for (int D = 1; D <= 35; D += n % 3 + 1) dot_case(kernels[k], n, D);
+    dot_case(kernels[k], 27, 64);
+    dot_case(kernels[k], 70, 300); /* more than one tile in both directions */
+    dot_case(kernels[k], 3, 1030);
+  }
+}
+
+/* The slot: rows of a larger matrix, the dense vector copied and its gradient added. */
+static void test_dot_batch(void **state)
+{
+  enum { B = 5, N = 4, D = 6, X_STRIDE = 30, OUT_STRIDE = 16 };
+  float *x = numbers(B * X_STRIDE, 16), *out = numbers(B * OUT_STRIDE, 17), *dx = numbers(B * X_STRIDE, 18);
+  float *p = numbers(N * (N - 1) / 2, 1), *direct = numbers(N * D, 1);
+
+  (void)state;
+  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE));
+  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE, dx, X_STRIDE));
+  for (int b = 0; b < B; b++) {
+    trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
+    trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, out + b * OUT_STRIDE + D, direct);
+    assert_memory_equal(out + b * OUT_STRIDE, x + b * X_STRIDE, D * sizeof(float));
+    for (int i = 0; i < N * (N - 1) / 2; i++) assert_close(out[b * OUT_STRIDE + D + i], p[i], 1e-6, 0.0);
+    for (int i = 0; i < N * D; i++)
+      assert_close(dx[b * X_STRIDE + i], direct[i] + (i < D ? out[b * OUT_STRIDE + i] : 0.0f), 1e-5, 0.0);
+  }
+  release(x);
+  release(out);
+  release(dx);
+  release(p);
+  release(direct);
+}
+
+static void test_cross(void **state)
+{
+  enum { B = 7, N = 71 };
+  float *x0 = numbers(B * N, 20), *u = numbers(B * N, 21), *bias = numbers(N, 22), *x = numbers(B * N, 23),
+        *y = numbers(B * N, 24);
+  float *g = numbers(B * N, 25), *dx0 = numbers(B * N, 26), *before = numbers(B * N, 26),
+        *h = numbers(B * N, 27), *db = numbers(N, 28);
+
+  (void)state;
+  assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, x0, u, bias, x, y));
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, x0, u, bias, g, dx0, h, db));
+  for (int c = 0; c < N; c++) {
+    double sum = 0.0;
+
+    for (int b = 0; b < B; b++) {
+      const int i = b * N + c;
+
+      assert_close(y[i], (double)x0[i] * ((double)u[i] + (double)bias[c]) + (double)x[i], 1e-6, 0.0);
+      assert_close(dx0[i], (double)before[i] + (double)g[i] * ((double)u[i] + (double)bias[c]), 1e-6, 0.0);
+      assert_close(h[i], (double)g[i] * (double)x0[i], 1e-7, 0.0);
+      sum += (double)g[i] * (double)x0[i];
+    }
+    assert_close(db[c], sum, 1e-6, 0.0);
+  }
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, x0, u, bias, g, dx0, h, db));
+  for (int c = 0; c < N; c++) assert_true(db[c] == 0.0f);
+  float *all[] = {x0, u, bias, x, y, g, dx0, before, h, db};
+  for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) release(all[i]);
+}
+
+/* By hand: z = 0: log 2, p = 1/2. z = 100, y = 0: loss 100, p = 1. z = -100, y = 1: the same mirrored. z = 2, y = 1: log(1 + e^-2). */
+static void test_bce(void **state)
+{
+  const float z[] = {0.0f, 100.0f, -100.0f, 2.0f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f};
+  float dz[4], p[4];
+  double loss = 1.0; /* is added to */
+
+  (void)state;
+  assert_petsc_ok(TrsBceCpu(NULL, 4, z, 1, y, 0.25f, &loss, dz, 1, p));
+  assert_close(loss, 1.0 + log(2.0) + 200.0 + log1p(exp(-2.0)), 1e-12, 0.0);
+  assert_close(p[0], 0.5, 0.0, 0.0);
+  assert_close(p[1], 1.0, 0.0, 0.0);
+  assert_close(p[2], 0.0, 1e-40, 0.0);
+  assert_close(dz[0], -0.125, 0.0, 0.0);
+  assert_close(dz[1], 0.25, 0.0, 0.0);
+  assert_close(dz[2], -0.25, 0.0, 0.0);
+  assert_close(dz[3], 0.25 * (1.0 / (1.0 + exp(-2.0)) - 1.0), 1e-8, 0.0);
+  assert_petsc_ok(TrsBceCpu(NULL, 4, z, 1, NULL, 0.0f, NULL, NULL, 1, p)); /* predictions only */
+  assert_close(p[3], 1.0 / (1.0 + exp(-2.0)), 1e-7, 0.0);
+}
+
+/* Two steps of torch.optim's formulas in double, with weight decay and a scaled gradient. */
+static void test_update(void **state)
+{
+  enum { N = 37 };
+
+  (void)state;
+  for (int kind = TRS_DENSE_SGD; kind <= TRS_DENSE_ADAM; kind++) {
+    TrsDenseOptimizerArgs args = {.kind = (TrsDenseOptimizerKind)kind,
+                                  .learning_rate = 0.1f,
+                                  .eps = 1e-3f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.99f};
+    float *w = numbers(N, 30), *g = numbers(N, 31), *s1 = NULL, *s2 = NULL;
+    double ref[N], r1[N] = {0.0}, r2[N] = {0.0};
+
+    assert_petsc_ok(TrsAlloc(N, sizeof(float), &s1));
+    assert_petsc_ok(TrsAlloc(N, sizeof(float), &s2));
+    for (int i = 0; i < N; i++) ref[i] = (double)w[i];
+    args.weight_decay = 0.01f;
+    args.grad_scale = 0.5f;
+    for (args.step = 1; args.step <= 2; args.step++) {
+      assert_petsc_ok(TrsDenseUpdateCpu(NULL, N, &args, g, w, s1, s2));
+      for (int i = 0; i < N; i++) {
+        const double gi = 0.5 * (double)g[i] + 0.01 * ref[i], t = (double)args.step;
+
+        if (kind == TRS_DENSE_SGD) ref[i] -= 0.1 * gi;
+        if (kind == TRS_DENSE_ADAGRAD) {
+          r1[i] += gi * gi;
+          ref[i] -= 0.1 * gi / (sqrt(r1[i]) + 1e-3);
+        }
+        if (kind == TRS_DENSE_ADAM) {
+          r1[i] = 0.9 * r1[i] + 0.1 * gi;
+          r2[i] = 0.99 * r2[i] + 0.01 * gi * gi;
+          ref[i] -= 0.1 / (1.0 - pow(0.9, t)) * r1[i] / (sqrt(r2[i]) / sqrt(1.0 - pow(0.99, t)) + 1e-3);
+        }
+        assert_close(w[i], ref[i], 2e-6, 0.0);
+      }
+    }
+    release(w);
+    release(g);
+    release(s1);
+    release(s2);
+  }
+}
+
+static void test_sum_of_squares(void **state)
+{
+  const int64_t n = 100003;
+  float *x = numbers(n, 40);
+  double sum = -1.0, expected = 0.0;
+
+  (void)state;
+  assert_petsc_ok(TrsSumOfSquaresCpu(NULL, n, x, &sum));
+  for (int64_t i = 0; i < n; i++) expected += (double)x[i] * (double)x[i];
+  assert_close(sum, expected, 0.0, 1e-12);
+  release(x);
+}
+
+/* One layer large enough to be cut, with 1, 2, 3 and 4 threads: the same bits. */
+static void test_threads(void **state)
+{
+  enum { B = 777, IN = 415, OUT = 520 };
+  const int64_t sizes[] = {B * OUT, B * OUT, OUT * IN, OUT, B * IN};
+  float *x = numbers(B * IN, 50), *w = numbers(OUT * IN, 51), *bias = numbers(OUT, 52), *first[5], *result[5];
+
+  (void)state;
+  for (int threads = 1; threads <= 4; threads++) {
+    omp_set_num_threads(threads);
+    for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
+    assert_petsc_ok(
+        TrsLinearForwardCpu(NULL, B, IN, OUT, x, IN, w, bias, TRS_ACTIVATION_RELU, result[0], OUT));
+    assert_petsc_ok(TrsLinearBackwardCpu(NULL, B, IN, OUT, x, IN, w, result[0], OUT, TRS_ACTIVATION_RELU,
+                                         result[1], OUT, result[2], result[3], result[4], IN));
+    for (int i = 0; i < 5; i++) {
+      if (threads == 1) {
+        first[i] = result[i];
+      } else {
+        assert_memory_equal(result[i], first[i], (size_t)sizes[i] * sizeof(float));
+        release(result[i]);
+      }
+    }
+  }
+  omp_set_num_threads(1);
+  for (int i = 0; i < 5; i++) release(first[i]);
+  release(x);
+  release(w);
+  release(bias);
+}
+
+/* OpenBLAS runs the kernels of the instruction set that ours use, whatever OPENBLAS_CORETYPE says. */
+static void test_library(void **state)
+{
+  const char *text = TrsGemmLibrary();
+
+  (void)state;
+  assert_non_null(strstr(text, "OpenBLAS"));
+  assert_non_null(strstr(text, "thread"));
+  if (!strcmp(TrsComputeIsa(), "avx512")) assert_null(strstr(text, "Haswell"));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_linear), cmocka_unit_test(test_dot),
+              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_cross), cmocka_unit_test(test_bce),
+              cmocka_unit_test(test_update), cmocka_unit_test(test_sum_of_squares),
+              cmocka_unit_test(test_threads), cmocka_unit_test(test_library))
