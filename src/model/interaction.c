@@ -155,7 +155,7 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
   const TrsDeviceOps *device = interaction->device;
 
   PetscFunctionBegin;
-  for (int l = 0; l < interaction->n_layers; l++) {
+  for (int l = 0; interaction->layer && l < interaction->n_layers; l++) { /* none before Declare */
     TrsCrossLayer *layer = &interaction->layer[l];
 
     if (l > 0) PetscCall(device->release((void **)&layer->x));
