@@ -14,6 +14,7 @@
 typedef struct {
   int64_t step;         /* updates done */
   int64_t epoch, samples_seen;
+  int64_t run_step;     /* steps of the training data consumed: where a resumed reader goes on */
   const char *options;  /* text */
   const char *plan;     /* JSON text */
 } TrsCheckpointInfo;

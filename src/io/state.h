@@ -40,6 +40,7 @@ typedef struct {
     An unsplit row-wise state when the file has only what a split run wrote needs nothing special: mean_path is always there.
   */
   PetscBool optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
+  PetscBool was_read; /* out of reading: the file has it */
 } TrsStateTensor;
 
 typedef struct {

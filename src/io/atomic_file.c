@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/atomic_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { N_DIGITS = 16, MAX_BASE = 200, N_TRIES = 16 };
+static const char suffix[] = ".tmp";
+
+/* ".<prefix>...<16 hex digits>.tmp" */
+static PetscBool is_temporary(const char *name, const char *prefix)
+{
+  size_t n = strlen(name), n_prefix = strlen(prefix), n_suffix = sizeof(suffix) - 1;
+  const char *digits;
+
+  if (name[0] != '.' || strncmp(name + 1, prefix, n_prefix) != 0 || n < 1 + n_prefix + N_DIGITS + n_suffix)
+    return PETSC_FALSE;
+  digits = name + n - n_suffix - N_DIGITS;
+  if (strcmp(digits + N_DIGITS, suffix) != 0) return PETSC_FALSE;
+  return strspn(digits, "0123456789abcdef") == N_DIGITS ? PETSC_TRUE : PETSC_FALSE;
+}
+
+void TrsAtomicClean(const char *folder, const char *prefix)
+{
+  DIR *dir = opendir(folder);
+  struct dirent *entry;
+
+  if (!dir) return;
+  while ((entry = readdir(dir)) != NULL) {
+    int fd;
+
+    if (!is_temporary(entry->d_name, prefix)) continue;
+    fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    (void)close(fd);
+  }
+  (void)closedir(dir);
+}
+
+/* Folder and name of a path: "run.h5" is in ".". */
+static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const char **base)
+{
+  const char *slash = strrchr(path, '/');
+
+  PetscFunctionBegin;
+  PetscCall(PetscStrallocpy(path, &file->path));
+  PetscCall(PetscStrallocpy(slash ? path : ".", &file->folder));
+  if (slash) file->folder[slash == path ? 1 : slash - path] = '\0';
+  *base = slash ? slash + 1 : path;
+  PetscCheck(**base, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be created: it names a folder", path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
+{
+  const char *base = NULL;
+  struct stat status;
+  size_t n;
+  char prefix[MAX_BASE + 2];
+
+  PetscFunctionBegin;
+  *file = (TrsAtomicFile){.fd = -1};
+  PetscCall(split_path(path, file, &base));
+  PetscCheck(stat(path, &status) != 0 || S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s cannot be created: something that is not a file has this name", path);
+  snprintf(prefix, sizeof(prefix), "%.*s.", MAX_BASE, base);
+  TrsAtomicClean(file->folder, prefix);
+  n = strlen(file->folder) + sizeof(prefix) + N_DIGITS + sizeof(suffix) + 3;
+  PetscCall(PetscMalloc1(n, &file->temporary));
+  for (int i = 0; i < N_TRIES && file->fd < 0; i++) {
+    uint64_t bits = 0;
+
+    (void)!getrandom(&bits, sizeof(bits), 0);
+    snprintf(file->temporary, n, "%s/.%s%016" PRIx64 "%s", file->folder, prefix, bits, suffix);
+    file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file->fd < 0 && errno != EEXIST) break;
+  }
+  PetscCheck(file->fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be created: %s", path,
+             strerror(errno));
+  file->made = PETSC_TRUE;
+  (void)flock(
+      file->fd,
+      LOCK_EX |
+          LOCK_NB); /* file systems without locks: left-overs may then be removed too early, by a second writer only */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode sync_folder(const TrsAtomicFile *file)
+{
+  int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int status, error;
+
+  PetscFunctionBegin;
+  PetscCheck(fd >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s: cannot be opened to flush it: %s", file->folder,
+             strerror(errno));
+  status = fsync(fd);
+  error = errno;
+  (void)close(fd);
+  PetscCheck(status == 0 || error == EINVAL, PETSC_COMM_SELF,
+             TRS_ERR_IO, /* EINVAL: a file system that cannot */
+             "%s is written, but its folder cannot be flushed to disk: %s", file->path, strerror(error));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
+{
+  PetscFunctionBegin;
+  PetscCheck(fsync(file->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be flushed to disk: %s",
+             file->path, strerror(errno));
+  PetscCheck(rename(file->temporary, file->path) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
+             "%s cannot be put in place: %s", file->path, strerror(errno));
+  file->made = PETSC_FALSE;
+  PetscCall(sync_folder(file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAtomicDiscard(TrsAtomicFile *file)
+{
+  PetscFunctionBegin;
+  if (!file->path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (file->made) (void)unlink(file->temporary);
+  if (file->fd >= 0) (void)close(file->fd);
+  PetscCall(PetscFree(file->path));
+  PetscCall(PetscFree(file->folder));
+  PetscCall(PetscFree(file->temporary));
+  memset(file, 0, sizeof(*file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  What writing and reading a checkpoint share. Internal to io/.
+
+  Beside the tensors a file holds /checksums/<tensor> int64 [n_parts, 5]: row offset, column offset, rows, columns, XXH3-64 of the rectangle's
+  bytes, row by row, as they lie in the file.
+*/
+#pragma once
+
+#include "io/checkpoint.h"
+#include "io/extent.h"
+#include "io/hdf5_util.h"
+
+#define TRS_CHECKPOINT_FORMAT  "trshard-checkpoint"
+#define TRS_CHECKPOINT_VERSION 1
+#define TRS_CHECKSUMS          "checksums"
+
+enum { TRS_CHECKSUM_COLUMNS = 5 };
+
+/* Bytes of a part at most, so that many ranks can verify one tensor, and of what is read or staged at once. */
+static const int64_t trs_part_bytes = (int64_t)64 << 20, trs_strip_bytes = (int64_t)4 << 20;
+
+/* Element type in the file; bf16 are uint16 with an attribute. Close with H5Tclose(). Under the lock. */
+PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);
+
+/*
+  TrsCheckpointVerify - Is the file a checkpoint whose checksums hold?
+
+  Collective on comm: ranks share the parts. Errors (agreed): NO_INPUT, DATA
+*/
+PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path);

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/results.h"
+
+#include "core/buffer.h"
+#include "io/atomic_file.h"
+#include "io/hdf5_util.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A dataset, or a root attribute (text or integer). */
+typedef enum { ITEM_REAL, ITEM_INT, ITEM_FLOAT, ITEM_ATTRIBUTE_TEXT, ITEM_ATTRIBUTE_INT } item_kind;
+
+typedef struct {
+  char *name;
+  item_kind kind;
+  int64_t rows, cols; /* cols 0: one dimension */
+  int64_t n_bytes;
+  TrsBuffer data;
+} item;
+
+struct TrsResultsImpl {
+  MPI_Comm comm;
+  int rank, size;
+  char *path; /* NULL: collect nothing */
+  int n, capacity;
+  item *items; /* [n] rank 0's */
+  TrsBuffer gathered;
+};
+
+static PetscErrorCode check_folder(const char *path)
+{
+  TrsAtomicFile file;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  ierr = TrsAtomicCreate(path, &file);
+  PetscCall(TrsAtomicDiscard(&file));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *results)
+{
+  TrsResults r;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(1, &r));
+  r->comm = comm;
+  PetscCallMPI(MPI_Comm_rank(comm, &r->rank));
+  PetscCallMPI(MPI_Comm_size(comm, &r->size));
+  if (path) {
+    PetscCall(PetscStrallocpy(path, &r->path));
+    PetscCall(TrsAgree(comm, r->rank == 0 ? check_folder(path) : PETSC_SUCCESS));
+  }
+  *results = r;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsDestroy(TrsResults *results)
+{
+  TrsResults r = *results;
+
+  PetscFunctionBegin;
+  if (!r) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < r->n; i++) {
+    PetscCall(PetscFree(r->items[i].name));
+    PetscCall(TrsBufferFree(&r->items[i].data));
+  }
+  PetscCall(TrsBufferFree(&r->gathered));
+  PetscCall(PetscFree(r->items));
+  PetscCall(PetscFree(r->path));
+  PetscCall(PetscFree(*results));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool collects(TrsResults results)
+{
+  return results->path && results->rank == 0 ? PETSC_TRUE : PETSC_FALSE;
+}
+
+/* The item of that name, made if it is new. */
+static PetscErrorCode find_item(TrsResults results, const char *name, item_kind kind, item **found)
+{
+  PetscFunctionBegin;
+  *found = NULL;
+  for (int i = 0; i < results->n && !*found; i++) {
+    if (strcmp(results->items[i].name, name) == 0) *found = &results->items[i];
+  }
+  if (!*found) {
+    if (results->n == results->capacity) {
+      results->capacity = results->capacity ? 2 * results->capacity : 16;
+      PetscCall(PetscRealloc((size_t)results->capacity * sizeof(*results->items), &results->items));
+    }
+    *found = &results->items[results->n++];
+    memset(*found, 0, sizeof(**found));
+    PetscCall(PetscStrallocpy(name, &(*found)->name));
+    (*found)->kind = kind;
+  }
+  PetscCheck((*found)->kind == kind, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "result %s changes its type", name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode append(TrsResults results, const char *path, item_kind kind, const void *value)
+{
+  item *column;
+
+  PetscFunctionBegin;
+  if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(find_item(results, path, kind, &column));
+  PetscCall(TrsBufferReserve(&column->data, column->n_bytes + 8, PETSC_TRUE));
+  memcpy((char *)column->data.data + column->n_bytes, value, 8);
+  column->n_bytes += 8;
+  column->rows++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value)
+{
+  PetscFunctionBegin;
+  PetscCall(append(results, path, ITEM_REAL, &value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value)
+{
+  PetscFunctionBegin;
+  PetscCall(append(results, path, ITEM_INT, &value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode replace(TrsResults results, const char *name, item_kind kind, int64_t rows,
+                              int64_t cols, const void *data, int64_t n_bytes)
+{
+  item *it;
+
+  PetscFunctionBegin;
+  if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(find_item(results, name, kind, &it));
+  PetscCall(TrsBufferReserve(&it->data, n_bytes, PETSC_FALSE));
+  if (n_bytes) memcpy(it->data.data, data, (size_t)n_bytes);
+  it->n_bytes = n_bytes;
+  it->rows = rows;
+  it->cols = cols;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsSetText(TrsResults results, const char *name, const char *text)
+{
+  PetscFunctionBegin;
+  PetscCall(replace(results, name, ITEM_ATTRIBUTE_TEXT, 0, 0, text, (int64_t)strlen(text) + 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsSetInt(TrsResults results, const char *name, int64_t value)
+{
+  PetscFunctionBegin;
+  PetscCall(replace(results, name, ITEM_ATTRIBUTE_INT, 0, 0, &value, (int64_t)sizeof(value)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t rows, int64_t cols,
+                                  const double *values)
+{
+  PetscFunctionBegin;
+  PetscCall(replace(results, path, ITEM_REAL, rows, cols, values,
+                    rows * (cols ? cols : 1) * (int64_t)sizeof(*values)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rank 0: put every rank's values at their places. */
+static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, const int64_t *range)
+{
+  item *predictions;
+  float *to;
+  const float *from = results->gathered.data;
+
+  PetscFunctionBegin;
+  PetscCall(find_item(results, "predictions", ITEM_FLOAT, &predictions));
+  if (predictions->rows != n_total) {
+    PetscCall(TrsBufferReserve(&predictions->data, n_total * (int64_t)sizeof(float), PETSC_FALSE));
+    predictions->rows = n_total;
+    predictions->n_bytes = n_total * (int64_t)sizeof(float);
+    to = predictions->data.data;
+    for (int64_t i = 0; i < n_total; i++) to[i] = NAN; /* until it is there */
+  }
+  to = predictions->data.data;
+  for (int r = 0; r < results->size; r++) {
+    int64_t first = range[2 * r], n = range[2 * r + 1];
+
+    PetscCheck(first >= 0 && n >= 0 && n <= n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "predictions %" PRId64 " .. +%" PRId64 " of %" PRId64, first, n, n_total);
+    if (n) memcpy(to + first, from, (size_t)n * sizeof(float));
+    from += n;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
+                                        const float *values)
+{
+  int64_t mine[2] = {first, n}, *range = NULL, total = 0;
+  int *counts = NULL, *places = NULL;
+
+  PetscFunctionBegin;
+  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (results->rank == 0)
+    PetscCall(PetscMalloc3(2 * (size_t)results->size, &range, (size_t)results->size, &counts, (size_t)results->size, &places));
+  PetscCallMPI(MPI_Gather(mine, 2, MPI_INT64_T, range, 2, MPI_INT64_T, 0, results->comm));
+  for (int r = 0; range && r < results->size; r++) {
+    PetscCheck(total + range[2 * r + 1] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "a step makes too many predictions");
+    counts[r] = (int)range[2 * r + 1];
+    places[r] = (int)total;
+    total += counts[r];
+  }
+  PetscCall(TrsBufferReserve(&results->gathered, total * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCallMPI(MPI_Gatherv(values, (int)n, MPI_FLOAT, results->gathered.data, counts, places, MPI_FLOAT, 0,
+                           results->comm));
+  if (results->rank == 0) {
+    PetscCall(place_predictions(results, n_total, range));
+    PetscCall(PetscFree3(range, counts, places));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_item(hid_t file, const item *it)
+{
+  const hid_t types[] = {
+      [ITEM_REAL] = H5T_NATIVE_DOUBLE, [ITEM_INT] = H5T_NATIVE_INT64, [ITEM_FLOAT] = H5T_NATIVE_FLOAT};
+  const int64_t dims[2] = {it->rows, it->cols};
+  hid_t dataset;
+
+  PetscFunctionBegin;
+  if (it->kind == ITEM_ATTRIBUTE_TEXT) {
+    PetscCall(TrsHDF5WriteString(file, it->name, it->data.data, PETSC_FALSE));
+  } else if (it->kind == ITEM_ATTRIBUTE_INT) {
+    PetscCall(TrsHDF5WriteInts(file, it->name, 0, it->data.data));
+  } else {
+    PetscCall(TrsHDF5CreateDataset(file, it->name, types[it->kind], it->cols ? 2 : 1, dims, NULL, PETSC_FALSE,
+                                   &dataset));
+    if (it->n_bytes)
+      TrsCallHDF5(H5Dwrite(dataset, types[it->kind], H5S_ALL, H5S_ALL, H5P_DEFAULT, it->data.data));
+    TrsCallHDF5(H5Dclose(dataset));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_items(TrsResults results, hid_t file)
+{
+  const int64_t version = 1;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5WriteString(file, "format", "trshard-run", PETSC_FALSE));
+  PetscCall(TrsHDF5WriteInts(file, "version", 0, &version));
+  for (int i = 0; i < results->n; i++) PetscCall(write_item(file, &results->items[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Under the lock. A file that fails half-way is closed all the same. */
+static PetscErrorCode write_file(TrsResults results, const char *path)
+{
+  hid_t file;
+  PetscErrorCode ierr;
+  herr_t status;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5CreateFile(path, &file));
+  ierr = write_items(results, file);
+  status = H5Fclose(file);
+  PetscCall(ierr);
+  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written%s", results->path,
+             TrsHDF5Error());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_atomically(TrsResults results, TrsAtomicFile *file)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAtomicCreate(results->path, file));
+  TrsHDF5Lock();
+  ierr = write_file(results, file->temporary);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
+  PetscCall(TrsAtomicPublish(file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsWrite(TrsResults results)
+{
+  TrsAtomicFile file = {NULL, NULL, NULL, -1, PETSC_FALSE};
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (results->rank == 0) {
+    ierr = write_atomically(results, &file);
+    PetscCall(TrsAtomicDiscard(&file));
+  }
+  PetscCall(TrsAgree(results->comm, ierr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
