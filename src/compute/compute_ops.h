@@ -37,7 +37,8 @@ typedef enum { TRS_DENSE_SGD, TRS_DENSE_ADAGRAD, TRS_DENSE_ADAM } TrsDenseOptimi
 
 typedef struct {
   TrsDenseOptimizerKind kind;
-  float learning_rate, eps, beta1, beta2, weight_decay;
+  float learning_rate, eps, weight_decay;
+  double beta1, beta2; /* 1 - beta is taken in double: 1 - 0.999f is off by 1e-5 */
   float grad_scale; /* factor of the gradient, from clipping; 1: none */
   int64_t step;     /* t, counted from 1 */
 } TrsDenseOptimizerArgs;

@@ -158,8 +158,8 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
                                  const float *grad, float *weight, float *state1, float *state2)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
-  const float correction1 = (float)(1.0 - pow((double)args->beta1, (double)args->step));
-  const float correction2 = (float)(1.0 - pow((double)args->beta2, (double)args->step));
+  const float correction1 = (float)(1.0 - pow(args->beta1, (double)args->step));
+  const float correction2 = (float)(1.0 - pow(args->beta2, (double)args->step));
 
   (void)stream;
   PetscFunctionBegin;

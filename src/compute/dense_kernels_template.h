@@ -230,8 +230,9 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
                    float *restrict state1, float *restrict state2)
 {
   const float lr = args->learning_rate, eps = args->eps, decay = args->weight_decay, scale = args->grad_scale;
-  const float b1 = args->beta1, b2 = args->beta2, adam_lr = lr / bias_correction1,
+  const float b1 = (float)args->beta1, b2 = (float)args->beta2, adam_lr = lr / bias_correction1,
               root = sqrtf(bias_correction2);
+  const float rest1 = (float)(1.0 - args->beta1), rest2 = (float)(1.0 - args->beta2);
 
   switch (args->kind) {
   case TRS_DENSE_SGD:
@@ -249,8 +250,8 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
     for (int64_t i = 0; i < n; i++) {
       const float g = grad[i] * scale + decay * weight[i];
 
-      state1[i] = b1 * state1[i] + (1.0f - b1) * g;
-      state2[i] = b2 * state2[i] + (1.0f - b2) * g * g;
+      state1[i] = b1 * state1[i] + rest1 * g;
+      state2[i] = b2 * state2[i] + rest2 * g * g;
       weight[i] -= adam_lr * state1[i] / (sqrtf(state2[i]) / root + eps);
     }
     break;

@@ -58,8 +58,8 @@ PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsO
   PetscCall(TrsOptionsGetReal(options, "-dense_max_gradient_norm", &optimizer->max_gradient_norm, NULL));
   args->kind = (TrsDenseOptimizerKind)kind;
   args->eps = (float)eps;
-  args->beta1 = (float)beta1;
-  args->beta2 = (float)beta2;
+  args->beta1 = beta1;
+  args->beta2 = beta2;
   args->weight_decay = (float)weight_decay;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -269,8 +269,8 @@ static void test_update(void **state)
     TrsDenseOptimizerArgs args = {.kind = (TrsDenseOptimizerKind)kind,
                                   .learning_rate = 0.1f,
                                   .eps = 1e-3f,
-                                  .beta1 = 0.9f,
-                                  .beta2 = 0.99f};
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.99};
     float *w = numbers(N, 30), *g = numbers(N, 31), *s1 = NULL, *s2 = NULL;
     double ref[N], r1[N] = {0.0}, r2[N] = {0.0};
 

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Options of the embedding optimizer, what is refused, and the states each keeps: all from the interface and rules A8 to A12. */
+#include "optim/sparse_optimizer.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+static PetscErrorCode read_config(const char *const *arguments, TrsSparseOptimizerConfig *config)
+{
+  static const TrsOptionGroup *const groups[] = {&trs_sparse_optimizer_options};
+  char *argv[16] = {(char *)(uintptr_t) "test"};
+  TrsOptions options;
+  PetscErrorCode ierr;
+  int argc = 1;
+
+  for (; arguments[argc - 1]; argc++) argv[argc] = (char *)(uintptr_t)arguments[argc - 1];
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
+  ierr = TrsSparseOptimizerFromOptions(options, config);
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+  return ierr;
+}
+
+static void test_defaults(void **state)
+{
+  static const char *const none[] = {NULL};
+  TrsSparseOptimizerConfig config;
+
+  (void)state;
+  assert_petsc_ok(read_config(none, &config));
+  assert_int_equal(config.args.kind, TRS_OPTIM_ROWWISE_ADAGRAD);
+  assert_int_equal(config.args.weight_decay_mode, TRS_DECAY_NONE);
+  assert_true(config.args.learning_rate == 0.01f && config.args.eps == 1e-8f && config.args.beta1 == 0.9f);
+  assert_true(config.args.beta2 == 0.999f && config.args.weight_decay == 0.0f && config.args.eta == 0.001f);
+  assert_true(config.args.momentum == 0.9f && config.max_gradient == 0.0f && config.stochastic_rounding);
+}
+
+static void test_given(void **state)
+{
+  static const char *const arguments[] = {"-embedding_optimizer",
+                                          "rowwise_adagrad",
+                                          "-embedding_weight_decay_mode",
+                                          "decouple",
+                                          "-embedding_weight_decay",
+                                          "0.5",
+                                          "-embedding_max_gradient",
+                                          "2",
+                                          "-embedding_stochastic_rounding",
+                                          "false",
+                                          NULL};
+  TrsSparseOptimizerConfig config;
+
+  (void)state;
+  assert_petsc_ok(read_config(arguments, &config));
+  assert_int_equal(config.args.weight_decay_mode, TRS_DECAY_DECOUPLE);
+  assert_true(config.args.weight_decay == 0.5f && config.max_gradient == 2.0f && !config.stochastic_rounding);
+}
+
+static void test_refused(void **state)
+{
+  static const struct {
+    const char *arguments[5];
+    const char *named;
+  } wrong[] = {
+      {{"-embedding_optimizer", "shampoo"}, "-embedding_optimizer"},
+      {{"-embedding_optimizer", "sgd", "-embedding_weight_decay", "0.1"}, "-embedding_weight_decay"},
+      {{"-embedding_optimizer", "adagrad", "-embedding_weight_decay", "0.1"}, "-embedding_weight_decay"},
+      {{"-embedding_weight_decay_mode", "counter"}, "not supported"},
+  };
+  TrsSparseOptimizerConfig config;
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    assert_petsc_error(read_config(wrong[i].arguments, &config), TRS_ERR_OPTION);
+    assert_non_null(strstr(TrsErrorMessage(), wrong[i].named));
+  }
+  TrsErrorClear();
+}
+
+static void test_states(void **state)
+{
+  static const struct {
+    const char *name;
+    int n;
+    const char *states[2];
+    int rowwise[2];
+    int couples;
+  } expected[] = {
+      {"none", 0, {NULL}, {0}, 0},
+      {"sgd", 0, {NULL}, {0}, 0},
+      {"adagrad", 1, {"momentum1"}, {0}, 0},
+      {"rowwise_adagrad", 1, {"momentum1"}, {1}, 1},
+      {"adam", 2, {"exp_avg", "exp_avg_sq"}, {0, 0}, 0},
+      {"partial_rowwise_adam", 2, {"exp_avg", "exp_avg_sq"}, {0, 1}, 1},
+      {"lamb", 2, {"exp_avg", "exp_avg_sq"}, {0, 0}, 1},
+      {"partial_rowwise_lamb", 2, {"exp_avg", "exp_avg_sq"}, {0, 1}, 1},
+      {"lars_sgd", 1, {"momentum1"}, {0}, 1},
+      {"lion", 1, {"exp_avg"}, {0}, 0},
+  };
+
+  (void)state;
+  for (int kind = 0; kind < (int)(sizeof(expected) / sizeof(expected[0])); kind++) {
+    const char *names[TRS_SPARSE_MAX_STATES];
+    PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+    int n = -1;
+
+    TrsSparseOptimizerStates((TrsSparseOptimizerKind)kind, &n, names, rowwise);
+    assert_string_equal(TrsSparseOptimizerName((TrsSparseOptimizerKind)kind), expected[kind].name);
+    assert_int_equal(n, expected[kind].n);
+    assert_int_equal(TrsSparseOptimizerCouplesColumns((TrsSparseOptimizerKind)kind), expected[kind].couples);
+    for (int i = 0; i < n; i++) {
+      assert_string_equal(names[i], expected[kind].states[i]);
+      assert_int_equal(rowwise[i], expected[kind].rowwise[i]);
+    }
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_defaults), cmocka_unit_test(test_given), cmocka_unit_test(test_refused),
+              cmocka_unit_test(test_states))
