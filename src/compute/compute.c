@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "compute/compute_ops.h"
+#include "compute/cpu_kernels.h"
+#include "compute/cpu_kernels_codec.h"
+#include "compute/cpu_kernels_dense.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const TrsComputeOps compute_cpu = {
+    .name = "cpu",
+    .workspace_create = TrsWorkspaceCreateCpu,
+    .workspace_destroy = TrsWorkspaceDestroyCpu,
+    .offsets = TrsOffsetsCpu,
+    .permute_blocks = TrsPermuteBlocksCpu,
+    .bucketize = TrsBucketizeCpu,
+    .bounds_check = TrsBoundsCheckCpu,
+    .unique = TrsUniqueCpu,
+    .tbe_forward = TrsTbeForwardCpu,
+    .tbe_forward_rows = TrsTbeForwardRowsCpu,
+    .tbe_backward = TrsTbeBackwardCpu,
+    .tbe_backward_rows = TrsTbeBackwardRowsCpu,
+    .tbe_row_gradients = TrsTbeRowGradientsCpu,
+    .tbe_update_rows = TrsTbeUpdateRowsCpu,
+    .copy_matrix = TrsCopyMatrixCpu,
+    .sum_matrices = TrsSumMatricesCpu,
+    .divide_rows = TrsDivideRowsCpu,
+    .clamp_matrix = TrsClampMatrixCpu,
+    .gemm = TrsGemmCpu,
+    .linear_forward = TrsLinearForwardCpu,
+    .linear_backward = TrsLinearBackwardCpu,
+    .dot_forward = TrsDotForwardCpu,
+    .dot_backward = TrsDotBackwardCpu,
+    .cross_forward = TrsCrossForwardCpu,
+    .cross_backward = TrsCrossBackwardCpu,
+    .bce = TrsBceCpu,
+    .sum_of_squares = TrsSumOfSquaresCpu,
+    .dense_update = TrsDenseUpdateCpu,
+    .codec_bytes = TrsCodecBytesCpu,
+    .encode = TrsEncodeCpu,
+    .decode = TrsDecodeCpu,
+    .convert = TrsConvertCpu,
+};
+
+const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu, NULL};
+
+PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute)
+{
+  PetscFunctionBegin;
+  for (int i = 0; trs_compute_backends[i]; i++) {
+    if (strcmp(trs_compute_backends[i]->name, name) != 0) continue;
+    *compute = trs_compute_backends[i];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this build has no kernels for device %s", name);
+}
+
+/* The best set that the processor has and TRSHARD_ISA in the environment allows. */
+const char *TrsComputeIsa(void)
+{
+#if defined(__x86_64__)
+  const char *limit = getenv("TRSHARD_ISA");
+  const int allow_avx512 = !limit || !strcmp(limit, "avx512");
+  const int allow_avx2 = allow_avx512 || !strcmp(limit, "avx2");
+
+  if (allow_avx512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return "avx512";
+  if (allow_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c"))
+    return "avx2";
+#endif
+  return "portable";
+}
+
+int TrsComputeThreads(void)
+{
+  return omp_get_max_threads();
+}
+
+PetscErrorCode TrsWorkspaceCreateCpu(TrsWorkspace *workspace)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsWorkspaceDestroyCpu(TrsWorkspace *workspace)
+{
+  TrsWorkspace w = *workspace;
+
+  PetscFunctionBegin;
+  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBufferFree(&w->keys));
+  PetscCall(TrsBufferFree(&w->positions));
+  PetscCall(TrsBufferFree(&w->scratch));
+  PetscCall(TrsBufferFree(&w->histogram));
+  PetscCall(TrsBufferFree(&w->runs));
+  PetscCall(PetscFree(*workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The CPU's kernels on jagged tensors, embeddings and matrices: slots of compute_ops.h that compute.c puts into the CPU's table. Internal to
+  compute/; what each does is documented at its slot. Streams run inline on a CPU, so the argument is unused.
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+
+/* Scratch memory, grown by whoever needs it; a call may use all of it. */
+struct TrsWorkspaceImpl {
+  TrsBuffer keys, positions, scratch, histogram, runs;
+};
+
+PetscErrorCode TrsWorkspaceCreateCpu(TrsWorkspace *workspace);
+PetscErrorCode TrsWorkspaceDestroyCpu(TrsWorkspace *workspace);
+
+/* sparse_ops_cpu.c */
+PetscErrorCode TrsOffsetsCpu(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets);
+PetscErrorCode TrsPermuteBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n_in,
+                                   const int64_t *block_begin, int n_out, const int *permutation,
+                                   const TrsJagged *in, TrsJagged *out);
+PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
+                               int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
+                               const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize);
+PetscErrorCode TrsBoundsCheckCpu(TrsStream stream, int mode, int n_features, int64_t batch,
+                                 const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
+                                 int64_t report[5]);
+PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                            const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                            int64_t *unique_values, int64_t *reverse);
+
+/* tbe_cpu.c */
+PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                const TrsTbeInput *input, float *out, int64_t out_stride);
+PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                    const TrsTbeInput *input, float *out, int64_t out_stride);
+PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                 const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                 float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
+PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                     const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                     float max_gradient, const TrsSparseOptimizerArgs *args);
+PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                     const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                     float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
+                                     int64_t row_stride);
+PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
+                                   int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
+                                   int64_t grad_stride, const TrsSparseOptimizerArgs *args);
+
+/* matrix_cpu.c */
+PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
+                                int64_t from_stride, float *to, int64_t to_stride);
+PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
+                                 int64_t rows, int64_t cols, float *to, int64_t to_stride);
+PetscErrorCode TrsDivideRowsCpu(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
+                                float *matrix, int64_t stride);
+PetscErrorCode TrsClampMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
+                                 int64_t stride);

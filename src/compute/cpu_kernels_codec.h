@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CPU's codecs: slots of compute_ops.h that compute.c puts into the CPU's table. Internal to compute/. */
+#pragma once
+
+#include "compute/compute_ops.h"
+
+int64_t TrsCodecBytesCpu(const TrsCodec *codec, int64_t n);
+PetscErrorCode TrsEncodeCpu(TrsStream stream, const TrsCodec *codec, int64_t n, const float *from, void *to);
+PetscErrorCode TrsDecodeCpu(TrsStream stream, const TrsCodec *codec, int64_t n, const void *from, float *to);
+PetscErrorCode TrsConvertCpu(TrsStream stream, int64_t n, TrsDType from_type, const void *from, TrsDType to_type, void *to);

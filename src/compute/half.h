@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fp16 and bf16 of one number, in portable C. Internal to compute/. */
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t TrsFloatBits(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+static inline float TrsBitsFloat(uint32_t bits)
+{
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+static inline float TrsHalfToFloat(uint16_t h)
+{
+  const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1fu, mantissa = h & 0x3ffu;
+
+  if (exponent == 0x1f) return TrsBitsFloat(sign | 0x7f800000u | mantissa << 13);
+  if (exponent == 0) { /* zero and denormals: mantissa * 2^-24 */
+    const float magnitude = (float)mantissa * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  return TrsBitsFloat(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+/* Nearest even; overflow gives infinity. */
+static inline uint16_t TrsFloatToHalf(float x)
+{
+  const uint32_t bits = TrsFloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+
+  if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+  if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) return (uint16_t)(sign | (uint32_t)lrintf(TrsBitsFloat(magnitude) * 0x1p24f));
+  return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13);
+}
+
+static inline float TrsBf16ToFloat(uint16_t h)
+{
+  return TrsBitsFloat((uint32_t)h << 16);
+}
+
+static inline uint16_t TrsFloatToBf16(float x)
+{
+  const uint32_t bits = TrsFloatBits(x);
+
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+/*
+  Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last one kept, then cut. Exact values stay. Below fp16's normal range the
+  unit is 2^-24 whatever the exponent, so the random part is scaled to it.
+*/
+static inline uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
+{
+  const uint32_t bits = TrsFloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+
+  if (magnitude >= 0x477fe000u) return TrsFloatToHalf(x);
+  if (magnitude < 0x38800000u) {
+    const float units = TrsBitsFloat(magnitude) * 0x1p24f, below = floorf(units);
+    return (uint16_t)(sign | ((uint32_t)below + ((float)(random & 0x1fffu) * 0x1p-13f < units - below)));
+  }
+  return (uint16_t)(sign | (magnitude - 0x38000000u + (random & 0x1fffu)) >> 13);
+}
+
+static inline uint16_t TrsFloatToBf16Stochastic(float x, uint32_t random)
+{
+  const uint32_t bits = TrsFloatBits(x);
+
+  if ((bits & 0x7fffffffu) >= 0x7f7f0000u) return TrsFloatToBf16(x);
+  return (uint16_t)((bits + (random & 0xffffu)) >> 16);
+}

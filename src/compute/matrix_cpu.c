@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Moving and adding pooled rows: memory-bound loops that the compiler vectorises as they stand. */
+#include "compute/cpu_kernels.h"
+
+#include <string.h>
+
+/* Below this many floats a parallel region costs more than it saves. */
+enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 12 };
+
+PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
+                                int64_t from_stride, float *to, int64_t to_stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  if (from_stride == cols && to_stride == cols) {
+    memcpy(to, from, (size_t)(rows * cols) * sizeof(float));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(to + r * to_stride, from + r * from_stride, (size_t)cols * sizeof(float));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Columns [begin, end) of one row: the sum of the parts, in order. */
+static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
+                      float *restrict to)
+{
+  const float *restrict first = from[0] + offset;
+  for (int64_t c = begin; c < end; c++) to[c] = first[c];
+  for (int p = 1; p < n_parts; p++) {
+    const float *restrict part = from[p] + offset;
+    for (int64_t c = begin; c < end; c++) to[c] += part[c];
+  }
+}
+
+PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
+                                 int64_t rows, int64_t cols, float *to, int64_t to_stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  if (from_stride == cols && to_stride == cols) { /* one long row, cut into strips that stay in cache */
+    cols *= rows;
+    rows = cols > 0;
+  }
+#pragma omp parallel for schedule(static) collapse(2) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c += TRS_SUM_STRIP)
+      sum_strip(n_parts, from, r * from_stride, c, c + TRS_SUM_STRIP < cols ? c + TRS_SUM_STRIP : cols,
+                to + r * to_stride);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDivideRowsCpu(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
+                                float *matrix, int64_t stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++) {
+    const float length = (float)lengths[r];
+    if (lengths[r] > 1)
+      for (int64_t c = 0; c < cols; c++) matrix[r * stride + c] /= length;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsClampMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
+                                 int64_t stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c++) {
+      const float x = matrix[r * stride + c];
+      matrix[r * stride + c] = x > limit ? limit : x < -limit ? -limit : x;
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Table-batched embedding on the CPU: forward, and backward with the optimizer fused.
+
+  Backward, for each table: list its occurrences in order of feature, bag and place; sort them by row, stably; one thread then owns whole
+  rows, adds a row's gradients in that order and updates it. No atomics, no dense gradient; the same bits for any number of threads.
+  Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (spec of the update: tbe.h)
+*/
+#include "compute/cpu_kernels.h"
+#include "compute/row_sort.h"
+#include "compute/tbe_kernels.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+/* Work is cut into parts of about this many values or bags; a smaller part is not worth a thread. */
+enum { TRS_BAGS_A_PART = 256, TRS_VALUES_A_PART = 2048 };
+
+static const TrsTbeKernels *kernels_of_isa(void)
+{
+#if defined(__x86_64__)
+  const char *isa = TrsComputeIsa();
+
+  if (!strcmp(isa, "avx512")) return &trs_tbe_kernels_avx512;
+  if (!strcmp(isa, "avx2")) return &trs_tbe_kernels_avx2;
+#endif
+  return &trs_tbe_kernels_portable;
+}
+
+PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                const TrsTbeInput *input, float *out, int64_t out_stride)
+{
+  const TrsTbeKernels *kernels = kernels_of_isa();
+  const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
+
+  PetscFunctionBegin;
+  (void)stream;
+  (void)workspace;
+#pragma omp parallel for schedule(static) collapse(2)
+  for (int f = 0; f < tbe->n_features; f++)
+    for (int64_t part = 0; part < parts; part++) {
+      const TrsTbeFeature *feature = &tbe->feature[f];
+      const int64_t first = f * B, begin = first + part * TRS_BAGS_A_PART,
+                    end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
+      kernels->forward(&tbe->table[feature->table], input, first, begin, end, feature->mean,
+                       out + feature->out_column, out_stride);
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                    const TrsTbeInput *input, float *out, int64_t out_stride)
+{
+  const TrsTbeKernels *kernels = kernels_of_isa();
+
+  PetscFunctionBegin;
+  (void)stream;
+  (void)workspace;
+  for (int f = 0; f < tbe->n_features; f++) {
+    const int64_t begin = input->offsets[f * input->batch], end = input->offsets[(f + 1) * input->batch];
+    const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
+#pragma omp parallel for schedule(static)
+    for (int64_t i = begin; i < end; i += TRS_VALUES_A_PART)
+      kernels->forward_rows(table, input->values + i, PetscMin(TRS_VALUES_A_PART, end - i),
+                            out + i * out_stride, out_stride);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- backward --- */
+
+/* One table's part of the sorted occurrences. */
+typedef struct {
+  int64_t begin, n; /* its keys in the workspace; n without ids that are no rows */
+  int position_bits;
+  const uint64_t *key; /* sorted */
+} TrsTableRun;
+
+/* Views of a workspace that a backward works in; N values. */
+typedef struct {
+  uint64_t *key, *scratch; /* [N] */
+  int64_t *source;         /* [N] by position within the table's list */
+  float *scale;            /* [N] or NULL: all 1 */
+  TrsTableRun *run;        /* [n_tables] */
+  float *wide;             /* [threads, 3 * D] where rows are wide */
+} TrsBackward;
+
+static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, PetscBool scaled, TrsBackward *b)
+{
+  int64_t widest = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tbe->n_tables; t++) widest = PetscMax(widest, tbe->table[t].dim);
+  if (widest <= TRS_TBE_STACK_COLUMNS) widest = 0;
+  PetscCall(TrsBufferReserve(&w->keys, n * (int64_t)sizeof(*b->key), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&w->scratch, n * (int64_t)sizeof(*b->scratch), PETSC_FALSE));
+  PetscCall(
+      TrsBufferReserve(&w->positions, n * (int64_t)(sizeof(*b->source) + sizeof(*b->scale)), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&w->histogram, omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float),
+                             PETSC_FALSE));
+  b->key = (uint64_t *)w->keys.data;
+  b->scratch = (uint64_t *)w->scratch.data;
+  b->source = (int64_t *)w->positions.data;
+  b->scale = scaled ? (float *)(b->source + n) : NULL;
+  b->run = (TrsTableRun *)w->runs.data;
+  b->wide = (float *)w->histogram.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Where each table's keys begin: the values of its features, added up. */
+static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
+{
+  int64_t at = 0;
+
+  for (int t = 0; t < tbe->n_tables; t++) {
+    run[t].begin = at;
+    for (int f = 0; f < tbe->n_features; f++)
+      if (tbe->feature[f].table == t)
+        at += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
+    run[t].n = at - run[t].begin;
+  }
+}
+
+/* List and sort one table's occurrences. pooled: a bag's gradient is shared by its ids; else gradient row i belongs to values[i]. */
+static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
+                       int64_t grad_stride, TrsBackward *b)
+{
+  TrsTableRun *run = &b->run[t];
+  const TrsTbeTable *table = &tbe->table[t];
+  const int bits = TrsBitsFor((uint64_t)run->n);
+  uint64_t *key = b->key + run->begin;
+  int64_t *source = b->source + run->begin, n = 0, position = 0;
+  float *scale = b->scale ? b->scale + run->begin : NULL;
+
+  for (int f = 0; f < tbe->n_features; f++) {
+    const TrsTbeFeature *feature = &tbe->feature[f];
+    const int64_t first = f * input->batch;
+    if (feature->table != t) continue;
+    for (int64_t bag = first; bag < first + input->batch; bag++) {
+      const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
+      const float share = feature->mean && end > begin ? 1.0f / (float)(end - begin) : 1.0f;
+      for (int64_t i = begin; i < end; i++, position++) {
+        source[position] = (pooled ? bag - first : i) * grad_stride + (pooled ? feature->out_column : 0);
+        if (scale) scale[position] = input->weights ? input->weights[i] * share : share;
+        if ((uint64_t)input->values[i] < (uint64_t)table->rows)
+          key[n++] = (uint64_t)input->values[i] << bits | (uint64_t)position;
+      }
+    }
+  }
+  run->position_bits = bits;
+  run->n = n;
+  run->key = TrsRowSort(n, bits, bits + TrsBitsFor((uint64_t)PetscMax(table->rows - 1, 0)), key,
+                        b->scratch + run->begin);
+}
+
+static PetscErrorCode sort_tables(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
+                                  PetscBool pooled, int64_t grad_stride, TrsBackward *b)
+{
+  PetscBool scaled = (PetscBool)(input->weights != NULL);
+
+  PetscFunctionBegin;
+  for (int f = 0; f < tbe->n_features; f++) scaled = (PetscBool)(scaled || tbe->feature[f].mean);
+  PetscCall(reserve(workspace, tbe, input->n_values, (PetscBool)(scaled && pooled), b));
+  divide_keys(tbe, input, b->run);
+  for (int t = 0; t < tbe->n_tables; t++)
+    PetscCheck(
+        TrsBitsFor((uint64_t)b->run[t].n) + TrsBitsFor((uint64_t)PetscMax(tbe->table[t].rows - 1, 0)) <= 64,
+        PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%" PRId64 " ids of a table of %" PRId64 " rows in one batch",
+        b->run[t].n, tbe->table[t].rows);
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int t = 0; t < tbe->n_tables; t++) sort_table(tbe, input, t, pooled, grad_stride, b);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const float *grad, float max_gradient,
+                        const TrsSparseOptimizerArgs *args)
+{
+  const TrsTableRun *run = &b->run[t];
+  TrsRowJob job = {.table = &tbe->table[t],
+                   .key = run->key,
+                   .position_bits = run->position_bits,
+                   .source = b->source + run->begin,
+                   .scale = b->scale ? b->scale + run->begin : NULL,
+                   .grad = grad,
+                   .max_gradient = max_gradient,
+                   .args = args};
+  if (args) {
+    job.correction1 = (float)(1.0 - pow((double)args->beta1, (double)args->step));
+    job.correction2 = (float)(1.0 - pow((double)args->beta2, (double)args->step));
+  }
+  return job;
+}
+
+/* First key at or after i that begins a row. */
+static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t n)
+{
+  while (i > 0 && i < n && job->key[i] >> job->position_bits == job->key[i - 1] >> job->position_bits) i++;
+  return i;
+}
+
+static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n, float *wide)
+{
+  const int64_t parts = (n + TRS_VALUES_A_PART - 1) / TRS_VALUES_A_PART;
+
+#pragma omp for schedule(static) nowait
+  for (int64_t part = 0; part < parts; part++) {
+    const int64_t end = PetscMin((part + 1) * TRS_VALUES_A_PART, n);
+    job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
+    kernels->update(&job, row_start(&job, part * TRS_VALUES_A_PART, n), row_start(&job, end, n));
+  }
+}
+
+static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
+                               PetscBool pooled, const float *grad, int64_t grad_stride, float max_gradient,
+                               const TrsSparseOptimizerArgs *args)
+{
+  const TrsTbeKernels *kernels = kernels_of_isa();
+  TrsBackward b;
+
+  PetscFunctionBegin;
+  PetscCall(sort_tables(workspace, tbe, input, pooled, grad_stride, &b));
+#pragma omp parallel
+  for (int t = 0; t < tbe->n_tables; t++)
+    update_table(kernels, job_of(tbe, t, &b, grad, max_gradient, args), b.run[t].n, b.wide);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void weight_gradients(const TrsTbe *tbe, const TrsTbeInput *input, const float *grad,
+                             int64_t grad_stride, float *to)
+{
+  const TrsTbeKernels *kernels = kernels_of_isa();
+  const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
+
+#pragma omp parallel for schedule(static) collapse(2)
+  for (int f = 0; f < tbe->n_features; f++)
+    for (int64_t part = 0; part < parts; part++) {
+      const TrsTbeFeature *feature = &tbe->feature[f];
+      const int64_t first = f * B, begin = first + part * TRS_BAGS_A_PART,
+                    end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
+      kernels->weight_gradients(&tbe->table[feature->table], input, first, begin, end,
+                                grad + feature->out_column, grad_stride, to);
+    }
+}
+
+PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                 const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                 float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  if (grad_weights) weight_gradients(tbe, input, grad, grad_stride, grad_weights);
+  PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, max_gradient, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                     const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                     float max_gradient, const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(backward(workspace, tbe, input, PETSC_FALSE, grad, grad_stride, max_gradient, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                     const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                     float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
+                                     int64_t row_stride)
+{
+  const TrsTbeKernels *kernels = kernels_of_isa();
+  TrsBackward b;
+  int64_t n = 0;
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(sort_tables(workspace, tbe, input, PETSC_TRUE, grad_stride, &b));
+  for (int t = 0; t < tbe->n_tables; t++) {
+    const TrsRowJob job = job_of(tbe, t, &b, grad, max_gradient, NULL);
+    row_begin[t] = n;
+    n += kernels->sum(&job, 0, b.run[t].n, rows + n, row_grad + n * row_stride, row_stride);
+  }
+  row_begin[tbe->n_tables] = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
+                                   int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
+                                   int64_t grad_stride, const TrsSparseOptimizerArgs *args)
+{
+  const TrsTbe tbe = {.n_tables = 1, .table = table};
+  const TrsTbeKernels *kernels = kernels_of_isa();
+  const int bits = TrsBitsFor((uint64_t)n);
+  TrsBackward b;
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(reserve(workspace, &tbe, n, PETSC_FALSE, &b));
+  for (int64_t i = 0; i < n; i++) {
+    b.key[i] = (uint64_t)rows[i] << bits | (uint64_t)i;
+    b.source[i] = (index ? index[i] : i) * grad_stride;
+  }
+  b.run[0] = (TrsTableRun){.n = n, .position_bits = bits, .key = b.key};
+#pragma omp parallel
+  update_table(kernels, job_of(&tbe, 0, &b, grad, 0.0f, args), n, b.wide);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

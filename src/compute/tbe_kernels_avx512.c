@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt; called only where the processor has them. */
+#include "compute/tbe_kernels.h"
+
+#if defined(__AVX512F__)
+  #include <immintrin.h>
+
+typedef float Vec __attribute__((vector_size(64)));
+
+static inline Vec widen_fp16(const uint16_t *p)
+{
+  return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline Vec widen_bf16(const uint16_t *p)
+{
+  return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)),
+                                16);
+}
+
+static inline Vec square_root(Vec v)
+{
+  return (Vec)_mm512_sqrt_ps((__m512)v);
+}
+
+  #define MAX_REGISTER_COLUMNS 256
+  #include "compute/tbe_kernels_template.h"
+
+const TrsTbeKernels trs_tbe_kernels_avx512 = TBE_KERNELS;
+#endif

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The text of tbe_kernels_<isa>.c, which define before: Vec (16 floats), widen_fp16(), widen_bf16(), square_root(), MAX_REGISTER_COLUMNS. Defines
+  TBE_KERNELS. No include guard: each of those files takes it once.
+
+  Widths that are known when this is compiled keep a row's sums in registers: 1.7 times the speed of a loop over a run-time width. Sums over
+  columns always run in 16 lanes that are folded in halves, so every instruction set with fused multiply-add gives the same bits.
+*/
+
+#include "compute/half.h"
+#include "core/philox.h"
+#include "core/random.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define LANES         16
+#define AHEAD \
+  12 /* rows prefetched ahead: enough to cover DRAM's latency, few enough for the line fill buffers */
+
+typedef float VecInMemory __attribute__((vector_size(64), aligned(4), may_alias));
+
+ALWAYS_INLINE Vec load_vec(const float *p)
+{
+  return *(const VecInMemory *)p;
+}
+
+ALWAYS_INLINE void store_vec(float *p, Vec v)
+{
+  *(VecInMemory *)p = v;
+}
+
+ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64_t row)
+{
+  return (const char *)table->weight + row * table->stride * (dtype == TRS_FP32 ? 4 : 2);
+}
+
+ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D)
+{
+  if ((uint64_t)row >= (uint64_t)table->rows) return;
+  const char *p = row_at(table, dtype, row);
+  for (int at = 0; at < D * (dtype == TRS_FP32 ? 4 : 2); at += 64) __builtin_prefetch(p + at);
+}
+
+/* Columns 16*v .. of a row, widened. */
+ALWAYS_INLINE Vec load_columns(const char *row, TrsDType dtype, int v)
+{
+  if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + v * LANES);
+  if (dtype == TRS_BF16) return widen_bf16((const uint16_t *)(const void *)row + v * LANES);
+  return load_vec((const float *)(const void *)row + v * LANES);
+}
+
+ALWAYS_INLINE float load_column(const char *row, TrsDType dtype, int d)
+{
+  if (dtype == TRS_FP16) return TrsHalfToFloat(((const uint16_t *)(const void *)row)[d]);
+  if (dtype == TRS_BF16) return TrsBf16ToFloat(((const uint16_t *)(const void *)row)[d]);
+  return ((const float *)(const void *)row)[d];
+}
+
+/* --- forward --- */
+
+/* One bag of a width that is a multiple of 16 and known: the sum stays in registers. */
+ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const int D,
+                               const TrsTbeInput *input, int weighted, int64_t bag, int64_t last, int mean,
+                               float *out)
+{
+  const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
+  Vec sum[MAX_REGISTER_COLUMNS / LANES];
+
+  for (int v = 0; v < D / LANES; v++) sum[v] = (Vec){0};
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t id = input->values[i];
+    if (i + AHEAD < last) prefetch_row(table, dtype, input->values[i + AHEAD], D);
+    if ((uint64_t)id >= (uint64_t)table->rows) continue;
+    const char *row = row_at(table, dtype, id);
+    for (int v = 0; v < D / LANES; v++)
+      sum[v] += weighted ? input->weights[i] * load_columns(row, dtype, v) : load_columns(row, dtype, v);
+  }
+  if (mean && end - begin > 1)
+    for (int v = 0; v < D / LANES; v++) sum[v] /= (float)(end - begin);
+  for (int v = 0; v < D / LANES; v++) store_vec(out + v * LANES, sum[v]);
+}
+
+/* One bag of any width: the sum is in `out`. */
+ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int D, const TrsTbeInput *input,
+                                   int weighted, int64_t bag, int64_t last, int mean, float *out)
+{
+  const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
+
+  for (int d = 0; d < D; d++) out[d] = 0.0f;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t id = input->values[i];
+    const float weight = weighted ? input->weights[i] : 1.0f;
+    int d = 0;
+    if (i + AHEAD < last) prefetch_row(table, dtype, input->values[i + AHEAD], D);
+    if ((uint64_t)id >= (uint64_t)table->rows) continue;
+    const char *row = row_at(table, dtype, id);
+    for (; d + LANES <= D; d += LANES)
+      store_vec(out + d, load_vec(out + d) + weight * load_columns(row, dtype, d / LANES));
+    for (; d < D; d++) out[d] += weight * load_column(row, dtype, d);
+  }
+  if (mean && end - begin > 1)
+    for (int d = 0; d < D; d++) out[d] /= (float)(end - begin);
+}
+
+ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const int D,
+                                const TrsTbeInput *input, int weighted, int64_t first, int64_t begin,
+                                int64_t end, int mean, float *out, int64_t out_stride)
+{
+  const int64_t last = input->offsets[end];
+
+  for (int64_t bag = begin; bag < end; bag++) {
+    float *to = out + (bag - first) * out_stride;
+    if (D)
+      forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
+    else
+      forward_bag_any(table, dtype, table->dim, input, weighted, bag, last, mean, to);
+  }
+}
+
+ALWAYS_INLINE void forward_typed(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
+                                 int weighted, int64_t first, int64_t begin, int64_t end, int mean,
+                                 float *out, int64_t out_stride)
+{
+  switch (table->dim) {
+  case 16: forward_bags(table, dtype, 16, input, weighted, first, begin, end, mean, out, out_stride); return;
+  case 32: forward_bags(table, dtype, 32, input, weighted, first, begin, end, mean, out, out_stride); return;
+  case 64: forward_bags(table, dtype, 64, input, weighted, first, begin, end, mean, out, out_stride); return;
+#if MAX_REGISTER_COLUMNS >= 128
+  case 128:
+    forward_bags(table, dtype, 128, input, weighted, first, begin, end, mean, out, out_stride);
+    return;
+#endif
+#if MAX_REGISTER_COLUMNS >= 256
+  case 256:
+    forward_bags(table, dtype, 256, input, weighted, first, begin, end, mean, out, out_stride);
+    return;
+#endif
+  default: forward_bags(table, dtype, 0, input, weighted, first, begin, end, mean, out, out_stride); return;
+  }
+}
+
+static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
+                    int64_t end, int mean, float *out, int64_t out_stride)
+{
+  if (table->dtype == TRS_FP16) {
+    if (input->weights)
+      forward_typed(table, TRS_FP16, input, 1, first, begin, end, mean, out, out_stride);
+    else
+      forward_typed(table, TRS_FP16, input, 0, first, begin, end, mean, out, out_stride);
+  } else if (table->dtype == TRS_BF16) {
+    if (input->weights)
+      forward_typed(table, TRS_BF16, input, 1, first, begin, end, mean, out, out_stride);
+    else
+      forward_typed(table, TRS_BF16, input, 0, first, begin, end, mean, out, out_stride);
+  } else {
+    if (input->weights)
+      forward_typed(table, TRS_FP32, input, 1, first, begin, end, mean, out, out_stride);
+    else
+      forward_typed(table, TRS_FP32, input, 0, first, begin, end, mean, out, out_stride);
+  }
+}
+
+static void widen_row(const TrsTbeTable *table, int64_t row, float *restrict to)
+{
+  const char *from = row_at(table, table->dtype, row);
+  int d = 0;
+  for (; d + LANES <= table->dim; d += LANES) store_vec(to + d, load_columns(from, table->dtype, d / LANES));
+  for (; d < table->dim; d++) to[d] = load_column(from, table->dtype, d);
+}
+
+static void forward_rows(const TrsTbeTable *table, const int64_t *values, int64_t n, float *out,
+                         int64_t out_stride)
+{
+  for (int64_t i = 0; i < n; i++) {
+    if (i + AHEAD < n) prefetch_row(table, table->dtype, values[i + AHEAD], table->dim);
+    if ((uint64_t)values[i] < (uint64_t)table->rows)
+      widen_row(table, values[i], out + i * out_stride);
+    else
+      memset(out + i * out_stride, 0, (size_t)table->dim * sizeof(float));
+  }
+}
+
+/* --- sums over columns --- */
+
+ALWAYS_INLINE float fold(Vec lanes)
+{
+  float x[LANES];
+  store_vec(x, lanes);
+  for (int width = LANES / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; i++) x[i] += x[i + width];
+  return x[0];
+}
+
+ALWAYS_INLINE float dot(int D, const float *a, const float *b)
+{
+  float tail_a[LANES] = {0}, tail_b[LANES] = {0};
+  Vec lanes = {0};
+  int d = 0;
+
+  for (; d + LANES <= D; d += LANES) lanes += load_vec(a + d) * load_vec(b + d);
+  if (d < D) {
+    for (int i = 0; d + i < D; i++) {
+      tail_a[i] = a[d + i];
+      tail_b[i] = b[d + i];
+    }
+    lanes += load_vec(tail_a) * load_vec(tail_b);
+  }
+  return fold(lanes);
+}
+
+static void weight_gradients(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
+                             int64_t end, const float *grad, int64_t grad_stride, float *to)
+{
+  for (int64_t bag = begin; bag < end; bag++)
+    for (int64_t i = input->offsets[bag]; i < input->offsets[bag + 1]; i++) {
+      const float *g = grad + (bag - first) * grad_stride;
+      float sum = 0.0f;
+      if ((uint64_t)input->values[i] < (uint64_t)table->rows) {
+        const char *row = row_at(table, table->dtype, input->values[i]);
+        if (table->dtype == TRS_FP32)
+          sum = dot(table->dim, g, (const float *)(const void *)row);
+        else
+          for (int d = 0; d < table->dim; d++) sum += g[d] * load_column(row, table->dtype, d);
+      }
+      to[i] = sum;
+    }
+}
+
+/* --- one step of a row: spec of the formulas in tbe.h's source; w, g [D]; m, v states --- */
+
+typedef struct {
+  const TrsSparseOptimizerArgs *args;
+  float correction1, correction2;
+  float *scratch; /* [D] */
+} TrsStep;
+
+ALWAYS_INLINE void step_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                                float *restrict m)
+{
+  const float lr = step->args->learning_rate, eps = step->args->eps;
+  for (int d = 0; d < D; d++) {
+    m[d] += g[d] * g[d];
+    w[d] -= lr * g[d] / (sqrtf(m[d]) + eps);
+  }
+}
+
+ALWAYS_INLINE void step_rowwise_adagrad(const TrsStep *step, int D, float *restrict w,
+                                        const float *restrict g, float *m)
+{
+  const TrsSparseOptimizerArgs *a = step->args;
+  float keep = 1.0f, scale;
+
+  if (a->weight_decay_mode == TRS_DECAY_L2) {
+    for (int d = 0; d < D; d++) step->scratch[d] = g[d] + a->weight_decay * w[d];
+    *m += dot(D, step->scratch, step->scratch) / (float)D;
+  } else {
+    *m += dot(D, g, g) / (float)D;
+  }
+  scale = a->learning_rate / (sqrtf(*m) + a->eps);
+  if (a->weight_decay_mode == TRS_DECAY_L2) keep = 1.0f - scale * a->weight_decay;
+  if (a->weight_decay_mode == TRS_DECAY_DECOUPLE) keep = 1.0f - a->learning_rate * a->weight_decay;
+  if (keep == 1.0f)
+    for (int d = 0; d < D; d++) w[d] -= scale * g[d];
+  else
+    for (int d = 0; d < D; d++) w[d] = keep * w[d] - scale * g[d];
+}
+
+ALWAYS_INLINE void moment(float beta, int D, const float *restrict g, float *restrict m)
+{
+  for (int d = 0; d < D; d++) m[d] = beta * m[d] + (1.0f - beta) * g[d];
+}
+
+ALWAYS_INLINE void second_moment(float beta, int D, const float *restrict g, float *restrict v)
+{
+  for (int d = 0; d < D; d++) v[d] = beta * v[d] + (1.0f - beta) * (g[d] * g[d]);
+}
+
+/* adam's direction into r, with v [D], or one for the row where partial; decay included. */
+ALWAYS_INLINE void adam_direction(const TrsStep *step, int D, const float *restrict w,
+                                  const float *restrict m, const float *restrict v, int partial,
+                                  float *restrict r)
+{
+  const float eps = step->args->eps, decay = step->args->weight_decay, c1 = step->correction1,
+              c2 = step->correction2;
+  if (partial) {
+    const float below = sqrtf(v[0] / c2) + eps;
+    for (int d = 0; d < D; d++) r[d] = (m[d] / c1) / below + decay * w[d];
+  } else {
+    for (int d = 0; d < D; d++) r[d] = (m[d] / c1) / (sqrtf(v[d] / c2) + eps) + decay * w[d];
+  }
+}
+
+ALWAYS_INLINE void step_adam_family(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                                    float *restrict m, float *restrict v, int partial, int lamb)
+{
+  const TrsSparseOptimizerArgs *a = step->args;
+  float *r = step->scratch, lr = a->learning_rate;
+
+  moment(a->beta1, D, g, m);
+  if (partial)
+    v[0] = a->beta2 * v[0] + (1.0f - a->beta2) * (dot(D, g, g) / (float)D);
+  else
+    second_moment(a->beta2, D, g, v);
+  adam_direction(step, D, w, m, v, partial, r);
+  if (lamb) { /* |r| = 0 gives no step: FBGEMM would divide by it */
+    const float r_norm = sqrtf(dot(D, r, r));
+    lr = r_norm > 0.0f ? lr * (sqrtf(dot(D, w, w)) / r_norm) : 0.0f;
+  }
+  for (int d = 0; d < D; d++) w[d] -= lr * r[d];
+}
+
+ALWAYS_INLINE void step_lars_sgd(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                                 float *restrict m)
+{
+  const TrsSparseOptimizerArgs *a = step->args;
+  const float w_norm = sqrtf(dot(D, w, w)), below = sqrtf(dot(D, g, g)) + a->weight_decay * w_norm;
+  const float rate = below > 0.0f ? a->learning_rate * a->eta * w_norm / below : 0.0f;
+
+  for (int d = 0; d < D; d++) {
+    m[d] = a->momentum * m[d] + rate * (g[d] + a->weight_decay * w[d]);
+    w[d] -= m[d];
+  }
+}
+
+ALWAYS_INLINE void step_lion(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                             float *restrict m)
+{
+  const TrsSparseOptimizerArgs *a = step->args;
+
+  for (int d = 0; d < D; d++) {
+    const float u = a->beta1 * m[d] + (1.0f - a->beta1) * g[d];
+    const float sign = (float)((u > 0.0f) - (u < 0.0f));
+    w[d] -= a->learning_rate * (sign + a->weight_decay * w[d]);
+    m[d] = a->beta2 * m[d] + (1.0f - a->beta2) * g[d];
+  }
+}
+
+ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64_t row, int D, float *w,
+                            const float *g)
+{
+  float *m = table->state[0] ? table->state[0] + row * D : NULL,
+        *v = table->state[1] ? table->state[1] + row * D : NULL;
+  float *row_v = table->state[1] ? table->state[1] + row : NULL;
+
+  switch (step->args->kind) {
+  case TRS_OPTIM_SGD:
+    for (int d = 0; d < D; d++) w[d] -= step->args->learning_rate * g[d];
+    break;
+  case TRS_OPTIM_ADAGRAD: step_adagrad(step, D, w, g, m); break;
+  case TRS_OPTIM_ROWWISE_ADAGRAD: step_rowwise_adagrad(step, D, w, g, table->state[0] + row); break;
+  case TRS_OPTIM_ADAM: step_adam_family(step, D, w, g, m, v, 0, 0); break;
+  case TRS_OPTIM_PARTIAL_ROWWISE_ADAM: step_adam_family(step, D, w, g, m, row_v, 1, 0); break;
+  case TRS_OPTIM_LAMB: step_adam_family(step, D, w, g, m, v, 0, 1); break;
+  case TRS_OPTIM_PARTIAL_ROWWISE_LAMB: step_adam_family(step, D, w, g, m, row_v, 1, 1); break;
+  case TRS_OPTIM_LARS_SGD: step_lars_sgd(step, D, w, g, m); break;
+  case TRS_OPTIM_LION: step_lion(step, D, w, g, m); break;
+  default: break;
+  }
+}
+
+/* --- backward --- */
+
+/* fp32 back to a half-width row; random numbers are keyed by the element's place in the whole table. */
+static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOptimizerArgs *args,
+                       const float *from)
+{
+  uint16_t *to = (uint16_t *)table->weight + row * table->stride;
+  const uint64_t element = (uint64_t)((table->row_offset + row) * table->table_dim + table->col_offset);
+  const uint64_t key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING);
+  const uint64_t stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u;
+  uint32_t random[4] = {0};
+
+  for (int d = 0; d < table->dim; d++) {
+    const uint64_t e = element + (uint64_t)d;
+    if (!table->stochastic_rounding) {
+      to[d] = table->dtype == TRS_FP16 ? TrsFloatToHalf(from[d]) : TrsFloatToBf16(from[d]);
+      continue;
+    }
+    if (d == 0 || e % 4 == 0) TrsPhilox(key, stream, e / 4, random);
+    to[d] = table->dtype == TRS_FP16 ? TrsFloatToHalfStochastic(from[d], random[e % 4])
+                                     : TrsFloatToBf16Stochastic(from[d], random[e % 4]);
+  }
+}
+
+/* g [D] = sum of the gradients at keys [begin, end), in order. */
+ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begin, int64_t end,
+                                 float *restrict g)
+{
+  const uint64_t mask = ((uint64_t)1 << job->position_bits) - 1;
+
+  for (int d = 0; d < D; d++) g[d] = 0.0f;
+  for (int64_t i = begin; i < end; i++) {
+    const uint64_t position = job->key[i] & mask;
+    const float *from = job->grad + job->source[position];
+    const float scale = job->scale ? job->scale[position] : 1.0f;
+    int d = 0;
+    if (job->max_gradient > 0.0f) {
+      const float limit = job->max_gradient;
+      for (d = 0; d < D; d++) g[d] += scale * (from[d] > limit ? limit : from[d] < -limit ? -limit : from[d]);
+      continue;
+    }
+    for (; d + LANES <= D; d += LANES) store_vec(g + d, load_vec(g + d) + scale * load_vec(from + d));
+    for (; d < D; d++) g[d] += scale * from[d];
+  }
+}
+
+/* End of the run of keys of one row that begins at i. */
+ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
+{
+  const uint64_t row = job->key[i] >> job->position_bits;
+  do i++;
+  while (i < end && job->key[i] >> job->position_bits == row);
+  return i;
+}
+
+/* The row, its state and gradient that will be needed AHEAD keys from now. */
+ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int64_t end, int D)
+{
+  if (i >= end) return;
+  const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
+  const uint64_t position = job->key[i] & (((uint64_t)1 << job->position_bits) - 1);
+  const float *grad = job->grad + job->source[position];
+
+  prefetch_row(job->table, job->table->dtype, row, D);
+  for (int at = 0; at < D; at += LANES) __builtin_prefetch(grad + at);
+  if (job->args && job->args->kind == TRS_OPTIM_ROWWISE_ADAGRAD)
+    __builtin_prefetch(job->table->state[0] + row);
+  else if (job->args && job->table->state[0])
+    for (int at = 0; at < D; at += LANES) __builtin_prefetch(job->table->state[0] + row * D + at);
+}
+
+/* Rows up to this width have their scratch on the stack, wider ones in the job's. */
+#define STACK_COLUMNS TRS_TBE_STACK_COLUMNS
+
+ALWAYS_INLINE void update_rows(const TrsRowJob *job, const int D, int64_t begin, int64_t end, float *g,
+                               float *wide, float *scratch)
+{
+  const TrsTbeTable *table = job->table;
+  const TrsStep step = {.args = job->args,
+                        .correction1 = job->correction1,
+                        .correction2 = job->correction2,
+                        .scratch = scratch};
+
+  for (int64_t i = begin; i < end;) {
+    const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
+    prefetch_key(job, i + AHEAD, end, D);
+    sum_gradients(job, D, i, next, g);
+    if (table->dtype == TRS_FP32) {
+      step_row(&step, table, row, D, (float *)table->weight + row * table->stride, g);
+    } else {
+      widen_row(table, row, wide);
+      step_row(&step, table, row, D, wide, g);
+      narrow_row(table, row, job->args, wide);
+    }
+    i = next;
+  }
+}
+
+static void update(const TrsRowJob *job, int64_t begin, int64_t end)
+{
+  float on_stack[3 * STACK_COLUMNS] __attribute__((aligned(64)));
+  const int D = job->table->dim;
+  float *memory = D <= STACK_COLUMNS ? on_stack : job->scratch;
+  float *wide = memory + (D <= STACK_COLUMNS ? STACK_COLUMNS : D),
+        *scratch = wide + (D <= STACK_COLUMNS ? STACK_COLUMNS : D);
+
+  switch (D) {
+  case 16: update_rows(job, 16, begin, end, memory, wide, scratch); break;
+  case 32: update_rows(job, 32, begin, end, memory, wide, scratch); break;
+  case 64: update_rows(job, 64, begin, end, memory, wide, scratch); break;
+  case 128: update_rows(job, 128, begin, end, memory, wide, scratch); break;
+  default: update_rows(job, D, begin, end, memory, wide, scratch); break;
+  }
+}
+
+static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
+                   int64_t row_stride)
+{
+  int64_t n = 0;
+
+  for (int64_t i = begin, next; i < end; i = next, n++) {
+    next = run_end(job, i, end);
+    prefetch_key(job, i + AHEAD, end, job->table->dim);
+    rows[n] = (int64_t)(job->key[i] >> job->position_bits);
+    sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
+  }
+  return n;
+}
+
+#define TBE_KERNELS \
+  { \
+    .forward = forward, .forward_rows = forward_rows, .update = update, .sum = sum, \
+    .weight_gradients = weight_gradients \
+  }
