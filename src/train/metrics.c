@@ -135,6 +135,7 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
       .accuracy = w > 0.0 ? total->sum[SUM_CORRECT] / w : 0.0,
       .calibration = positive > 0.0 ? total->sum[SUM_PREDICTION] / positive : 0.0,
       .ctr = w > 0.0 ? positive / w : 0.0,
+      .prediction = w > 0.0 ? total->sum[SUM_PREDICTION] / w : 0.0,
       .mse = w > 0.0 ? total->sum[SUM_SQUARED_ERROR] / w : 0.0,
       .mae = w > 0.0 ? total->sum[SUM_ABSOLUTE_ERROR] / w : 0.0,
   };

@@ -22,6 +22,7 @@ typedef struct {
   double accuracy;    /* share of (p >= 0.5) == label */
   double calibration; /* mean prediction over mean label; 0 without positives */
   double ctr;         /* mean label */
+  double prediction;  /* mean prediction */
   double mse, rmse, mae;
 } TrsMetricValues;
 

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Sums over ranks by hand (rank r holds r + 1 times a number that floats represent): exact, whatever the buckets and ranges. */
+#include "core/options.h"
+#include "train/dense_allreduce.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+typedef struct {
+  TrsCommGroups groups;
+  TrsOptions options;
+  TrsDenseAllreduce allreduce;
+} Fixture;
+
+static void create(Fixture *fixture, const char *bucket_bytes, float *grads, int64_t n)
+{
+  static const TrsOptionGroup *const option_groups[] = {&trs_dense_allreduce_options};
+  char *argv[] = {(char *)(uintptr_t) "test", (char *)(uintptr_t) "-dense_bucket_bytes",
+                  (char *)(uintptr_t)bucket_bytes};
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  assert_petsc_ok(TrsCommGroupsCreate(MPI_COMM_WORLD, 0, "mpi", device, compute, &fixture->groups));
+  assert_petsc_ok(
+      TrsOptionsCreate(MPI_COMM_WORLD, bucket_bytes ? 3 : 1, argv, option_groups, 1, &fixture->options));
+  assert_petsc_ok(TrsDenseAllreduceCreate(fixture->groups.dense, NULL, grads, n, &fixture->allreduce));
+  assert_petsc_ok(TrsDenseAllreduceSetFromOptions(fixture->allreduce, fixture->options));
+  assert_petsc_ok(TrsDenseAllreduceSetUp(fixture->allreduce));
+}
+
+static void finish(Fixture *fixture)
+{
+  assert_petsc_ok(TrsDenseAllreduceDestroy(&fixture->allreduce));
+  assert_null(fixture->allreduce);
+  assert_petsc_ok(TrsOptionsDestroy(&fixture->options));
+  assert_petsc_ok(TrsCommGroupsDestroy(&fixture->groups));
+}
+
+/* Ranges of very different sizes, buckets of one element up to more than all; two steps. */
+static void test_sums(void **state)
+{
+  static const char *const buckets[] = {NULL, "4", "36", "1000", "1MiB"};
+  static const int64_t ends[] = {1, 2, 16, 17, 150, 151, 900, 1003};
+  const int size = trs_size(), rank = trs_rank();
+
+  (void)state;
+  for (size_t b = 0; b < sizeof(buckets) / sizeof(buckets[0]); b++) {
+    float grads[1003];
+    Fixture fixture;
+
+    create(&fixture, buckets[b], grads, 1003);
+    for (int step = 1; step <= 2; step++) {
+      int64_t begin = 0;
+
+      for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        for (int64_t j = begin; j < ends[i]; j++) grads[j] = (float)((rank + 1) * step * (j % 64));
+        assert_petsc_ok(TrsDenseAllreduceReady(fixture.allreduce, begin, ends[i]));
+        begin = ends[i];
+      }
+      assert_petsc_ok(TrsDenseAllreduceWait(fixture.allreduce, NULL));
+      for (int64_t j = 0; j < 1003; j++)
+        assert_true(grads[j] == (float)(size * (size + 1) / 2 * step * (j % 64)));
+    }
+    finish(&fixture);
+  }
+}
+
+/* A gap in the ranges, or an end before the last, is a bug of the caller's and found. */
+static void test_order(void **state)
+{
+  float grads[8] = {0.0f};
+  Fixture fixture;
+
+  (void)state;
+  create(&fixture, "64", grads, 8);
+  assert_petsc_error(TrsDenseAllreduceWait(fixture.allreduce, NULL), TRS_ERR_INTERNAL);
+  assert_petsc_ok(TrsDenseAllreduceReady(fixture.allreduce, 0, 3));
+  assert_petsc_error(TrsDenseAllreduceReady(fixture.allreduce, 4, 8), TRS_ERR_INTERNAL);
+  assert_petsc_ok(TrsDenseAllreduceReady(fixture.allreduce, 3, 8));
+  assert_petsc_ok(TrsDenseAllreduceWait(fixture.allreduce, NULL));
+  TrsErrorClear();
+  finish(&fixture);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_sums), cmocka_unit_test(test_order))

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Values by hand or by definition (all pairs for AUC); the samples lie on the ranks in different ways, the values may not notice. */
+#include "core/random.h"
+#include "train/metrics.h"
+#include "trs_test.h"
+
+#include <math.h>
+
+enum { N = 500 };
+
+/* Add the samples i with owner(i) = this rank, in two calls. */
+static void compute(int n, const float *p, const float *y, const float *w, int spread,
+                    TrsMetricValues *values)
+{
+  const int size = trs_size(), rank = trs_rank();
+  float mine[3][N];
+  TrsMetrics metrics;
+  int m = 0;
+
+  for (int i = 0; i < n; i++) {
+    if ((spread ? i % size : 0) != rank) continue;
+    mine[0][m] = p[i];
+    mine[1][m] = y[i];
+    mine[2][m++] = w ? w[i] : 1.0f;
+  }
+  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, PETSC_TRUE, &metrics));
+  assert_petsc_ok(TrsMetricsAdd(metrics, m, mine[0], mine[1], NULL, 123.0)); /* forgotten by the reset */
+  assert_petsc_ok(TrsMetricsReset(metrics));
+  assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL, 0.5 * (m / 2)));
+  assert_petsc_ok(TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2,
+                                w ? mine[2] + m / 2 : NULL, 0.5 * (m - m / 2)));
+  assert_petsc_ok(TrsMetricsCompute(metrics, values));
+  assert_petsc_ok(TrsMetricsDestroy(&metrics));
+  assert_null(metrics);
+}
+
+/* Four samples by hand: p .9 .6 .4 .1, y 1 0 1 0: 3 of 4 pairs are in order; p >= 0.5 is right twice. */
+static void test_by_hand(void **state)
+{
+  static const float p[] = {0.75f, 0.625f, 0.375f, 0.125f}, y[] = {1.0f, 0.0f, 1.0f, 0.0f};
+  TrsMetricValues values;
+
+  (void)state;
+  for (int spread = 0; spread < 2; spread++) {
+    compute(4, p, y, NULL, spread, &values);
+    assert_int_equal(values.n_samples, 4);
+    assert_close(values.loss, 0.5, 1e-15, 0.0);
+    assert_close(values.auc, 0.75, 1e-15, 0.0);
+    assert_close(values.accuracy, 0.5, 1e-15, 0.0);
+    assert_close(values.calibration, 1.875 / 2.0, 1e-15, 0.0);
+    assert_close(values.ctr, 0.5, 1e-15, 0.0);
+    assert_close(values.mse, (0.0625 + 0.390625 + 0.390625 + 0.015625) / 4.0, 1e-15, 0.0);
+    assert_close(values.rmse, sqrt(values.mse), 1e-15, 0.0);
+    assert_close(values.mae, (0.25 + 0.625 + 0.625 + 0.125) / 4.0, 1e-15, 0.0);
+    assert_close(values.ne, -(log(0.75) + log(0.375) + log(0.375) + log(0.875)) / (4.0 * log(2.0)), 1e-14,
+                 0.0);
+    assert_close(values.auprc, 0.5 * 1.0 + 0.5 * 2.0 / 3.0, 1e-15, 0.0);
+  }
+}
+
+/* AUC = share of pairs (positive, negative) in order, ties half, pairs weighted. Predictions on a grid of 1/64: many ties. */
+static void test_auc_by_pairs(void **state)
+{
+  float p[N], y[N], w[N];
+  double pairs = 0.0, ordered = 0.0;
+  TrsMetricValues values;
+
+  (void)state;
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 1, 0, N, 0.0f, 1.0f, p);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 2, 0, N, 0.0f, 1.0f, y);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 3, 0, N, 0.0f, 2.0f, w);
+  for (int i = 0; i < N; i++) {
+    y[i] = y[i] < 0.2f + 0.5f * p[i] ? 1.0f : 0.0f;
+    p[i] = floorf(p[i] * 64.0f) / 64.0f;
+  }
+  for (int i = 0; i < N; i++) {
+    for (int j = 0; j < N; j++) {
+      if (y[i] != 1.0f || y[j] != 0.0f) continue;
+      pairs += (double)w[i] * (double)w[j];
+      ordered += (double)w[i] * (double)w[j] * (p[i] > p[j] ? 1.0 : p[i] == p[j] ? 0.5 : 0.0);
+    }
+  }
+  for (int spread = 0; spread < 2; spread++) {
+    compute(N, p, y, w, spread, &values);
+    assert_close(values.auc, ordered / pairs, 1e-12, 0.0);
+  }
+}
+
+/* One class only, all predictions equal, no samples at all. */
+static void test_degenerate(void **state)
+{
+  static const float p[] = {0.25f, 0.5f, 0.25f}, ones[] = {1.0f, 1.0f, 1.0f}, equal[] = {0.5f, 0.5f, 0.5f},
+                     mixed[] = {1.0f, 0.0f, 1.0f};
+  TrsMetricValues values;
+
+  (void)state;
+  compute(3, p, ones, NULL, 1, &values);
+  assert_close(values.auc, 0.5, 0.0, 0.0);
+  assert_close(values.auprc, 0.5, 0.0, 0.0);
+  compute(3, equal, mixed, NULL, 1, &values);
+  assert_close(values.auc, 0.5, 0.0, 0.0);
+  compute(0, p, ones, NULL, 1, &values);
+  assert_int_equal(values.n_samples, 0);
+  assert_close(values.auc, 0.5, 0.0, 0.0);
+  assert_true(isfinite(values.loss) && isfinite(values.ne) && isfinite(values.accuracy));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_auc_by_pairs),
+              cmocka_unit_test(test_degenerate))
