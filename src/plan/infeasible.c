@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/infeasible.h"
 
+#include "plan/lower_bound.h"
+
 #include <inttypes.h>
 
 #define GIB 1073741824.0
@@ -13,18 +15,10 @@ const char *TrsPlanErrorName(TrsPlanError error)
   return names[error];
 }
 
-/* A caching kernel needs 0 < load factor < 1, and nothing may need less than no memory. */
 static const TrsPlanOption *find_invalid(const TrsProposal *proposal)
 {
   for (int i = 0; i < proposal->n; i++) {
-    const TrsPlanOption *option = proposal->option[i];
-
-    if (TrsKernelIsCaching(option->kernel) && option->has_load_factor &&
-        !(option->load_factor > 0 && option->load_factor < 1))
-      return option;
-    for (int k = 0; k < option->n_classes; k++) {
-      if (option->shard_class[k].storage.hbm < 0 || option->shard_class[k].storage.ddr < 0) return option;
-    }
+    if (!TrsOptionIsValid(proposal->option[i])) return proposal->option[i];
   }
   return NULL;
 }

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Better plans than TorchRec's proposers find, under the same cost model, and a proof of how much better any plan could be.
+  The optimal proposer: better plans than TorchRec's proposers find, under the same cost model.
+
+  Local search: take some tables out, put each back where it lengthens the critical path least, over all of its options and all ranks, keep
+  the result if it is not longer (ruin and recreate: Schrimpf et al., J. Comput. Phys. 159(2), 2000).
 */
 #pragma once
 
-#include "plan/plan_result.h"
+#include "plan/plan_search.h"
 
 /*
-  TrsOptimise - Improve a plan by local search over all options and placements until nothing helps or the time is over.
+  TrsOptimise - Improve the best plan of a search until nothing helps, the bound is reached or the time is over.
 
-  Not collective. The result is never worse: neither its critical path nor its slowest rank.
+  Not collective. The result is never worse: neither its critical path nor its slowest rank. Where the search found no plan, one is built.
 
   In:     time_s  limit
-  InOut:  plan    a valid plan from this search space
-  Out:    lower_bound_ms  no plan of this search space has a shorter critical path
+          bound_ms  TrsPlanLowerBound()
+  InOut:  best    of a TrsPlanSearch
 */
 PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *space,
-                           const TrsReservation *reservation, double time_s, TrsShardingPlan *plan,
-                           double *lower_bound_ms);
+                           const TrsReservation *reservation, double time_s, double bound_ms,
+                           TrsBestPlan *best);

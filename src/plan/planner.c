@@ -2,6 +2,7 @@
 #include "plan/planner.h"
 
 #include "plan/infeasible.h"
+#include "plan/lower_bound.h"
 #include "plan/optimal.h"
 #include "plan/report.h"
 
@@ -22,7 +23,8 @@ struct TrsPlannerImpl {
   TrsReservation reservation;
   TrsSearchSpace space;
   TrsPlanSearch search;
-  TrsText report;
+  double bound_ms,
+      default_path_ms; /* of the optimal proposer; 0: it was not asked, or found the first plan */
 };
 
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
@@ -88,8 +90,8 @@ static PetscErrorCode reset(TrsPlanner planner)
   PetscCall(TrsPlanSearchFree(&planner->search));
   PetscCall(TrsSearchSpaceFree(&planner->space));
   PetscCall(TrsReservationFree(&planner->reservation));
-  PetscCall(TrsTextFree(&planner->report));
   planner->search = (TrsPlanSearch){0};
+  planner->bound_ms = planner->default_path_ms = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -112,6 +114,34 @@ static PetscErrorCode write_error(const TrsPlanner planner, TrsPlanError error, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscBool wants_optimal(const TrsPlanSettings *settings)
+{
+  for (int i = 0; i < settings->n_proposers; i++) {
+    if (settings->proposer[i] == TRS_PROPOSER_OPTIMAL) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+/* Better plans than the proposers', with a bound. */
+static PetscErrorCode optimise(TrsPlanner planner)
+{
+  TrsPlanSearch *search = &planner->search;
+  double start_s = TrsPlanClock();
+  TrsShardingPlan plan = {0};
+
+  PetscFunctionBegin;
+  if (search->best.found) {
+    PetscCall(TrsPlanResult(&planner->model, search, &plan));
+    planner->default_path_ms = plan.critical_path;
+    PetscCall(TrsShardingPlanFree(&plan));
+  }
+  PetscCall(TrsPlanLowerBound(&planner->model, &planner->space, &planner->reservation, &planner->bound_ms));
+  PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation,
+                        planner->settings.optimal_time_s, planner->bound_ms, &search->best));
+  search->seconds += TrsPlanClock() - start_s;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Reserve, enumerate, search; the best plan or the reason why there is none. */
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
@@ -122,12 +152,12 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 
   PetscFunctionBegin;
   PetscCall(TrsReserve(model, &planner->reservation));
-  if (!planner->reservation.too_little) {
-    PetscCall(TrsEnumerate(model, &planner->space, &table_alone));
-    if (table_alone < 0 && planner->settings.search_space)
+  if (!planner->reservation.too_little) PetscCall(TrsEnumerate(model, &planner->space, &table_alone));
+  if (!planner->reservation.too_little && table_alone < 0) {
+    if (planner->settings.search_space)
       PetscCall(TrsSearchSpaceWrite(&planner->space, planner->tables, planner->settings.search_space));
-    if (table_alone < 0)
-      PetscCall(TrsPlanSearchRun(model, &planner->space, &planner->reservation, &planner->search));
+    PetscCall(TrsPlanSearchRun(model, &planner->space, &planner->reservation, &planner->search));
+    if (wants_optimal(&planner->settings)) PetscCall(optimise(planner));
   }
   PetscCall(TrsPlanDiagnose(model, &planner->reservation, &planner->space, table_alone, &planner->search,
                             &error, &message));
@@ -153,49 +183,56 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool wants_optimal(const TrsPlanSettings *settings)
+/* All that a report or an explanation needs of the last solution. */
+static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
-  for (int i = 0; i < settings->n_proposers; i++) {
-    if (settings->proposer[i] == TRS_PROPOSER_OPTIMAL) return PETSC_TRUE;
-  }
-  return PETSC_FALSE;
+  return (TrsReportInput){.model = &planner->model,
+                          .reservation = &planner->reservation,
+                          .space = &planner->space,
+                          .search = &planner->search,
+                          .plan = plan,
+                          .bound_ms = planner->bound_ms,
+                          .default_path_ms = planner->default_path_ms};
 }
 
-/* All of rank 0's work. */
-static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
+static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const TrsPlanSettings *settings = &planner->settings;
-  TrsReportInput in = {
-      &planner->model, &planner->reservation, &planner->space, &planner->search, plan, PETSC_FALSE, 0, 0};
+  TrsReportInput in = report_input(planner, plan);
   TrsText text = {0};
 
   PetscFunctionBegin;
-  PetscCall(reset(planner));
-  if (settings->input) {
-    PetscCall(read_plan(planner, plan));
-    PetscCall(TrsReserve(&planner->model, &planner->reservation));
-  } else {
-    PetscCall(search_plan(planner, plan));
-  }
-  if (!settings->input && wants_optimal(settings) && plan->n_tables) {
-    in.has_bound = PETSC_TRUE;
-    in.default_critical_path_ms = plan->critical_path;
-    PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation, settings->optimal_time_s,
-                          plan, &in.lower_bound_ms));
-  }
-  PetscCall(TrsReportWrite(&in, &planner->report));
   if (settings->output) {
     PetscCall(TrsShardingPlanToJson(plan, &text.data));
     text.n = strlen(text.data);
     PetscCall(TrsTextWrite(&text, settings->output, "-plan_output"));
     PetscCall(TrsTextFree(&text));
   }
-  if (settings->report) PetscCall(TrsTextWrite(&planner->report, settings->report, "-plan_report"));
+  if (settings->report) {
+    PetscCall(TrsReportWrite(&in, &text));
+    PetscCall(TrsTextWrite(&text, settings->report, "-plan_report"));
+    PetscCall(TrsTextFree(&text));
+  }
   if (settings->explain) {
     PetscCall(TrsExplain(&in, settings->explain, &text));
     PetscCall(TrsTextWrite(&text, "stdout", "-plan_explain"));
     PetscCall(TrsTextFree(&text));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All of rank 0's work. */
+static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
+{
+  PetscFunctionBegin;
+  PetscCall(reset(planner));
+  if (planner->settings.input) {
+    PetscCall(read_plan(planner, plan));
+    PetscCall(TrsReserve(&planner->model, &planner->reservation));
+  } else {
+    PetscCall(search_plan(planner, plan));
+  }
+  PetscCall(write_files(planner, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -213,13 +250,18 @@ PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPlannerView(TrsPlanner planner)
+PetscErrorCode TrsPlannerView(TrsPlanner planner, const TrsShardingPlan *plan)
 {
+  TrsReportInput in = report_input(planner, plan);
+  TrsText text = {0};
   int rank;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(planner->comm, &rank));
-  if (rank == 0) PetscCall(TrsTextWrite(&planner->report, "stdout", "-plan_report"));
+  if (rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsReportWrite(&in, &text));
+  PetscCall(TrsTextWrite(&text, "stdout", "-plan_report"));
+  PetscCall(TrsTextFree(&text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

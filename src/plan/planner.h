@@ -58,7 +58,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 */
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan);
 
-/* The report: what TorchRec's EmbeddingStats shows. After TrsPlannerSolve(); prints on rank 0. Not collective. */
-PetscErrorCode TrsPlannerView(TrsPlanner planner);
+/* Print the report on the plan of the last TrsPlannerSolve(): what TorchRec's EmbeddingStats shows. On rank 0. Not collective. */
+PetscErrorCode TrsPlannerView(TrsPlanner planner, const TrsShardingPlan *plan);
 
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner);

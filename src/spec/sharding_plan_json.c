@@ -253,7 +253,7 @@ static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const
 static PetscErrorCode read_table(const json_t *object, int index, place_t *place, TrsTablePlan *table)
 {
   json_t *field, *ranks;
-  int choice;
+  int choice = 0;
 
   PetscFunctionBegin;
   at(place, "tables[%d]", index);

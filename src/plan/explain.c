@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* -plan_explain TABLE: the table's options side by side, what each would have cost the plan, and what the numbers are made of. */
+#include "plan/lower_bound.h"
+#include "plan/report.h"
+#include "plan/report_format.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB 1073741824.0
+
+/* One option of the table, tried in the plan: everything else as planned, placed anew. */
+typedef struct {
+  const TrsPlanOption *option;
+  PetscBool placed;
+  double rating;
+} trial_t;
+
+static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *trial)
+{
+  const TrsTableOptions *mine = &in->space->table[slot];
+  const TrsBestPlan *best = &in->search->best;
+  const TrsTopology *topology = in->model->topology;
+  TrsPartitionerConfig config = {.world_size = topology->world_size,
+                                 .local_world_size = topology->local_world_size,
+                                 .group = topology->group,
+                                 .left = in->reservation->left,
+                                 .sort_by_perf = in->model->settings->greedy_sort_by_perf,
+                                 .balance_modules = in->model->settings->greedy_balance_modules};
+  TrsProposal proposal = {.n = best->proposal.n};
+  const TrsPlacement *placement;
+  TrsPartitioner partitioner;
+  int position = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPartitionerCreate(&config, proposal.n, &partitioner));
+  PetscCall(PetscMalloc1(proposal.n, &proposal.option));
+  memcpy(proposal.option, best->proposal.option, (size_t)proposal.n * sizeof(*proposal.option));
+  while (proposal.option[position]->table != mine->table) position++;
+  for (int i = 0; i < mine->n; i++) {
+    trial[i] = (trial_t){.option = &in->space->option[mine->first + i]};
+    if (!TrsOptionIsValid(trial[i].option)) continue;
+    proposal.option[position] = trial[i].option;
+    PetscCall(TrsPartition(partitioner, &proposal, INFINITY, &placement, &trial[i].placed, &trial[i].rating));
+  }
+  PetscCall(PetscFree(proposal.option));
+  PetscCall(TrsPartitionerDestroy(&partitioner));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int compare_trials(const void *a, const void *b)
+{
+  const trial_t *x = a, *y = b;
+
+  if (x->placed != y->placed) return x->placed ? -1 : 1;
+  if (x->placed && x->rating != y->rating) return x->rating < y->rating ? -1 : 1;
+  return x->option < y->option ? -1 : 1;
+}
+
+static PetscErrorCode say_shards(const trial_t *trial, TrsText *text)
+{
+  const TrsPlanOption *option = trial->option;
+  char perf[128];
+
+  PetscFunctionBegin;
+  TrsPerfText(&option->shard_class[0].perf, perf, sizeof(perf));
+  PetscCall(TrsTextPrintf(text, "%-18s %-17s %6d %36s %10.4g %10.4f %10.4f",
+                          TrsShardingTypeName(option->type), TrsComputeKernelName(option->kernel),
+                          option->n_shards, perf, option->total_perf, (double)option->total_storage.hbm / GIB,
+                          (double)option->total_storage.ddr / GIB));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *chosen, int n,
+                                 const trial_t *trial, TrsText *text)
+{
+  double now = in->search->best.rating;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(
+      text,
+      "\nIts options, each in place of the chosen one, with all tables placed anew (the slowest rank now: "
+      "%.6g ms):\n%-18s %-17s %6s %36s %10s %10s %10s  %s\n",
+      now, "sharding type", "kernel", "shards", "one shard, ms", "sum, ms", "HBM GB", "DDR GB",
+      "slowest rank"));
+  for (int i = 0; i < n; i++) {
+    PetscCall(say_shards(&trial[i], text));
+    if (trial[i].placed) {
+      PetscCall(
+          TrsTextPrintf(text, "  %.6g ms (%+.3g%%)", trial[i].rating, 100 * (trial[i].rating / now - 1)));
+    } else {
+      PetscCall(TrsTextPrintf(text, "  does not fit"));
+    }
+    PetscCall(TrsTextPrintf(text, "%s\n",
+                            trial[i].option->type == chosen->type && trial[i].option->kernel == chosen->kernel
+                                ? "  <- chosen"
+                                : ""));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *chosen, int n,
+                              const trial_t *trial, TrsText *text)
+{
+  const trial_t *second = NULL;
+  double now = in->search->best.rating;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n && !second; i++) {
+    if (trial[i].placed &&
+        (trial[i].option->type != chosen->type || trial[i].option->kernel != chosen->kernel))
+      second = &trial[i];
+  }
+  if (n == 1) {
+    PetscCall(TrsTextPrintf(text, "\nThere was no choice: its constraints leave this one option.\n"));
+  } else if (!second) {
+    PetscCall(TrsTextPrintf(text, "\nNothing else fits in memory beside the other tables.\n"));
+  } else {
+    PetscCall(TrsTextPrintf(
+        text,
+        "\nSecond: %s/%s, with which the slowest rank would take %.6g ms instead of %.6g ms (%+.3g%%).\n",
+        TrsShardingTypeName(second->option->type), TrsComputeKernelName(second->option->kernel),
+        second->rating, now, 100 * (second->rating / now - 1)));
+    if (second->rating < now * (1 - 1e-9))
+      PetscCall(TrsTextPrintf(
+          text, "It is better, but no proposer offered this combination: try -plan_proposers optimal.\n"));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int find_slot(const TrsReportInput *in, const char *name)
+{
+  for (int slot = 0; slot < in->space->n_tables; slot++) {
+    if (!strcmp(in->model->tables->table[in->space->table[slot].table].name, name)) return slot;
+  }
+  return -1;
+}
+
+PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *text)
+{
+  int slot = find_slot(in, table), n;
+  const TrsPlanOption *chosen = NULL;
+  const TrsTablePlan *plan = TrsShardingPlanFind(in->plan, table);
+  const TrsTableConfig *config;
+  trial_t *trial;
+
+  PetscFunctionBegin;
+  PetscCheck(slot >= 0 && plan && in->search->best.found, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-plan_explain %s: no such table in this search (a plan from -plan_input has none)", table);
+  for (int i = 0; i < in->search->best.proposal.n && !chosen; i++) {
+    if (in->search->best.proposal.option[i]->table == in->space->table[slot].table)
+      chosen = in->search->best.proposal.option[i];
+  }
+  config = &in->model->tables->table[chosen->table];
+  n = in->space->table[slot].n;
+  PetscCall(TrsTextPrintf(text, "Table \"%s\": %" PRId64 " x %d %s, %s, is %s/%s on ", table,
+                          config->num_embeddings, config->embedding_dim, TrsDTypeName(config->data_type),
+                          TrsPoolingName(config->pooling), TrsShardingTypeName(plan->sharding_type),
+                          TrsComputeKernelName(plan->compute_kernel)));
+  PetscCall(TrsTextPrintf(text, plan->n_shards == 1 ? "rank %d" : "%d ranks",
+                          plan->n_shards == 1 ? plan->shard[0].rank : plan->n_shards));
+  PetscCall(TrsTextPrintf(text, " (proposer %s).\n", TrsProposerKindName(in->search->best.proposer)));
+  PetscCall(PetscMalloc1(n, &trial));
+  PetscCall(try_options(in, slot, trial));
+  qsort(trial, (size_t)n, sizeof(*trial), compare_trials);
+  PetscCall(say_trials(in, chosen, n, trial, text));
+  PetscCall(say_why(in, chosen, n, trial, text));
+  PetscCall(PetscFree(trial));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

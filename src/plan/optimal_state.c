@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/optimal_state.h"
+
+#include "plan/lower_bound.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TRIED_HOSTS = 4 };
+
+/* Beside the path itself, a placement is worth what it leaves for others: small weights for the load of its rank and for its cost. */
+#define RANK_WEIGHT 1e-3
+#define COST_WEIGHT 2e-2
+
+/* The four parts that an option's shards add to. */
+typedef struct {
+  int part[4];
+  double ms[4], total;
+} parts_t;
+
+static parts_t parts_of(const TrsPlanOption *option)
+{
+  const TrsPerf *perf = &option->shard_class[0].perf;
+  int exchange = TRS_PATH_COMMS + 2 * ((int)option->module * TRS_N_SHARDINGS + (int)option->type);
+
+  return (parts_t){{TRS_PATH_FWD_COMPUTE, TRS_PATH_BWD_COMPUTE, exchange, exchange + 1},
+                   {perf->fwd_compute, perf->bwd_compute, perf->fwd_comms, perf->bwd_comms},
+                   option->shard_class[0].total};
+}
+
+static PetscBool is_uniform(const TrsPlanOption *option)
+{
+  return (PetscBool)(option->partition_by == TRS_PARTITION_UNIFORM);
+}
+
+PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSpace *space,
+                                  const TrsReservation *reservation, TrsPlanState *state)
+{
+  int W = topology->world_size;
+
+  PetscFunctionBegin;
+  *state = (TrsPlanState){.world_size = W,
+                          .group = topology->group,
+                          .n_hosts = W / topology->group,
+                          .n_tables = space->n_tables,
+                          .most_shards = 1,
+                          .rating_limit = INFINITY};
+  PetscCall(PetscCalloc1(W, &state->total));
+  PetscCall(PetscMalloc1(W, &state->hbm));
+  PetscCall(PetscMalloc1(W, &state->ddr));
+  for (int r = 0; r < W; r++) {
+    state->hbm[r] = reservation->left[r].hbm;
+    state->ddr[r] = reservation->left[r].ddr;
+  }
+  PetscCall(PetscCalloc1(space->n_tables, &state->option));
+  PetscCall(PetscCalloc1(space->n_tables, &state->rank));
+  PetscCall(PetscCalloc1(space->n_tables, &state->capacity));
+  for (int i = 0; i < space->n_options; i++)
+    state->most_shards = PetscMax(state->most_shards, space->option[i].n_shards);
+  PetscCall(PetscMalloc1(2 * (size_t)state->most_shards, &state->trial));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlanStateFree(TrsPlanState *state)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < state->n_tables; t++) PetscCall(PetscFree(state->rank[t]));
+  for (int p = 0; p < TRS_N_PATHS; p++) PetscCall(PetscFree(state->load[p]));
+  PetscCall(PetscFree(state->total));
+  PetscCall(PetscFree(state->hbm));
+  PetscCall(PetscFree(state->ddr));
+  PetscCall(PetscFree(state->option));
+  PetscCall(PetscFree(state->rank));
+  PetscCall(PetscFree(state->capacity));
+  PetscCall(PetscFree(state->trial));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+double TrsPlanStatePath(const TrsPlanState *state)
+{
+  double path = 0;
+
+  for (int p = 0; p < TRS_N_PATHS; p++) path += state->most[p] + state->uniform[p];
+  return path;
+}
+
+static double maximum(int n, const double *x)
+{
+  double most = 0;
+
+  for (int i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+static void add_shard(TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int rank)
+{
+  for (int k = 0; k < 4; k++) {
+    double *load = &state->load[parts->part[k]][rank];
+
+    *load += parts->ms[k];
+    state->most[parts->part[k]] = PetscMax(state->most[parts->part[k]], *load);
+  }
+  state->total[rank] += parts->total;
+  state->hbm[rank] -= shard->storage.hbm;
+  state->ddr[rank] -= shard->storage.ddr;
+}
+
+static void remove_shard(TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int rank)
+{
+  for (int k = 0; k < 4; k++) state->load[parts->part[k]][rank] -= parts->ms[k];
+  state->total[rank] -= parts->total;
+  state->hbm[rank] += shard->storage.hbm;
+  state->ddr[rank] += shard->storage.ddr;
+}
+
+/* Add (sign 1) or take away (-1) a uniform option. */
+static void shift_uniform(TrsPlanState *state, const TrsPlanOption *option, int sign)
+{
+  parts_t parts = parts_of(option);
+
+  for (int k = 0; k < 4; k++) state->uniform[parts.part[k]] += sign * parts.ms[k];
+  state->uniform_total += sign * parts.total;
+  for (int r = 0; r < state->world_size; r++) {
+    const TrsStorage *storage = &TrsOptionShard(option, r)->storage;
+
+    state->hbm[r] -= sign * storage->hbm;
+    state->ddr[r] -= sign * storage->ddr;
+  }
+}
+
+static PetscErrorCode use_parts(TrsPlanState *state, const parts_t *parts)
+{
+  PetscFunctionBegin;
+  for (int k = 0; k < 4; k++) {
+    double **load = &state->load[parts->part[k]];
+
+    if (!*load) PetscCall(PetscCalloc1(state->world_size, load));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlanStateAdd(TrsPlanState *state, int table, const TrsPlanOption *option, const int *rank)
+{
+  parts_t parts = parts_of(option);
+
+  PetscFunctionBegin;
+  state->option[table] = option;
+  state->sum_total += parts.total * option->n_shards;
+  if (is_uniform(option)) {
+    shift_uniform(state, option, 1);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(use_parts(state, &parts));
+  if (state->capacity[table] < option->n_shards) {
+    PetscCall(PetscFree(state->rank[table]));
+    PetscCall(PetscMalloc1(option->n_shards, &state->rank[table]));
+    state->capacity[table] = option->n_shards;
+  }
+  memmove(state->rank[table], rank, (size_t)option->n_shards * sizeof(*rank));
+  for (int s = 0; s < option->n_shards; s++) add_shard(state, &parts, TrsOptionShard(option, s), rank[s]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsPlanStateRemove(TrsPlanState *state, int table)
+{
+  const TrsPlanOption *option = state->option[table];
+  parts_t parts = parts_of(option);
+
+  state->option[table] = NULL;
+  state->sum_total -= parts.total * option->n_shards;
+  if (is_uniform(option)) {
+    shift_uniform(state, option, -1);
+    return;
+  }
+  for (int s = 0; s < option->n_shards; s++)
+    remove_shard(state, &parts, TrsOptionShard(option, s), state->rank[table][s]);
+  for (int k = 0; k < 4; k++)
+    state->most[parts.part[k]] = maximum(state->world_size, state->load[parts.part[k]]);
+}
+
+/* ---- where an option's shards go ---- */
+
+static PetscBool has_room(const TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int r)
+{
+  return (PetscBool)(shard->storage.hbm <= state->hbm[r] && shard->storage.ddr <= state->ddr[r] &&
+                     state->total[r] + state->uniform_total + parts->total <= state->rating_limit);
+}
+
+/* The path's four parts if rank r took a shard. */
+static double path_with(const TrsPlanState *state, const parts_t *parts, int r)
+{
+  double path = RANK_WEIGHT * state->total[r];
+
+  for (int k = 0; k < 4; k++) {
+    double load = state->load[parts->part[k]][r] + parts->ms[k], most = state->most[parts->part[k]];
+
+    path += load > most ? load : most;
+  }
+  return path;
+}
+
+static int best_rank(const TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int from,
+                     int to)
+{
+  double least = INFINITY;
+  int best = -1;
+
+  for (int r = from; r < to; r++) {
+    double path;
+
+    if (!has_room(state, parts, shard, r)) continue;
+    path = path_with(state, parts, r);
+    if (path < least) {
+      least = path;
+      best = r;
+    }
+  }
+  return best;
+}
+
+/* Place the shards one by one on the best of ranks [from, to); the state holds them afterwards, or nothing if one has no place. */
+static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts, int from,
+                            int to, int *rank)
+{
+  for (int s = 0; s < option->n_shards; s++) {
+    const TrsShardClass *shard = TrsOptionShard(option, s);
+
+    rank[s] = best_rank(state, parts, shard, from, to);
+    if (rank[s] >= 0) {
+      add_shard(state, parts, shard, rank[s]);
+      continue;
+    }
+    while (--s >= 0) remove_shard(state, parts, TrsOptionShard(option, s), rank[s]);
+    return PETSC_FALSE;
+  }
+  return PETSC_TRUE;
+}
+
+static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
+                        int host)
+{
+  double worst = 0;
+
+  for (int s = 0; s < option->n_shards; s++) {
+    int r = host * state->group + s;
+
+    if (!has_room(state, parts, TrsOptionShard(option, s), r)) return INFINITY;
+    worst = PetscMax(worst, path_with(state, parts, r));
+  }
+  return worst;
+}
+
+static PetscBool place_rows_on_host(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
+                                    int *rank)
+{
+  double least = INFINITY;
+  int best = -1;
+
+  if (option->n_shards != state->group) return PETSC_FALSE;
+  for (int h = 0; h < state->n_hosts; h++) {
+    double path = host_path(state, option, parts, h);
+
+    if (path < least) {
+      least = path;
+      best = h;
+    }
+  }
+  for (int s = 0; best >= 0 && s < option->n_shards; s++) {
+    rank[s] = best * state->group + s;
+    add_shard(state, parts, TrsOptionShard(option, s), rank[s]);
+  }
+  return (PetscBool)(best >= 0);
+}
+
+/* table_column_wise: on one of the hosts that are loaded least. */
+static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
+                                       int *rank)
+{
+  double least[TRIED_HOSTS];
+  int host[TRIED_HOSTS], n = 0;
+
+  for (int h = 0; h < state->n_hosts; h++) {
+    double sum = 0;
+    int i;
+
+    for (int r = h * state->group; r < (h + 1) * state->group; r++) sum += state->total[r];
+    if (n == TRIED_HOSTS && sum >= least[n - 1]) continue;
+    if (n < TRIED_HOSTS) n++;
+    for (i = n - 1; i > 0 && least[i - 1] > sum; i--) {
+      least[i] = least[i - 1];
+      host[i] = host[i - 1];
+    }
+    least[i] = sum;
+    host[i] = h;
+  }
+  for (int i = 0; i < n; i++) {
+    if (place_each(state, option, parts, host[i] * state->group, (host[i] + 1) * state->group, rank))
+      return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts)
+{
+  for (int r = 0; r < state->world_size; r++) {
+    if (!has_room(state, parts, TrsOptionShard(option, r), r)) return PETSC_FALSE;
+  }
+  return PETSC_TRUE;
+}
+
+/* Score of an option on its best ranks; the state is left as it was. INFINITY when it does not fit. */
+static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *option, int *rank, double *score)
+{
+  parts_t parts = parts_of(option);
+  double most[4];
+  PetscBool placed = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  *score = INFINITY;
+  if (is_uniform(option)) {
+    if (!uniform_fits(state, option, &parts)) PetscFunctionReturn(PETSC_SUCCESS);
+    *score = TrsPlanStatePath(state);
+    for (int k = 0; k < 4; k++) *score += parts.ms[k];
+  } else {
+    PetscCall(use_parts(state, &parts));
+    for (int k = 0; k < 4; k++) most[k] = state->most[parts.part[k]];
+    if (option->partition_by == TRS_PARTITION_DEVICE) {
+      placed = place_each(state, option, &parts, 0, state->world_size, rank);
+    } else if (option->type == TRS_SHARDING_TABLE_ROW_WISE) {
+      placed = place_rows_on_host(state, option, &parts, rank);
+    } else if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE) {
+      placed = place_columns_on_host(state, option, &parts, rank);
+    } /* grid_shard stays where TorchRec's partitioner put it */
+    if (placed) {
+      *score = TrsPlanStatePath(state);
+      for (int s = 0; s < option->n_shards; s++)
+        remove_shard(state, &parts, TrsOptionShard(option, s), rank[s]);
+    }
+    for (int k = 0; k < 4; k++) state->most[parts.part[k]] = most[k];
+  }
+  *score += COST_WEIGHT * (parts.total * option->n_shards) / state->world_size;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const TrsPlanOption *option,
+                                  PetscBool *placed)
+{
+  const TrsPlanOption *best = NULL;
+  double least = INFINITY, score, now = TrsPlanStatePath(state);
+  int *rank = state->trial, *best_rank_list = state->trial + state->most_shards;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n; i++) {
+    double cost = (option[i].shard_class[0].total * option[i].n_shards) / state->world_size;
+
+    if (now + COST_WEIGHT * cost >= least || !TrsOptionIsValid(&option[i]))
+      continue; /* it adds more for certain */
+    PetscCall(try_option(state, &option[i], rank, &score));
+    if (score < least) {
+      int *swap = best_rank_list;
+
+      least = score;
+      best = &option[i];
+      best_rank_list = rank;
+      rank = swap;
+    }
+  }
+  *placed = (PetscBool)(best != NULL);
+  if (best) PetscCall(TrsPlanStateAdd(state, table, best, best_rank_list));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

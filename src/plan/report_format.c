@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/report_format.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void TrsRoundedText(double x, int places, char *text, size_t n)
+{
+  size_t length;
+
+  snprintf(text, n, "%.*f", places, x);
+  length = strlen(text);
+  while (length > 2 && text[length - 1] == '0' && text[length - 2] != '.') text[--length] = '\0';
+}
+
+void TrsOneDigitText(double x, char *text, size_t n)
+{
+  snprintf(text, n, x < 1 ? "%.1g" : "%.0f", x);
+}
+
+void TrsPerfText(const TrsPerf *perf, char *text, size_t n)
+{
+  double part[5] = {perf->fwd_compute, perf->fwd_comms, perf->bwd_compute, perf->bwd_comms,
+                    perf->prefetch_compute};
+  char total[32], digit[5][32];
+
+  TrsRoundedText(TrsPerfTotal(perf), 3, total, sizeof(total));
+  for (int i = 0; i < 5; i++) TrsOneDigitText(part[i], digit[i], sizeof(digit[i]));
+  snprintf(text, n, "%s (%s,%s,%s,%s,%s)", total, digit[0], digit[1], digit[2], digit[3], digit[4]);
+}
+
+PetscErrorCode TrsRanksText(int n, const int *ranks, TrsText *text)
+{
+  PetscBool is_run = (PetscBool)(n > 1);
+
+  PetscFunctionBegin;
+  for (int i = 1; i < n; i++) is_run = (PetscBool)(is_run && ranks[i] == ranks[0] + i);
+  if (is_run) {
+    PetscCall(TrsTextPrintf(text, "%d-%d", ranks[0], ranks[n - 1]));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int i = 0; i < n; i++) PetscCall(TrsTextPrintf(text, "%s%d", i ? "," : "", ranks[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReduceIntsText(int n, const int64_t *numbers, TrsText *text)
+{
+  PetscFunctionBegin;
+  for (int i = 0, end; i < n; i = end) {
+    for (end = i; end < n && numbers[end] == numbers[i];) end++;
+    PetscCall(TrsTextPrintf(text, "%s%" PRId64, i ? ", " : "", numbers[i]));
+    if (end - i > 1)
+      PetscCall(TrsTextPrintf(text, end < n ? " * %d" : "*%d", end - i)); /* as TorchRec has it */
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsMeasureImbalance(int n, const double *share, TrsImbalance *imbalance)
+{
+  double k = n, chi = 0, kl = 0;
+
+  *imbalance = (TrsImbalance){0};
+  for (int i = 0; i < n; i++) {
+    double off = fabs(share[i] - 1 / k);
+
+    imbalance->total_variation = PetscMax(imbalance->total_variation, off);
+    imbalance->total_distance += off;
+    chi += (off * off) * k;
+    if (share[i] > 0) kl += share[i] * log(k * share[i]);
+  }
+  if (n < 2) return;
+  imbalance->chi = chi / (((k - 1) / k) * ((k - 1) / k) * k + (k - 1) / k);
+  imbalance->kl = kl / log(k);
+}
