@@ -260,7 +260,7 @@ static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
   const TrsJagged *send = &x->send->jagged, *arrived = &x->arrived.jagged;
 
   PetscFunctionBegin;
-  PetscCheck(!x->is_weighted || send->weights, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+  PetscCheck(!x->is_weighted || x->send->is_weighted, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a weighted exchange of a batch without weights");
   PetscCall(TrsCommAlltoallv(x->comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
                              arrived->lengths, x->recv_bags.counts, x->recv_bags.displs,

@@ -19,8 +19,7 @@ PetscErrorCode TrsOneToAllCreate(TrsComm comm, int root, const int *n_features, 
   (*dist)->root = root;
   PetscCall(TrsKjtExchangeCreate(comm, n_features, n_local, is_weighted, NULL, &(*dist)->exchange));
   for (int q = 0; q < comm->size; q++) n_sent += n_features[q];
-  PetscCall(TrsKjtReserve(comm->device, &(*dist)->nothing, n_sent, 0, 1,
-                          is_weighted)); /* room for an id, so that there are weights */
+  PetscCall(TrsKjtReserve(comm->device, &(*dist)->nothing, n_sent, 0, 0, is_weighted));
   PetscCall(TrsKjtOffsets(comm->compute, NULL, &(*dist)->nothing));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
