@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Datasets with a part missing, of the wrong type or shape, or with contents that disagree."""
+import os
+
+import h5py
+import numpy as np
+
+import trsrun
+from badinput import Case
+from cases_files import edit, replaced
+
+
+def absent(name):
+    return edit(lambda h: h.__delitem__(name))
+
+
+def attribute(name, value, where="/"):
+    def change(h):
+        if value is None:
+            del h[where].attrs[name]
+        else:
+            h[where].attrs[name] = value
+    return edit(change)
+
+
+def turned(name, convert):
+    """A prepare function: /name holds convert(its values)."""
+    return replaced(name, lambda h, values: h.__setitem__(name, convert(values)))
+
+
+def element(name, index, value):
+    return edit(lambda h: h[name].__setitem__(index, value))
+
+
+def extended(h):
+    """One id more than the lengths speak of."""
+    values = h["sparse/values"][()]
+    del h["sparse/values"]
+    h["sparse/values"] = np.append(values, values[:1])
+
+
+def shifted_offsets(values):
+    return values + 1
+
+
+def evaluation(**more):
+    """A prepare function: eval.h5, in something not like train.h5."""
+    def prepare(folder):
+        trsrun.write_dataset(os.path.join(folder, "eval.h5"), **more)
+    return prepare
+
+
+def weighted(index, value):
+    def prepare(folder):
+        path = trsrun.write_dataset(os.path.join(folder, "train.h5"), weighted=True)
+        with h5py.File(path, "r+") as h:
+            h["sparse/weights"][index] = value
+    return prepare
+
+
+CASES = [
+    Case("no_format", 65, r"train\.h5 has no attribute format", prepare=attribute("format", None)),
+    Case("other_format", 65, r'train\.h5: attribute format is "trshard-run", expected "trshard-dataset"', prepare=attribute("format", "trshard-run")),
+    Case("checkpoint_as_dataset", 65, r'final\.h5: attribute format is "trshard-checkpoint"', "-data_train out/final.h5"),
+    Case("format_is_a_number", 65, r"train\.h5.*format", prepare=attribute("format", 3)),
+    Case("newer_version", 65, r"train\.h5 is version 2 of trshard-dataset, this program reads version 1", prepare=attribute("version", 2)),
+    Case("no_version", 65, r"train\.h5.*version", prepare=attribute("version", None)),
+    Case("version_is_text", 65, r"train\.h5.*version", prepare=attribute("version", "one")),
+    Case("no_num_samples", 65, r"train\.h5.*num_samples", prepare=attribute("num_samples", None)),
+    Case("zero_samples", 65, r"train\.h5: num_samples is 0, expected at least 1", prepare=attribute("num_samples", 0)),
+    Case("negative_samples", 65, r"train\.h5: num_samples is -40", prepare=attribute("num_samples", -40)),
+    Case("more_samples_than_rows", 65, r"train\.h5: /sparse/lengths is int32 \[40, 3\], expected 41 rows", prepare=attribute("num_samples", 41)),
+    Case("no_sparse", 65, r"train\.h5 has no group /sparse", prepare=absent("sparse")),
+    Case("no_lengths", 65, r"train\.h5 has no dataset /sparse/lengths", prepare=absent("sparse/lengths")),
+    Case("no_offsets", 65, r"train\.h5 has no dataset /sparse/offsets", prepare=absent("sparse/offsets")),
+    Case("no_values", 65, r"train\.h5 has no dataset /sparse/values", prepare=absent("sparse/values")),
+    Case("no_labels", 65, r"train\.h5 has no dataset /labels", prepare=absent("labels")),
+    Case("no_weights_for_weighted", 65, r"train\.h5 has no dataset /sparse/weights", "-tables_is_weighted"),
+    Case("no_features", 65, r"train\.h5.*features", prepare=attribute("features", None, "sparse")),
+    Case("empty_features", 65, r"train\.h5.*features", prepare=attribute("features", h5py.Empty("S4"), "sparse")),
+    Case("feature_twice", 65, r'train\.h5: features 0 and 1 have the same name "user"', prepare=attribute("features", ["user", "user", "tag"], "sparse")),
+    Case("feature_without_name", 65, r"train\.h5: feature 1 has an empty name", prepare=attribute("features", ["user", "", "tag"], "sparse")),
+    Case("num_embeddings_too_short", 65, r"train\.h5.*num_embeddings", prepare=attribute("num_embeddings", np.array([50, 30]), "sparse")),
+    Case("num_embeddings_zero", 65, r'train\.h5: num_embeddings of feature "item" is 0', prepare=attribute("num_embeddings", np.array([50, 0, 20]), "sparse")),
+    Case("num_embeddings_real", 65, r"train\.h5.*num_embeddings", prepare=attribute("num_embeddings", np.array([50.0, 30.0, 20.0]), "sparse")),
+    Case("labels_are_integers", 65, r"train\.h5: /labels is int64 \[40\], expected float32", prepare=turned("labels", lambda v: v.astype(np.int64))),
+    Case("lengths_are_real", 65, r"train\.h5: /sparse/lengths is float32.*expected integers", prepare=turned("sparse/lengths", lambda v: v.astype(np.float32))),
+    Case("values_are_text", 65, r"train\.h5: /sparse/values holds strings", prepare=turned("sparse/values", lambda v: v.astype("S4"))),
+    Case("dense_is_compound", 65, r"train\.h5: /dense holds compounds", prepare=turned("dense", lambda v: v[:, 0].astype([("x", np.float32)]))),
+    Case("dense_of_one_dimension", 65, r"train\.h5: /dense is float32 \[40\], expected 2 dimensions", prepare=turned("dense", lambda v: v[:, 0])),
+    Case("dense_of_three_dimensions", 65, r"train\.h5: /dense has 3 dimensions", prepare=turned("dense", lambda v: v[:, :, None])),
+    Case("labels_of_two_dimensions", 65, r"train\.h5: /labels is float32 \[40, 1\], expected 1 dimension", prepare=turned("labels", lambda v: v[:, None])),
+    Case("labels_scalar", 65, r"train\.h5: /labels has 0 dimensions", prepare=turned("labels", lambda v: v[0])),
+    Case("dense_without_columns", 65, r"train\.h5: /dense is float32 \[40, 0\]", prepare=turned("dense", lambda v: v[:, :0])),
+    Case("too_few_labels", 65, r"train\.h5: /labels is float32 \[39\], expected 40 rows", prepare=turned("labels", lambda v: v[:-1])),
+    Case("too_few_dense_rows", 65, r"train\.h5: /dense is float32 \[39, 3\], expected 40 rows", prepare=turned("dense", lambda v: v[:-1])),
+    Case("too_few_offsets", 65, r"train\.h5: /sparse/offsets is int64 \[40\], expected 41 rows", prepare=turned("sparse/offsets", lambda v: v[:-1])),
+    Case("lengths_for_other_features", 65, r"train\.h5: /sparse/lengths is int32 \[40, 2\], expected 3 columns", prepare=turned("sparse/lengths", lambda v: v[:, :2])),
+    Case("offsets_do_not_start_at_zero", 65, r"train\.h5: .*/sparse/offsets\[0\] is 1, expected 0|/sparse/offsets\[40\]", prepare=turned("sparse/offsets", shifted_offsets)),
+    Case("offsets_decrease", 65, r"train\.h5: /sparse/offsets\[8\] is 0 after \d+, expected not to decrease", prepare=element("sparse/offsets", 8, 0)),
+    Case("offsets_beyond_values", 65, r"train\.h5: /sparse/offsets\[8\] is 1099511627776 after", prepare=element("sparse/offsets", 8, 1 << 40)),
+    Case("offsets_negative", 65, r"train\.h5: /sparse/offsets\[8\] is -1", prepare=element("sparse/offsets", 8, -1)),
+    Case("offsets_disagree_with_values", 65, r"train\.h5: the last of /sparse/offsets is \d+, but /sparse/values has \d+ entries", prepare=edit(extended)),
+    Case("lengths_disagree_with_offsets", 65, r"train\.h5: row 9 of /sparse/lengths adds up to", prepare=element("sparse/lengths", (9, 1), 17)),
+    Case("lengths_negative", 65, r"train\.h5: /sparse/lengths\[9, 1\] is -3, expected at least 0", prepare=element("sparse/lengths", (9, 1), -3)),
+    Case("lengths_overflow", 65, r"train\.h5: row 9 of /sparse/lengths adds up to", prepare=element("sparse/lengths", 9, 2147483647)),
+    Case("dense_nan", 65, r"train\.h5: /dense\[17, 2\] is -?nan, expected a finite number", prepare=element("dense", (17, 2), np.nan)),
+    Case("dense_infinite", 65, r"train\.h5: /dense\[5, 0\] is inf", prepare=element("dense", (5, 0), np.inf)),
+    Case("label_too_large", 65, r"train\.h5: /labels\[3, 0\]|/labels\[3\] is 1\.5", prepare=element("labels", 3, 1.5)),
+    Case("label_negative", 65, r"train\.h5: /labels\[20", prepare=element("labels", 20, -1)),
+    Case("label_nan", 65, r"train\.h5: /labels\[0", prepare=element("labels", 0, np.nan)),
+    Case("weight_nan", 65, r"train\.h5: /sparse/weights holds -?nan", "-tables_is_weighted", weighted(10, np.nan)),
+    Case("label_too_large_is_allowed", 0, "", "-data_check warning", element("labels", 3, 1.5)),
+    Case("evaluation_has_other_dense", 65, r"eval\.h5: /dense has 5 columns.*has 3", "-data_eval eval.h5", evaluation(num_dense=5)),
+    Case("evaluation_lacks_a_feature", 65, r"eval\.h5: /sparse has no feature .item.", "-data_eval eval.h5", evaluation(features={"user": 50, "tag": 20})),
+    Case("evaluation_has_more_ids", 65, r"eval\.h5: feature .item. has ids below 31", "-data_eval eval.h5", evaluation(features={"user": 50, "item": 31, "tag": 20})),
+    Case("old_file_format", 0, "", prepare=lambda folder: rewrite(folder, libver="earliest")),
+    Case("compressed", 0, "", prepare=lambda folder: rewrite(folder, libver="latest", compression="gzip", shuffle=True, fletcher32=True)),
+]
+
+
+def rewrite(folder, libver, **filters):
+    """train.h5 once more, stored in another way."""
+    path = os.path.join(folder, "train.h5")
+    with h5py.File(path) as old, h5py.File(path + ".new", "w", libver=libver) as new:
+        new.attrs.update(old.attrs)
+        new.create_group("sparse").attrs.update(old["sparse"].attrs)
+        for name in ("dense", "labels", "sparse/lengths", "sparse/offsets", "sparse/values"):
+            new.create_dataset(name, data=old[name][()], chunks=True, **filters)
+    os.rename(path + ".new", path)

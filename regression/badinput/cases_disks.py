@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Full and read-only disks: small file systems in memory, which only root can mount."""
+import os
+import subprocess
+import tempfile
+
+import trsrun
+from badinput import Case
+from trsrun import check
+
+BIG = "-tables_num_embeddings 10000"  # a checkpoint of 600 kB
+
+
+def skip():
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], stderr=subprocess.DEVNULL, check=False).returncode:
+            return "no right to mount a small file system"
+        subprocess.run(["umount", folder], check=True)
+    return None
+
+
+def disk(size, read_only=False, filled=False):
+    """A prepare function: small/ is a disk of that size with an earlier result on it, read-only or filled to the last byte."""
+    def prepare(folder):
+        small = os.path.join(folder, "small")
+        os.makedirs(small)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", small], check=True)
+        for name in ("run.h5", "final.h5"):
+            with open(os.path.join(folder, "out", name), "rb") as earlier, open(os.path.join(small, name), "wb") as out:
+                out.write(earlier.read())
+        if filled:
+            with open(os.path.join(small, "filler"), "wb", buffering=0) as out:
+                try:
+                    while out.write(b"x" * 512):
+                        pass
+                except OSError:
+                    pass
+        if read_only:
+            subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    return prepare
+
+
+def unmounted(folder, _):
+    """An after check, for all: nothing new is on the disk; and it goes away."""
+    small = os.path.join(folder, "small")
+    found = sorted(name for name in os.listdir(small) if name not in ("run.h5", "final.h5", "filler", "ckpt"))
+    subprocess.run(["umount", small], check=True)
+    check(not found, f"left on the disk: {found}")
+
+
+def case(name, status, message, options, prepare, **more):
+    return Case(name, status, message, options, prepare, unmounted, **more)
+
+
+CASES = [
+    case("results_on_a_full_disk", 74, r"small/run\.h5", "-output small/run.h5", disk("128k", filled=True)),
+    case("results_on_a_full_disk_three_ranks", 74, r"small/run\.h5", "-output small/run.h5", disk("128k", filled=True), ranks=3),
+    case("checkpoint_on_a_small_disk", 74, r"small/final\.h5: the disk is too small: \d+ bytes are needed, \d+ are free",
+         f"-checkpoint_final small/final.h5 {BIG}", disk("256k")),
+    case("checkpoint_on_a_full_disk", 74, r"small/final\.h5", "-checkpoint_final small/final.h5", disk("128k", filled=True)),
+    case("checkpoint_folder_on_a_small_disk", 74, r"small/ckpt/step-000000001\.h5: the disk is too small",
+         f"-checkpoint_dir small/ckpt -checkpoint_every 1 {BIG}", disk("256k")),
+    case("results_on_a_read_only_disk", 73, r"small/run\.h5 cannot be created: Read-only file system", "-output small/run.h5", disk("128k", read_only=True)),
+    case("checkpoint_on_a_read_only_disk", 73, r"small/final\.h5 cannot be created: Read-only", "-checkpoint_final small/final.h5", disk("128k", read_only=True)),
+    case("checkpoint_folder_on_a_read_only_disk", 73, r"small/ckpt.*Read-only", "-checkpoint_dir small/ckpt -checkpoint_every 1", disk("128k", read_only=True)),
+]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options that are good by themselves and not together, or not with this dataset or machine."""
+import json
+import os
+
+from badinput import Case
+from trsrun import check
+
+
+def has_plan_error(folder, _):
+    error = json.load(open(os.path.join(folder, "plan.json"), encoding="utf-8"))
+    check(error["format"] == "trshard-plan-error" and error["error_type"] == "INSUFFICIENT_STORAGE" and error["message"], f"plan.json: {error}")
+
+
+CASES = [
+    Case("no_embedding_dim", 64, r"embedding_dim.*no width", without=("-tables_embedding_dim",)),
+    Case("table_listed_twice", 64, r'-tables .*"user" is listed twice', "-tables user,user"),
+    Case("feature_used_twice", 64, r'"user" is looked up twice', "-tables user,item -table_item_features item,user"),
+    Case("feature_not_in_dataset", 64, r'_features.*no feature "film" for table "item"', "-tables item -table_item_features film"),
+    Case("table_not_in_dataset", 64, r'no feature "film" for table "film"', "-tables film"),
+    Case("fewer_rows_than_ids", 64, r'-table_user_num_embeddings .*49 rows.*range to 50', "-table_user_num_embeddings 49"),
+    Case("weighted_mean", 64, r"pooling.*weighted.*mean", "-tables_is_weighted -tables_pooling mean"),
+    Case("init_min_above_max", 64, r"init_min 1 .*exceeds its init_max 0", "-tables_init_min 1 -tables_init_max 0"),
+    Case("unequal_dims_with_dot", 64, r"-interaction .*equal embedding dims", "-table_user_embedding_dim 8"),
+    Case("dense_arch_does_not_end_in_dim", 64, r"-dense_arch .*last size, 6.*dim, 4", "-dense_arch 8,6"),
+    Case("over_arch_of_one_layer", 64, r"-over_arch .*at least 2", "-over_arch 1"),
+    Case("over_arch_does_not_end_in_one", 64, r"-over_arch .*must be 1", "-over_arch 8,2"),
+    Case("sgd_with_weight_decay", 64, r"-embedding_weight_decay .*sgd takes no weight decay", "-embedding_optimizer sgd -embedding_weight_decay 0.1"),
+    Case("shampoo", 64, r"-embedding_optimizer .*shampoo is not supported", "-embedding_optimizer shampoo"),
+    Case("drop_last_leaves_nothing", 64, r"-drop_last leaves no batch", "-drop_last -batch_size 100"),
+    Case("world_size_of_another_run", 64, r"-topology_world_size .*3 is not the run's 2", "-topology_world_size 3"),
+    Case("hosts_do_not_divide_ranks", 64, r"-topology_local_world_size", "-topology_local_world_size 2", ranks=3),
+    Case("caps_for_other_ranks", 64, r"-topology_ddr_cap_per_rank .*3 entries for 2 devices", "-topology_ddr_cap_per_rank 1GiB,1GiB,1GiB"),
+    Case("table_overflows_64_bits", 64, r"num_embeddings.*overflows 64-bit", "-tables_num_embeddings 4000000000000000000"),
+    Case("no_cuda", 69, r"cuda", "-device cuda"),
+    Case("no_nccl", 69, r"-comm_backend nccl", "-comm_backend nccl"),
+    Case("does_not_fit", 72, r"memory|storage", "-topology_ddr_cap 1KB -plan_output plan.json -plan_storage_reservation fixed_percentage", after=has_plan_error),
+    Case("loss_is_not_finite", 78, r"the loss of step \d+ is .*-dense_learning_rate", "-dense_learning_rate 1e38 -embedding_learning_rate 1e38"),
+]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options on the command line and in the environment."""
+import os
+
+from badinput import Case
+
+
+def petscrc(folder):
+    with open(os.path.join(folder, ".petscrc"), "w", encoding="ascii") as out:
+        out.write("-batch_size rubbish\n-unheard_of 1\n")
+
+
+CASES = [
+    Case("unknown_option", 64, r"-bach_size \(command line\): unknown option; the closest known one is -batch_size", "-bach_size 4"),
+    Case("unknown_option_three_ranks", 64, r"-bach_size", "-bach_size 4", ranks=3),
+    Case("unknown_without_value", 64, r"-data_shufle .*closest known one is -data_shuffle", "-data_shufle"),
+    Case("word_without_option", 64, r'"train\.h5" belongs to no option', "-seed 1 train.h5"),
+    Case("missing_value", 64, r"-batch_size .*value is missing; expected an integer", "-batch_size"),
+    Case("missing_value_before_option", 64, r"-dense_arch .*value is missing", "-dense_arch -data_shuffle"),
+    Case("empty_value", 64, r"-data_train .*value is empty", "-data_train ''"),
+    Case("text_for_integer", 64, r'-batch_size "5abc" .*expected an integer', "-batch_size 5abc"),
+    Case("two_numbers_for_integer", 64, r'-batch_size "1,5"', "-batch_size 1,5"),
+    Case("exponent_for_integer", 64, r'-batch_size "1e3" .*expected an integer.*write 1', "-batch_size 1e3"),
+    Case("fraction_for_integer", 64, r'-steps "2\.5"', "-steps 2.5"),
+    Case("larger_than_64_bits", 64, r'-steps "9223372036854775808"', "-steps 9223372036854775808"),
+    Case("suffix_overflows_64_bits", 64, r'-tables_num_embeddings "10000000T"', "-tables_num_embeddings 10000000T"),
+    Case("larger_than_32_bits_is_not_wrapped", 64, r'-batch_size "3000000000" .*in \[1, 1000000000\]', "-batch_size 3000000000"),
+    Case("unknown_suffix", 64, r'-tables_num_embeddings "10Q"', "-tables_num_embeddings 10Q"),
+    Case("zero_batch", 64, r'-batch_size "0" .*in \[1,', "-batch_size 0"),
+    Case("negative_batch", 64, r'-batch_size "-5" .*in \[1,', "-batch_size -5"),
+    Case("negative_steps", 64, r'-steps "-1"', "-steps -1"),
+    Case("negative_learning_rate", 64, r'-dense_learning_rate "-0\.1"', "-dense_learning_rate -0.1"),
+    Case("beta_of_one", 64, r'-embedding_beta1 "1"', "-embedding_beta1 1"),
+    Case("nan", 64, r'-dense_learning_rate "nan" .*expected a finite number', "-dense_learning_rate nan"),
+    Case("infinite", 64, r'-embedding_learning_rate "inf" .*finite', "-embedding_learning_rate inf"),
+    Case("overflows_a_real", 64, r'-embedding_eps "1e400" .*finite', "-embedding_eps 1e400"),
+    Case("text_for_real", 64, r'-dense_learning_rate "fast"', "-dense_learning_rate fast"),
+    Case("comma_for_point", 64, r'-dense_learning_rate "0,1"', "-dense_learning_rate 0,1"),
+    Case("bad_boolean", 64, r'-data_shuffle "maybe" .*true or false', "-data_shuffle maybe"),
+    Case("bad_choice_lists_the_good_ones", 64, r'-pipeline "overlap" .*base, sparse_dist, prefetch_sparse_dist', "-pipeline overlap"),
+    Case("bad_choice_in_list", 64, r'-tables_sharding_types "table_wise,row" .*"row"', "-tables_sharding_types table_wise,row"),
+    Case("bad_entry_in_list", 64, r'-dense_arch "8,x,4" .*entry 2', "-dense_arch 8,x,4"),
+    Case("empty_entry_in_list", 64, r'-dense_arch "8,,4"', "-dense_arch 8,,4"),
+    Case("zero_in_list", 64, r'-over_arch "0,1"', "-over_arch 0,1"),
+    Case("blank_in_list", 64, r'"4" belongs to no option', "-dense_arch 8, 4"),
+    Case("given_twice", 64, r'-seed is given twice with different values: "1".*"2"', "-seed 1 -seed 2"),
+    Case("given_twice_alike", 0, "", "-seed 1 -seed 1"),
+    Case("unknown_table", 64, r'-table_usr_embedding_dim .*no table "usr"; the closest name is "user"', "-table_usr_embedding_dim 4"),
+    Case("unknown_table_key", 64, r"-table_user_embeding_dim .*closest known one is -table_user_embedding_dim", "-table_user_embeding_dim 4"),
+    Case("unknown_key_of_all_tables", 64, r"-tables_embeding_dim .*closest known one is -tables_embedding_dim", "-tables_embeding_dim 4"),
+    Case("debugger", 64, r"-start_in_debugger .*refused", "-start_in_debugger"),
+    Case("debugger_on_error", 64, r"-on_error_attach_debugger .*refused", "-on_error_attach_debugger"),
+    Case("unused_allowed", 0, "", "-bach_size 4 -allow_unused_options"),
+    Case("long_value", 64, r"-pipeline \"x{90,100}\.\.\.", f"-pipeline {'x' * 100000}"),
+    Case("format_characters", 64, r"-pipeline \"%n%s%n\"", "-pipeline %n%s%n"),
+    Case("terminal_control", 64, r"-pipeline \"[^\x1b]*31mred", "-pipeline '\x1b[31mred'"),
+    Case("petscrc_is_not_read", 0, "", prepare=petscrc),
+    Case("petsc_options_variable_is_not_read", 0, "", environment={"PETSC_OPTIONS": "-batch_size rubbish -unheard_of 1"}),
+    Case("checkpoint_every_without_folder", 64, r"-checkpoint_every .*-checkpoint_dir", "-checkpoint_every 2"),
+    Case("resume_without_folder", 64, r"-resume .*-checkpoint_dir", "-resume"),
+    Case("eval_every_without_data", 64, r"-eval_every .*-data_eval", "-eval_every 2"),
+    Case("no_dataset", 64, r"-data_train is missing", without=("-data_train",)),
+    Case("eval_without_checkpoint", 64, r"-init_from is missing", "-task eval -data_eval train.h5"),
+    Case("eval_without_dataset", 64, r"-data_eval is missing", "-task eval -init_from out/final.h5"),
+]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plan files given by -plan_input."""
+import json
+import os
+
+import trsrun
+from badinput import Case
+
+
+def plan(change=None, text=None):
+    """A prepare function: plan.json is what the planner itself makes of the good case, changed."""
+    def prepare(folder):
+        path = os.path.join(folder, "plan.json")
+        trsrun.run(os.environ["TRS_BINARY"], 1, Case("plan", 0, options="-task plan -topology_world_size 2 -topology_compute_device cpu "
+                   "-tables_sharding_types row_wise -plan_output plan.json", without=("-output", "-checkpoint_final")).words(), folder)
+        with open(path, encoding="utf-8") as file:
+            made = file.read()
+        if change:
+            tree = json.loads(made)
+            change(tree)
+            made = json.dumps(tree)
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text(made) if text else made)
+    return prepare
+
+
+def case(name, message, change=None, text=None, status=65, **more):
+    return Case(name, status, message, "-plan_input plan.json", plan(change, text), **more)
+
+
+def table(tree, index=0):
+    return tree["tables"][index]
+
+
+CASES = [
+    Case("missing", 66, r"-plan_input .*plan\.json can't be read", "-plan_input plan.json"),
+    Case("directory", 66, r"-plan_input .*out", "-plan_input out"),
+    case("empty", r"plan\.json:\d+:\d+: not JSON", text=lambda _: ""),
+    case("malformed", r"plan\.json:\d+:\d+: not JSON", text=lambda made: made[: len(made) // 2]),
+    case("binary", r"plan\.json:\d+:\d+: not JSON", text=lambda _: "\x01\x02\x03"),
+    case("nested_without_end", r"plan\.json:\d+:\d+: not JSON", text=lambda _: "[" * 100000),
+    case("key_twice", r"plan\.json:\d+:\d+: not JSON", text=lambda made: made.replace("{", '{"format": "trshard-plan", ', 1)),
+    case("not_an_object", r"plan\.json: not a plan", text=lambda _: "[1, 2]"),
+    case("other_format", r'plan\.json: format is "trshard-plan-error"', lambda tree: tree.update(format="trshard-plan-error")),
+    case("newer_version", r"plan\.json: .*version is 2", lambda tree: tree.update(version=2)),
+    case("no_tables", r'plan\.json: .*no field "tables"', lambda tree: tree.pop("tables")),
+    case("other_world", r"plan\.json: the plan is for 2 ranks, but this run has 3", ranks=3),
+    case("world_without_devices", r"plan\.json: world_size is 3, but there are 2 devices", lambda tree: tree.update(world_size=3)),
+    case("lacks_a_table", r'plan\.json: the plan has no table "user"', lambda tree: tree["tables"].pop(0)),
+    case("has_another_table", r'plan\.json: table "usr" of the plan|plan\.json: the plan has no table "user"', lambda tree: table(tree).update(name="usr")),
+    case("table_twice", r'plan\.json: table "item" appears twice', lambda tree: tree["tables"].append(table(tree, 1))),
+    case("rank_outside", r"plan\.json: .*rank 7", lambda tree: (table(tree)["ranks"].__setitem__(1, 7), table(tree)["shards"][1].update(rank=7))),
+    case("ranks_disagree", r"plan\.json: .*rank 0 disagrees", lambda tree: table(tree)["shards"][1].update(rank=0)),
+    case("rows_missing", r'plan\.json: .*table "user"', lambda tree: table(tree)["shards"][1]["size"].__setitem__(0, 20)),
+    case("rows_overlap", r'plan\.json: table "user", shard 1', lambda tree: table(tree)["shards"][1]["offset"].__setitem__(0, 20)),
+    case("sticks_out", r'plan\.json: table "user", shard 1', lambda tree: table(tree)["shards"][1]["size"].__setitem__(0, 1 << 40)),
+    case("negative_offset", r"plan\.json: .*offset", lambda tree: table(tree)["shards"][0]["offset"].__setitem__(0, -1)),
+    case("a_shard_missing", r"plan\.json: .*1 shards but 2 ranks", lambda tree: table(tree)["shards"].pop()),
+    case("unknown_type", r'plan\.json: .*sharding_type "sideways" is not known', lambda tree: table(tree).update(sharding_type="sideways")),
+    case("unknown_kernel", r'plan\.json: .*compute_kernel "fast" is not known', lambda tree: table(tree).update(compute_kernel="fast")),
+    case("kernel_of_another_type", r"plan\.json: .*row_wise does not go with compute kernel dense", lambda tree: table(tree).update(compute_kernel="dense")),
+    case("text_for_number", r"plan\.json: .*rank is not", lambda tree: table(tree)["shards"][0].update(rank="0")),
+    case("good", "", status=0),
+]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whole runs, and what must hold between them: laws that need no reference numbers.
+
+  case.py --binary BINARY NAME...   run these tests (test_<NAME> of the modules beside this one)
+  case.py --list                    name them all
+"""
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+import trsrun
+
+MODULES = ["law_plans", "law_runs", "law_faults", "law_reports"]
+
+
+def tests():
+    found = {}
+    for module in MODULES:
+        for name, function in vars(importlib.import_module(module)).items():
+            if name.startswith("test_"):
+                found[name[5:]] = function
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--binary")
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args()
+    known = tests()
+    if args.list:
+        print("\n".join(known))
+        return 0
+    n_failed = 0
+    for name in args.names:
+        start_s = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=f"trshard-{name}-") as folder:
+            try:
+                known[name](os.path.abspath(args.binary), folder)
+                print(f"ok   {name} ({time.monotonic() - start_s:.1f} s)", flush=True)
+            except Exception as problem:  # whatever it is, the test has failed and the next one runs
+                n_failed += 1
+                print(f"FAIL {name}: {problem}", flush=True)
+                if not isinstance(problem, trsrun.Failed):
+                    traceback.print_exc()
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stopped on request, killed, and stuck: what is saved, what ends, and how fast."""
+import glob
+import os
+import random
+import re
+import signal
+import time
+
+from law_plans import MIXED, MODEL, TABLES, make, train
+from trsrun import Failed, Job, attribute, check, check_same_tensors, losses, same_bits, tensors
+
+ENDLESS = "-steps 1000000000 -checkpoint_dir ckpt -report_interval 60"
+EVER = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} {MIXED} {ENDLESS}"
+
+
+def checkpoints(folder):
+    return sorted(glob.glob(os.path.join(folder, "ckpt", "step-*.h5")))
+
+
+def wait_for(condition, job, limit_s=20):
+    """Until condition() holds; fails when the job ends first, or it takes too long."""
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        if job.process.poll() is not None:
+            raise Failed(f"the job ended with {job.process.returncode}:\n{job.process.stdout.read()[-2000:]}")
+        check(time.monotonic() < end_s, f"not in {limit_s} s")
+        time.sleep(0.02)
+
+
+def newest(folder):
+    return int(re.search(r"step-(\d+)", checkpoints(folder)[-1]).group(1))
+
+
+def check_ends_as_unbroken(binary, folder, more_steps=5, options=MIXED):
+    """What is in ckpt/ taken up again for some steps is what a run in one piece ends with."""
+    done = newest(folder)
+    wanted, state = train(binary, folder, "whole", 3, f"{options} -steps {done + more_steps}")
+    found, other = train(binary, folder, "resumed", 3, f"{options} -steps {done + more_steps} -checkpoint_dir ckpt -resume")
+    check(same_bits(found, wanted[done:]), f"losses {found} for {wanted[done:]}")
+    check_same_tensors(other, state, f"resumed after {done} steps")
+
+
+def stop(binary, folder, send):
+    make(folder)
+    job = Job(binary, 3, f"{EVER} -checkpoint_every 10 -output run.h5", folder)
+    wait_for(lambda: checkpoints(folder), job)
+    send(job)
+    result = job.wait(10)
+    check(result.ranks == {0: 75, 1: 75, 2: 75} and result.status == 75, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
+    messages = [line for line in result.text.splitlines() if "trshard: error" in line]
+    check(len(messages) == 1 and "stopped on request after step" in messages[0] and "-resume" in messages[0], f"messages: {messages}")
+    done = int(re.search(r"after step (\d+)", messages[0]).group(1))
+    check(done == newest(folder), f"stopped after step {done}, the newest checkpoint is of step {newest(folder)}")
+    check(len(losses(os.path.join(folder, "run.h5"))) == done, "the results do not hold the steps done")
+    check_ends_as_unbroken(binary, folder)
+
+
+def test_stop_usr1_to_mpirun(binary, folder):
+    """SIGUSR1 to mpirun, as a batch system sends it before the time is up: it reaches all ranks."""
+    stop(binary, folder, lambda job: job.process.send_signal(signal.SIGUSR1))
+
+
+def test_stop_term_to_one_rank(binary, folder):
+    """SIGTERM to one rank stops all at the same step."""
+    stop(binary, folder, lambda job: os.kill(job.pid(1), signal.SIGTERM))
+
+
+def test_stop_without_folder(binary, folder):
+    """Nowhere to save: the message says so."""
+    make(folder)
+    job = Job(binary, 2, EVER.replace("-checkpoint_dir ckpt", ""), folder)
+    job.pid(1)
+    time.sleep(2.0)
+    os.kill(job.pid(0), signal.SIGUSR1)
+    result = job.wait(10)
+    check(result.ranks == {0: 75, 1: 75}, f"exit status {result.ranks}:\n{result.text[-2000:]}")
+    check("nothing was saved: there is no -checkpoint_dir" in result.text, f"no word of it:\n{result.text[-2000:]}")
+
+
+def test_kill(binary, folder):
+    """Ranks killed at random moments, many of them while a checkpoint is written: whatever is there is whole."""
+    make(folder)
+    rng = random.Random(5)
+    for i in range(8):
+        before = checkpoints(folder)
+        job = Job(binary, 3, f"{EVER} -checkpoint_every 1 -resume", folder)
+        wait_for(lambda: checkpoints(folder) != before, job)
+        time.sleep(rng.random() * 0.3)
+        victim = rng.randrange(3)
+        os.kill(job.pid(victim), signal.SIGKILL)
+        start_s = time.monotonic()
+        result = job.wait(10)
+        check(result.status != 0, f"kill {i}: exit 0")
+        check(time.monotonic() - start_s < 10, f"kill {i}: took {time.monotonic() - start_s:.1f} s to end")
+        check("trshard: warning" not in result.text, f"kill {i}: what was there before was damaged:\n{result.text[-2000:]}")
+        for path in checkpoints(folder):
+            check(attribute(path, "step") > 0 and tensors(path), f"{path} is incomplete")
+    check_ends_as_unbroken(binary, folder)
+    left = [name for name in os.listdir(os.path.join(folder, "ckpt")) if name.endswith(".tmp")]
+    check(len(left) <= 1, f"left-overs of killed runs pile up: {left}")
+
+
+def test_watchdog(binary, folder):
+    """A rank that stands still ends the job, with the step and the stage named."""
+    make(folder)
+    job = Job(binary, 3, f"{EVER} -checkpoint_every 20 -watchdog_seconds 3", folder)
+    wait_for(lambda: checkpoints(folder), job)
+    pid = job.pid(1)
+    os.kill(pid, signal.SIGSTOP)
+    start_s = time.monotonic()
+    try:
+        result = job.wait(15)
+    finally:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    seconds = time.monotonic() - start_s
+    check(2.5 < seconds < 15, f"ended after {seconds:.1f} s")
+    noted = {rank: status for rank, status in result.ranks.items() if rank != 1}  # the one that stood still was killed
+    check(noted and set(noted.values()) == {76} and result.status == 76, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
+    check(re.search(r"trshard: error: rank \d has been in stage '[^']+' of step \d+ for \d+ s \(-watchdog_seconds\)", result.text),
+          f"no message:\n{result.text[-2000:]}")
+
+
+def test_output_closed(binary, folder):
+    """Whoever reads the progress goes away (| head): the run ends as it should."""
+    make(folder)
+    job = Job(binary, 2, f"-data_train train.h5 -batch_size 8 -steps 300 -report_interval 0 -checkpoint_final final.h5 {MODEL} {TABLES}", folder)
+    job.process.stdout.readline()
+    job.process.stdout.close()
+    check(job.process.wait(30) is not None and os.path.exists(os.path.join(folder, "final.h5")), "no checkpoint")

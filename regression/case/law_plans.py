@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The result of a run does not depend on how it was split: over ranks, by sharding type, by pipeline, by batch."""
+import os
+
+import h5py
+
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, write_dataset
+
+MODEL = "-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 16,1 -dense_optimizer adagrad -seed 3"
+# One table of each kind: two features, mean, half precision are in it, too.
+FEATURES = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
+TABLES = ("-tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -table_tag_pooling mean "
+          "-tables_min_partition 4")
+MIXED = ("-table_user_sharding_types row_wise -table_item_sharding_types table_wise -table_tag_sharding_types data_parallel "
+         "-table_word_sharding_types column_wise")
+TOLERANCE = 1e-5  # as the golden data: floats summed in another order
+
+
+def train(binary, folder, name, ranks, options, global_batch=24, **more):
+    """Runs; returns losses and the path of the final checkpoint."""
+    words = (f"-data_train train.h5 -batch_size {global_batch // ranks} -output {name}.h5 -checkpoint_final {name}.final.h5 "
+             f"{MODEL} {TABLES} {options}")
+    run(binary, ranks, words, folder, **more)
+    return losses(os.path.join(folder, f"{name}.h5")), os.path.join(folder, f"{name}.final.h5")
+
+
+def make(folder, samples=200, **more):
+    write_dataset(os.path.join(folder, "train.h5"), samples, features=FEATURES, **more)
+
+
+def test_pipelines_equal(binary, folder):
+    """base, sparse_dist and prefetch_sparse_dist end bit for bit alike, with every kind of sharding in one run."""
+    make(folder)
+    for ranks in (1, 2, 3):
+        options = f"{MIXED if ranks > 1 else ''} -epochs 2"
+        base, state = train(binary, folder, "base", ranks, f"{options} -pipeline base")
+        for pipeline in ("sparse_dist", "prefetch_sparse_dist"):
+            found, other = train(binary, folder, pipeline, ranks, f"{options} -pipeline {pipeline}")
+            check(same_bits(found, base), f"{pipeline} on {ranks} ranks: other losses")
+            check_same_tensors(other, state, f"{pipeline} on {ranks} ranks")
+
+
+def test_sharding_types_equal(binary, folder):
+    """Every type on 2, 3, 4 ranks against one rank. Adagrad: its states are element-wise, so columns may be cut."""
+    make(folder)
+    options = "-epochs 2 -embedding_optimizer adagrad"
+    wanted, state = train(binary, folder, "one", 1, options)
+    runs = [(ranks, f"-tables_sharding_types {kind}") for ranks in (2, 3, 4) for kind in ("data_parallel", "table_wise", "row_wise", "column_wise")]
+    runs += [(ranks, MIXED) for ranks in (2, 3, 4)]
+    runs += [(4, f"-tables_sharding_types {kind} -topology_local_world_size 2") for kind in ("table_row_wise", "table_column_wise", "grid_shard")]
+    runs += [(ranks, "") for ranks in (2, 3, 4)]
+    for ranks, plan in runs:
+        found, other = train(binary, folder, "other", ranks, f"{options} {plan}")
+        check_close_losses(found, wanted, TOLERANCE, f"{ranks} ranks {plan}")
+        check_close_tensors(other, state, TOLERANCE, f"{ranks} ranks {plan}")
+
+
+def test_optimizers_equal(binary, folder):
+    """Every optimizer on 3 ranks, rows cut, against one rank; and with weights that ids carry."""
+    make(folder, weighted=True)
+    for optimizer in ("sgd", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb", "lars_sgd", "lion"):
+        options = f"-steps 8 -embedding_optimizer {optimizer} -table_user_is_weighted -table_word_is_weighted"
+        wanted, state = train(binary, folder, "one", 1, options)
+        found, other = train(binary, folder, "other", 3, f"{options} -tables_sharding_types row_wise")
+        check_close_losses(found, wanted, TOLERANCE, optimizer)
+        check_close_tensors(other, state, TOLERANCE, optimizer)
+
+
+def test_uneven_batches(binary, folder):
+    """Last batches that ranks share unevenly, ranks without a sample, and fewer samples than ranks."""
+    for samples, ranks in ((23, 2), (10, 3), (9, 4), (3, 4), (1, 4)):
+        make(folder, samples)
+        wanted, state = train(binary, folder, "one", 1, "-epochs 3", global_batch=8 if ranks != 3 else 9)
+        for plan in ("-tables_sharding_types row_wise", "-tables_sharding_types table_wise", "-tables_sharding_types data_parallel"):
+            found, other = train(binary, folder, "other", ranks, f"-epochs 3 {plan}", global_batch=8 if ranks != 3 else 9)
+            check_close_losses(found, wanted, TOLERANCE, f"{samples} samples, {ranks} ranks {plan}")
+            check_close_tensors(other, state, TOLERANCE, f"{samples} samples, {ranks} ranks {plan}")
+
+
+def test_empty_bags(binary, folder):
+    """Not one id in the whole dataset."""
+    make(folder, 30, largest_bag=0)
+    wanted, _ = train(binary, folder, "one", 1, "-epochs 2")
+    for plan in ("-tables_sharding_types row_wise", "-tables_sharding_types table_wise", "-tables_sharding_types data_parallel", MIXED):
+        found, _ = train(binary, folder, "other", 3, f"-epochs 2 {plan}")
+        check_close_losses(found, wanted, TOLERANCE, plan)
+
+
+def test_shuffle(binary, folder):
+    """The shuffled order depends on seed and epoch alone: the same on any number of ranks, another in each epoch."""
+    make(folder)
+    _, init = train(binary, folder, "init", 1, "-steps 0")
+    start = f"-init_from {init} -data_shuffle -epochs 3"
+    wanted, state = train(binary, folder, "one", 1, start)
+    for ranks in (2, 3, 4):
+        found, other = train(binary, folder, "other", ranks, start)
+        check_close_losses(found, wanted, TOLERANCE, f"{ranks} ranks")
+        check_close_tensors(other, state, TOLERANCE, f"{ranks} ranks")
+    still = "-dense_learning_rate 0 -embedding_learning_rate 0"  # nothing is learnt: a batch's loss tells its samples
+    plain, _ = train(binary, folder, "plain", 2, f"-init_from {init} -epochs 2 {still}")
+    mixed, _ = train(binary, folder, "mixed", 2, f"{start} {still}")
+    again, _ = train(binary, folder, "again", 3, f"{start} {still}")
+    per_epoch = len(plain) // 2
+    check(same_bits(plain[:per_epoch], plain[per_epoch:]), "epochs in file order differ")
+    check_close_losses(again, mixed, TOLERANCE, "the same order again")
+    check(not same_bits(mixed[:per_epoch], mixed[per_epoch:2 * per_epoch]), "epochs are shuffled alike")
+    check(not same_bits(mixed[:per_epoch], plain[:per_epoch]), "not shuffled")
+
+
+def test_stored_otherwise(binary, folder):
+    """64-bit ids, compression, and chunks of any size: the same bits."""
+    make(folder)
+    wanted, state = train(binary, folder, "plain", 2, "-epochs 1")
+    path = os.path.join(folder, "train.h5")
+    with h5py.File(path) as old, h5py.File(path + ".new", "w", libver="latest") as new:
+        new.attrs.update(old.attrs)
+        new.create_group("sparse").attrs.update(old["sparse"].attrs)
+        for name in ("dense", "labels", "sparse/lengths", "sparse/offsets", "sparse/values"):
+            new.create_dataset(name, data=old[name][()].astype("i8" if name == "sparse/values" else old[name].dtype),
+                               chunks=(7,) + old[name].shape[1:], compression="gzip", shuffle=True, fletcher32=True)
+    os.rename(path + ".new", path)
+    found, other = train(binary, folder, "stored", 2, "-epochs 1")
+    check(same_bits(found, wanted), "other losses")
+    check_same_tensors(other, state, "stored otherwise")

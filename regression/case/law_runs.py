@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs repeated, taken up again, evaluated, and told in another way."""
+import os
+import shlex
+
+import h5py
+import numpy as np
+
+from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
+from trsrun import attribute, check, check_same_tensors, losses, run, same_bits, tensors, write_dataset
+
+
+def test_repeat(binary, folder):
+    """The same bits from run to run, with one thread and two."""
+    make(folder)
+    wanted, state = train(binary, folder, "first", 3, f"{MIXED} -epochs 2")
+    for name, threads in (("second", "1"), ("threads", "2")):
+        found, other = train(binary, folder, name, 3, f"{MIXED} -epochs 2", environment={"OMP_NUM_THREADS": threads})
+        check(same_bits(found, wanted), f"{name}: other losses")
+        check_same_tensors(other, state, name)
+
+
+def test_resume_equal(binary, folder):
+    """A run of 12 steps that was taken up after 7 ends as one that was not interrupted, in the middle of epoch 2."""
+    make(folder, 130)
+    for optimizer in ("rowwise_adagrad", "adam"):
+        shared = f"{MIXED} -embedding_optimizer {optimizer} -dense_optimizer adam -data_shuffle"
+        wanted, state = train(binary, folder, "whole", 3, f"{shared} -steps 12")
+        train(binary, folder, "half", 3, f"{shared} -steps 7 -checkpoint_dir {optimizer} -checkpoint_every 7")
+        found, other = train(binary, folder, "rest", 3, f"{shared} -steps 12 -checkpoint_dir {optimizer} -resume")
+        check(same_bits(found, wanted[7:]), f"{optimizer}: losses {found} for {wanted[7:]}")
+        check_same_tensors(other, state, optimizer)
+        with h5py.File(os.path.join(folder, "rest.h5")) as h:
+            check(h["train/step"][()].tolist() == list(range(7, 12)), f"train/step is {h['train/step'][()]}")
+        for name in ("step", "epoch", "samples_seen"):
+            check(attribute(other, name) == attribute(state, name), f"{optimizer}: {name} is {attribute(other, name)}, not {attribute(state, name)}")
+
+
+def test_resume_elsewhere(binary, folder):
+    """A checkpoint read by other ranks under another plan and written again holds the same tensors, bit for bit."""
+    make(folder)
+    shared = "-steps 6 -table_user_data_type fp16 -table_word_data_type bf16"
+    _, state = train(binary, folder, "first", 2, f"{shared} -tables_sharding_types row_wise -checkpoint_dir ckpt -checkpoint_every 6")
+    elsewhere = [(1, ""), (3, "-tables_sharding_types table_wise"), (4, "-tables_sharding_types data_parallel"), (3, MIXED),
+                 (2, "-tables_sharding_types column_wise"), (4, "-tables_sharding_types grid_shard -topology_local_world_size 2")]
+    for ranks, plan in elsewhere:
+        _, other = train(binary, folder, "other", ranks, f"{shared} {plan} -checkpoint_dir ckpt -resume")
+        check(attribute(other, "step") == 6, f"step is {attribute(other, 'step')}")
+        check_same_tensors(other, state, f"{ranks} ranks {plan}", ignore=("_columns",))
+
+
+def test_resume_column_states(binary, folder):
+    """Row-wise states of column shards: the same split reads its own, any other their mean weighted by width."""
+    make(folder)
+    cut = "-tables_sharding_types column_wise"
+    _, state = train(binary, folder, "first", 2, f"-steps 6 {cut} -checkpoint_dir ckpt -checkpoint_every 6")
+    _, same = train(binary, folder, "same", 3, f"-steps 6 {cut} -checkpoint_dir ckpt -resume")
+    check_same_tensors(same, state, "the same split")
+    _, other = train(binary, folder, "other", 2, "-steps 6 -tables_sharding_types row_wise -checkpoint_dir ckpt -resume")
+    check_same_tensors(other, state, "another split", ignore=("_columns",))
+    found = tensors(state)
+    columns = [name for name in found if name.endswith("_columns")]
+    check(len(columns) == 4, f"split states: {columns}")
+    for name in columns:
+        mean = found[name].astype(np.float64).mean(axis=1)
+        check(np.allclose(found[name[:-8]], mean, rtol=1e-6, atol=0), f"/{name[:-8]} is not the mean of its columns")
+
+
+def test_evaluate(binary, folder):
+    """-task eval repeats the evaluation at the end of training, on any number of ranks; predictions in the file's order."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 77, seed=8, features=FEATURES)
+    _, state = train(binary, folder, "trained", 2, f"{MIXED} -epochs 2 -data_eval eval.h5")
+    names = ("eval/loss", "eval/auc", "eval/ne", "eval/accuracy")
+    with h5py.File(os.path.join(folder, "trained.h5")) as h:
+        trained = {name: h[name][-1] for name in names}
+    first = None
+    for ranks in (1, 2, 3, 4):
+        run(binary, ranks, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 10 -output eval{ranks}.h5 {MODEL} {TABLES}", folder)
+        with h5py.File(os.path.join(folder, f"eval{ranks}.h5")) as h:
+            found = {name: h[name][-1] for name in names}
+            predictions = h["predictions"][()]
+        check(predictions.shape == (77,) and np.all((predictions > 0) & (predictions < 1)), f"{ranks} ranks: predictions {predictions}")
+        first = first or (found, predictions)
+        check(np.allclose(predictions, first[1], rtol=1e-5), f"{ranks} ranks: other predictions")
+        for name in names:
+            check(abs(found[name] - trained[name]) <= 1e-5 * abs(trained[name]), f"{ranks} ranks: {name} {found[name]} for {trained[name]}")
+    with h5py.File(os.path.join(folder, "eval.h5")) as h:
+        labels = h["labels"][()].astype(np.float64)
+    p = first[1].astype(np.float64)
+    loss = -np.mean(labels * np.log(p) + (1 - labels) * np.log1p(-p))
+    check(abs(first[0]["eval/loss"] - loss) < 1e-5, f"eval/loss {first[0]['eval/loss']}, from the predictions {loss}")
+    positive, negative = p[labels == 1], p[labels == 0]
+    auc = np.mean((positive[:, None] > negative) + 0.5 * (positive[:, None] == negative))
+    check(abs(first[0]["eval/auc"] - auc) < 1e-6, f"eval/auc {first[0]['eval/auc']}, from the predictions {auc}")
+
+
+def test_eval_every(binary, folder):
+    """Evaluations between steps leave the training alone."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 50, seed=8, features=FEATURES)
+    wanted, state = train(binary, folder, "plain", 2, f"{MIXED} -steps 9")
+    found, other = train(binary, folder, "watched", 2, f"{MIXED} -steps 9 -data_eval eval.h5 -eval_every 4 -checkpoint_dir ckpt -checkpoint_every 2")
+    check(same_bits(found, wanted), "other losses")
+    check_same_tensors(other, state, "evaluated")
+    with h5py.File(os.path.join(folder, "watched.h5")) as h:
+        check(h["eval/step"][()].tolist() == [4, 8, 9], f"eval/step is {h['eval/step'][()]}")
+    kept = sorted(os.listdir(os.path.join(folder, "ckpt")))
+    check(kept == ["step-000000008.h5", "step-000000009.h5"], f"checkpoints kept: {kept}")
+
+
+def test_told_otherwise(binary, folder):
+    """Command line, .opts, .yaml, and the configuration stored in the results: the same run."""
+    make(folder)
+    words = shlex.split(f"-data_train train.h5 -batch_size 12 -steps 5 {MODEL} {TABLES}")
+    wanted, state = train(binary, folder, "line", 2, "-steps 5")
+    pairs = list(zip(words[::2], words[1::2]))
+    with open(os.path.join(folder, "run.opts"), "w", encoding="ascii") as out:
+        out.writelines(f"{name} {value}\n" for name, value in pairs)
+    with open(os.path.join(folder, "run.yaml"), "w", encoding="ascii") as out:
+        out.writelines(f"{name[1:]}: {value}\n" for name, value in pairs)
+    with h5py.File(os.path.join(folder, "line.h5")) as h, open(os.path.join(folder, "stored.opts"), "w", encoding="utf-8") as out:
+        stored = h.attrs["options"]
+        out.write(stored.decode() if isinstance(stored, bytes) else stored)
+    for name in ("run.opts", "run.yaml", "stored.opts"):
+        run(binary, 2, f"-options_file {name} -output told.h5 -checkpoint_final told.final.h5", folder)
+        check(same_bits(losses(os.path.join(folder, "told.h5")), wanted), f"{name}: other losses")
+        check_same_tensors(os.path.join(folder, "told.final.h5"), state, name)

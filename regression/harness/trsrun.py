@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Running trshard on several ranks from Python tests, small datasets for it, and looking at what it wrote.
+
+Shared by regression/badinput and regression/case. A job runs under mpirun behind a small shell that notes each rank's
+process id and, when it ends, its own exit status, since mpirun only tells that of the first rank to fail.
+"""
+import dataclasses
+import os
+import shlex
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+# In front of each rank: notes its process id and, when it has ended, its own exit status. SIGTERM is trapped, not ignored:
+# mpirun sends it to all ranks once one has failed, and the status must still be noted.
+NOTES = ("""trap : TERM USR1; r=$OMPI_COMM_WORLD_RANK; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
+         """echo $s > "$TRS_RANKS/status.$r"; exit $s""")
+SKIPPED = 77
+
+FEATURES = {"user": 50, "item": 30, "tag": 20}
+NUM_DENSE = 3
+MODEL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -dense_optimizer adagrad -seed 1"
+
+
+class Failed(Exception):
+    """What a test found wrong."""
+
+
+def check(condition, message):
+    if not condition:
+        raise Failed(message)
+
+
+@dataclasses.dataclass
+class Result:
+    status: int  # mpirun's
+    ranks: dict  # rank -> its own exit status, where it lived to note it
+    text: str  # stdout and stderr
+    seconds: float
+
+
+class Job:
+    """A job under way. options: text or list; prelude: shell in front of each rank."""
+
+    def __init__(self, binary, ranks, options, folder, environment=None, prelude=""):
+        self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
+        os.makedirs(self.notes)
+        words = shlex.split(options) if isinstance(options, str) else list(options)
+        variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
+        variables.update(environment or {})
+        command = MPIRUN + ["-n", str(ranks), "sh", "-c", prelude + NOTES, "rank", binary] + words
+        self.start_s = time.monotonic()
+        self.process = subprocess.Popen(command, cwd=folder, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def pid(self, rank):
+        """Process id of a rank, waiting until it has one."""
+        path = os.path.join(self.notes, f"process.{rank}")
+        while not (os.path.exists(path) and open(path).read().strip()):
+            check(self.process.poll() is None, "the job ended before its ranks started")
+            time.sleep(0.02)
+        return int(open(path).read())
+
+    def wait(self, limit_s):
+        """Result; a job that takes longer is killed, and that is a failure."""
+        try:
+            text, _ = self.process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed(f"still running after {limit_s} s") from None
+        seconds = time.monotonic() - self.start_s
+        ranks = {}
+        for name in os.listdir(self.notes):
+            if name.startswith("status."):
+                ranks[int(name[7:])] = int(open(os.path.join(self.notes, name)).read())
+        for name in os.listdir(self.notes):
+            os.unlink(os.path.join(self.notes, name))
+        os.rmdir(self.notes)
+        return Result(self.process.returncode, ranks, text, seconds)
+
+    def kill(self):
+        for name in os.listdir(self.notes):
+            if name.startswith("process."):
+                try:
+                    os.kill(int(open(os.path.join(self.notes, name)).read()), signal.SIGKILL)
+                except (ProcessLookupError, ValueError):
+                    pass
+        self.process.terminate()
+        try:
+            self.process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+
+
+def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
+    """Runs to the end and checks mpirun's exit status (None: any)."""
+    result = Job(binary, ranks, options, folder, **more).wait(limit_s)
+    check(status is None or result.status == status, f"exit {result.status}, expected {status}:\n{result.text[-2000:]}")
+    return result
+
+
+def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3):
+    """A dataset of random numbers, in the newest file format, every part contiguous."""
+    rng = np.random.default_rng(seed)
+    features = features or FEATURES
+    lengths = rng.integers(0, largest_bag + 1, (samples, len(features))).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))]).astype(np.int64)
+    values = np.concatenate([rng.integers(0, rows, n) for sample in lengths for rows, n in zip(features.values(), sample)])
+    with h5py.File(path, "w", libver="latest") as h:
+        h.attrs["format"], h.attrs["version"], h.attrs["num_samples"] = "trshard-dataset", np.int64(1), np.int64(samples)
+        if num_dense:
+            h["dense"] = rng.random((samples, num_dense), np.float32)
+        h["labels"] = rng.integers(0, 2, samples).astype(np.float32)
+        sparse = h.create_group("sparse")
+        sparse.attrs["features"] = list(features)
+        sparse.attrs["num_embeddings"] = np.array(list(features.values()), np.int64)
+        sparse["lengths"], sparse["offsets"], sparse["values"] = lengths, offsets, values.astype(np.int32)
+        if weighted:
+            sparse["weights"] = rng.random(len(values), np.float32)
+    return path
+
+
+def flip_bit(path, place, bit=3):
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ (1 << bit)]))
+
+
+def tensors(path):
+    """name -> array of a checkpoint's tensors; the checksums, whose parts depend on the plan, are left out."""
+    found = {}
+    with h5py.File(path) as h:
+        h.visititems(lambda name, object: found.__setitem__(name, object[()])
+                     if isinstance(object, h5py.Dataset) and not name.startswith("checksums/") else None)
+    return found
+
+
+def attribute(path, name):
+    with h5py.File(path) as h:
+        return h.attrs[name]
+
+
+def losses(path):
+    with h5py.File(path) as h:
+        return h["train/loss"][()]
+
+
+def same_bits(a, b):
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def check_same_tensors(one, other, what, ignore=()):
+    """Every tensor of two checkpoints, bit for bit; names that end in one of `ignore` are left out."""
+    a, b = ({n: v for n, v in tensors(p).items() if not n.endswith(tuple(ignore))} for p in (one, other))
+    check(sorted(a) == sorted(b), f"{what}: other tensors: {sorted(set(a) ^ set(b))}")
+    differ = [name for name in a if not same_bits(a[name], b[name])]
+    check(not differ, f"{what}: {len(differ)} of {len(a)} tensors differ: {differ[:4]}")
+
+
+def check_close_tensors(one, other, tolerance, what):
+    """|a - b| <= tolerance * (1 + |b|), as the golden data has it."""
+    a, b = tensors(one), tensors(other)
+    check(sorted(a) == sorted(b), f"{what}: other tensors: {sorted(set(a) ^ set(b))}")
+    for name in a:
+        check(a[name].shape == b[name].shape, f"{what}: /{name} has shape {a[name].shape} for {b[name].shape}")
+        x, y = a[name].astype(np.float64), b[name].astype(np.float64)
+        off = np.max(np.abs(x - y) / (1 + np.abs(y)), initial=0.0)
+        check(off <= tolerance, f"{what}: /{name} differs by {off:.1e}, allowed {tolerance:.0e}")
+
+
+def check_close_losses(a, b, tolerance, what):
+    check(a.shape == b.shape, f"{what}: {len(a)} steps for {len(b)}")
+    off = np.max(np.abs(a - b) / np.abs(b))
+    check(off <= tolerance, f"{what}: losses differ by {off:.1e}, allowed {tolerance:.0e}")
