@@ -32,7 +32,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
 
   Collective on comm. Part checksums, where the file has them, are verified first, each by one rank.
 
-  Out:    info  step, epoch, samples_seen; texts NULL
+  Out:    info  step, epoch, samples_seen, run_step (step where the file has none); texts NULL
   Errors (agreed): NO_INPUT; DATA naming file and dataset: other format or version, missing tensor, wrong shape or type, checksum mismatch
 */
 PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state, TrsCheckpointInfo *info);

@@ -166,6 +166,7 @@ PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, 
     PetscErrorCode ierr;
 
     PetscCall(checkpoint_path(folder, steps[i], path));
+    TrsErrorClear();
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
     warn(rank);

@@ -328,9 +328,12 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
                             &info->step)); /* weights from elsewhere may have none of these */
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch", 1, &found, &info->epoch));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "samples_seen", 1, &found, &info->samples_seen));
-  CHECK_DATA(info->step >= 0 && info->epoch >= 0 && info->samples_seen >= 0,
-             "%s: step %" PRId64 ", epoch %" PRId64 ", samples_seen %" PRId64 ", expected at least 0",
-             file->path, info->step, info->epoch, info->samples_seen);
+  info->run_step = info->step;
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
+  CHECK_DATA(info->step >= 0 && info->epoch >= 0 && info->samples_seen >= 0 && info->run_step >= 0,
+             "%s: step %" PRId64 ", epoch %" PRId64 ", samples_seen %" PRId64 ", run_step %" PRId64
+             ", expected at least 0",
+             file->path, info->step, info->epoch, info->samples_seen, info->run_step);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

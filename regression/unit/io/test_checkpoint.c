@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Checkpoints: what is written by one split is read by any other, bit for bit; golden files load; damage is found. */
+#include "core/buffer.h"
+#include "io/checkpoint.h"
+#include "trs_test.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROWS = 61, COLS = 12, N_COLUMNS = 3 };
+
+static char folder[256], path[300];
+
+/* A folder of this program's own, the same on all ranks. */
+static void make_folder(void **state)
+{
+  (void)state;
+  if (trs_rank() == 0) {
+    snprintf(folder, sizeof(folder), "%s/trs_checkpoint_XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(folder));
+  }
+  MPI_Bcast(folder, (int)sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
+  snprintf(path, sizeof(path), "%s/run.h5", folder);
+}
+
+static void remove_folder(void **state)
+{
+  char command[400];
+
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+  if (trs_rank() == 0) assert_int_equal(system(command), 0);
+}
+
+/* Element (r, c) of tensor k: any law will do that tells elements apart. */
+static float element(int k, int64_t r, int64_t c)
+{
+  return (float)(1000 * k + 13 * (int)r) + 0.25f * (float)c;
+}
+
+typedef enum { SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_ONE, SPLIT_REPLICATED, SPLIT_GRID, N_SPLITS } split;
+
+/* The rectangle of [rows, cols] that rank r of w holds: columns in steps of 4. */
+static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t rect[4])
+{
+  int64_t block = (rows + w - 1) / w, row = r * block < rows ? r * block : rows;
+
+  rect[0] = rect[1] = 0;
+  rect[2] = rows;
+  rect[3] = cols;
+  if (how == SPLIT_ROWS) {
+    rect[0] = row;
+    rect[2] = rows - row < block ? rows - row : block;
+  } else if (how == SPLIT_ONE) {
+    if (r != w - 1) rect[2] = rect[3] = 0;
+  } else if (how == SPLIT_COLUMNS) { /* the first ranks one block of 4 columns each, the last one the rest */
+    rect[1] = 4 * r < cols ? 4 * r : cols;
+    rect[3] = r == w - 1 || rect[1] + 4 > cols ? cols - rect[1] : 4;
+  } else if (
+      how ==
+      SPLIT_GRID) { /* rank 0: the upper left part; the last rank's two rectangles are added by the caller */
+    rect[2] = r == 0 ? 20 : 0;
+    rect[3] = r == 0 ? 8 : 0;
+  }
+}
+
+typedef struct {
+  TrsState state;
+  float *data; /* [ROWS, COLS + 1]: with a gap after each row */
+  int64_t rect[4];
+} fixture;
+
+static void add_tensor(fixture *f, const char *name, split how)
+{
+  TrsStateTensor *tensor;
+  int r = trs_rank(), w = trs_size();
+
+  memset(f, 0, sizeof(*f));
+  assert_petsc_ok(TrsAlloc(ROWS * (COLS + 1), sizeof(float), &f->data));
+  assert_petsc_ok(TrsStateAdd(&f->state, name, TRS_FP32, 2, ROWS, COLS, &tensor));
+  tensor->replicated = how == SPLIT_REPLICATED ? PETSC_TRUE : PETSC_FALSE;
+  my_part(how, ROWS, COLS, r, w, f->rect);
+  assert_petsc_ok(TrsStateAddPart(tensor, f->rect[0], f->rect[1], f->rect[2], f->rect[3],
+                                  f->data + f->rect[0] * (COLS + 1) + f->rect[1], COLS + 1));
+  if (how == SPLIT_GRID && r == w - 1) {
+    assert_petsc_ok(TrsStateAddPart(tensor, 0, 8, 20, 4, f->data + 8, COLS + 1));
+    assert_petsc_ok(TrsStateAddPart(tensor, 20, 0, ROWS - 20, COLS, f->data + 20 * (COLS + 1), COLS + 1));
+  }
+}
+
+static void fill(fixture *f, int k)
+{
+  for (int64_t r = 0; r < ROWS; r++)
+    for (int64_t c = 0; c < COLS; c++) f->data[r * (COLS + 1) + c] = element(k, r, c);
+}
+
+static void free_fixture(fixture *f)
+{
+  assert_petsc_ok(TrsFree(&f->data));
+  assert_petsc_ok(TrsStateFree(&f->state));
+}
+
+static void write_split(split how, int k)
+{
+  const TrsCheckpointInfo info = {
+      .step = 7, .epoch = 2, .samples_seen = 112, .run_step = 9, .options = "-steps 9", .plan = "{}"};
+  fixture f;
+
+  add_tensor(&f, "embedding/user/weight", how);
+  fill(&f, k);
+  assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &f.state, &info));
+  free_fixture(&f);
+}
+
+static void test_any_split_reads_any_other(void **state)
+{
+  (void)state;
+  for (int from = 0; from < N_SPLITS; from++) {
+    write_split((split)from, from + 1);
+    for (int to = 0; to < N_SPLITS; to++) {
+      TrsCheckpointInfo info;
+      fixture f;
+
+      add_tensor(&f, "embedding/user/weight", (split)to);
+      assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &info));
+      assert_int_equal(info.step, 7);
+      assert_int_equal(info.epoch, 2);
+      assert_int_equal(info.samples_seen, 112);
+      assert_int_equal(info.run_step, 9);
+      assert_true(f.state.tensor[0].was_read);
+      for (int p = 0; p < f.state.tensor[0].n_parts; p++) {
+        const TrsStatePart *part = &f.state.tensor[0].part[p];
+
+        for (int64_t r = 0; r < part->rows; r++)
+          for (int64_t c = 0; c < part->cols; c++)
+            assert_true(((float *)part->data)[r * part->stride + c] ==
+                        element(from + 1, part->row_offset + r, part->col_offset + c));
+      }
+      free_fixture(&f);
+    }
+  }
+}
+
+/* Half and bfloat tensors keep their bits; h5py's float16 is what fp16 is stored as (golden file below). */
+static void test_half_types(void **state)
+{
+  const TrsDType types[2] = {TRS_FP16, TRS_BF16};
+  const TrsCheckpointInfo info = {.step = 1};
+  uint16_t out[2][8], in[2][8] = {{0, 1, 0x3C00, 0xBC00, 0x7BFF, 0x8001, 0x7C00, 0x03FF},
+                                  {0, 1, 0x3F80, 0xBF80, 0x7F7F, 0x8001, 0x7F80, 0x7F}};
+
+  (void)state;
+  for (int pass = 0; pass < 2; pass++) { /* write, then read */
+    TrsState s = {0};
+    TrsCheckpointInfo found;
+
+    for (int k = 0; k < 2; k++) {
+      TrsStateTensor *tensor;
+
+      assert_petsc_ok(TrsStateAdd(&s, k ? "a/bf16" : "a/fp16", types[k], 1, 8, 1, &tensor));
+      tensor->replicated = PETSC_TRUE;
+      assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 8, 1, pass ? out[k] : in[k], 1));
+    }
+    if (pass == 0) {
+      assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info));
+    } else {
+      assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
+    }
+    assert_petsc_ok(TrsStateFree(&s));
+  }
+  assert_memory_equal(out, in, sizeof(in));
+}
+
+/* Column c of the split row-wise state lies on rank c mod W; offsets 4c. */
+static void add_columns(TrsState *s, float *values, const int64_t *offsets, int n_columns)
+{
+  const double weights[4] = {0.5, 0.25, 0.125, 0.125};
+  TrsStateTensor *tensor;
+
+  assert_petsc_ok(TrsStateAdd(s, "embedding/user/momentum1_columns", TRS_FP32, 2, ROWS, n_columns, &tensor));
+  assert_petsc_ok(TrsStateSetColumns(tensor, "embedding/user/momentum1", n_columns, offsets, weights));
+  for (int c = trs_rank(); c < n_columns; c += trs_size())
+    assert_petsc_ok(TrsStateAddPart(tensor, 0, c, ROWS, 1, values + (int64_t)c * ROWS, 1));
+}
+
+static void test_split_rowwise_state(void **state)
+{
+  const int64_t offsets[2][4] = {{0, 4, 8, 10}, {0, 2, 8, 10}};
+  const TrsCheckpointInfo info = {.step = 1};
+  TrsCheckpointInfo found;
+  TrsState s = {0};
+  TrsStateTensor *tensor;
+  float values[4 * ROWS], plain[ROWS];
+
+  (void)state;
+  for (int c = 0; c < N_COLUMNS; c++)
+    for (int r = 0; r < ROWS; r++) values[c * ROWS + r] = element(c + 1, r, 0);
+  add_columns(&s, values, offsets[0], N_COLUMNS);
+  assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info));
+  assert_petsc_ok(TrsStateFree(&s));
+
+  memset(values, 0, sizeof(values)); /* the same split reads its columns */
+  add_columns(&s, values, offsets[0], N_COLUMNS);
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
+  for (int c = trs_rank(); c < N_COLUMNS; c += trs_size())
+    for (int r = 0; r < ROWS; r++) assert_true(values[c * ROWS + r] == element(c + 1, r, 0));
+  assert_petsc_ok(TrsStateFree(&s));
+
+  for (int other = 0; other < 2; other++) { /* other offsets, other number of columns: the mean in each */
+    add_columns(&s, values, offsets[1], other ? 4 : N_COLUMNS);
+    assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
+    for (int c = trs_rank(); c < (other ? 4 : N_COLUMNS); c += trs_size())
+      for (int r = 0; r < ROWS; r++) /* 0.5, 0.25, 0.125 times the columns, exact in float */
+        assert_true(values[c * ROWS + r] ==
+                    0.5f * element(1, r, 0) + 0.25f * element(2, r, 0) + 0.125f * element(3, r, 0));
+    assert_petsc_ok(TrsStateFree(&s));
+  }
+  assert_petsc_ok(
+      TrsStateAdd(&s, "embedding/user/momentum1", TRS_FP32, 1, ROWS, 1, &tensor)); /* unsplit: the mean */
+  assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, ROWS, 1, plain, 1));
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
+  for (int r = 0; r < ROWS; r++)
+    assert_true(plain[r] == 0.5f * element(1, r, 0) + 0.25f * element(2, r, 0) + 0.125f * element(3, r, 0));
+  assert_petsc_ok(TrsStateFree(&s));
+}
+
+/* Numbers of regression/golden/runtime, read with h5py. */
+static void test_golden_files(void **state)
+{
+  TrsState s = {0};
+  TrsStateTensor *tensor;
+  TrsCheckpointInfo info;
+  uint16_t weight[80 * 8];
+  float columns[13 * 2];
+  char file[4096];
+
+  (void)state;
+  assert_petsc_ok(TrsStateAdd(&s, "embedding/h/weight", TRS_FP16, 2, 80, 8, &tensor));
+  assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 80, 8, weight, 8));
+  snprintf(file, sizeof(file), "%s/runtime/fp16_rowwise_adagrad/final.h5", TRS_GOLDEN_DEFAULT);
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, file, &s, &info));
+  assert_int_equal(info.step, 20);
+  assert_int_equal(info.samples_seen, 320);
+  assert_int_equal(weight[0], 0x2656); /* 0.02475 */
+  assert_petsc_ok(TrsStateFree(&s));
+
+  assert_petsc_ok(TrsStateAdd(&s, "embedding/cat/exp_avg_sq_columns", TRS_FP32, 2, 13, 2, &tensor));
+  assert_petsc_ok(TrsStateSetColumns(tensor, "embedding/cat/exp_avg_sq", 2, (const int64_t[]){0, 4},
+                                     (const double[]){0.5, 0.5}));
+  assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 13, 2, columns, 2));
+  snprintf(file, sizeof(file), "%s/runtime/partial_rowwise_adam/final_cw2.h5", TRS_GOLDEN_DEFAULT);
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, file, &s, &info));
+  assert_close(columns[3], 3.263511e-09, 0, 1e-6);
+  assert_petsc_ok(TrsStateFree(&s));
+}
+
+static void expect_refused(const char *name, TrsDType dtype, int ndim, int64_t rows, int64_t cols,
+                           const char *message)
+{
+  TrsState s = {0};
+  TrsStateTensor *tensor;
+  TrsCheckpointInfo info;
+
+  assert_petsc_ok(TrsStateAdd(&s, name, dtype, ndim, rows, cols, &tensor));
+  assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &info), TRS_ERR_DATA);
+  if (!strstr(TrsErrorMessage(), message)) print_error("message: %s\n", TrsErrorMessage());
+  assert_non_null(strstr(TrsErrorMessage(), message));
+  assert_petsc_ok(TrsStateFree(&s));
+}
+
+static void test_other_model_is_refused(void **state)
+{
+  TrsState s = {0};
+  TrsStateTensor *tensor;
+  TrsCheckpointInfo info;
+
+  (void)state;
+  write_split(SPLIT_ROWS, 1);
+  expect_refused("embedding/user/weight", TRS_FP32, 2, ROWS, 16,
+                 "/embedding/user/weight is float32 [61, 12], the model wants float32 [61, 16]");
+  expect_refused("embedding/user/weight", TRS_FP16, 2, ROWS, COLS, "the model wants float16 [61, 12]");
+  expect_refused("embedding/user/weight", TRS_FP32, 1, ROWS, 1, "the model wants float32 [61]");
+  expect_refused("embedding/item/weight", TRS_FP32, 2, ROWS, COLS, "has no dataset /embedding/item/weight");
+  assert_petsc_ok(TrsStateAdd(&s, "embedding/item/weight", TRS_FP32, 2, ROWS, COLS, &tensor));
+  tensor->optional = PETSC_TRUE;
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &info));
+  assert_false(s.tensor[0].was_read);
+  assert_petsc_ok(TrsStateFree(&s));
+}
+
+/* --- damage --- */
+
+static char *read_bytes(const char *name, long *n)
+{
+  FILE *file = fopen(name, "rb");
+  char *bytes;
+
+  assert_non_null(file);
+  assert_int_equal(fseek(file, 0, SEEK_END), 0);
+  *n = ftell(file);
+  rewind(file);
+  bytes = malloc((size_t)*n);
+  assert_int_equal(fread(bytes, 1, (size_t)*n, file), *n);
+  fclose(file);
+  return bytes;
+}
+
+static void write_bytes(const char *name, const char *bytes, long n)
+{
+  FILE *file = fopen(name, "wb");
+
+  assert_non_null(file);
+  assert_int_equal(fwrite(bytes, 1, (size_t)n, file), n);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* One bit of every 23rd byte: found, or without effect. */
+static void test_bit_flips(void **state)
+{
+  char *good = NULL;
+  long n = 0;
+  int n_found = 0, n_harmless = 0;
+
+  (void)state;
+  write_split(SPLIT_COLUMNS, 3);
+  if (trs_rank() == 0) good = read_bytes(path, &n);
+  MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+  for (long at = 0; at < n; at += 23) {
+    TrsCheckpointInfo info;
+    PetscErrorCode ierr;
+    fixture f;
+
+    if (trs_rank() == 0) {
+      good[at] = (char)(good[at] ^ (1 << at % 8));
+      write_bytes(path, good, n);
+      good[at] = (char)(good[at] ^ (1 << at % 8));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    add_tensor(&f, "embedding/user/weight", SPLIT_REPLICATED);
+    ierr = TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &info);
+    if (ierr != PETSC_SUCCESS) {
+      if (ierr != TRS_ERR_DATA) print_error("bit flip at %ld: %d %s\n", at, ierr, TrsErrorMessage());
+      assert_int_equal(ierr, TRS_ERR_DATA);
+      TrsErrorClear();
+      n_found++;
+    } else {
+      n_harmless++;
+      assert_int_equal(info.step, 7);
+      for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t c = 0; c < COLS; c++) assert_true(f.data[r * (COLS + 1) + c] == element(3, r, c));
+    }
+    free_fixture(&f);
+  }
+  if (trs_rank() == 0) print_message("bit flips: %d found, %d without effect\n", n_found, n_harmless);
+  assert_true(n_found > 0);
+  free(good);
+}
+
+/* Truncated at any length: refused, never a crash. */
+static void test_truncation(void **state)
+{
+  char *good = NULL;
+  long n = 0;
+
+  (void)state;
+  write_split(SPLIT_ROWS, 3);
+  if (trs_rank() == 0) good = read_bytes(path, &n);
+  MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+  for (long length = 0; length < n; length += 211) {
+    TrsCheckpointInfo info;
+    fixture f;
+
+    if (trs_rank() == 0) write_bytes(path, good, length);
+    MPI_Barrier(MPI_COMM_WORLD);
+    add_tensor(&f, "embedding/user/weight", SPLIT_ONE);
+    assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &info), TRS_ERR_DATA);
+    TrsErrorClear();
+    free_fixture(&f);
+  }
+  free(good);
+}
+
+/* --- folders --- */
+
+static void write_step(const char *where, int64_t step, int keep)
+{
+  const TrsCheckpointInfo info = {.step = step};
+  fixture f;
+
+  add_tensor(&f, "embedding/user/weight", SPLIT_ROWS);
+  fill(&f, (int)step);
+  assert_petsc_ok(TrsCheckpointFolderWrite(MPI_COMM_WORLD, where, keep, &f.state, &info));
+  free_fixture(&f);
+}
+
+static void expect_newest(const char *where, const char *name)
+{
+  char *newest;
+
+  assert_petsc_ok(TrsCheckpointFolderFindNewest(MPI_COMM_WORLD, where, &newest));
+  if (name) {
+    assert_non_null(newest);
+    assert_string_equal(strrchr(newest, '/') + 1, name);
+  } else {
+    assert_null(newest);
+  }
+  assert_petsc_ok(PetscFree(newest));
+}
+
+static void test_folder(void **state)
+{
+  char where[300], file[400], leftover[400];
+  long n;
+  char *bytes;
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/a/b", folder);
+  expect_newest(where, NULL); /* no folder */
+  write_step(where, 5, 2);
+  write_step(where, 10, 2);
+  snprintf(leftover, sizeof(leftover), "%s/.step-000000007.h5.0123456789abcdef.tmp", where);
+  if (trs_rank() == 0) write_bytes(leftover, "x", 1);
+  expect_newest(where, "step-000000010.h5");
+  write_step(where, 20, 2);
+  expect_newest(where, "step-000000020.h5");
+  assert_int_not_equal(access(leftover, F_OK), 0); /* of a killed run: removed */
+  snprintf(file, sizeof(file), "%s/step-000000005.h5", where);
+  assert_int_not_equal(access(file, F_OK), 0); /* two are kept */
+  snprintf(file, sizeof(file), "%s/step-000000020.h5", where);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) { /* the newest gets damaged in its data: the one before is taken */
+    bytes = read_bytes(file, &n);
+    for (long i = 0; i + 4 <= n; i++) {
+      float x = element(20, 30, 5), y;
+
+      memcpy(&y, bytes + i, sizeof(y));
+      if (x == y) bytes[i + 1] = (char)(bytes[i + 1] ^ 1);
+    }
+    write_bytes(file, bytes, n);
+    free(bytes);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  expect_newest(where, "step-000000010.h5");
+}
+
+static void test_unwritable(void **state)
+{
+  const TrsCheckpointInfo info = {.step = 1};
+  TrsState s = {0};
+  char where[300];
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/none/run.h5", folder);
+  assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, where, &s, &info), TRS_ERR_CANT_CREATE);
+  assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, folder, &s, &info), TRS_ERR_CANT_CREATE);
+  write_split(SPLIT_ROWS, 1);
+  assert_petsc_error(TrsCheckpointFolderWrite(MPI_COMM_WORLD, path, 2, &s, &info), TRS_ERR_CANT_CREATE);
+  snprintf(where, sizeof(where), "%s/none.h5", folder);
+  assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, where, &s, &(TrsCheckpointInfo){0}), TRS_ERR_NO_INPUT);
+  assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, folder, &s, &(TrsCheckpointInfo){0}),
+                     TRS_ERR_NO_INPUT);
+  TrsErrorClear();
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_any_split_reads_any_other),
+              cmocka_unit_test(test_half_types), cmocka_unit_test(test_split_rowwise_state),
+              cmocka_unit_test(test_golden_files), cmocka_unit_test(test_other_model_is_refused),
+              cmocka_unit_test(test_folder), cmocka_unit_test(test_unwritable),
+              cmocka_unit_test(test_truncation), cmocka_unit_test(test_bit_flips),
+              cmocka_unit_test(remove_folder))
