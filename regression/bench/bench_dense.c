@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Dense part of a DLRM step beside the best matrix product of the same process, in turn.
+
+    OMP_NUM_THREADS=1 bench_dense [-rounds 9] [-batch_size 2048] [-n_embeddings 26] [-dim 64] [model options]
+
+  Prints for each part: median milliseconds, its share of the step, GFLOP/s, and the ratio to the median of sgemm (batch x 1024 x 1024).
+*/
+#include "compute/gemm.h"
+#include "core/options.h"
+#include "core/random.h"
+#include "core/start.h"
+#include "model/dlrm.h"
+#include "optim/dense_optimizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+  PART_SGEMM,
+  PART_FORWARD_DENSE,
+  PART_FORWARD,
+  PART_BACKWARD_OVER,
+  PART_BACKWARD_DENSE,
+  PART_OPTIMIZER,
+  N_PARTS,
+  MAX_ROUNDS = 101
+};
+static const char *const part_names[] = {"sgemm",         "forward dense",  "forward over",
+                                         "backward over", "backward dense", "optimizer"};
+
+static const TrsOptionSpec specs[] = {
+    {"-rounds", TRS_OPTION_INT, "9", "[1,101]", NULL, NULL, "rounds, of which the median counts"},
+    {"-batch_size", TRS_OPTION_INT, "2048", "[1,]", NULL, "samples", "samples of a step"},
+    {"-n_embeddings", TRS_OPTION_INT, "26", "[0,]", NULL, NULL, "embeddings of a sample"},
+    {"-dim", TRS_OPTION_INT, "64", "[1,]", NULL, NULL, "their width"},
+};
+static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
+
+typedef struct {
+  int64_t rounds, batch, n_embeddings, dim;
+  const TrsComputeOps *compute;
+  TrsDlrm dlrm;
+  TrsDenseOptimizer optimizer;
+  float *dense, *labels, *a, *b, *c, *grads;
+  double seconds[N_PARTS][MAX_ROUNDS];
+  double flops[N_PARTS];
+} Bench;
+
+enum { NUM_DENSE = 13, SIZE = 1024 };
+
+/* With one thread its processor time, which other programs disturb least. */
+static double now(void)
+{
+  struct timespec t;
+
+  if (TrsComputeThreads() > 1) return MPI_Wtime();
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static PetscErrorCode set_up(Bench *bench, TrsOptions options)
+{
+  const TrsDeviceOps *device;
+  float *values, *x;
+  int64_t n_values, stride;
+  const int64_t *columns;
+  int *dims;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-rounds", &bench->rounds, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", &bench->batch, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-n_embeddings", &bench->n_embeddings, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-dim", &bench->dim, NULL));
+  PetscCall(TrsDeviceFind("cpu", &device));
+  PetscCall(TrsComputeFind("cpu", &bench->compute));
+  PetscCall(PetscMalloc1((size_t)bench->n_embeddings, &dims));
+  for (int64_t f = 0; f < bench->n_embeddings; f++) dims[f] = (int)bench->dim;
+  PetscCall(TrsDlrmCreate(device, bench->compute, &bench->dlrm));
+  PetscCall(TrsDlrmSetFromOptions(bench->dlrm, options));
+  PetscCall(TrsDlrmSetUp(bench->dlrm, NUM_DENSE, (int)bench->n_embeddings, dims, bench->batch, 1));
+  PetscCall(PetscFree(dims));
+  PetscCall(TrsDlrmParameters(bench->dlrm, NULL, NULL, &values, &bench->grads, &n_values));
+  PetscCall(TrsDenseOptimizerCreate(device, bench->compute, &bench->optimizer));
+  PetscCall(TrsDenseOptimizerSetFromOptions(bench->optimizer, options));
+  PetscCall(TrsDenseOptimizerSetUp(bench->optimizer, values, n_values));
+  PetscCall(TrsAlloc(bench->batch * NUM_DENSE, sizeof(float), &bench->dense));
+  PetscCall(TrsAlloc(bench->batch, sizeof(float), &bench->labels));
+  PetscCall(TrsAlloc(bench->batch * SIZE, sizeof(float), &bench->a));
+  PetscCall(TrsAlloc(SIZE * SIZE, sizeof(float), &bench->b));
+  PetscCall(TrsAlloc(bench->batch * SIZE, sizeof(float), &bench->c));
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 1, 0, bench->batch * NUM_DENSE, -1.0f, 1.0f, bench->dense);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 2, 0, bench->batch * SIZE, -1.0f, 1.0f, bench->a);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, SIZE * SIZE, -1.0f, 1.0f, bench->b);
+  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, &stride, &columns));
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, bench->batch * stride, -0.1f, 0.1f, x);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Multiplications and additions that a sample needs: 2 for each weight forward, 4 backward (2 in a layer whose input has no gradient). */
+static PetscErrorCode count_flops(Bench *bench)
+{
+  const double batch = (double)bench->batch, n = (double)bench->n_embeddings + 1.0;
+  const TrsDenseParameter *param;
+  int n_params;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(bench->dlrm, &n_params, &param, NULL, NULL, NULL));
+  for (int p = 0; p < n_params; p++) {
+    const double weights = param[p].ndim == 2 ? batch * (double)(param[p].rows * param[p].cols) : 0.0;
+    const int of_dense = !strncmp(param[p].name, "dense_arch", 10);
+
+    bench->flops[of_dense ? PART_FORWARD_DENSE : PART_FORWARD] += 2.0 * weights;
+    bench->flops[of_dense ? PART_BACKWARD_DENSE : PART_BACKWARD_OVER] +=
+        (strcmp(param[p].name, "dense_arch/0/weight") ? 4.0 : 2.0) * weights;
+    if (!strcmp(param[p].name, "over_arch/0/weight") && param[p].cols != (int64_t)n * bench->dim) { /* dot */
+      bench->flops[PART_FORWARD] += batch * n * (n - 1.0) * (double)bench->dim;
+      bench->flops[PART_BACKWARD_OVER] += 2.0 * batch * n * (n - 1.0) * (double)bench->dim;
+    }
+  }
+  bench->flops[PART_SGEMM] = 2.0 * batch * SIZE * SIZE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_part(Bench *bench, int part, int64_t step)
+{
+  const float *predictions;
+  double loss;
+
+  PetscFunctionBegin;
+  switch (part) {
+  case PART_SGEMM:
+    PetscCall(bench->compute->gemm(NULL, PETSC_FALSE, PETSC_TRUE, bench->batch, SIZE, SIZE, 1.0f, bench->a,
+                                   SIZE, bench->b, SIZE, 0.0f, bench->c, SIZE));
+    break;
+  case PART_FORWARD_DENSE:
+    PetscCall(TrsDlrmForwardDense(bench->dlrm, NULL, bench->batch, bench->dense));
+    break;
+  case PART_FORWARD:
+    PetscCall(TrsDlrmForward(bench->dlrm, NULL, bench->batch, bench->labels, 1.0f / (float)bench->batch,
+                             &loss, &predictions));
+    break;
+  case PART_BACKWARD_OVER: PetscCall(TrsDlrmBackwardOver(bench->dlrm, NULL, bench->batch)); break;
+  case PART_BACKWARD_DENSE:
+    PetscCall(TrsDlrmBackwardDense(bench->dlrm, NULL, bench->batch, bench->dense));
+    break;
+  case PART_OPTIMIZER:
+    PetscCall(TrsDenseOptimizerStep(bench->optimizer, NULL, step, 1.0, bench->grads));
+    break;
+  default: break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int ascending(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+
+  return (x > y) - (x < y);
+}
+
+static double median(const Bench *bench, int part)
+{
+  double sorted[MAX_ROUNDS];
+
+  memcpy(sorted, bench->seconds[part], (size_t)bench->rounds * sizeof(double));
+  qsort(sorted, (size_t)bench->rounds, sizeof(double), ascending);
+  return sorted[bench->rounds / 2];
+}
+
+static PetscErrorCode report(const Bench *bench)
+{
+  const double peak = bench->flops[PART_SGEMM] / median(bench, PART_SGEMM) * 1e-9;
+  double step_s = 0.0, step_flops = 0.0;
+
+  PetscFunctionBegin;
+  for (int part = PART_FORWARD_DENSE; part < N_PARTS; part++) {
+    step_s += median(bench, part);
+    step_flops += bench->flops[part];
+  }
+  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%s\n%-16s %9s %7s %9s %7s\n", TrsGemmLibrary(), "part", "ms",
+                        "share", "GFLOP/s", "ratio"));
+  for (int part = 0; part < N_PARTS; part++) {
+    const double s = median(bench, part), rate = bench->flops[part] / s * 1e-9;
+
+    PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-16s %9.3f %7.3f %9.1f %7.3f\n", part_names[part], 1e3 * s,
+                          part ? s / step_s : 0.0, rate, rate / peak));
+  }
+  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-16s %9.3f %7.3f %9.1f %7.3f  goal 0.85\n", "step", 1e3 * step_s,
+                        1.0, step_flops / step_s * 1e-9, step_flops / step_s * 1e-9 / peak));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode bench_dense(int argc, char **argv)
+{
+  static const TrsOptionGroup *const groups[] = {&bench_options, &trs_model_options,
+                                                 &trs_dense_optimizer_options};
+  TrsOptions options;
+  Bench *bench;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&bench));
+  PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 3, &options));
+  PetscCall(set_up(bench, options));
+  PetscCall(count_flops(bench));
+  for (int64_t round = -1; round < bench->rounds; round++) { /* the first warms up */
+    for (int part = 0; part < N_PARTS; part++) {
+      const double start = now();
+
+      PetscCall(run_part(bench, part, round + 2));
+      bench->seconds[part][round < 0 ? 0 : round] = now() - start;
+    }
+  }
+  PetscCall(report(bench));
+  PetscCall(TrsDenseOptimizerDestroy(&bench->optimizer));
+  PetscCall(TrsDlrmDestroy(&bench->dlrm));
+  for (float **p = &bench->dense; p <= &bench->c; p++) PetscCall(TrsFree(p));
+  PetscCall(PetscFree(bench));
+  PetscCall(TrsOptionsDestroy(&options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  PetscErrorCode ierr;
+
+  if (TrsStart(argc, argv)) return 70;
+  ierr = bench_dense(argc, argv);
+  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
+  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+}
