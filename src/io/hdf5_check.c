@@ -140,17 +140,13 @@ static PetscErrorCode check_chunks(const TrsHDF5File *file, const char *name, hi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hid_t dataset,
-                                   TrsHDF5Shape *shape)
+static PetscErrorCode check_storage(const TrsHDF5File *file, const char *name, hid_t dataset, hid_t create,
+                                    TrsHDF5Shape *shape)
 {
-  hid_t create;
-  H5D_layout_t layout;
+  H5D_layout_t layout = H5Pget_layout(create);
   int64_t bytes;
 
   PetscFunctionBegin;
-  PetscCall(check_type(file, name, dataset, shape));
-  TrsCallHDF5(create = H5Dget_create_plist(dataset));
-  layout = H5Pget_layout(create);
   PetscCheck(layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED || layout == H5D_COMPACT, PETSC_COMM_SELF,
              TRS_ERR_DATA, "%s: /%s is a virtual dataset, which is not allowed in an input", file->path,
              name);
@@ -160,6 +156,21 @@ PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hi
   PetscCall(check_filters(file, name, create));
   if (layout == H5D_CONTIGUOUS) PetscCall(check_contiguous(file, name, dataset, bytes));
   if (layout == H5D_CHUNKED) PetscCall(check_chunks(file, name, dataset, create, shape));
-  TrsCallHDF5(H5Pclose(create));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The property list is closed whatever is found: left to the library's exit, a virtual dataset's crashes it. */
+PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hid_t dataset,
+                                   TrsHDF5Shape *shape)
+{
+  hid_t create;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(check_type(file, name, dataset, shape));
+  TrsCallHDF5(create = H5Dget_create_plist(dataset));
+  ierr = check_storage(file, name, dataset, create, shape);
+  (void)H5Pclose(create);
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
