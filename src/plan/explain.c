@@ -43,7 +43,7 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *t
     trial[i] = (trial_t){.option = &in->space->option[mine->first + i]};
     if (!TrsOptionIsValid(trial[i].option)) continue;
     proposal.option[position] = trial[i].option;
-    PetscCall(TrsPartition(partitioner, &proposal, INFINITY, &placement, &trial[i].placed, &trial[i].rating));
+    PetscCall(TrsPartition(partitioner, &proposal, HUGE_VAL, &placement, &trial[i].placed, &trial[i].rating));
   }
   PetscCall(PetscFree(proposal.option));
   PetscCall(TrsPartitionerDestroy(&partitioner));

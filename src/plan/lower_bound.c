@@ -28,7 +28,7 @@ PetscBool TrsOptionIsValid(const TrsPlanOption *option)
   return PETSC_TRUE;
 }
 
-/* The dual at given prices of memory, over options with shards up to z; the memory used there. INFINITY when a table has no option. */
+/* The dual at given prices of memory, over options with shards up to z; the memory used there. HUGE_VAL when a table has no option. */
 static double dual_value(const dual_t *d, double z, double price_hbm, double price_ddr, double *hbm,
                          double *ddr)
 {
@@ -37,7 +37,7 @@ static double dual_value(const dual_t *d, double z, double price_hbm, double pri
   *hbm = *ddr = 0;
   for (int t = 0; t < d->n_tables; t++) {
     const choice_t *best = NULL;
-    double least = INFINITY;
+    double least = HUGE_VAL;
 
     for (int i = d->first[t]; i < d->first[t + 1]; i++) {
       const choice_t *c = &d->choice[i];
@@ -48,7 +48,7 @@ static double dual_value(const dual_t *d, double z, double price_hbm, double pri
         best = c;
       }
     }
-    if (!best) return INFINITY;
+    if (!best) return HUGE_VAL;
     sum += least;
     *hbm += best->hbm;
     *ddr += best->ddr;
@@ -61,7 +61,7 @@ static double best_price(const dual_t *d, double z, PetscBool of_hbm, double oth
 {
   double low = 0, high = highest, hbm, ddr;
 
-  if (dual_value(d, z, of_hbm ? 0 : other, of_hbm ? other : 0, &hbm, &ddr) == INFINITY) return 0;
+  if (dual_value(d, z, of_hbm ? 0 : other, of_hbm ? other : 0, &hbm, &ddr) == HUGE_VAL) return 0;
   if ((of_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) <= 0) return 0;
   for (int i = 0; i < PRICE_STEPS; i++) {
     double price = (low + high) / 2;
@@ -82,7 +82,7 @@ static double mean_load(const dual_t *d, double z, double highest)
   double price_hbm = 0, price_ddr = 0, hbm, ddr, value, best;
 
   best = dual_value(d, z, 0, 0, &hbm, &ddr);
-  for (int round = 0; round < ROUNDS && best < INFINITY; round++) {
+  for (int round = 0; round < ROUNDS && best < HUGE_VAL; round++) {
     price_hbm = best_price(d, z, PETSC_TRUE, price_ddr, highest);
     price_ddr = best_price(d, z, PETSC_FALSE, price_hbm, highest);
     value = dual_value(d, z, price_hbm, price_ddr, &hbm, &ddr);

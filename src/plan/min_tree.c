@@ -18,7 +18,7 @@ PetscErrorCode TrsMinTreeCreate(int n, TrsMinTree *tree)
   while (tree->n_leaves < n) tree->n_leaves *= 2;
   PetscCall(PetscMalloc1(2 * (size_t)tree->n_leaves, &tree->node));
   for (int i = n; i < tree->n_leaves; i++)
-    tree->node[tree->n_leaves + i] = (TrsMinNode){INFINITY, INT64_MIN, INT64_MIN};
+    tree->node[tree->n_leaves + i] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -249,7 +249,7 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
   int n = space->n_tables;
 
   PetscFunctionBegin;
-  *s = (search_t){.space = space, .best = best, .best_ms = INFINITY, .random = UINT64_C(0x853c49e6748fea9b)};
+  *s = (search_t){.space = space, .best = best, .best_ms = HUGE_VAL, .random = UINT64_C(0x853c49e6748fea9b)};
   PetscCall(TrsPlanStateCreate(model->topology, space, reservation, &s->state));
   PetscCall(PetscMalloc1(n, &s->ruined));
   PetscCall(PetscMalloc1(n, &s->order));
@@ -260,7 +260,7 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
   PetscCall(PetscMalloc1(n, &s->weight));
   PetscCall(PetscMalloc1(model->tables->n, &s->slot_of));
   for (int t = 0; t < n; t++) {
-    double least = INFINITY;
+    double least = HUGE_VAL;
 
     s->slot_of[space->table[t].table] = t;
     for (int i = 0; i < space->table[t].n; i++)

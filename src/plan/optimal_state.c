@@ -44,7 +44,7 @@ PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSp
                           .n_hosts = W / topology->group,
                           .n_tables = space->n_tables,
                           .most_shards = 1,
-                          .rating_limit = INFINITY};
+                          .rating_limit = HUGE_VAL};
   PetscCall(PetscCalloc1(W, &state->total));
   PetscCall(PetscMalloc1(W, &state->hbm));
   PetscCall(PetscMalloc1(W, &state->ddr));
@@ -202,7 +202,7 @@ static double path_with(const TrsPlanState *state, const parts_t *parts, int r)
 static int best_rank(const TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int from,
                      int to)
 {
-  double least = INFINITY;
+  double least = HUGE_VAL;
   int best = -1;
 
   for (int r = from; r < to; r++) {
@@ -244,7 +244,7 @@ static double host_path(const TrsPlanState *state, const TrsPlanOption *option, 
   for (int s = 0; s < option->n_shards; s++) {
     int r = host * state->group + s;
 
-    if (!has_room(state, parts, TrsOptionShard(option, s), r)) return INFINITY;
+    if (!has_room(state, parts, TrsOptionShard(option, s), r)) return HUGE_VAL;
     worst = PetscMax(worst, path_with(state, parts, r));
   }
   return worst;
@@ -253,7 +253,7 @@ static double host_path(const TrsPlanState *state, const TrsPlanOption *option, 
 static PetscBool place_rows_on_host(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
                                     int *rank)
 {
-  double least = INFINITY;
+  double least = HUGE_VAL;
   int best = -1;
 
   if (option->n_shards != state->group) return PETSC_FALSE;
@@ -308,7 +308,7 @@ static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *op
   return PETSC_TRUE;
 }
 
-/* Score of an option on its best ranks; the state is left as it was. INFINITY when it does not fit. */
+/* Score of an option on its best ranks; the state is left as it was. HUGE_VAL when it does not fit. */
 static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *option, int *rank, double *score)
 {
   parts_t parts = parts_of(option);
@@ -316,7 +316,7 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
   PetscBool placed = PETSC_FALSE;
 
   PetscFunctionBegin;
-  *score = INFINITY;
+  *score = HUGE_VAL;
   if (is_uniform(option)) {
     if (!uniform_fits(state, option, &parts)) PetscFunctionReturn(PETSC_SUCCESS);
     *score = TrsPlanStatePath(state);
@@ -346,7 +346,7 @@ PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const T
                                   PetscBool *placed)
 {
   const TrsPlanOption *best = NULL;
-  double least = INFINITY, score, now = TrsPlanStatePath(state);
+  double least = HUGE_VAL, score, now = TrsPlanStatePath(state);
   int *rank = state->trial, *best_rank_list = state->trial + state->most_shards;
 
   PetscFunctionBegin;

@@ -29,7 +29,7 @@ PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_
   for (int leaf = 0; leaf < W; leaf++) p->leaf_of[p->rank_of[leaf]] = leaf;
   PetscCall(TrsMinTreeCreate(W, &p->devices));
   PetscCall(TrsMinTreeCreate(PetscMax(1, p->n_hosts), &p->hosts));
-  p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){INFINITY, INT64_MIN, INT64_MIN};
+  p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN};
   TrsMinTreeBuild(&p->hosts); /* stays so when no host is whole */
   PetscCall(PetscCalloc1(p->n_hosts, &p->host_changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->changed));

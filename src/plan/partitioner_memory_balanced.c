@@ -33,7 +33,7 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
   PetscFunctionBegin;
   PetscCall(TrsPartitionGreedy(p, proposal, PETSC_TRUE, p->config.balance_modules, placed));
   if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
-  *rating = TrsRatePlacement(p, proposal, INFINITY);
+  *rating = TrsRatePlacement(p, proposal, HUGE_VAL);
   PetscCall(TrsPlacementCopy(&p->placement, p->max_tables, &p->kept));
   limit = *rating * (1 + p->config.tolerance);
   measure_hbm(p, proposal, &total, &shard, &high);

@@ -8,8 +8,7 @@
 #define BATCHED_COPY        2.455
 #define ELEMENTWISE_KERNELS 9.22
 
-/* Short rows use the block of 128 threads badly. */
-static double block_penalty(int64_t cols)
+double TrsBlockPenalty(int64_t cols)
 {
   if (cols < 64) return 1.75;
   return cols < 128 ? 1.15 : 1.0;
@@ -101,7 +100,7 @@ TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols)
   case TRS_SHARDING_TABLE_WISE:
   case TRS_SHARDING_COLUMN_WISE:
   case TRS_SHARDING_TABLE_COLUMN_WISE:
-    penalty = block_penalty(cols);
+    penalty = TrsBlockPenalty(cols);
     perf.fwd_comms = t.write / bw;
     perf.bwd_comms = t.write_bwd / bw;
     break;

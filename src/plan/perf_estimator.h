@@ -18,6 +18,9 @@ typedef struct {
 /* Perf of a shard of rows x cols. Not collective. */
 TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
 
+/* Factor on the compute time of a shard of cols columns: short rows use a block of 128 threads badly. */
+double TrsBlockPenalty(int64_t cols);
+
 /* Sum of the five parts, in TorchRec's order. */
 static inline double TrsPerfTotal(const TrsPerf *p)
 {

@@ -77,18 +77,18 @@ static PetscErrorCode evaluate(loop_t *loop, const TrsProposer *proposer, TrsOut
 {
   TrsPlanSearch *search = loop->search;
   const TrsPlacement *placement = NULL;
-  double limit = search->best.found ? search->best.rating : INFINITY;
+  double limit = search->best.found ? search->best.rating : HUGE_VAL;
 
   PetscFunctionBegin;
   search->partitioned++;
-  outcome->rating = INFINITY;
+  outcome->rating = HUGE_VAL;
   if (TrsProposalBoundsFails(&loop->bounds)) {
     outcome->placed = PETSC_FALSE;
   } else if (!loop->exact && TrsProposalBoundsRating(&loop->bounds) > limit &&
              TrsProposalBoundsPlaced(&loop->bounds)) {
     outcome->placed = PETSC_TRUE;
   } else {
-    PetscCall(TrsPartition(loop->partitioner, &proposer->proposal, loop->exact ? INFINITY : limit, &placement,
+    PetscCall(TrsPartition(loop->partitioner, &proposer->proposal, loop->exact ? HUGE_VAL : limit, &placement,
                            &outcome->placed, &outcome->rating));
   }
   if (!outcome->placed) {

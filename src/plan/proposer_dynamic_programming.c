@@ -87,7 +87,7 @@ static void advance(const TrsProposer *proposer, const dp_t *dp, int t, double b
   int n_from = t == 0 ? 1 : dp->n_bins;
 
   for (int b = 0; b < dp->n_bins; b++) {
-    to[b] = (reach_t){INFINITY, INFINITY};
+    to[b] = (reach_t){HUGE_VAL, HUGE_VAL};
     step[b] = (step_t){-1, -1};
   }
   for (int o = 0; o < dp->n[t]; o++) {
@@ -137,7 +137,7 @@ static PetscErrorCode fill_table(TrsProposer *proposer)
   }
   dp->n_proposals = 1;
   for (int b = dp->n_bins - 1; b >= 0; b--) {
-    if (from[b].perf < INFINITY) dp->start[dp->n_proposals++ - 1] = b;
+    if (from[b].perf < HUGE_VAL) dp->start[dp->n_proposals++ - 1] = b;
   }
   PetscCall(PetscFree(from));
   PetscCall(PetscFree(to));

@@ -64,7 +64,7 @@ static PetscErrorCode load_greedy(TrsProposer *proposer)
     if (space->table[t].n > 1) greedy->heap[greedy->n_heap++] = t;
   }
   for (int i = greedy->n_heap / 2 - 1; i >= 0; i--) sift_down(proposer, greedy, i);
-  greedy->best = INFINITY;
+  greedy->best = HUGE_VAL;
   greedy->finished = (PetscBool)(space->n_tables == 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

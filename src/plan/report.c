@@ -380,7 +380,7 @@ static PetscErrorCode write_memory(const report_t *r, TrsText *text)
   const TrsTopology *topology = r->in->model->topology;
   double *sorted, kept = (double)(reserved->dense.hbm + reserved->kjt.hbm),
                   mean = sum_of(r->W, r->hbm) / r->W;
-  double last = INFINITY;
+  double last = HUGE_VAL;
   int tier = 0;
 
   PetscFunctionBegin;
