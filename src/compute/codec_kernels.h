@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Inner loops of number formats, once for each instruction set: codec_kernels_<isa>.c compile one text, codec_kernels_template.h, with their
+  own flags. Internal to compute/. One thread each; codec_cpu.c and quant_cpu.c cut the work. All instruction sets give the same bytes.
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+#include "compute/quant.h"
+
+typedef struct {
+  /* n is a whole number of the format's rows. */
+  void (*encode)(const TrsCodec *codec, int64_t n, const float *from, uint8_t *to);
+  void (*decode)(const TrsCodec *codec, int64_t n, const uint8_t *from, float *to);
+  /* fp16 (else bf16), nearest even */
+  void (*narrow)(int fp16, int64_t n, const float *from, uint16_t *to);
+  void (*widen)(int fp16, int64_t n, const uint16_t *from, float *to);
+  /* One row of int8, int4 or int2 */
+  void (*quantise_row)(TrsDType dtype, TrsRowLayout layout, int dim, const float *from, uint8_t *to);
+  void (*dequantise_row)(TrsDType dtype, TrsRowLayout layout, int dim, const uint8_t *from, float *to);
+  /* Bags [begin, end) of a table of TRS_ROWS_TBE; out row of bag b is out + (b - first) * out_stride. */
+  void (*forward)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
+                  int64_t end, int mean, float *out, int64_t out_stride);
+} TrsCodecKernels;
+
+extern const TrsCodecKernels trs_codec_kernels_portable;
+#if defined(__x86_64__)
+extern const TrsCodecKernels trs_codec_kernels_avx2;
+extern const TrsCodecKernels trs_codec_kernels_avx512;
+#endif
+
+/* The kernels of TrsComputeIsa(). Not collective. */
+const TrsCodecKernels *TrsCodecKernelsGet(void);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Compiled for AVX2 and F16C, see CMakeLists.txt; called only where the processor has them. */
+#include "compute/codec_kernels.h"
+
+#if defined(__AVX2__)
+  #include <immintrin.h>
+  #include <string.h>
+
+  #define VECTOR 8
+
+typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+
+/* Of a NaN and a number, both take b. */
+static inline Vec minimum(Vec a, Vec b)
+{
+  return (Vec)_mm256_min_ps((__m256)a, (__m256)b);
+}
+
+static inline Vec maximum(Vec a, Vec b)
+{
+  return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+}
+
+static inline Vec widen_fp16(const uint16_t *p)
+{
+  return (Vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+static inline void narrow_fp16(uint16_t *p, Vec v)
+{
+  _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void scale_and_bias(const uint8_t *row, float *scale, float *bias)
+{
+  int bits;
+  __m128 pair;
+
+  memcpy(&bits, row, sizeof(bits));
+  pair = _mm_cvtph_ps(_mm_cvtsi32_si128(bits));
+  *scale = pair[0];
+  *bias = pair[1];
+}
+
+  #include "compute/codec_kernels_template.h"
+
+const TrsCodecKernels trs_codec_kernels_avx2 = CODEC_KERNELS;
+#endif

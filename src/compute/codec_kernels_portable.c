@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* For any processor. */
+#include "compute/codec_kernels.h"
+#include "compute/half.h"
+
+#include <string.h>
+
+#define VECTOR 4
+
+typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+
+static inline Vec minimum(Vec a, Vec b)
+{
+  Vec r;
+
+  for (int l = 0; l < VECTOR; l++) r[l] = a[l] < b[l] ? a[l] : b[l];
+  return r;
+}
+
+static inline Vec maximum(Vec a, Vec b)
+{
+  Vec r;
+
+  for (int l = 0; l < VECTOR; l++) r[l] = a[l] > b[l] ? a[l] : b[l];
+  return r;
+}
+
+static inline Vec widen_fp16(const uint16_t *p)
+{
+  Vec r;
+
+  for (int l = 0; l < VECTOR; l++) r[l] = TrsHalfToFloat(p[l]);
+  return r;
+}
+
+static inline void narrow_fp16(uint16_t *p, Vec v)
+{
+  for (int l = 0; l < VECTOR; l++) p[l] = TrsFloatToHalf(v[l]);
+}
+
+static inline void scale_and_bias(const uint8_t *row, float *scale, float *bias)
+{
+  uint16_t half[2];
+
+  memcpy(half, row, sizeof(half));
+  *scale = TrsHalfToFloat(half[0]);
+  *bias = TrsHalfToFloat(half[1]);
+}
+
+#include "compute/codec_kernels_template.h"
+
+const TrsCodecKernels trs_codec_kernels_portable = CODEC_KERNELS;

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The text of codec_kernels_<isa>.c, which define before: VECTOR, Vec, minimum(), maximum(), widen_fp16(), narrow_fp16(), scale_and_bias().
+  Defines CODEC_KERNELS. No include guard: each of those files takes it once. Compiled without fused multiply-add, so that all give the same bytes.
+*/
+#include "compute/half.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define MAX_FP16 65504.0f
+#define MAX_BF16 0x1.fep127f
+
+#define PREFETCH_ROWS 16
+
+typedef float VecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
+typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
+typedef int32_t Ints __attribute__((vector_size(4 * VECTOR)));
+typedef uint16_t Shorts __attribute__((vector_size(2 * VECTOR)));
+typedef uint8_t Bytes __attribute__((vector_size(VECTOR)));
+
+INLINE Vec load_vec(const float *p)
+{
+  return *(const VecInMemory *)p;
+}
+
+INLINE void store_vec(float *p, Vec v)
+{
+  *(VecInMemory *)p = v;
+}
+
+INLINE Vec all(float x)
+{
+  return x - (Vec){0.0f};
+}
+
+/* --- 16 bits --- */
+
+INLINE void narrow_bf16(uint16_t *p, Vec v)
+{
+  const Words bits = (Words)v, magnitude = bits & 0x7fffffffu;
+  const Words rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  const Words is_nan = (Words)(magnitude > 0x7f800000u);
+  const Shorts narrow = __builtin_convertvector((rounded & ~is_nan) | ((bits >> 16 | 0x40u) & is_nan),
+                                                Shorts);
+
+  memcpy(p, &narrow, sizeof(narrow));
+}
+
+INLINE Vec widen_bf16(const uint16_t *p)
+{
+  Shorts narrow;
+
+  memcpy(&narrow, p, sizeof(narrow));
+  return (Vec)(__builtin_convertvector(narrow, Words) << 16);
+}
+
+static void narrow(int fp16, int64_t n, const float *from, uint16_t *to)
+{
+  int64_t i = 0;
+
+  for (; i + VECTOR <= n; i += VECTOR) {
+    if (fp16)
+      narrow_fp16(to + i, load_vec(from + i));
+    else
+      narrow_bf16(to + i, load_vec(from + i));
+  }
+  for (; i < n; i++) to[i] = fp16 ? TrsFloatToHalf(from[i]) : TrsFloatToBf16(from[i]);
+}
+
+static void widen(int fp16, int64_t n, const uint16_t *from, float *to)
+{
+  int64_t i = 0;
+
+  for (; i + VECTOR <= n; i += VECTOR) store_vec(to + i, fp16 ? widen_fp16(from + i) : widen_bf16(from + i));
+  for (; i < n; i++) to[i] = fp16 ? TrsHalfToFloat(from[i]) : TrsBf16ToFloat(from[i]);
+}
+
+/* --- fp8 --- */
+
+/* A format of 1 sign, e exponent and m mantissa bits. */
+typedef struct {
+  int mantissa_bits, bias;
+  float largest;
+} fp8_format;
+
+static const fp8_format fp8_forward = {.mantissa_bits = 3, .bias = 15, .largest = 0.9375f};
+static const fp8_format fp8_backward = {.mantissa_bits = 2, .bias = 31, .largest = 0.875f};
+
+static inline float power_of_two(int exponent)
+{
+  return TrsBitsFloat((uint32_t)(exponent + 127) << 23);
+}
+
+/* Nearest even, saturating; below the smallest normal number the unit stays that of the smallest. */
+INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
+{
+  const int shift = 23 - f.mantissa_bits;
+  const Vec magnitude = minimum(all(f.largest), (Vec)((Words)x & 0x7fffffffu));
+  const Words bits = (Words)magnitude, sign = ((Words)x & 0x80000000u) >> 24;
+  const Words normal = ((bits + (1u << (shift - 1)) - 1u + (bits >> shift & 1u)) >> shift) -
+                       ((uint32_t)(127 - f.bias) << f.mantissa_bits);
+  const Words small = (Words)(magnitude * power_of_two(f.bias - 1 + f.mantissa_bits) + 0x1p23f) - 0x4b000000u;
+  const Words is_small = (Words)(magnitude < power_of_two(1 - f.bias));
+  const Bytes code = __builtin_convertvector(((small & is_small) | (normal & ~is_small)) | sign, Bytes);
+
+  memcpy(to, &code, sizeof(code));
+}
+
+/* The float whose exponent is off by the difference of the biases: one product makes it right, denormals too. */
+INLINE Vec decode_fp8(const fp8_format f, const uint8_t *from)
+{
+  Bytes code;
+  Words bits;
+
+  memcpy(&code, from, sizeof(code));
+  bits = __builtin_convertvector(code, Words);
+  return (Vec)((Words)((Vec)((bits & 0x7fu) << (23 - f.mantissa_bits)) * power_of_two(127 - f.bias)) |
+               (bits & 0x80u) << 24);
+}
+
+INLINE void encode_fp8_values(const fp8_format f, int64_t n, const float *from, float scale, uint8_t *to)
+{
+  int64_t i = 0;
+
+  for (; i + VECTOR <= n; i += VECTOR) encode_fp8(f, load_vec(from + i) * scale, to + i);
+  if (i < n) {
+    float rest[VECTOR] = {0.0f};
+    uint8_t code[VECTOR];
+
+    memcpy(rest, from + i, (size_t)(n - i) * sizeof(*rest));
+    encode_fp8(f, load_vec(rest) * scale, code);
+    memcpy(to + i, code, (size_t)(n - i));
+  }
+}
+
+INLINE void decode_fp8_values(const fp8_format f, int64_t n, const uint8_t *from, float scale, float *to)
+{
+  int64_t i = 0;
+
+  for (; i + VECTOR <= n; i += VECTOR) store_vec(to + i, decode_fp8(f, from + i) / scale);
+  if (i < n) {
+    uint8_t code[VECTOR] = {0};
+    float rest[VECTOR];
+
+    memcpy(code, from + i, (size_t)(n - i));
+    store_vec(rest, decode_fp8(f, code) / scale);
+    memcpy(to + i, rest, (size_t)(n - i) * sizeof(*rest));
+  }
+}
+
+static void range_of(int n, const float *x, float *low, float *high)
+{
+  Vec least = all(x[0]), most = least;
+  int i = 0;
+
+  *low = *high = x[0];
+  if (n >= VECTOR) {
+    for (; i + VECTOR <= n; i += VECTOR) {
+      least = minimum(least, load_vec(x + i));
+      most = maximum(most, load_vec(x + i));
+    }
+    for (int l = 0; l < VECTOR; l++) {
+      *low = least[l] < *low ? least[l] : *low;
+      *high = most[l] > *high ? most[l] : *high;
+    }
+  }
+  for (; i < n; i++) {
+    *low = x[i] < *low ? x[i] : *low;
+    *high = x[i] > *high ? x[i] : *high;
+  }
+}
+
+/* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
+INLINE void encode_fp8_row(const fp8_format f, int64_t n, const float *from, uint8_t *to)
+{
+  const int64_t padded = (n + 3) / 4 * 4;
+  float low, high, scale;
+
+  range_of((int)n, from, &low, &high);
+  scale = f.largest / (1e-20f + (-low > high ? -low : high));
+  memset(to + n, 0, (size_t)(padded - n) + 8);
+  memcpy(to + padded, &scale, sizeof(scale));
+  encode_fp8_values(f, n, from, scale, to);
+}
+
+INLINE void decode_fp8_row(const fp8_format f, int64_t n, const uint8_t *from, float *to)
+{
+  float scale;
+
+  memcpy(&scale, from + (n + 3) / 4 * 4, sizeof(scale));
+  decode_fp8_values(f, n, from, scale, to);
+}
+
+/* --- int8, int4, int2 --- */
+
+/* Nearest even of 0 <= x < 2^22: the unit of 2^23 + x is 1. */
+INLINE Words round_words(Vec x)
+{
+  return (Words)(x + 0x1p23f) - 0x4b000000u;
+}
+
+/* Bytes q of n values: rint((x - bias) * inverse), clamped to [0, levels]. */
+INLINE void quantise_values(int64_t n, const float *from, float bias, float inverse, float levels,
+                            uint8_t *to)
+{
+  int64_t i = 0;
+
+  for (; i < n; i += VECTOR) {
+    const int64_t here = n - i < VECTOR ? n - i : VECTOR;
+    float rest[VECTOR] = {0.0f};
+    Vec x;
+    Bytes q;
+
+    if (here < VECTOR) memcpy(rest, from + i, (size_t)here * sizeof(*rest));
+    x = (load_vec(here < VECTOR ? rest : from + i) - bias) * inverse;
+    x = minimum(maximum(x, all(0.0f)), all(levels));
+    q = __builtin_convertvector(round_words(x), Bytes);
+    if (here < VECTOR)
+      memcpy(to + i, &q, (size_t)here);
+    else
+      memcpy(to + i, &q, sizeof(q));
+  }
+}
+
+/* n bytes, float32 scale and bias. A row of equal values has scale 0. */
+INLINE void encode_int8_row(int64_t n, const float *from, uint8_t *to)
+{
+  float low, high, parameters[2];
+
+  range_of((int)n, from, &low, &high);
+  parameters[0] = (high - low) / 255.0f;
+  parameters[1] = low;
+  quantise_values(n, from, low, 255.0f / (high - low + 1e-8f), 255.0f, to);
+  memcpy(to + n, parameters, sizeof(parameters));
+}
+
+INLINE Vec load_bytes(const uint8_t *p)
+{
+  Bytes q;
+
+  memcpy(&q, p, sizeof(q));
+  return __builtin_convertvector((Ints) __builtin_convertvector(q, Words), Vec);
+}
+
+INLINE void decode_int8_row(int64_t n, const uint8_t *from, float *to)
+{
+  float parameters[2];
+  int64_t i = 0;
+
+  memcpy(parameters, from + n, sizeof(parameters));
+  for (; i + VECTOR <= n; i += VECTOR)
+    store_vec(to + i, load_bytes(from + i) * parameters[0] + parameters[1]);
+  for (; i < n; i++) to[i] = (float)from[i] * parameters[0] + parameters[1];
+}
+
+INLINE uint32_t packed_value(const int bits, const uint8_t *packed, int64_t i)
+{
+  return (uint32_t)packed[i * bits / 8] >> (i * bits % 8) & ((1u << bits) - 1u);
+}
+
+#if VECTOR >= 8
+typedef uint8_t HalfBytes __attribute__((vector_size(VECTOR / 2)));
+typedef uint16_t HalfShorts __attribute__((vector_size(VECTOR)));
+typedef uint8_t QuarterBytes __attribute__((vector_size(VECTOR / 4)));
+typedef uint32_t QuarterWords __attribute__((vector_size(VECTOR)));
+
+/* Each packed byte is widened, its fields moved to bytes of their own. */
+INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
+{
+  Bytes spread;
+
+  if (bits == 8) return load_bytes(packed + i);
+  if (bits == 4) {
+    HalfBytes q;
+    HalfShorts s;
+
+    memcpy(&q, packed + i / 2, sizeof(q));
+    s = __builtin_convertvector(q, HalfShorts);
+    spread = (Bytes)((s & 0x0f) | ((s & 0xf0) << 4));
+  } else {
+    QuarterBytes q;
+    QuarterWords s;
+
+    memcpy(&q, packed + i / 4, sizeof(q));
+    s = __builtin_convertvector(q, QuarterWords);
+    spread = (Bytes)((s & 0x03) | ((s & 0x0c) << 6) | ((s & 0x30) << 12) | ((s & 0xc0) << 18));
+  }
+  return __builtin_convertvector((Ints) __builtin_convertvector(spread, Words), Vec);
+}
+#else
+INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
+{
+  Vec v;
+
+  for (int l = 0; l < VECTOR; l++) v[l] = (float)(int32_t)packed_value(bits, packed, i + l);
+  return v;
+}
+#endif
+
+/* fp16 scale and bias of a row; 1 where no scale would do. */
+static void half_parameters(int bits, int dim, const float *from, uint16_t parameters[2])
+{
+  const float levels = (float)((1 << bits) - 1);
+  float low, high, scale;
+
+  range_of(dim, from, &low, &high);
+  parameters[1] = TrsFloatToHalf(low);
+  parameters[0] = TrsFloatToHalf((high - TrsHalfToFloat(parameters[1])) / levels);
+  scale = TrsHalfToFloat(parameters[0]);
+  if (high - TrsHalfToFloat(parameters[1]) == 0.0f || scale == 0.0f || 1.0f / scale > 0x1.fffffep127f)
+    parameters[0] = TrsFloatToHalf(1.0f);
+}
+
+#define CHUNK 64
+
+static void quantise_row(TrsDType dtype, TrsRowLayout layout, int dim, const float *from, uint8_t *to)
+{
+  const int bits = TrsDTypeBits(dtype), value_bytes = (dim * bits + 7) / 8;
+  uint8_t *values = layout == TRS_ROWS_TBE ? to + 4 : to, chunk[CHUNK];
+  uint16_t parameters[2];
+  float scale, bias;
+
+  if (dtype == TRS_INT8 && layout == TRS_ROWS_FUSED) {
+    encode_int8_row(dim, from, to);
+    return;
+  }
+  half_parameters(bits, dim, from, parameters);
+  memcpy(layout == TRS_ROWS_TBE ? to : to + value_bytes, parameters, sizeof(parameters));
+  scale = TrsHalfToFloat(parameters[0]);
+  bias = TrsHalfToFloat(parameters[1]);
+  memset(values, 0, (size_t)value_bytes);
+  for (int d = 0; d < dim; d += CHUNK) {
+    const int n = dim - d < CHUNK ? dim - d : CHUNK;
+
+    quantise_values(n, from + d, bias, 1.0f / scale, (float)((1 << bits) - 1), chunk);
+    for (int i = 0; i < n; i++) values[(d + i) * bits / 8] |= (uint8_t)(chunk[i] << ((d + i) * bits % 8));
+  }
+}
+
+static void dequantise_row(TrsDType dtype, TrsRowLayout layout, int dim, const uint8_t *from, float *to)
+{
+  const int bits = TrsDTypeBits(dtype), value_bytes = (dim * bits + 7) / 8;
+  const uint8_t *values = layout == TRS_ROWS_TBE ? from + 4 : from;
+  float scale, bias;
+
+  if (dtype == TRS_INT8 && layout == TRS_ROWS_FUSED) {
+    decode_int8_row(dim, from, to);
+    return;
+  }
+  scale_and_bias(layout == TRS_ROWS_TBE ? from : from + value_bytes, &scale, &bias);
+  for (int d = 0; d < dim; d++) to[d] = (float)(int32_t)packed_value(bits, values, d) * scale + bias;
+}
+
+/* --- exchanges --- */
+
+static void encode_16(const TrsCodec *codec, int64_t n, const float *from, uint16_t *to)
+{
+  const int fp16 = codec->kind == TRS_CODEC_FP16;
+  const Vec limit = all(fp16 ? MAX_FP16 : MAX_BF16);
+
+  for (int64_t i = 0; i < n; i += VECTOR) {
+    const size_t here = n - i < VECTOR ? (size_t)(n - i) : VECTOR;
+    float rest[VECTOR] = {0.0f};
+    uint16_t code[VECTOR];
+    Vec x;
+
+    if (here < VECTOR) memcpy(rest, from + i, here * sizeof(*rest));
+    x = load_vec(here < VECTOR ? rest : from + i) * codec->loss_scale;
+    x = maximum(-limit, minimum(limit, x)); /* NaN stays */
+    if (fp16)
+      narrow_fp16(code, x);
+    else
+      narrow_bf16(code, x);
+    if (here < VECTOR)
+      memcpy(to + i, code, here * sizeof(*code));
+    else
+      memcpy(to + i, code, sizeof(code));
+  }
+}
+
+static void decode_16(const TrsCodec *codec, int64_t n, const uint16_t *from, float *to)
+{
+  widen(codec->kind == TRS_CODEC_FP16, n, from, to);
+  if (codec->loss_scale == 1.0f) return;
+  for (int64_t i = 0; i < n; i++) to[i] /= codec->loss_scale;
+}
+
+static void encode(const TrsCodec *codec, int64_t n, const float *from, uint8_t *to)
+{
+  const int64_t row = codec->row_dim;
+
+  switch (codec->kind) {
+  case TRS_CODEC_FP32: memcpy(to, from, (size_t)n * sizeof(*from)); break;
+  case TRS_CODEC_FP16:
+  case TRS_CODEC_BF16: encode_16(codec, n, from, (uint16_t *)(void *)to); break;
+  case TRS_CODEC_FP8:
+    if (row <= 0) {
+      encode_fp8_values(fp8_forward, n, from, 1.0f, to);
+    } else {
+      for (int64_t i = 0; i < n; i += row, to += (row + 3) / 4 * 4 + 8) {
+        if (codec->backward)
+          encode_fp8_row(fp8_backward, row, from + i, to);
+        else
+          encode_fp8_row(fp8_forward, row, from + i, to);
+      }
+    }
+    break;
+  case TRS_CODEC_INT8:
+    for (int64_t i = 0; i < n; i += row, to += row + 8) {
+      if (row == 32) /* the exchanges' own: a constant unrolls all loops */
+        encode_int8_row(32, from + i, to);
+      else
+        encode_int8_row(row, from + i, to);
+    }
+    break;
+  }
+}
+
+static void decode(const TrsCodec *codec, int64_t n, const uint8_t *from, float *to)
+{
+  const int64_t row = codec->row_dim;
+
+  switch (codec->kind) {
+  case TRS_CODEC_FP32: memcpy(to, from, (size_t)n * sizeof(*to)); break;
+  case TRS_CODEC_FP16:
+  case TRS_CODEC_BF16: decode_16(codec, n, (const uint16_t *)(const void *)from, to); break;
+  case TRS_CODEC_FP8:
+    if (row <= 0) {
+      decode_fp8_values(fp8_forward, n, from, 1.0f, to);
+    } else {
+      for (int64_t i = 0; i < n; i += row, from += (row + 3) / 4 * 4 + 8)
+        decode_fp8_row(codec->backward ? fp8_backward : fp8_forward, row, from, to + i);
+    }
+    break;
+  case TRS_CODEC_INT8:
+    for (int64_t i = 0; i < n; i += row, from += row + 8) decode_int8_row(row, from, to + i);
+    break;
+  }
+}
+
+/* --- lookup of quantised tables --- */
+
+typedef struct {
+  const TrsTbeTable *table;
+  const TrsTbeInput *input;
+  int64_t end_value; /* of the ids looked up in this call */
+} lookup;
+
+INLINE void prefetch_row(const lookup *look, const int bytes, int64_t i)
+{
+  const char *row;
+
+  if (i >= look->end_value) return;
+  row = (const char *)look->table->weight + (uint64_t)look->input->values[i] * (uint64_t)look->table->stride;
+  for (int b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+  __builtin_prefetch(row + bytes - 1);
+}
+
+/* Sum of a bag's rows in columns [column, column + n * VECTOR). */
+INLINE void sum_bag(const lookup *look, const int bits, const int column, const int n, int64_t begin,
+                    int64_t end, float divisor, float *out)
+{
+  const float *weights = look->input->weights;
+  Vec sum[16];
+
+#pragma GCC unroll 16
+  for (int v = 0; v < n; v++) sum[v] = (Vec){0.0f};
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t id = look->input->values[i];
+    const uint8_t *row;
+    float scale, bias;
+
+    if (column == 0) prefetch_row(look, look->table->dim * bits / 8 + 4, i + PREFETCH_ROWS);
+    if ((uint64_t)id >= (uint64_t)look->table->rows) continue;
+    row = (const uint8_t *)look->table->weight + id * look->table->stride;
+    scale_and_bias(row, &scale, &bias);
+#pragma GCC unroll 16
+    for (int v = 0; v < n; v++) {
+      const Vec x = load_packed(bits, row + 4, column + v * VECTOR) * scale + bias;
+
+      sum[v] += weights ? weights[i] * x : x;
+    }
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v] / divisor);
+}
+
+/* The last columns, fewer than a vector. */
+INLINE void sum_bag_rest(const lookup *look, const int bits, int column, int64_t begin, int64_t end,
+                         float divisor, float *out)
+{
+  const int dim = look->table->dim;
+
+  for (int d = column; d < dim; d++) out[d] = 0.0f;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t id = look->input->values[i];
+    const float w = look->input->weights ? look->input->weights[i] : 1.0f;
+    const uint8_t *row;
+    float scale, bias;
+
+    if ((uint64_t)id >= (uint64_t)look->table->rows) continue;
+    row = (const uint8_t *)look->table->weight + id * look->table->stride;
+    scale_and_bias(row, &scale, &bias);
+    for (int d = column; d < dim; d++)
+      out[d] += w * ((float)(int32_t)packed_value(bits, row + 4, d) * scale + bias);
+  }
+  for (int d = column; d < dim; d++) out[d] /= divisor;
+}
+
+/* Columns in blocks that stay in registers; D, a multiple of 16, is known when compiling, or 0. */
+INLINE void forward_dim(const int D, const int bits, const lookup *look, int64_t first, int64_t first_bag,
+                        int64_t end_bag, int mean, float *out, int64_t out_stride)
+{
+  const int dim = D ? D : look->table->dim, block = VECTOR >= 16 ? 8 : VECTOR == 8 ? 8 : 4;
+
+  for (int64_t b = first_bag; b < end_bag; b++) {
+    const int64_t begin = look->input->offsets[b], end = look->input->offsets[b + 1];
+    const float divisor = mean && end > begin ? (float)(end - begin) : 1.0f;
+    float *to = out + (b - first) * out_stride;
+    int column = 0;
+
+    if (D && D <= block * VECTOR) {
+      sum_bag(look, bits, 0, D / VECTOR, begin, end, divisor, to);
+      continue;
+    }
+    for (; column + block * VECTOR <= dim; column += block * VECTOR)
+      sum_bag(look, bits, column, block, begin, end, divisor, to);
+    for (; column + VECTOR <= dim; column += VECTOR) sum_bag(look, bits, column, 1, begin, end, divisor, to);
+    if (column < dim) sum_bag_rest(look, bits, column, begin, end, divisor, to);
+  }
+}
+
+INLINE void forward_bits(const int bits, const lookup *look, int64_t first, int64_t begin, int64_t end,
+                         int mean, float *out, int64_t out_stride)
+{
+  switch (look->table->dim) {
+  case 16: forward_dim(16, bits, look, first, begin, end, mean, out, out_stride); break;
+  case 32: forward_dim(32, bits, look, first, begin, end, mean, out, out_stride); break;
+  case 64: forward_dim(64, bits, look, first, begin, end, mean, out, out_stride); break;
+  case 128: forward_dim(128, bits, look, first, begin, end, mean, out, out_stride); break;
+  default: forward_dim(0, bits, look, first, begin, end, mean, out, out_stride); break;
+  }
+}
+
+static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
+                    int64_t end, int mean, float *out, int64_t out_stride)
+{
+  const lookup look = {table, input, input->offsets[end]};
+
+  switch (TrsDTypeBits(table->dtype)) {
+  case 8: forward_bits(8, &look, first, begin, end, mean, out, out_stride); break;
+  case 4: forward_bits(4, &look, first, begin, end, mean, out, out_stride); break;
+  default: forward_bits(2, &look, first, begin, end, mean, out, out_stride); break;
+  }
+}
+
+#define CODEC_KERNELS \
+  { \
+    .encode = encode, .decode = decode, .narrow = narrow, .widen = widen, .quantise_row = quantise_row, \
+    .dequantise_row = dequantise_row, .forward = forward \
+  }
