@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/*
+  Exchanges of pooled embeddings against a serial reference: every rank can compute any rank's rows, so the expected result is written down from
+  the definition. Uneven and empty batches, ranks without columns, all wire formats; the two-step exchange of table_row_wise; no allocation
+  after the first rounds.
+*/
+#include "core/buffer.h"
+#include "core/random.h"
+#include "dist/pooled_all_gather.h"
+#include "dist/pooled_all_to_all.h"
+#include "dist/variable_batch.h"
+#include "trs_test.h"
+
+enum { MAX_RANKS = 8, MAX_BATCH = 7, MAX_DIM = 40, ROUNDS = 12 };
+
+static const TrsDeviceOps *device;
+static const TrsComputeOps *compute;
+static TrsComm comm;
+
+/* Relative and absolute error that one encoding may cause for values of at most 1 (spec of the formats). */
+typedef struct {
+  const char *name;
+  TrsCodec codec;
+  double forward_error, sum_error; /* of a value up to 1 in size; of each of the summed parts */
+} wire_format;
+
+static const wire_format formats[] = {
+    {"fp32", {.kind = TRS_CODEC_FP32}, 0.0, 0.0},
+    {"fp16", {.kind = TRS_CODEC_FP16, .loss_scale = 1.0F}, 0x1p-11, 0x1p-11},
+    {"fp16 scaled", {.kind = TRS_CODEC_FP16, .loss_scale = 8.0F}, 0x1p-11, 0x1p-11},
+    {"bf16", {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F}, 0x1p-8, 0x1p-8},
+    {"int8",
+     {.kind = TRS_CODEC_INT8, .row_dim = 32, .loss_scale = 1.0F},
+     1.01 / 255.0,
+     0x1p-8}, /* half a step of a range of 2 */
+    {"fp8 rows",
+     {.kind = TRS_CODEC_FP8, .row_dim = 8, .loss_scale = 1.0F},
+     0x1p-4,
+     0x1p-8}, /* 3 mantissa bits; sums in fp16 */
+};
+enum { N_FORMATS = sizeof(formats) / sizeof(formats[0]) };
+
+static int64_t draw(uint64_t seed, uint64_t a, uint64_t b, int64_t limit)
+{
+  uint32_t bits[4];
+
+  TrsRandom(seed, TRS_RANDOM_TEST, a, b, bits);
+  return (int64_t)(bits[0] % (uint64_t)limit);
+}
+
+/* What rank has for sample b of rank `source` in column c: -1 .. 1. */
+static float value_of(uint64_t seed, int rank, int source, int64_t b, int64_t c)
+{
+  const uint64_t key = (uint64_t)((rank * MAX_RANKS + source) * MAX_BATCH + b);
+
+  return (float)draw(seed, key, (uint64_t)c, 2000001) * 1e-6F - 1.0F;
+}
+
+static int64_t batch_of(uint64_t seed, int rank)
+{
+  return draw(seed, 2000, (uint64_t)rank, 3) == 0 ? 0 : draw(seed, 2001, (uint64_t)rank, MAX_BATCH);
+}
+
+static TrsPooledDistOptions options_of(const wire_format *format, PetscBool division)
+{
+  TrsPooledDistOptions options = {
+      .forward = format->codec, .backward = format->codec, .gradient_division = division};
+
+  options.backward.backward = 1;
+  return options;
+}
+
+static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool division)
+{
+  const TrsPooledDistOptions options = options_of(format, division);
+  const double divisor = division ? comm->size : 1.0;
+  int64_t dims[MAX_RANKS], batch[MAX_RANKS];
+  const int64_t *displs;
+  static float pooled[MAX_RANKS * MAX_BATCH * MAX_DIM];
+  float *send;
+  const float *got;
+  int64_t n = 0, B;
+  TrsPooledAllToAll dist = NULL;
+
+  for (int q = 0; q < comm->size; q++) {
+    dims[q] = draw(seed, 2002, (uint64_t)q, MAX_DIM);
+    batch[q] = batch_of(seed, q);
+  }
+  B = batch[comm->rank];
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t b = 0; b < batch[q]; b++)
+      for (int64_t c = 0; c < dims[comm->rank]; c++) pooled[n++] = value_of(seed, comm->rank, q, b, c);
+  assert_petsc_ok(TrsPooledAllToAllCreate(comm, dims, &options, &dist));
+  assert_petsc_ok(TrsPooledAllToAllStart(dist, NULL, pooled, batch));
+  assert_petsc_ok(TrsPooledAllToAllWait(dist, NULL, &got, &displs));
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < B * dims[q]; i++)
+      assert_close(got[displs[q] + i], value_of(seed, q, comm->rank, i / dims[q], i % dims[q]),
+                   format->forward_error, 0.0);
+  assert_petsc_ok(TrsPooledAllToAllGradBuffer(dist, &send, &displs));
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < B * dims[q]; i++)
+      send[displs[q] + i] = value_of(seed + 1, q, comm->rank, i / dims[q], i % dims[q]);
+  assert_petsc_ok(TrsPooledAllToAllGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledAllToAllGradWait(dist, NULL, &got));
+  n = 0;
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < batch[q] * dims[comm->rank]; i++, n++)
+      assert_close(got[n],
+                   (double)value_of(seed + 1, comm->rank, q, i / dims[comm->rank], i % dims[comm->rank]) /
+                       divisor,
+                   (format->codec.kind == TRS_CODEC_FP8 ? 2.0 : 1.0) * format->forward_error / divisor,
+                   1e-7); /* 1-5-2 backward */
+  assert_petsc_ok(TrsPooledAllToAllDestroy(&dist));
+}
+
+/* Sum over ranks q, in rank order, of their rows for a rank's sample. */
+static float sum_of(uint64_t seed, int source, int64_t b, int64_t c)
+{
+  float sum = value_of(seed, 0, source, b, c);
+
+  for (int q = 1; q < comm->size; q++) sum += value_of(seed, q, source, b, c);
+  return sum;
+}
+
+/* Partial sums of all samples, rank by rank, as this rank has them. */
+static int64_t fill_partial(uint64_t seed, int64_t dim, const int64_t *batch, float *partial)
+{
+  int64_t n = 0;
+
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < batch[q] * dim; i++)
+      partial[n++] = value_of(seed, comm->rank, q, i / dim, i % dim);
+  return n;
+}
+
+static void reduce_scatter_once(const wire_format *format, uint64_t seed, PetscBool division)
+{
+  const TrsPooledDistOptions options = options_of(format, division);
+  const double divisor = division ? comm->size : 1.0;
+  const int64_t dim = draw(seed, 2003, 0, MAX_DIM);
+  static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];
+  int64_t batch[MAX_RANKS], n = 0, own;
+  TrsPooledReduceScatter dist = NULL;
+  const float *got;
+  float *send;
+
+  for (int q = 0; q < comm->size; q++) batch[q] = batch_of(seed, q);
+  own = batch[comm->rank] * dim;
+  (void)fill_partial(seed, dim, batch, partial);
+  assert_petsc_ok(TrsPooledReduceScatterCreate(comm, dim, &options, &dist));
+  assert_petsc_ok(TrsPooledReduceScatterStart(dist, NULL, partial, batch));
+  assert_petsc_ok(TrsPooledReduceScatterWait(dist, NULL, &got));
+  for (int64_t i = 0; i < own; i++) {
+    const float sum = sum_of(seed, comm->rank, i / dim, i % dim);
+    if (format->codec.kind == TRS_CODEC_FP32) assert_true(got[i] == sum); /* bit for bit */
+    assert_close(got[i], sum, comm->size * format->sum_error, 1e-6);
+  }
+  assert_petsc_ok(TrsPooledReduceScatterGradBuffer(dist, &send));
+  for (int64_t i = 0; i < own; i++) send[i] = value_of(seed + 1, 0, comm->rank, i / dim, i % dim);
+  assert_petsc_ok(TrsPooledReduceScatterGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledReduceScatterGradWait(dist, NULL, &got));
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < batch[q] * dim; i++, n++)
+      assert_close(got[n], (double)value_of(seed + 1, 0, q, i / dim, i % dim) / divisor,
+                   0x1p-8 * (format->sum_error > 0.0), 1e-7);
+  assert_petsc_ok(TrsPooledReduceScatterDestroy(&dist));
+}
+
+static void all_gather_once(const wire_format *format, uint64_t seed)
+{
+  const TrsPooledDistOptions options = options_of(format, PETSC_FALSE);
+  const int64_t dim = draw(seed, 2004, 0, MAX_DIM);
+  int64_t rows[MAX_RANKS], n = 0;
+  static float local[MAX_BATCH * MAX_DIM];
+  TrsPooledAllGather dist = NULL;
+  const float *got;
+  float *send;
+
+  for (int q = 0; q < comm->size; q++) rows[q] = batch_of(seed, q);
+  for (int64_t i = 0; i < rows[comm->rank] * dim; i++)
+    local[i] = value_of(seed, 0, comm->rank, i / dim, i % dim);
+  assert_petsc_ok(TrsPooledAllGatherCreate(comm, dim, &options, &dist));
+  assert_petsc_ok(TrsPooledAllGatherStart(dist, NULL, local, rows));
+  assert_petsc_ok(TrsPooledAllGatherWait(dist, NULL, &got));
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < rows[q] * dim; i++, n++)
+      assert_close(got[n], value_of(seed, 0, q, i / dim, i % dim), format->sum_error, 0.0);
+  assert_petsc_ok(TrsPooledAllGatherGradBuffer(dist, &send));
+  (void)fill_partial(seed + 1, dim, rows, send);
+  assert_petsc_ok(TrsPooledAllGatherGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledAllGatherGradWait(dist, NULL, &got));
+  for (int64_t i = 0; i < rows[comm->rank] * dim; i++)
+    assert_close(got[i], sum_of(seed + 1, comm->rank, i / dim, i % dim),
+                 comm->size * 0x1p-8 * (format->sum_error > 0.0), 1e-6);
+  assert_petsc_ok(TrsPooledAllGatherDestroy(&dist));
+}
+
+static void test_exchanges(void **state)
+{
+  (void)state;
+  for (int k = 0; k < N_FORMATS; k++) {
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      const uint64_t seed = 1000 * (uint64_t)k + 10 * round;
+      all_to_all_once(&formats[k], seed, (PetscBool)(round % 2));
+      reduce_scatter_once(&formats[k], seed, (PetscBool)(round % 2));
+      all_gather_once(&formats[k], seed);
+    }
+  }
+}
+
+/*
+  table_row_wise: sums inside a host, then an all-to-all between ranks of equal local index. Samples lie in the order by source's local index, then
+  host. Every host has its own columns, so the result is all hosts' sums for the own samples.
+*/
+static void two_steps(int local_size, uint64_t seed)
+{
+  const TrsPooledDistOptions plain = {.gradient_division = PETSC_FALSE};
+  TrsCommGroups groups = {0};
+  TrsPooledReduceScatter inside = NULL;
+  TrsPooledAllToAll across = NULL;
+  int64_t dims[MAX_RANKS], batch[MAX_RANKS], chunk_rows[MAX_RANKS] = {0}, across_batch[MAX_RANKS], n = 0;
+  static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];
+  const int64_t *displs;
+  const float *summed, *got;
+  float *send;
+  int host, local;
+
+  assert_petsc_ok(TrsCommGroupsCreate(MPI_COMM_WORLD, local_size, "mpi", device, compute, &groups));
+  host = comm->rank / local_size;
+  local = comm->rank % local_size;
+  for (int q = 0; q < comm->size; q++) batch[q] = batch_of(seed, q);
+  for (int h = 0; h < groups.n_hosts; h++) dims[h] = draw(seed, 2005, (uint64_t)h, MAX_DIM);
+  for (int l = 0; l < local_size; l++) {
+    for (int h = 0; h < groups.n_hosts; h++) {
+      const int q = h * local_size + l;
+      chunk_rows[l] += batch[q];
+      for (int64_t i = 0; i < batch[q] * dims[host]; i++)
+        partial[n++] = value_of(seed, comm->rank, q, i / dims[host], i % dims[host]);
+    }
+  }
+  for (int h = 0; h < groups.n_hosts; h++) across_batch[h] = batch[h * local_size + local];
+  assert_petsc_ok(TrsPooledReduceScatterCreate(groups.host, dims[host], &plain, &inside));
+  assert_petsc_ok(TrsPooledAllToAllCreate(groups.cross, dims, &plain, &across));
+  assert_petsc_ok(TrsPooledReduceScatterStart(inside, NULL, partial, chunk_rows));
+  assert_petsc_ok(TrsPooledReduceScatterWait(inside, NULL, &summed));
+  assert_petsc_ok(TrsPooledAllToAllStart(across, NULL, summed, across_batch));
+  assert_petsc_ok(TrsPooledAllToAllWait(across, NULL, &got, &displs));
+  for (int h = 0; h < groups.n_hosts; h++) {
+    for (int64_t i = 0; i < batch[comm->rank] * dims[h]; i++) {
+      float sum = value_of(seed, h * local_size, comm->rank, i / dims[h], i % dims[h]);
+      for (int l = 1; l < local_size; l++)
+        sum += value_of(seed, h * local_size + l, comm->rank, i / dims[h], i % dims[h]);
+      assert_true(got[displs[h] + i] == sum);
+    }
+  }
+  /* backward: every rank of host h gets all samples' gradients of its columns */
+  assert_petsc_ok(TrsPooledAllToAllGradBuffer(across, &send, &displs));
+  for (int h = 0; h < groups.n_hosts; h++)
+    for (int64_t i = 0; i < batch[comm->rank] * dims[h]; i++)
+      send[displs[h] + i] = value_of(seed, h, comm->rank, i / dims[h], i % dims[h]);
+  assert_petsc_ok(TrsPooledAllToAllGradStart(across, NULL));
+  assert_petsc_ok(TrsPooledAllToAllGradWait(across, NULL, &got));
+  assert_petsc_ok(TrsPooledReduceScatterGradBuffer(inside, &send));
+  for (int64_t i = 0; i < chunk_rows[local] * dims[host]; i++) send[i] = got[i];
+  assert_petsc_ok(TrsPooledReduceScatterGradStart(inside, NULL));
+  assert_petsc_ok(TrsPooledReduceScatterGradWait(inside, NULL, &got));
+  n = 0;
+  for (int l = 0; l < local_size; l++)
+    for (int h = 0; h < groups.n_hosts; h++)
+      for (int64_t i = 0; i < batch[h * local_size + l] * dims[host]; i++, n++)
+        assert_true(got[n] == value_of(seed, host, h * local_size + l, i / dims[host], i % dims[host]));
+  assert_petsc_ok(TrsPooledReduceScatterDestroy(&inside));
+  assert_petsc_ok(TrsPooledAllToAllDestroy(&across));
+  assert_petsc_ok(TrsCommGroupsDestroy(&groups));
+}
+
+static void test_two_steps(void **state)
+{
+  (void)state;
+  for (int local_size = 1; local_size <= comm->size; local_size++)
+    for (uint64_t seed = 0; seed < 4 && comm->size % local_size == 0; seed++)
+      two_steps(local_size, 50 + seed);
+}
+
+/* Each sample points to a row of its feature's block; backward adds up what points to a row. */
+static void test_expand(void **state)
+{
+  enum { F = 3, B = 5, STRIDE = 9 };
+  const int64_t dims[F] = {2, 3, 1}, columns[F] = {6, 1, 5},
+                displs[F + 1] = {0, 4, 10, 14}; /* 2, 2 and 4 rows */
+  const int64_t inverse[F * B] = {0, 1, 1, 0, 1, 0, 0, 0,
+                                  0, 0, 3, 2, 1, 0, 3}; /* feature 1 never uses its row 1 */
+  float flat[14], matrix[B * STRIDE] = {0}, grad[14], expected[14] = {0};
+  TrsVariableExpand expand = NULL;
+
+  (void)state;
+  for (int i = 0; i < 14; i++) flat[i] = (float)(i + 1);
+  assert_petsc_ok(TrsVariableExpandCreate(device, compute, F, dims, columns, &expand));
+  assert_petsc_ok(TrsVariableExpandForward(expand, NULL, B, inverse, flat, displs, matrix, STRIDE));
+  for (int f = 0; f < F; f++)
+    for (int b = 0; b < B; b++)
+      for (int64_t c = 0; c < dims[f]; c++)
+        assert_true(matrix[b * STRIDE + columns[f] + c] ==
+                    flat[displs[f] + inverse[f * B + b] * dims[f] + c]);
+  for (int i = 0; i < B * STRIDE; i++) matrix[i] = (float)(i % 7 - 3); /* small integers: sums are exact */
+  for (int f = 0; f < F; f++)
+    for (int b = 0; b < B; b++)
+      for (int64_t c = 0; c < dims[f]; c++)
+        expected[displs[f] + inverse[f * B + b] * dims[f] + c] += matrix[b * STRIDE + columns[f] + c];
+  assert_petsc_ok(TrsVariableExpandBackward(expand, NULL, B, inverse, matrix, STRIDE, grad, displs));
+  for (int i = 0; i < 14; i++) assert_true(grad[i] == expected[i]);
+  assert_petsc_ok(TrsVariableExpandDestroy(&expand));
+}
+
+/* The same exchange again and again takes no more memory, in any format. */
+static void test_allocates_once(void **state)
+{
+  static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];
+  int64_t dims[MAX_RANKS], batch[MAX_RANKS], allocations = 0, now = 0;
+
+  (void)state;
+  for (int q = 0; q < comm->size; q++) {
+    dims[q] = 20 + q;
+    batch[q] = 3 + q % 2;
+  }
+  for (int k = 0; k < N_FORMATS; k++) {
+    const TrsPooledDistOptions options = options_of(&formats[k], PETSC_FALSE);
+    TrsPooledAllToAll a2a = NULL;
+    TrsPooledReduceScatter sum = NULL;
+    assert_petsc_ok(TrsPooledAllToAllCreate(comm, dims, &options, &a2a));
+    assert_petsc_ok(TrsPooledReduceScatterCreate(comm, 20, &options, &sum));
+    for (int round = 0; round < 4; round++) {
+      const int64_t *displs;
+      const float *got;
+      float *send;
+      assert_petsc_ok(TrsPooledAllToAllStart(a2a, NULL, partial, batch));
+      assert_petsc_ok(TrsPooledReduceScatterStart(sum, NULL, partial, batch));
+      assert_petsc_ok(TrsPooledAllToAllWait(a2a, NULL, &got, &displs));
+      assert_petsc_ok(TrsPooledReduceScatterWait(sum, NULL, &got));
+      assert_petsc_ok(TrsPooledAllToAllGradBuffer(a2a, &send, &displs));
+      assert_petsc_ok(TrsPooledAllToAllGradStart(a2a, NULL));
+      assert_petsc_ok(TrsPooledReduceScatterGradBuffer(sum, &send));
+      assert_petsc_ok(TrsPooledReduceScatterGradStart(sum, NULL));
+      assert_petsc_ok(TrsPooledAllToAllGradWait(a2a, NULL, &got));
+      assert_petsc_ok(TrsPooledReduceScatterGradWait(sum, NULL, &got));
+      TrsMemoryUse(&now, NULL);
+      if (round == 1) allocations = now;
+      if (round > 1) assert_true(now == allocations);
+    }
+    assert_petsc_ok(TrsPooledAllToAllDestroy(&a2a));
+    assert_petsc_ok(TrsPooledReduceScatterDestroy(&sum));
+  }
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  if (TrsDeviceFind("cpu", &device) || TrsComputeFind("cpu", &compute)) return 1;
+  return TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm) ? 1 : 0;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  return TrsCommDestroy(&comm) ? 1 : 0;
+}
+
+TRS_TEST_MAIN(cmocka_unit_test_setup_teardown(test_exchanges, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_two_steps, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_expand, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_allocates_once, set_up, tear_down))
