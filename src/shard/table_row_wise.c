@@ -122,8 +122,9 @@ static PetscErrorCode setup_table_row_wise(TrsSharding sharding)
     host_n[h] = host_entries(sharding, twrw->L, h, NULL);
     twrw->n_entries += host_n[h];
   }
-  PetscCall(PetscMalloc3((size_t)twrw->n_entries, &entry, (size_t)twrw->n_entries, &twrw->feature,
-                         (size_t)twrw->n_entries * (size_t)twrw->L, &twrw->stagger));
+  PetscCall(PetscMalloc1((size_t)twrw->n_entries, &entry));
+  PetscCall(PetscMalloc2((size_t)twrw->n_entries, &twrw->feature, (size_t)twrw->n_entries * (size_t)twrw->L,
+                         &twrw->stagger));
   PetscCall(TrsRowSplitCreate(twrw->L, twrw->n_entries, &twrw->split));
   for (int h = 0, at = 0, out = 0; h < twrw->H; at += host_n[h], h++) {
     (void)host_entries(sharding, twrw->L, h, entry);
@@ -147,8 +148,7 @@ static PetscErrorCode destroy_table_row_wise(TrsSharding sharding)
   PetscCall(TrsKjtFree(sharding->context->device, &twrw->group));
   PetscCall(TrsKjtFree(sharding->context->device, &twrw->bucketized));
   PetscCall(TrsRowSplitDestroy(&twrw->split));
-  PetscCall(PetscFree(twrw->feature));
-  PetscCall(PetscFree(twrw->stagger));
+  PetscCall(PetscFree2(twrw->feature, twrw->stagger));
   PetscCall(PetscFree3(twrw->dims, twrw->host_batch, twrw->chunk_rows));
   PetscCall(PetscFree(twrw));
   PetscFunctionReturn(PETSC_SUCCESS);
