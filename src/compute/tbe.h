@@ -35,7 +35,10 @@ typedef struct {
   uint64_t seed; /* of stochastic rounding */
 } TrsSparseOptimizerArgs;
 
-/* One shard of a table. */
+/*
+  One shard of a table. For lookups alone the weights may be int8, int4 or int2 rows of TRS_ROWS_TBE (compute/quant.h): dtype says which, and
+  stride is in bytes then.
+*/
 typedef struct {
   void *weight;                     /* [rows, stride] elements of dtype, D <= stride; rows start 64-byte aligned if D*bytes allows */
   int64_t rows;

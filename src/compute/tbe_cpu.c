@@ -6,6 +6,7 @@
   rows, adds a row's gradients in that order and updates it. No atomics, no dense gradient; the same bits for any number of threads.
   Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (spec of the update: tbe.h)
 */
+#include "compute/codec_kernels.h"
 #include "compute/cpu_kernels.h"
 #include "compute/row_sort.h"
 #include "compute/tbe_kernels.h"
@@ -33,6 +34,7 @@ PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const 
                                 const TrsTbeInput *input, float *out, int64_t out_stride)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
+  const TrsCodecKernels *quantised_kernels = TrsCodecKernelsGet();
   const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
 
   PetscFunctionBegin;
@@ -44,8 +46,10 @@ PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const 
       const TrsTbeFeature *feature = &tbe->feature[f];
       const int64_t first = f * B, begin = first + part * TRS_BAGS_A_PART,
                     end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
-      kernels->forward(&tbe->table[feature->table], input, first, begin, end, feature->mean,
-                       out + feature->out_column, out_stride);
+      const TrsTbeTable *table = &tbe->table[feature->table];
+      const PetscBool quantised = (PetscBool)(TrsDTypeBits(table->dtype) <= 8);
+      (quantised ? quantised_kernels->forward : kernels->forward)(
+          table, input, first, begin, end, feature->mean, out + feature->out_column, out_stride);
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
