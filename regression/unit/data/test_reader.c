@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Batches: the file's contents in the schedule's order, feature-major; checks of ids and numbers; nothing allocated in a steady step. */
+#include "core/buffer.h"
+#include "data/reader.h"
+#include "data/shuffle.h"
+#include "io/make_dataset.h"
+
+#include <math.h>
+#include <unistd.h>
+
+static char path[4096];
+static const int keys[2] = {2, 0}; /* hist, user; item is not read */
+static const int64_t rows[2] = {60, 50};
+static const TrsBoundsCheckMode fatal[2] = {TRS_BOUNDS_FATAL, TRS_BOUNDS_FATAL};
+
+static void choose_path(void **state)
+{
+  (void)state;
+  if (trs_rank() == 0)
+    snprintf(path, sizeof(path), "%s/trs_reader_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+             (int)getpid());
+  MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+static void remove_file(void **state)
+{
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) assert_int_equal(unlink(path), 0);
+}
+
+static void make_file(made_kind kind, void (*spoil)(hid_t file))
+{
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) {
+    made_dataset(path, kind);
+    if (spoil) {
+      hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+
+      spoil(file);
+      assert_true(H5Fclose(file) >= 0);
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+typedef struct {
+  TrsOptions options;
+  TrsDataset dataset;
+  TrsReader reader;
+} fixture;
+
+/* text: options of the command line, by blanks. */
+static void open_reader(fixture *f, const char *text, PetscBool training, const TrsBoundsCheckMode *mode,
+                        int64_t start)
+{
+  const TrsOptionGroup *groups[1] = {&trs_reader_options};
+  char copy[256], *argv[32] = {(char[]){"test"}}, *save = NULL;
+  int argc = 1;
+
+  snprintf(copy, sizeof(copy), "%s", text);
+  for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) argv[argc++] = word;
+  assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, argc, argv, groups, 1, &f->options));
+  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, path, &f->dataset));
+  assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f->reader));
+  assert_petsc_ok(TrsReaderSetFromOptions(f->reader, f->options, training));
+  assert_petsc_ok(TrsReaderSetDataset(f->reader, f->dataset));
+  assert_petsc_ok(TrsReaderSetFeatures(f->reader, 2, keys, rows, mode, PETSC_TRUE));
+  assert_petsc_ok(TrsReaderSetStart(f->reader, start));
+}
+
+static void close_reader(fixture *f)
+{
+  assert_petsc_ok(TrsReaderDestroy(&f->reader));
+  assert_petsc_ok(TrsDatasetClose(&f->dataset));
+  assert_petsc_ok(TrsOptionsDestroy(&f->options));
+}
+
+/* Does place b of the batch hold this sample of the file? */
+static void check_sample(const TrsBatch *batch, int64_t b, int64_t sample)
+{
+  const TrsJagged *jagged = &batch->kjt.jagged;
+
+  assert_true(batch->labels[b] == made_label(sample));
+  for (int d = 0; d < MADE_DENSE; d++) assert_true(batch->dense[b * MADE_DENSE + d] == made_dense(sample, d));
+  for (int f = 0; f < 2; f++) {
+    int64_t bag = f * batch->batch + b;
+
+    assert_int_equal(jagged->lengths[bag], made_length(sample, keys[f]));
+    assert_int_equal(jagged->offsets[bag + 1] - jagged->offsets[bag], jagged->lengths[bag]);
+    for (int j = 0; j < jagged->lengths[bag]; j++) {
+      assert_int_equal(jagged->values[jagged->offsets[bag] + j], made_id(sample, keys[f], j));
+      assert_true(jagged->weights[jagged->offsets[bag] + j] == made_weight(sample, keys[f], j));
+    }
+  }
+}
+
+/* Run to the end; the steps seen. shuffle_seed < 0: file order. */
+static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
+{
+  int64_t steps = 0, max_batch, max_global;
+
+  assert_petsc_ok(TrsReaderSetUp(f->reader));
+  assert_petsc_ok(TrsReaderMaxBatch(f->reader, &max_batch, &max_global));
+  for (;; steps++) {
+    TrsShuffle shuffle;
+    TrsBatch *batch;
+
+    assert_petsc_ok(TrsReaderNext(f->reader, &batch));
+    if (!batch) break;
+    assert_int_equal(batch->step, start + steps);
+    assert_true(batch->batch <= max_batch && batch->global_batch <= max_global);
+    assert_int_equal(batch->kjt.batch, batch->batch);
+    assert_int_equal(batch->kjt.n_features, 2);
+    assert_int_equal(batch->kjt.jagged.n_bags, 2 * batch->batch);
+    assert_int_equal(batch->kjt.jagged.offsets[0], 0);
+    assert_int_equal(batch->kjt.jagged.offsets[2 * batch->batch], batch->kjt.jagged.n_values);
+    if (shuffle_seed >= 0) TrsShuffleInit(&shuffle, (uint64_t)shuffle_seed, batch->epoch, MADE_SAMPLES);
+    for (int64_t b = 0; b < batch->batch; b++)
+      check_sample(batch, b, shuffle_seed >= 0 ? TrsShuffleAt(&shuffle, batch->first + b) : batch->first + b);
+    assert_petsc_ok(TrsReaderReturn(f->reader, &batch));
+    assert_null(batch);
+  }
+  return steps;
+}
+
+/* 37 samples: with G = 3 W a pass has ceil(37 / 3W) steps. */
+static void test_contents(void **state)
+{
+  const int64_t per_epoch = (MADE_SAMPLES + 3 * trs_size() - 1) / (3 * trs_size());
+
+  (void)state;
+  for (int kind = 0; kind < MADE_N_KINDS; kind++) {
+    fixture f;
+
+    make_file((made_kind)kind, NULL);
+    open_reader(&f, "-batch_size 3 -epochs 2", PETSC_TRUE, fatal, 0);
+    assert_int_equal(check_run(&f, 0, -1), 2 * per_epoch);
+    close_reader(&f);
+    open_reader(&f, "-batch_size 3 -steps 50 -data_shuffle -seed 5 -data_read_ahead 1", PETSC_TRUE, fatal, 0);
+    assert_int_equal(check_run(&f, 0, 5), 50); /* passes repeat */
+    close_reader(&f);
+    open_reader(&f, "-batch_size 100", PETSC_TRUE, fatal,
+                0); /* more than there are: one short batch, one pass */
+    assert_int_equal(check_run(&f, 0, -1), 1);
+    close_reader(&f);
+    open_reader(&f, "-batch_size 3 -epochs 3 -data_shuffle -seed 9", PETSC_TRUE, fatal,
+                per_epoch + 2); /* resumed */
+    assert_int_equal(check_run(&f, per_epoch + 2, 9), 2 * per_epoch - 2);
+    close_reader(&f);
+    open_reader(&f, "-batch_size 3 -steps 2 -epochs 3 -data_shuffle", PETSC_FALSE, fatal,
+                0); /* evaluation: one pass in file order */
+    assert_int_equal(check_run(&f, 0, -1), per_epoch);
+    close_reader(&f);
+  }
+}
+
+static void test_length_of_training(void **state)
+{
+  static const struct {
+    const char *options;
+    int64_t total; /* on one rank */
+  } cases[] = {{"-batch_size 10", 4},
+               {"-batch_size 10 -drop_last", 3},
+               {"-batch_size 10 -epochs 3", 12},
+               {"-batch_size 10 -epochs 3 -drop_last", 9},
+               {"-batch_size 10 -steps 7", 7},
+               {"-batch_size 10 -steps 7 -epochs 1", 4},
+               {"-batch_size 10 -steps 7 -epochs 5", 7},
+               {"-batch_size 10 -steps 0", 0}};
+
+  (void)state;
+  make_file(MADE_PLAIN, NULL);
+  for (size_t i = 0; trs_size() == 1 && i < sizeof(cases) / sizeof(cases[0]); i++) {
+    int64_t total, per_epoch;
+    fixture f;
+
+    open_reader(&f, cases[i].options, PETSC_TRUE, fatal, 0);
+    assert_petsc_ok(TrsReaderSteps(f.reader, &total, &per_epoch));
+    assert_int_equal(total, cases[i].total);
+    assert_int_equal(check_run(&f, 0, -1), cases[i].total);
+    close_reader(&f);
+  }
+}
+
+static void test_no_batch_left(void **state)
+{
+  fixture f;
+
+  (void)state;
+  make_file(MADE_PLAIN, NULL);
+  open_reader(&f, "-batch_size 100 -drop_last", PETSC_TRUE, fatal, 0);
+  assert_petsc_error(TrsReaderSetUp(f.reader), TRS_ERR_OPTION);
+  assert_non_null(strstr(TrsErrorMessage(), "-drop_last leaves no batch"));
+  close_reader(&f);
+}
+
+/* Sample 20 gets ids 60 and -1 in hist, -2 in user. */
+static void spoil_ids(hid_t file)
+{
+  hid_t dataset = H5Dopen2(file, "sparse/values", H5P_DEFAULT);
+  int64_t values[165], at = 0;
+
+  assert_true(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  for (int i = 0; i < 21; i++) {
+    for (int f = 0; f < MADE_FEATURES; f++) {
+      if (i == 21 - 1 && f == 2) {
+        values[at] = 60;
+        values[at + 1] = -1;
+      }
+      if (i == 21 - 2 && f == 0) values[at] = -2; /* sample 19 has three */
+      at += made_length(i, f);
+    }
+  }
+  assert_true(H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  H5Dclose(dataset);
+}
+
+/* Sums over ranks of ids repaired, warned about, zeros found. */
+static void count_ids(fixture *f, int64_t sums[4])
+{
+  const int64_t *bad;
+  TrsBatch *batch;
+
+  memset(sums, 0, 4 * sizeof(*sums));
+  assert_petsc_ok(TrsReaderSetUp(f->reader));
+  for (;;) {
+    assert_petsc_ok(TrsReaderNext(f->reader, &batch));
+    if (!batch) break;
+    sums[0] += batch->bad_ids;
+    for (int64_t i = 0; i < batch->kjt.jagged.n_values; i++) {
+      sums[1] += batch->kjt.jagged.values[i] == 60 || batch->kjt.jagged.values[i] == -2;
+      sums[2] += batch->kjt.jagged.values[i] == -1;
+    }
+    if (batch->bad_ids) assert_true(batch->first_bad.sample == 19 || batch->first_bad.sample == 20);
+    assert_petsc_ok(TrsReaderReturn(f->reader, &batch));
+  }
+  assert_petsc_ok(TrsReaderBadIds(f->reader, &bad));
+  sums[3] = bad[0] * 10 + bad[1];
+  MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void test_bounds(void **state)
+{
+  const TrsBoundsCheckMode mode[3][2] = {{TRS_BOUNDS_WARNING, TRS_BOUNDS_WARNING},
+                                         {TRS_BOUNDS_IGNORE, TRS_BOUNDS_IGNORE},
+                                         {TRS_BOUNDS_NONE, TRS_BOUNDS_NONE}};
+  const int64_t expected[3][4] = {
+      {2, 0, 1, 11}, {0, 0, 1, 11}, {0, 2, 1, 0}}; /* warned, left, pruned (passes), repaired by feature */
+  int n_failed = 0;
+  TrsBatch *batch;
+  fixture f;
+
+  (void)state;
+  make_file(MADE_PLAIN, spoil_ids);
+  for (int m = 0; m < 3; m++) {
+    int64_t sums[4];
+
+    open_reader(&f, "-batch_size 4", PETSC_TRUE, mode[m], 0);
+    count_ids(&f, sums);
+    for (int k = 0; k < 4; k++) assert_int_equal(sums[k], expected[m][k]);
+    close_reader(&f);
+  }
+  open_reader(&f, "-batch_size 37", PETSC_TRUE, fatal, 0);
+  assert_petsc_ok(TrsReaderSetUp(f.reader));
+  TrsErrorClear();
+  if (TrsReaderNext(f.reader, &batch) != PETSC_SUCCESS) {
+    n_failed = 1;
+    assert_non_null(strstr(TrsErrorMessage(), "feature \"user\" of sample 19 has id -2, expected 0 to 49"));
+    TrsErrorClear();
+  } else {
+    assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
+  }
+  MPI_Allreduce(MPI_IN_PLACE, &n_failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  assert_true(n_failed >= 1); /* the rank that has sample 19; with one sample 20 only: "hist" */
+  close_reader(&f);
+}
+
+static void poke_float(hid_t file, const char *name, hsize_t row, hsize_t col, float value)
+{
+  const hsize_t at[2] = {row, col}, one[2] = {1, 1};
+  hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset);
+  hid_t memory = H5Screate_simple(H5Sget_simple_extent_ndims(space), one, NULL);
+
+  assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, one, NULL) >= 0);
+  assert_true(H5Dwrite(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &value) >= 0);
+  H5Sclose(memory);
+  H5Sclose(space);
+  H5Dclose(dataset);
+}
+
+static void spoil_dense(hid_t file)
+{
+  poke_float(file, "dense", 20, 1, NAN);
+}
+static void spoil_dense_inf(hid_t file)
+{
+  poke_float(file, "dense", 0, 0, -INFINITY);
+}
+static void spoil_label(hid_t file)
+{
+  poke_float(file, "labels", 20, 0, 1.5f);
+}
+static void spoil_label_nan(hid_t file)
+{
+  poke_float(file, "labels", 20, 0, NAN);
+}
+static void spoil_weight(hid_t file)
+{
+  poke_float(file, "sparse/weights", 0, 0, INFINITY);
+}
+
+static void test_numbers(void **state)
+{
+  static const struct {
+    void (*spoil)(hid_t file);
+    const char *message;
+  } cases[] = {{spoil_dense, "/dense[20, 1] is nan, expected a finite number"},
+               {spoil_dense_inf, "/dense[0, 0] is -inf, expected a finite number"},
+               {spoil_label, "/labels[20, 0] is 1.5, expected a number in [0, 1]"},
+               {spoil_label_nan, "/labels[20, 0] is nan, expected a number in [0, 1]"},
+               {spoil_weight, NULL}}; /* of item, which is not read */
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+      const char *const options[3] = {"-batch_size 37", "-batch_size 37 -data_check warning",
+                                      "-batch_size 37 -data_check none"};
+
+      for (int check = 0; check < 3; check++) {
+        char text[128];
+        int64_t found[2] = {0, 0}; /* ranks that fail; numbers counted */
+        TrsBatch *batch;
+        fixture f;
+
+        snprintf(text, sizeof(text), "%s%s", options[check], shuffle ? " -data_shuffle" : "");
+        make_file(MADE_PLAIN, cases[i].spoil);
+        open_reader(&f, text, PETSC_TRUE, fatal, 0);
+        assert_petsc_ok(TrsReaderSetUp(f.reader));
+        TrsErrorClear();
+        if (TrsReaderNext(f.reader, &batch) != PETSC_SUCCESS) {
+          found[0] = 1;
+          assert_true(cases[i].message && strstr(TrsErrorMessage(), cases[i].message));
+          TrsErrorClear();
+        } else {
+          found[1] = batch->bad_numbers;
+        }
+        MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+        assert_int_equal(found[0], check == 0 && cases[i].message);
+        assert_int_equal(found[1], check == 1 && cases[i].message);
+        close_reader(&f);
+      }
+    }
+  }
+}
+
+/* After a few passes no step allocates, with batches of any size. */
+static void test_steady_state(void **state)
+{
+  int64_t before = 0, after;
+  TrsBatch *batch[3];
+  fixture f;
+
+  (void)state;
+  make_file(MADE_CHUNKED, NULL);
+  open_reader(&f, "-batch_size 3 -steps 600 -data_shuffle", PETSC_TRUE, fatal, 0);
+  assert_petsc_ok(TrsReaderSetUp(f.reader));
+  for (int i = 0; i < 200; i++) {
+    if (i == 160) TrsMemoryUse(&before, NULL);
+    for (int k = 0; k < 3; k++) assert_petsc_ok(TrsReaderNext(f.reader, &batch[k])); /* three may be out */
+    for (int k = 2; k >= 0; k--) assert_petsc_ok(TrsReaderReturn(f.reader, &batch[k]));
+  }
+  TrsMemoryUse(&after, NULL);
+  assert_int_equal(after, before);
+  assert_petsc_ok(TrsReaderNext(f.reader, &batch[0]));
+  assert_null(batch[0]);
+  close_reader(&f);
+}
+
+/* Destroyed at any point: the thread ends. */
+static void test_early_end(void **state)
+{
+  (void)state;
+  make_file(MADE_PLAIN, NULL);
+  for (int taken = 0; taken < 4; taken++) {
+    fixture f;
+    TrsBatch *batch;
+
+    open_reader(&f, "-batch_size 1 -steps 1000", PETSC_TRUE, fatal, 0);
+    assert_petsc_ok(TrsReaderSetUp(f.reader));
+    for (int i = 0; i < taken; i++) assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    close_reader(&f);
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents),
+              cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left),
+              cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
+              cmocka_unit_test(test_steady_state), cmocka_unit_test(test_early_end),
+              cmocka_unit_test(remove_file))
