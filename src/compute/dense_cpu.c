@@ -40,6 +40,7 @@ static void fill_rows(int64_t rows, int64_t cols, const float *row, float *matri
   for (int64_t r = 0; r < rows; r++) memcpy(matrix + r * stride, row, (size_t)cols * sizeof(float));
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
 PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
                                    int64_t x_stride, const float *weight, const float *bias,
                                    TrsActivation activation, float *y, int64_t y_stride)
@@ -58,6 +59,7 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
 PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
                                     int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
                                     TrsActivation activation, float *dy, int64_t dy_stride,

@@ -9,7 +9,7 @@
   #define FORWARD_ROWS     6
   #define BACKWARD_VECTORS 2
 
-typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
 static inline __m256i lanes_between(int begin, int end)
 {
@@ -19,12 +19,12 @@ static inline __m256i lanes_between(int begin, int end)
                              _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
 }
 
-static inline Vec load_lanes(const float *p, int begin, int end)
+static inline TrsVec load_lanes(const float *p, int begin, int end)
 {
-  return (Vec)_mm256_maskload_ps(p, lanes_between(begin, end));
+  return (TrsVec)_mm256_maskload_ps(p, lanes_between(begin, end));
 }
 
-static inline void store_lanes(float *p, Vec v, int begin, int end)
+static inline void store_lanes(float *p, TrsVec v, int begin, int end)
 {
   _mm256_maskstore_ps(p, lanes_between(begin, end), (__m256)v);
 }

@@ -9,19 +9,19 @@
   #define FORWARD_ROWS     9 /* 27 = 3 * 9: Criteo's 26 features and the dense vector */
   #define BACKWARD_VECTORS 4
 
-typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
 static inline __mmask16 lanes_between(int begin, int end)
 {
   return (__mmask16)(((1u << end) - 1) & ~((1u << begin) - 1));
 }
 
-static inline Vec load_lanes(const float *p, int begin, int end)
+static inline TrsVec load_lanes(const float *p, int begin, int end)
 {
-  return (Vec)_mm512_maskz_loadu_ps(lanes_between(begin, end), p);
+  return (TrsVec)_mm512_maskz_loadu_ps(lanes_between(begin, end), p);
 }
 
-static inline void store_lanes(float *p, Vec v, int begin, int end)
+static inline void store_lanes(float *p, TrsVec v, int begin, int end)
 {
   _mm512_mask_storeu_ps(p, lanes_between(begin, end), (__m512)v);
 }

@@ -5,19 +5,19 @@
 #define FORWARD_ROWS     4 /* the dot interaction's tiles: FORWARD_ROWS x 2 vectors of products, */
 #define BACKWARD_VECTORS 2 /* 6 rows x BACKWARD_VECTORS vectors of gradients */
 
-typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
 /* v[l] = p[l] for begin <= l < end, the others 0 */
-static inline Vec load_lanes(const float *p, int begin, int end)
+static inline TrsVec load_lanes(const float *p, int begin, int end)
 {
-  Vec v = {0.0f};
+  TrsVec v = {0.0f};
 
   for (int l = begin; l < end; l++) v[l] = p[l];
   return v;
 }
 
 /* p[l] = v[l] for begin <= l < end */
-static inline void store_lanes(float *p, Vec v, int begin, int end)
+static inline void store_lanes(float *p, TrsVec v, int begin, int end)
 {
   for (int l = begin; l < end; l++) p[l] = v[l];
 }

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of dense_kernels_<isa>.c, which define before: VECTOR, Vec, FORWARD_ROWS, BACKWARD_VECTORS, load_lanes(), store_lanes(),
+  The text of dense_kernels_<isa>.c, which define before: VECTOR, TrsVec, FORWARD_ROWS, BACKWARD_VECTORS, load_lanes(), store_lanes(),
   transpose(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
 */
 
 #include <math.h>
 
-#define TILE_COLUMNS  (2 * VECTOR) /* of products */
-#define DEPTH         256 /* columns of x in one pass: a transposed tile stays in the first-level cache */
-#define BACKWARD_ROWS 6
+enum {
+  TRS_TILE_COLUMNS = 2 * VECTOR, /* of products */
+  TRS_TILE_DEPTH = 256, /* columns of x in one pass: a transposed tile stays in the first-level cache */
+  TRS_BACKWARD_ROWS = 6
+};
 
-typedef float VecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
+typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 
-static inline Vec load_vec(const float *p)
+static inline TrsVec load_vec(const float *p)
 {
-  return *(const VecInMemory *)p;
+  return *(const TrsVecInMemory *)p;
 }
 
-static inline void store_vec(float *p, Vec v)
+static inline void store_vec(float *p, TrsVec v)
 {
-  *(VecInMemory *)p = v;
+  *(TrsVecInMemory *)p = v;
 }
 
 static void relu(int64_t n, float *y)
@@ -71,28 +73,28 @@ static void cross_backward(int64_t rows, int64_t cols, int64_t n, const float *r
 
 /* --- dot interaction --- */
 
-/* to [depth, TILE_COLUMNS] = transposed columns [d0, d0 + depth) of rows j0 .. j0 + TILE_COLUMNS - 1 of x, zeros beyond row n. */
+/* to [depth, TRS_TILE_COLUMNS] = transposed columns [d0, d0 + depth) of rows j0 .. j0 + TRS_TILE_COLUMNS - 1 of x, zeros beyond row n. */
 static void transpose_tile(int n, int D, const float *x, int j0, int d0, int depth, float *to)
 {
-  static const float zeros[DEPTH];
+  static const float zeros[TRS_TILE_DEPTH];
 
-  for (int half = 0; half < TILE_COLUMNS; half += VECTOR) {
+  for (int half = 0; half < TRS_TILE_COLUMNS; half += VECTOR) {
     const float *row[VECTOR];
     int d = 0;
 
     for (int i = 0; i < VECTOR; i++)
       row[i] = j0 + half + i < n ? x + (int64_t)(j0 + half + i) * D + d0 : zeros;
     for (; d + VECTOR <= depth; d += VECTOR) {
-      transpose(row, to + (int64_t)d * TILE_COLUMNS + half, TILE_COLUMNS);
+      transpose(row, to + (int64_t)d * TRS_TILE_COLUMNS + half, TRS_TILE_COLUMNS);
       for (int i = 0; i < VECTOR; i++) row[i] += VECTOR;
     }
     for (int rest = 0; d < depth; d++, rest++)
-      for (int i = 0; i < VECTOR; i++) to[(int64_t)d * TILE_COLUMNS + half + i] = row[i][rest];
+      for (int i = 0; i < VECTOR; i++) to[(int64_t)d * TRS_TILE_COLUMNS + half + i] = row[i][rest];
   }
 }
 
 /*
-  Products of rows i0 .. i0 + FORWARD_ROWS - 1 (those that exist) with the columns j0 .. j0 + TILE_COLUMNS - 1 right of the diagonal, from the
+  Products of rows i0 .. i0 + FORWARD_ROWS - 1 (those that exist) with the columns j0 .. j0 + TRS_TILE_COLUMNS - 1 right of the diagonal, from the
   transposed tile; added to what is there unless first. first_vector 1: the tile's left half lies left of the diagonal.
 */
 static inline __attribute__((always_inline)) void products_block(const int first_vector, int n, int D,
@@ -101,16 +103,17 @@ static inline __attribute__((always_inline)) void products_block(const int first
                                                                  float *restrict products)
 {
   const float *row[FORWARD_ROWS];
-  Vec sum[FORWARD_ROWS][2];
+  TrsVec sum[FORWARD_ROWS][2];
 
   for (int k = 0; k < FORWARD_ROWS; k++) {
     row[k] = x + (int64_t)(i0 + k < n ? i0 + k : n - 1) * D;
-    for (int v = first_vector; v < 2; v++) sum[k][v] = (Vec){0.0f};
+    for (int v = first_vector; v < 2; v++) sum[k][v] = (TrsVec){0.0f};
   }
   for (int d = 0; d < depth; d++) {
-    Vec b[2];
+    TrsVec b[2];
 
-    for (int v = first_vector; v < 2; v++) b[v] = load_vec(tile + (int64_t)d * TILE_COLUMNS + v * VECTOR);
+    for (int v = first_vector; v < 2; v++)
+      b[v] = load_vec(tile + (int64_t)d * TRS_TILE_COLUMNS + (int64_t)v * VECTOR);
     for (int k = 0; k < FORWARD_ROWS; k++)
       for (int v = first_vector; v < 2; v++) sum[k][v] += row[k][d] * b[v];
   }
@@ -131,14 +134,14 @@ static inline __attribute__((always_inline)) void products_block(const int first
 
 static void dot_forward(int n, int D, const float *x, float *products)
 {
-  float tile[DEPTH * TILE_COLUMNS] __attribute__((aligned(64)));
+  float tile[TRS_TILE_DEPTH * TRS_TILE_COLUMNS] __attribute__((aligned(64)));
 
-  for (int d0 = 0; d0 < D; d0 += DEPTH) {
-    const int depth = D - d0 < DEPTH ? D - d0 : DEPTH;
+  for (int d0 = 0; d0 < D; d0 += TRS_TILE_DEPTH) {
+    const int depth = D - d0 < TRS_TILE_DEPTH ? D - d0 : TRS_TILE_DEPTH;
 
-    for (int j0 = 0; j0 < n; j0 += TILE_COLUMNS) {
+    for (int j0 = 0; j0 < n; j0 += TRS_TILE_COLUMNS) {
       transpose_tile(n, D, x, j0, d0, depth, tile);
-      for (int i0 = 0; i0 < n - 1 && i0 < j0 + TILE_COLUMNS - 1; i0 += FORWARD_ROWS) {
+      for (int i0 = 0; i0 < n - 1 && i0 < j0 + TRS_TILE_COLUMNS - 1; i0 += FORWARD_ROWS) {
         if (j0 + VECTOR - 1 <= i0)
           products_block(1, n, D, x + d0, i0, j0, depth, tile, d0 == 0, products);
         else
@@ -148,33 +151,39 @@ static void dot_forward(int n, int D, const float *x, float *products)
   }
 }
 
-/*
-  Columns [c0, c0 + (n_vectors - 1) * VECTOR + lanes) of dx rows i0 .. i0 + n_rows - 1. g(i, j) is the gradient of x_i . x_j; for i < j it
-  stands at upper(i) + j, where row i of the triangle would begin if it were a full one.
-*/
-static inline const float *upper(int n, const float *dproducts, int64_t i)
+/* One sample: dx [n, D] from x [n, D] and the gradients of its products. */
+typedef struct {
+  int n, D;
+  const float *x, *dproducts;
+  float *dx;
+} TrsDotGradient;
+
+/* The gradient of x_i . x_j, i < j, stands at upper(i)[j]: where row i of the triangle would begin if it were a full one. */
+static inline const float *upper(const TrsDotGradient *g, int64_t i)
 {
-  return dproducts + (i * (n - 1) - i * (i - 1) / 2 - i - 1);
+  return g->dproducts + (i * (g->n - 1) - i * (i - 1) / 2 - i - 1);
 }
 
+/* Columns c0 .. of rows i0 .. i0 + n_rows - 1 of dx: n_vectors full ones, or (lanes > 0, n_vectors 1) the first lanes of one. */
 static inline __attribute__((always_inline)) void gradient_block(const int n_rows, const int n_vectors,
-                                                                 const int masked, int lanes, int n, int D,
-                                                                 const float *x, int i0, int c0,
-                                                                 const float *dproducts, float *restrict dx)
+                                                                 int lanes, const TrsDotGradient *gradient,
+                                                                 int i0, int c0)
 {
-  Vec sum[BACKWARD_ROWS][BACKWARD_VECTORS];
-  const float *row[BACKWARD_ROWS];
+  const int n = gradient->n, D = gradient->D, masked = lanes > 0;
+  TrsVec sum[TRS_BACKWARD_ROWS][BACKWARD_VECTORS];
+  const float *row[TRS_BACKWARD_ROWS];
 
   for (int k = 0; k < n_rows; k++) {
-    row[k] = upper(n, dproducts, i0 + k);
-    for (int v = 0; v < n_vectors; v++) sum[k][v] = (Vec){0.0f};
+    row[k] = upper(gradient, i0 + k);
+    for (int v = 0; v < n_vectors; v++) sum[k][v] = (TrsVec){0.0f};
   }
   for (int j = 0; j < n; j++) {
-    const float *above = upper(n, dproducts, j) + i0; /* g(j, i0 + k) for rows below j */
-    const float *xj = x + (int64_t)j * D + c0;
-    Vec b[BACKWARD_VECTORS];
+    const float *above = upper(gradient, j) + i0; /* with rows i0 .. below j */
+    const float *xj = gradient->x + (int64_t)j * D + c0;
+    TrsVec b[BACKWARD_VECTORS];
 
-    for (int v = 0; v < n_vectors; v++) b[v] = masked ? load_lanes(xj, 0, lanes) : load_vec(xj + v * VECTOR);
+    for (int v = 0; v < n_vectors; v++)
+      b[v] = masked ? load_lanes(xj, 0, lanes) : load_vec(xj + (int64_t)v * VECTOR);
     if (j < i0) {
       for (int k = 0; k < n_rows; k++)
         for (int v = 0; v < n_vectors; v++) sum[k][v] += above[k] * b[v];
@@ -190,37 +199,39 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
     }
   }
   for (int k = 0; k < n_rows; k++) {
-    float *p = dx + (int64_t)(i0 + k) * D + c0;
+    float *p = gradient->dx + (int64_t)(i0 + k) * D + c0;
 
     for (int v = 0; v < n_vectors; v++) {
       if (masked)
         store_lanes(p, sum[k][v], 0, lanes);
       else
-        store_vec(p + v * VECTOR, sum[k][v]);
+        store_vec(p + (int64_t)v * VECTOR, sum[k][v]);
     }
   }
 }
 
 /* All columns of n_rows rows: as many vectors at once as registers hold, then one, then the rest of one. */
-static inline __attribute__((always_inline)) void gradient_rows(const int n_rows, int n, int D,
-                                                                const float *x, int i0,
-                                                                const float *dproducts, float *dx)
+static inline __attribute__((always_inline)) void gradient_rows(const int n_rows,
+                                                                const TrsDotGradient *gradient, int i0)
 {
+  const int D = gradient->D;
   int c = 0;
 
   for (; c + BACKWARD_VECTORS * VECTOR <= D; c += BACKWARD_VECTORS * VECTOR)
-    gradient_block(n_rows, BACKWARD_VECTORS, 0, VECTOR, n, D, x, i0, c, dproducts, dx);
-  for (; c + VECTOR <= D; c += VECTOR) gradient_block(n_rows, 1, 0, VECTOR, n, D, x, i0, c, dproducts, dx);
-  if (c < D) gradient_block(n_rows, 1, 1, D - c, n, D, x, i0, c, dproducts, dx);
+    gradient_block(n_rows, BACKWARD_VECTORS, 0, gradient, i0, c);
+  for (; c + VECTOR <= D; c += VECTOR) gradient_block(n_rows, 1, 0, gradient, i0, c);
+  if (c < D) gradient_block(n_rows, 1, D - c, gradient, i0, c);
 }
 
 static void dot_backward(int n, int D, const float *x, const float *dproducts, float *dx)
 {
+  TrsDotGradient gradient = {.n = n, .D = D, .x = x, .dproducts = dproducts};
   int i = 0;
 
-  for (; i + BACKWARD_ROWS <= n; i += BACKWARD_ROWS) gradient_rows(BACKWARD_ROWS, n, D, x, i, dproducts, dx);
-  for (; i + 3 <= n; i += 3) gradient_rows(3, n, D, x, i, dproducts, dx);
-  for (; i < n; i++) gradient_rows(1, n, D, x, i, dproducts, dx);
+  gradient.dx = dx;
+  for (; i + TRS_BACKWARD_ROWS <= n; i += TRS_BACKWARD_ROWS) gradient_rows(TRS_BACKWARD_ROWS, &gradient, i);
+  for (; i + 3 <= n; i += 3) gradient_rows(3, &gradient, i);
+  for (; i < n; i++) gradient_rows(1, &gradient, i);
 }
 
 /* --- optimizers --- */

@@ -24,6 +24,7 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
 PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
                                  int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
                                  int64_t dx_stride)

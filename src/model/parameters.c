@@ -9,20 +9,21 @@ PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int l
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
 {
   const int n = params->n;
-  char name[64], *copy;
+  char name[64];
 
   PetscFunctionBegin;
   if (n == params->capacity) {
     params->capacity = n ? 2 * n : 16;
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->param), &params->param));
+    PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->name), &params->name));
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->init), &params->init));
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->scale), &params->scale));
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->offset), &params->offset));
   }
   PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/%s", module, layer, part));
   params->param[n] = (TrsDenseParameter){.rows = rows, .cols = cols ? cols : 1, .ndim = cols ? 2 : 1};
-  PetscCall(PetscStrallocpy(name, &copy));
-  params->param[n].name = copy;
+  PetscCall(PetscStrallocpy(name, &params->name[n]));
+  params->param[n].name = params->name[n];
   params->init[n] = init;
   params->scale[n] = scale;
   params->offset[n] = params->n_values;
@@ -83,11 +84,8 @@ PetscErrorCode TrsParametersReady(TrsParameters *params, int index)
 PetscErrorCode TrsParametersFree(TrsParameters *params, const TrsDeviceOps *device)
 {
   PetscFunctionBegin;
-  for (int p = 0; p < params->n; p++) {
-    char *name = (char *)(uintptr_t)params->param[p].name;
-
-    PetscCall(PetscFree(name));
-  }
+  for (int p = 0; p < params->n; p++) PetscCall(PetscFree(params->name[p]));
+  PetscCall(PetscFree(params->name));
   PetscCall(PetscFree(params->param));
   PetscCall(PetscFree(params->init));
   PetscCall(PetscFree(params->scale));

@@ -17,6 +17,7 @@ typedef enum {
 
 typedef struct {
   TrsDenseParameter *param; /* value and grad are set by Allocate */
+  char **name;              /* what param's names point to */
   TrsParameterInit *init;
   float *scale;
   int64_t *offset; /* [n] in the flat arrays, elements; each starts a cache line */

@@ -85,7 +85,7 @@ static double stage_factor(const TrsScheduleStage *stage, int64_t s)
   case TRS_SCHEDULE_LINEAR: return stage->value + (1.0 - stage->value) * (double)s / (double)stage->end_step;
   case TRS_SCHEDULE_CONSTANT: return stage->value;
   case TRS_SCHEDULE_POLY: return pow(1.0 - part, stage->value);
-  case TRS_SCHEDULE_STEP: return pow(stage->value, (double)(s / stage->decay_steps));
+  case TRS_SCHEDULE_STEP: return pow(stage->value, floor((double)s / (double)stage->decay_steps));
   case TRS_SCHEDULE_INV_SQRT: return 1.0 / sqrt((double)(s > 1 ? s : 1));
   case TRS_SCHEDULE_COSINE: return stage->value + (1.0 - stage->value) * 0.5 * (1.0 + cos(M_PI * part));
   }

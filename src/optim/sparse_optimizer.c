@@ -33,25 +33,25 @@ const TrsOptionGroup trs_sparse_optimizer_options = TRS_OPTION_GROUP("Embedding 
 
 typedef struct {
   const char *name;
-  int n_states;
   const char *state[TRS_SPARSE_MAX_STATES];
+  int n_states;
   PetscBool rowwise[TRS_SPARSE_MAX_STATES];
   PetscBool couples_columns; /* a row's update depends on the row as a whole */
-} SparseOptimizer;
+} TrsSparseOptimizer;
 
-static const SparseOptimizer optimizers[TRS_N_OPTIMS] = {
+static const TrsSparseOptimizer optimizers[TRS_N_OPTIMS] = {
     [TRS_OPTIM_NONE] = {.name = "none"},
     [TRS_OPTIM_SGD] = {.name = "sgd"},
-    [TRS_OPTIM_ADAGRAD] = {"adagrad", 1, {"momentum1"}, {PETSC_FALSE}, PETSC_FALSE},
-    [TRS_OPTIM_ROWWISE_ADAGRAD] = {"rowwise_adagrad", 1, {"momentum1"}, {PETSC_TRUE}, PETSC_TRUE},
-    [TRS_OPTIM_ADAM] = {"adam", 2, {"exp_avg", "exp_avg_sq"}, {PETSC_FALSE, PETSC_FALSE}, PETSC_FALSE},
+    [TRS_OPTIM_ADAGRAD] = {"adagrad", {"momentum1"}, 1, {PETSC_FALSE}, PETSC_FALSE},
+    [TRS_OPTIM_ROWWISE_ADAGRAD] = {"rowwise_adagrad", {"momentum1"}, 1, {PETSC_TRUE}, PETSC_TRUE},
+    [TRS_OPTIM_ADAM] = {"adam", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_FALSE}, PETSC_FALSE},
     [TRS_OPTIM_PARTIAL_ROWWISE_ADAM] =
-        {"partial_rowwise_adam", 2, {"exp_avg", "exp_avg_sq"}, {PETSC_FALSE, PETSC_TRUE}, PETSC_TRUE},
-    [TRS_OPTIM_LAMB] = {"lamb", 2, {"exp_avg", "exp_avg_sq"}, {PETSC_FALSE, PETSC_FALSE}, PETSC_TRUE},
+        {"partial_rowwise_adam", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_TRUE}, PETSC_TRUE},
+    [TRS_OPTIM_LAMB] = {"lamb", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_FALSE}, PETSC_TRUE},
     [TRS_OPTIM_PARTIAL_ROWWISE_LAMB] =
-        {"partial_rowwise_lamb", 2, {"exp_avg", "exp_avg_sq"}, {PETSC_FALSE, PETSC_TRUE}, PETSC_TRUE},
-    [TRS_OPTIM_LARS_SGD] = {"lars_sgd", 1, {"momentum1"}, {PETSC_FALSE}, PETSC_TRUE},
-    [TRS_OPTIM_LION] = {"lion", 1, {"exp_avg"}, {PETSC_FALSE}, PETSC_FALSE},
+        {"partial_rowwise_lamb", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_TRUE}, PETSC_TRUE},
+    [TRS_OPTIM_LARS_SGD] = {"lars_sgd", {"momentum1"}, 1, {PETSC_FALSE}, PETSC_TRUE},
+    [TRS_OPTIM_LION] = {"lion", {"exp_avg"}, 1, {PETSC_FALSE}, PETSC_FALSE},
     [TRS_OPTIM_SHAMPOO] = {.name = "shampoo"},
 };
 
@@ -117,7 +117,7 @@ PetscErrorCode TrsSparseOptimizerFromOptions(TrsOptions options, TrsSparseOptimi
 void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *names[TRS_SPARSE_MAX_STATES],
                               PetscBool rowwise[TRS_SPARSE_MAX_STATES])
 {
-  const SparseOptimizer *optimizer = &optimizers[kind];
+  const TrsSparseOptimizer *optimizer = &optimizers[kind];
 
   *n = optimizer->n_states;
   for (int i = 0; i < *n; i++) {

@@ -124,8 +124,8 @@ static double area_of(int64_t n, const TrsAucRecord *records, double tp, PetscBo
 
 PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, double *auc)
 {
-  enum { TP, FP, COUNT, AREA, N_VALUES };
-  double local[N_VALUES] = {0.0}, before[N_VALUES] = {0.0}, total[N_VALUES];
+  enum { TRS_TP, TRS_FP, TRS_COUNT, TRS_AREA, TRS_N_VALUES };
+  double local[TRS_N_VALUES] = {0.0}, before[TRS_N_VALUES] = {0.0}, total[TRS_N_VALUES];
   TrsAucRecord *sorted, *mine = NULL;
   int64_t *displs, n_mine = 0;
   int *owner, size;
@@ -141,14 +141,15 @@ PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, dou
 
   qsort(mine, (size_t)n_mine, sizeof(TrsAucRecord), higher_first);
   for (int64_t i = 0; i < n_mine; i++) {
-    local[TP] += (double)mine[i].weight * (double)mine[i].label;
-    local[FP] += (double)mine[i].weight * (1.0 - (double)mine[i].label);
+    local[TRS_TP] += (double)mine[i].weight * (double)mine[i].label;
+    local[TRS_FP] += (double)mine[i].weight * (1.0 - (double)mine[i].label);
   }
-  local[COUNT] = (double)n_mine;
-  PetscCallMPI(MPI_Exscan(local, before, N_VALUES, MPI_DOUBLE, MPI_SUM, comm)); /* leaves rank 0's zeros */
-  local[AREA] = area_of(n_mine, mine, before[TP], (PetscBool)(before[COUNT] == 0.0));
-  PetscCallMPI(MPI_Allreduce(local, total, N_VALUES, MPI_DOUBLE, MPI_SUM, comm));
-  *auc = total[TP] * total[FP] > 0.0 ? total[AREA] / (total[TP] * total[FP]) : 0.5;
+  local[TRS_COUNT] = (double)n_mine;
+  PetscCallMPI(
+      MPI_Exscan(local, before, TRS_N_VALUES, MPI_DOUBLE, MPI_SUM, comm)); /* leaves rank 0's zeros */
+  local[TRS_AREA] = area_of(n_mine, mine, before[TRS_TP], (PetscBool)(before[TRS_COUNT] == 0.0));
+  PetscCallMPI(MPI_Allreduce(local, total, TRS_N_VALUES, MPI_DOUBLE, MPI_SUM, comm));
+  *auc = total[TRS_TP] * total[TRS_FP] > 0.0 ? total[TRS_AREA] / (total[TRS_TP] * total[TRS_FP]) : 0.5;
   PetscCall(TrsFree(&mine));
   PetscCall(PetscFree2(owner, displs));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -10,29 +10,29 @@
 #define N_BINS 1000  /* of the precision-recall curve */
 
 enum {
-  SUM_SAMPLES,
-  SUM_LOSS,
-  SUM_WEIGHTS,
-  SUM_CROSS_ENTROPY,
-  SUM_POSITIVE, /* w y */
-  SUM_NEGATIVE, /* w (1 - y) */
-  SUM_PREDICTION,
-  SUM_CORRECT,
-  SUM_SQUARED_ERROR,
-  SUM_ABSOLUTE_ERROR,
-  N_SUMS
+  TRS_SUM_SAMPLES,
+  TRS_SUM_LOSS,
+  TRS_SUM_WEIGHTS,
+  TRS_SUM_CROSS_ENTROPY,
+  TRS_SUM_POSITIVE, /* w y */
+  TRS_SUM_NEGATIVE, /* w (1 - y) */
+  TRS_SUM_PREDICTION,
+  TRS_SUM_CORRECT,
+  TRS_SUM_SQUARED_ERROR,
+  TRS_SUM_ABSOLUTE_ERROR,
+  TRS_N_SUMS
 };
 
 typedef struct {
-  double sum[N_SUMS];
+  double sum[TRS_N_SUMS];
   double positive[N_BINS], negative[N_BINS]; /* by bin of the prediction */
-} Sums;
+} TrsMetricSums;
 
 struct TrsMetricsImpl {
   MPI_Comm comm;
   PetscBool curves;
-  Sums sums;         /* of this rank */
-  TrsBuffer records; /* TrsAucRecord [n_records] */
+  TrsMetricSums sums; /* of this rank */
+  TrsBuffer records;  /* TrsAucRecord [n_records] */
   int64_t n_records;
 };
 
@@ -57,19 +57,19 @@ static int bin_of(float p)
   return x >= (float)N_BINS ? N_BINS - 1 : x > 0.0f ? (int)x : 0;
 }
 
-static void add_sample(Sums *sums, float prediction, float label, double w)
+static void add_sample(TrsMetricSums *sums, float prediction, float label, double w)
 {
   const double p = (double)prediction, y = (double)label, error = p - y;
   const double in_log = clamped(p);
 
-  sums->sum[SUM_WEIGHTS] += w;
-  sums->sum[SUM_CROSS_ENTROPY] -= w * (y * log(in_log) + (1.0 - y) * log(1.0 - in_log));
-  sums->sum[SUM_POSITIVE] += w * y;
-  sums->sum[SUM_NEGATIVE] += w * (1.0 - y);
-  sums->sum[SUM_PREDICTION] += w * p;
-  sums->sum[SUM_CORRECT] += w * ((p >= 0.5 ? 1.0 : 0.0) == y ? 1.0 : 0.0);
-  sums->sum[SUM_SQUARED_ERROR] += w * error * error;
-  sums->sum[SUM_ABSOLUTE_ERROR] += w * fabs(error);
+  sums->sum[TRS_SUM_WEIGHTS] += w;
+  sums->sum[TRS_SUM_CROSS_ENTROPY] -= w * (y * log(in_log) + (1.0 - y) * log(1.0 - in_log));
+  sums->sum[TRS_SUM_POSITIVE] += w * y;
+  sums->sum[TRS_SUM_NEGATIVE] += w * (1.0 - y);
+  sums->sum[TRS_SUM_PREDICTION] += w * p;
+  sums->sum[TRS_SUM_CORRECT] += w * ((p >= 0.5 ? 1.0 : 0.0) == y ? 1.0 : 0.0);
+  sums->sum[TRS_SUM_SQUARED_ERROR] += w * error * error;
+  sums->sum[TRS_SUM_ABSOLUTE_ERROR] += w * fabs(error);
   sums->positive[bin_of(prediction)] += w * y;
   sums->negative[bin_of(prediction)] += w * (1.0 - y);
 }
@@ -86,8 +86,8 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
     records = (TrsAucRecord *)metrics->records.data + metrics->n_records;
     metrics->n_records += n;
   }
-  metrics->sums.sum[SUM_SAMPLES] += (double)n;
-  metrics->sums.sum[SUM_LOSS] += loss_sum;
+  metrics->sums.sum[TRS_SUM_SAMPLES] += (double)n;
+  metrics->sums.sum[TRS_SUM_LOSS] += loss_sum;
   for (int64_t i = 0; i < n; i++) {
     const float w = weights ? weights[i] : 1.0f;
 
@@ -98,12 +98,12 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
 }
 
 /* Area under precision over recall, as rectangles from bin to bin, from the highest predictions on. */
-static double precision_recall_area(const Sums *total)
+static double precision_recall_area(const TrsMetricSums *total)
 {
-  const double all = total->sum[SUM_POSITIVE];
+  const double all = total->sum[TRS_SUM_POSITIVE];
   double tp = 0.0, fp = 0.0, area = 0.0;
 
-  if (all <= 0.0 || total->sum[SUM_NEGATIVE] <= 0.0) return 0.5;
+  if (all <= 0.0 || total->sum[TRS_SUM_NEGATIVE] <= 0.0) return 0.5;
   for (int b = N_BINS - 1; b >= 0; b--) {
     tp += total->positive[b];
     fp += total->negative[b];
@@ -114,30 +114,30 @@ static double precision_recall_area(const Sums *total)
 
 PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
 {
-  const int n_doubles = (int)(sizeof(Sums) / sizeof(double));
+  const int n_doubles = (int)(sizeof(TrsMetricSums) / sizeof(double));
   double w, positive, negative, mean;
-  Sums *total;
+  TrsMetricSums *total;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&total));
   PetscCallMPI(MPI_Allreduce(&metrics->sums, total, n_doubles, MPI_DOUBLE, MPI_SUM, metrics->comm));
-  w = total->sum[SUM_WEIGHTS];
-  positive = total->sum[SUM_POSITIVE];
-  negative = total->sum[SUM_NEGATIVE];
+  w = total->sum[TRS_SUM_WEIGHTS];
+  positive = total->sum[TRS_SUM_POSITIVE];
+  negative = total->sum[TRS_SUM_NEGATIVE];
   mean = clamped(w > 0.0 ? positive / w : 0.0);
   *values = (TrsMetricValues){
-      .n_samples = (int64_t)total->sum[SUM_SAMPLES],
-      .loss = total->sum[SUM_LOSS] / fmax(total->sum[SUM_SAMPLES], 1.0),
-      .ne = w > 0.0 ? total->sum[SUM_CROSS_ENTROPY] / -(positive * log(mean) + negative * log(1.0 - mean))
+      .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
+      .loss = total->sum[TRS_SUM_LOSS] / fmax(total->sum[TRS_SUM_SAMPLES], 1.0),
+      .ne = w > 0.0 ? total->sum[TRS_SUM_CROSS_ENTROPY] / -(positive * log(mean) + negative * log(1.0 - mean))
                     : 0.0,
       .auc = NAN,
       .auprc = precision_recall_area(total),
-      .accuracy = w > 0.0 ? total->sum[SUM_CORRECT] / w : 0.0,
-      .calibration = positive > 0.0 ? total->sum[SUM_PREDICTION] / positive : 0.0,
+      .accuracy = w > 0.0 ? total->sum[TRS_SUM_CORRECT] / w : 0.0,
+      .calibration = positive > 0.0 ? total->sum[TRS_SUM_PREDICTION] / positive : 0.0,
       .ctr = w > 0.0 ? positive / w : 0.0,
-      .prediction = w > 0.0 ? total->sum[SUM_PREDICTION] / w : 0.0,
-      .mse = w > 0.0 ? total->sum[SUM_SQUARED_ERROR] / w : 0.0,
-      .mae = w > 0.0 ? total->sum[SUM_ABSOLUTE_ERROR] / w : 0.0,
+      .prediction = w > 0.0 ? total->sum[TRS_SUM_PREDICTION] / w : 0.0,
+      .mse = w > 0.0 ? total->sum[TRS_SUM_SQUARED_ERROR] / w : 0.0,
+      .mae = w > 0.0 ? total->sum[TRS_SUM_ABSOLUTE_ERROR] / w : 0.0,
   };
   values->rmse = sqrt(values->mse);
   if (metrics->curves)
@@ -149,7 +149,7 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
 PetscErrorCode TrsMetricsReset(TrsMetrics metrics)
 {
   PetscFunctionBegin;
-  metrics->sums = (Sums){0};
+  metrics->sums = (TrsMetricSums){0};
   metrics->n_records = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
