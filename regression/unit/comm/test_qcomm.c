@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of quantised communication, the fall-back for sums (rule A23), and blocks that are no multiple of a format's row. */
+#include "comm/qcomm.h"
+#include "trs_test.h"
+
+static void read_codecs(int argc, const char **words, PetscErrorCode expected, TrsCodec *forward,
+                        TrsCodec *backward)
+{
+  static const TrsOptionGroup *const groups[] = {&trs_qcomm_options, &trs_comm_options};
+  char text[16][64], *argv[17];
+  TrsOptions options = NULL;
+
+  for (int i = 0; i < argc; i++) {
+    snprintf(text[i], sizeof(text[i]), "%s", words[i]);
+    argv[i] = text[i];
+  }
+  argv[argc] = NULL;
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 2, &options));
+  if (expected == PETSC_SUCCESS) {
+    assert_petsc_ok(TrsQcommFromOptions(options, forward, backward));
+  } else {
+    assert_petsc_error(TrsQcommFromOptions(options, forward, backward), expected);
+  }
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+}
+
+static void test_options(void **state)
+{
+  TrsCodec forward, backward;
+
+  (void)state;
+  read_codecs(1, (const char *[]){"t"}, PETSC_SUCCESS, &forward, &backward);
+  assert_int_equal(forward.kind, TRS_CODEC_FP32);
+  assert_int_equal(backward.kind, TRS_CODEC_FP32);
+  read_codecs(7,
+              (const char *[]){"t", "-qcomm_forward_precision", "int8", "-qcomm_backward_precision", "bf16",
+                               "-qcomm_backward_loss_scale", "4"},
+              PETSC_SUCCESS, &forward, &backward);
+  assert_int_equal(forward.kind, TRS_CODEC_INT8);
+  assert_int_equal(forward.row_dim, 32);
+  assert_int_equal(backward.kind, TRS_CODEC_BF16);
+  assert_int_equal(backward.backward, 1);
+  assert_true(backward.loss_scale == 4.0F && forward.loss_scale == 1.0F);
+  read_codecs(7,
+              (const char *[]){"t", "-qcomm_forward_precision", "fp8", "-qcomm_backward_precision", "fp8",
+                               "-qcomm_fp8_row_dim", "16"},
+              PETSC_SUCCESS, &forward, &backward);
+  assert_int_equal(forward.kind, TRS_CODEC_FP8);
+  assert_int_equal(forward.row_dim, 16);
+  assert_int_equal(forward.backward, 0);
+  assert_int_equal(backward.row_dim, 16);
+  read_codecs(5, (const char *[]){"t", "-qcomm_forward_precision", "int8", "-qcomm_forward_loss_scale", "2"},
+              TRS_ERR_OPTION, &forward, &backward);
+}
+
+static void test_sums(void **state)
+{
+  const TrsCodec int8 = {.kind = TRS_CODEC_INT8, .row_dim = 32}, fp8 = {.kind = TRS_CODEC_FP8},
+                 fp16 = {.kind = TRS_CODEC_FP16, .loss_scale = 2.0F};
+
+  (void)state;
+  assert_int_equal(TrsQcommForSums(int8, PETSC_FALSE).kind, TRS_CODEC_FP16);
+  assert_int_equal(TrsQcommForSums(int8, PETSC_TRUE).kind, TRS_CODEC_BF16);
+  assert_int_equal(TrsQcommForSums(fp8, PETSC_FALSE).kind, TRS_CODEC_FP16);
+  assert_int_equal(TrsQcommForSums(fp8, PETSC_TRUE).kind, TRS_CODEC_BF16);
+  assert_int_equal(TrsQcommForSums(fp16, PETSC_TRUE).kind, TRS_CODEC_FP16);
+  assert_true(TrsQcommForSums(fp16, PETSC_TRUE).loss_scale == 2.0F);
+}
+
+/* int8 sends rows of 32 values in 40 bytes; 33 values take two rows, and the padding does not come back. */
+static void test_padding(void **state)
+{
+  const TrsCodec int8 = {.kind = TRS_CODEC_INT8, .row_dim = 32, .loss_scale = 1.0F};
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsDeviceBuffer scratch = {0};
+  float values[40], back[40];
+  char wire[80];
+  TrsComm comm = NULL;
+
+  (void)state;
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  assert_petsc_ok(TrsCommCreate(PETSC_COMM_SELF, "mpi", device, compute, &comm));
+  assert_int_equal(TrsQcommBytes(compute, &int8, 0), 0);
+  assert_int_equal(TrsQcommBytes(compute, &int8, 32), 40);
+  assert_int_equal(TrsQcommBytes(compute, &int8, 33), 80);
+  for (int i = 0; i < 40; i++) {
+    values[i] = (float)(i % 8) - 2.0F;
+    back[i] = 99.0F;
+  }
+  assert_petsc_ok(TrsQcommEncode(comm, NULL, &int8, 33, values, wire, &scratch));
+  assert_petsc_ok(TrsQcommDecode(comm, NULL, &int8, 33, wire, back, &scratch));
+  for (int i = 0; i < 33; i++)
+    assert_close(back[i], values[i], 7.0 / 255.0 / 2.0 * 1.01, 0.0); /* half a step of the range */
+  for (int i = 33; i < 40; i++) assert_true(back[i] == 99.0F);
+  assert_petsc_ok(TrsDeviceBufferFree(device, &scratch));
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_options), cmocka_unit_test(test_sums), cmocka_unit_test(test_padding))
