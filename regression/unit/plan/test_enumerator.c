@@ -21,12 +21,15 @@ static void check_case(const json_t *x)
   TrsPlanSettings settings = {.batch_size = 1};
   TrsCostModel model = {&topology, &settings, &tables};
   const json_t *sizes = json_object_get(x, "sizes"), *offsets = json_object_get(x, "offsets");
+  const json_t *memory = json_object_get(x, "device_memory_sizes");
   TrsSearchSpace space;
   TrsShardPlace place = {0};
   int table_alone;
 
   topology.hbm = calloc((size_t)W, sizeof(int64_t));
   topology.ddr = calloc((size_t)W, sizeof(int64_t));
+  topology.uneven_own = (PetscBool)(memory != NULL);
+  for (int r = 0; memory && r < W; r++) topology.hbm[r] = (int64_t)unit_at(memory, (size_t)r);
   assert_petsc_ok(TrsEnumerate(&model, &space, &table_alone));
   assert_int_equal(table_alone, -1);
   assert_int_equal(space.n_options, 1);

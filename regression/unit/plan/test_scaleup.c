@@ -35,7 +35,14 @@ static void test_search(void **state)
     for (size_t k = 0; k < json_array_size(probes); k++) {
       assert_true(TrsLuusJaakolaNext(&search, cost, &probe));
       assert_close(probe, unit_at(probes, k), 1e-9, 1e-12);
-      cost = unit_at(costs, k);
+      if (costs) {
+        cost = unit_at(costs, k);
+      } else if (probe > 4e8) { /* the case without costs: beyond 4e8 there is no room */
+        TrsLuusJaakolaShrinkRight(&search, probe);
+        cost = 1e99;
+      } else {
+        cost = 1 - probe / 1e9;
+      }
     }
     assert_false(TrsLuusJaakolaNext(&search, cost, &probe));
   }

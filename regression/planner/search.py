@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""search.py TRSHARD: laws of the search on generated problems, many of them tight.
+
+Counting a proposal without placing it gives the same plan and counts as placing it (a greedy threshold that is never reached makes the planner place
+all). The optimal proposer's plan fits, is at least as good as the default list's, and not below its own bound.
+"""
+import random
+import re
+import tempfile
+
+from planner_test import Checks, load, run
+
+
+def problem(r):
+    n, world = r.choice([3, 8, 20, 40]), r.choice([2, 4, 8, 12, 64])
+    rows = [int(10 ** r.uniform(2, 7.7)) for _ in range(n)]
+    dims = [r.choice([16, 32, 64, 96, 128, 256, 512]) for _ in range(n)]
+    cap = int(sum(a * b * 4 for a, b in zip(rows, dims)) / world * r.choice([0.8, 1.2, 1.5, 2, 4, 10]) + 2**20)
+    options = {"topology_compute_device": "cuda", "topology_world_size": world,
+               "topology_local_world_size": min(world, r.choice([2, 4, 8])), "topology_hbm_cap": cap,
+               "topology_ddr_cap": cap * r.choice([1, 4]), "plan_dense_parameter_bytes": 0,
+               "tables": ",".join("t%d" % i for i in range(n)), "plan_greedy_sort_by": r.choice(["storage", "perf"])}
+    for i in range(n):
+        options.update({"table_t%d_num_embeddings" % i: rows[i], "table_t%d_embedding_dim" % i: dims[i],
+                        "table_t%d_pooling_factors" % i: "%.3f" % 10 ** r.uniform(-0.5, 1.7)})
+        if r.random() < 0.2:
+            options["table_t%d_sharding_types" % i] = r.choice(["table_row_wise", "row_wise", "table_wise,column_wise", "grid_shard,table_row_wise"])
+    return options
+
+
+def rating(plan):
+    return max(sum(d["perf"].values()) for d in plan["devices"])
+
+
+def check_optimal(c, folder, name, options, default):
+    code, text = run(folder, options, "-plan_proposers", "optimal", "-plan_optimal_seconds", "1", "-plan_output", "optimal.json",
+                     "-plan_report", "stdout")
+    c.check(code == 0, "%s: optimal fails: %s" % (name, text[:300]))
+    if code:
+        return
+    plan = load(folder, "optimal.json")
+    bound = float(re.search(r"Lower bound of the critical path: ([0-9.e+-]+)", text).group(1))
+    c.check(plan["critical_path"] <= default["critical_path"] * (1 + 1e-9), "%s: longer critical path than the default's" % name)
+    c.check(rating(plan) <= rating(default) * (1 + 1e-9), "%s: slower than the default's slowest rank" % name)
+    c.check(plan["critical_path"] >= bound * (1 - 1e-5), "%s: path %g below its bound %g" % (name, plan["critical_path"], bound))
+    c.check(all(d["storage"]["hbm"] <= 0.85 * options["topology_hbm_cap"] and d["storage"]["ddr"] <= options["topology_ddr_cap"]
+                for d in plan["devices"]), "%s: a device is too full" % name)
+    code, text = run(folder, options, "-plan_input", "optimal.json")
+    c.check(code == 0, "%s: the optimal plan is not valid: %s" % (name, text[:300]))
+
+
+def main():
+    c = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(12):
+            options, plans = problem(random.Random(seed)), []
+            for more in ((), ("-plan_greedy_threshold", "1000000000")):
+                code, text = run(folder, options, *more, "-plan_output", "plan.json")
+                c.check(code in (0, 72), "problem %d: exit code %d: %s" % (seed, code, text[:300]))
+                plans.append(load(folder, "plan.json"))
+                plans[-1].pop("message", None)
+            c.check(plans[0] == plans[1], "problem %d: counting differs from placing" % seed)
+            if "tables" in plans[0]:
+                check_optimal(c, folder, "problem %d" % seed, options, plans[0])
+    c.finish()
+
+
+main()
