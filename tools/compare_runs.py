@@ -19,13 +19,13 @@ import numpy as np
 import trsdata
 
 TIMES = r"(^|/)(samples_per_s|time|.*_s|.*_ms|.*_bytes)$"  # differ from run to run
-TIME_GROUPS = r"^(stages|memory|predicted|measured)(/|$)"
+OTHERS = r"^(stages|memory|predicted|measured|checksums)(/|$)"  # so do these; checksums follow the split into shards
 
 
 def datasets(handle):
     found = {}
     handle.visititems(lambda name, item: found.__setitem__(name, item) if isinstance(item, h5py.Dataset) else None)
-    return {name: item for name, item in found.items() if not re.search(TIMES, name) and not re.search(TIME_GROUPS, name)}
+    return {name: item for name, item in found.items() if not re.search(TIMES, name) and not re.search(OTHERS, name)}
 
 
 def differences(a, b, args):

@@ -118,6 +118,8 @@ def checkpoint(handle):
     attributes = {name: trsdata.text(handle.attrs[name]) for name in ("step", "epoch", "samples_seen") if name in handle.attrs}
     print("  " + ", ".join(f"{name} {value}" for name, value in attributes.items()))
     for name, tensor in tensors(handle):
+        if name.startswith("checksums/"):
+            continue
         least, greatest, squares = np.inf, -np.inf, 0.0
         for first in range(0, tensor.shape[0] if tensor.ndim else 0, ROWS_AT_ONCE):
             part = tensor[first:first + ROWS_AT_ONCE]
@@ -131,6 +133,7 @@ def checkpoint(handle):
         if not np.isfinite(squares):
             problems.append(f"/{name} is not finite")
     columns(["tensor", "type", "shape", "size", "least", "greatest", "norm"], rows)
+    print("  with checksums" if "checksums" in handle else "  without checksums")
     for table in handle.get("embedding", {}):
         if "weight" not in handle["embedding"][table]:
             problems.append(f"table {table} has no weight")
