@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* SEEK_DATA */
 #include "io/atomic_file.h"
+
+#include "io/extent.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -93,6 +96,39 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
       file->fd,
       LOCK_EX |
           LOCK_NB); /* file systems without locks: left-overs may then be removed too early, by a second writer only */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One run of written bytes, from `at` to `end`. Returns 0 or an errno. */
+static int copy_run(int from, int to, int64_t at, int64_t end)
+{
+  char block[1 << 16];
+  int error = 0;
+
+  while (at < end && !error) {
+    int64_t n = end - at < (int64_t)sizeof(block) ? end - at : (int64_t)sizeof(block);
+
+    error = TrsReadFully(from, block, n, at);
+    if (!error) error = TrsWriteFully(to, block, n, at);
+    at += n;
+  }
+  return error;
+}
+
+PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from)
+{
+  int64_t size = lseek(from, 0, SEEK_END), end = 0;
+  int error = size < 0 || ftruncate(file->fd, size) != 0 ? errno : 0;
+
+  PetscFunctionBegin;
+  while (!error && end < size) {
+    int64_t at = lseek(from, end, SEEK_DATA);
+
+    if (at < 0 && errno == ENXIO) break; /* a hole to the end */
+    end = at < 0 ? -1 : lseek(from, at, SEEK_HOLE);
+    error = end < 0 ? errno : copy_run(from, file->fd, at, end);
+  }
+  PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", file->path, strerror(error));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -18,6 +18,9 @@ typedef struct {
 /* Make the empty temporary file. Errors: CANT_CREATE. Free with Publish or Discard. */
 PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file);
 
+/* Copy what was written to another file (its holes stay holes) and take over its size. Errors: IO */
+PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from);
+
 /* fsync, rename, fsync of the folder. Errors: IO; before the rename what was there is intact, after it the new file is complete. */
 PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);
 

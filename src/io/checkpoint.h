@@ -2,9 +2,10 @@
 /*
   Checkpoints: logical tensors in one HDF5 file, written by all ranks at once, published by one rename (format: input/FORMAT.md).
 
-  How a file is written, and why so: rank 0 alone creates a temporary file with contiguous, early-allocated datasets (serial HDF5,
-  latest format, checksummed metadata) and reserves the space (posix_fallocate), so a full disk is found before anything is written; every rank
+  How a file is written, and why so: rank 0 alone lays out a file with early-allocated datasets (serial HDF5 in memory, latest format, checksummed metadata),
+  copies that to a temporary file and reserves the space (fallocate), so a full disk is found before anything is written; every rank
   then writes its rectangles with pwrite at the datasets' file offsets: no collective HDF5 call exists that one failing rank could leave the others in.
+  Datasets are contiguous, but for tensors cut by columns, which are chunked so that each rank's columns are contiguous in the file.
   Ranks agree on success, rank 0 adds the checksum of each part, fsync, rename, fsync of the folder. A live checkpoint is never opened for writing.
 */
 #pragma once

@@ -274,22 +274,22 @@ static PetscErrorCode create_objects(writer *w, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_structure(writer *w)
+static PetscErrorCode create_structure(writer *w, int *memory)
 {
   hid_t file;
   PetscErrorCode ierr;
   herr_t status;
 
   PetscFunctionBegin;
-  PetscCall(TrsHDF5CreateFile(w->temporary, &file));
+  PetscCall(TrsHDF5CreateFile(&file, memory));
   ierr = create_objects(w, file);
   status = H5Fclose(file);
   PetscCall(ierr);
-  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written%s", w->path, TrsHDF5Error());
+  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be laid out%s", w->path, TrsHDF5Error());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is there room for all tensors and a little more? Asked before HDF5 is, which copes badly with a full disk. */
+/* Is there room for all tensors and a little more? Asked first, to say how much is missing. */
 static PetscErrorCode check_space(const writer *w)
 {
   int64_t needed = (int64_t)64 << 10, available;
@@ -327,6 +327,7 @@ static PetscErrorCode reserve_space(const writer *w)
 static PetscErrorCode create_file(writer *w)
 {
   PetscErrorCode ierr;
+  int memory = -1;
 
   PetscFunctionBegin;
   PetscCall(count_parts(w));
@@ -334,8 +335,10 @@ static PetscErrorCode create_file(writer *w)
   PetscCall(PetscStrallocpy(w->file.temporary, &w->temporary));
   PetscCall(check_space(w));
   TrsHDF5Lock();
-  ierr = create_structure(w);
+  ierr = create_structure(w, &memory);
   TrsHDF5Unlock();
+  if (ierr == PETSC_SUCCESS) ierr = TrsAtomicFill(&w->file, memory);
+  if (memory >= 0) (void)close(memory);
   PetscCall(ierr);
   PetscCall(reserve_space(w));
   PetscFunctionReturn(PETSC_SUCCESS);

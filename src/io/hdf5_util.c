@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* memfd_create */
 #include "io/hdf5_util.h"
 
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -194,7 +196,7 @@ PetscErrorCode TrsHDF5HalfType(hid_t *type)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsHDF5CreateFile(const char *path, hid_t *file)
+static PetscErrorCode create_file(const char *path, hid_t *file)
 {
   hid_t access;
 
@@ -204,11 +206,29 @@ PetscErrorCode TrsHDF5CreateFile(const char *path, hid_t *file)
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));
   TrsCallHDF5(H5Pset_alignment(access, 65536, 4096));
-  TrsCallHDF5(
-      H5Pset_file_locking(access, 0, 1)); /* the creator of the temporary name holds a lock of its own */
+  TrsCallHDF5(H5Pset_fapl_stdio(access)); /* the default driver wants a name that is no link */
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
   (void)H5Pclose(access);
   PetscCheck(*file >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be created%s", path, TrsHDF5Error());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5CreateFile(hid_t *file, int *memory)
+{
+  char path[64];
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  *memory = memfd_create("trshard", MFD_CLOEXEC);
+  PetscCheck(*memory >= 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "no file in memory can be made: %s",
+             strerror(errno));
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", *memory);
+  ierr = create_file(path, file);
+  if (ierr != PETSC_SUCCESS) {
+    (void)close(*memory);
+    *memory = -1;
+  }
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

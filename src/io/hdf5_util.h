@@ -88,8 +88,18 @@ PetscErrorCode TrsHDF5WriteString(hid_t object, const char *name, const char *te
 PetscErrorCode TrsHDF5WriteInts(hid_t object, const char *name, int n,
                                 const int64_t *values); /* n 0: a scalar */
 
-/* A new file in the latest format (checksummed metadata), over the empty file that is there. Groups on the way to a path. */
-PetscErrorCode TrsHDF5CreateFile(const char *path, hid_t *file);
+/*
+  TrsHDF5CreateFile - A new file in the latest format (checksummed metadata), in memory.
+
+  What HDF5 writes goes to an anonymous sparse file in memory, which TrsAtomicFill() copies to disk after H5Fclose(): after a write error of its own
+  the library crashes when it ends. Reserved data that nobody wrote takes no memory. Not collective.
+
+  Out:  file    close with H5Fclose()
+        memory  descriptor; close it yourself
+*/
+PetscErrorCode TrsHDF5CreateFile(hid_t *file, int *memory);
+
+/* A dataset, and the groups on the way to it. chunk NULL: contiguous. reserve: space in the file now, filled by others. */
 PetscErrorCode TrsHDF5CreateDataset(hid_t file, const char *name, hid_t type, int ndim, const int64_t *dims,
                                     const int64_t *chunk, PetscBool reserve, hid_t *dataset);
 

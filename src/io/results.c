@@ -208,7 +208,8 @@ PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int
   PetscFunctionBegin;
   if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
   if (results->rank == 0)
-    PetscCall(PetscMalloc3(2 * (size_t)results->size, &range, (size_t)results->size, &counts, (size_t)results->size, &places));
+    PetscCall(PetscMalloc3(2 * (size_t)results->size, &range, (size_t)results->size, &counts,
+                           (size_t)results->size, &places));
   PetscCallMPI(MPI_Gather(mine, 2, MPI_INT64_T, range, 2, MPI_INT64_T, 0, results->comm));
   for (int r = 0; range && r < results->size; r++) {
     PetscCheck(total + range[2 * r + 1] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
@@ -261,18 +262,18 @@ static PetscErrorCode write_items(TrsResults results, hid_t file)
 }
 
 /* Under the lock. A file that fails half-way is closed all the same. */
-static PetscErrorCode write_file(TrsResults results, const char *path)
+static PetscErrorCode make_image(TrsResults results, int *memory)
 {
   hid_t file;
   PetscErrorCode ierr;
   herr_t status;
 
   PetscFunctionBegin;
-  PetscCall(TrsHDF5CreateFile(path, &file));
+  PetscCall(TrsHDF5CreateFile(&file, memory));
   ierr = write_items(results, file);
   status = H5Fclose(file);
   PetscCall(ierr);
-  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written%s", results->path,
+  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be laid out%s", results->path,
              TrsHDF5Error());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -280,12 +281,15 @@ static PetscErrorCode write_file(TrsResults results, const char *path)
 static PetscErrorCode write_atomically(TrsResults results, TrsAtomicFile *file)
 {
   PetscErrorCode ierr;
+  int memory = -1;
 
   PetscFunctionBegin;
   PetscCall(TrsAtomicCreate(results->path, file));
   TrsHDF5Lock();
-  ierr = write_file(results, file->temporary);
+  ierr = make_image(results, &memory);
   TrsHDF5Unlock();
+  if (ierr == PETSC_SUCCESS) ierr = TrsAtomicFill(file, memory);
+  if (memory >= 0) (void)close(memory);
   PetscCall(ierr);
   PetscCall(TrsAtomicPublish(file));
   PetscFunctionReturn(PETSC_SUCCESS);

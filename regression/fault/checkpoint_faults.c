@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Checkpoints and results under faults.
+
+    checkpoint_faults every FOLDER                       each call that can fail fails once, on each of the first two ranks
+    checkpoint_faults write FOLDER STEP                  write step STEP of FOLDER; ends with the documented exit status
+    checkpoint_faults kill FOLDER STEP FUNCTION N RANK   the same, with kill -9 of RANK at its N-th call of FUNCTION (N < 0: in the middle of it)
+    checkpoint_faults newest FOLDER                      print the step of the newest good checkpoint after checking its contents
+*/
+#include "core/buffer.h"
+#include "core/start.h"
+#include "fault_injector.h"
+#include "io/checkpoint.h"
+#include "io/results.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 300, COLS = 8, N_COLUMNS = 2 };
+static int rank, size;
+
+#define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
+
+/* A row-split table, a column-split one with a split row-wise state, and a replicated bias. */
+typedef struct {
+  TrsState state;
+  float *rows, *cols, *momentum, bias[7];
+  int64_t row, n_rows;
+} model;
+
+static float element(int64_t step, int64_t r, int64_t c)
+{
+  return (float)(step * 1000 + r) + 0.125f * (float)c;
+}
+
+static PetscErrorCode create_model(model *m)
+{
+  const int64_t offsets[N_COLUMNS] = {0, 4};
+  const double weights[N_COLUMNS] = {0.5, 0.5};
+  int64_t block = (ROWS + size - 1) / size;
+  TrsStateTensor *tensor;
+
+  PetscFunctionBegin;
+  memset(m, 0, sizeof(*m));
+  m->row = rank * block;
+  m->n_rows = ROWS - m->row < block ? ROWS - m->row : block;
+  PetscCall(TrsAlloc(ROWS * COLS, sizeof(float), &m->rows));
+  PetscCall(TrsAlloc(ROWS * COLS, sizeof(float), &m->cols));
+  PetscCall(TrsAlloc(ROWS * N_COLUMNS, sizeof(float), &m->momentum));
+  PetscCall(TrsStateAdd(&m->state, "embedding/a/weight", TRS_FP32, 2, ROWS, COLS, &tensor));
+  PetscCall(TrsStateAddPart(tensor, m->row, 0, m->n_rows, COLS, m->rows, COLS));
+  PetscCall(TrsStateAdd(&m->state, "embedding/b/weight", TRS_FP32, 2, ROWS, COLS, &tensor));
+  for (int c = rank; c < N_COLUMNS; c += size)
+    PetscCall(TrsStateAddPart(tensor, 0, 4 * c, ROWS, 4, m->cols + 4 * c, COLS));
+  PetscCall(TrsStateAdd(&m->state, "embedding/b/momentum1_columns", TRS_FP32, 2, ROWS, N_COLUMNS, &tensor));
+  PetscCall(TrsStateSetColumns(tensor, "embedding/b/momentum1", N_COLUMNS, offsets, weights));
+  for (int c = rank; c < N_COLUMNS; c += size)
+    PetscCall(TrsStateAddPart(tensor, 0, c, ROWS, 1, m->momentum + c, N_COLUMNS));
+  PetscCall(TrsStateAdd(&m->state, "dense/over_arch/0/bias", TRS_FP32, 1, 7, 1, &tensor));
+  tensor->replicated = PETSC_TRUE;
+  PetscCall(TrsStateAddPart(tensor, 0, 0, 7, 1, m->bias, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_model(model *m)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsStateFree(&m->state));
+  PetscCall(TrsFree(&m->rows));
+  PetscCall(TrsFree(&m->cols));
+  PetscCall(TrsFree(&m->momentum));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void fill_model(model *m, int64_t step)
+{
+  for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t c = 0; c < COLS; c++) {
+      m->rows[r * COLS + c] = element(step, m->row + r, c);
+      m->cols[r * COLS + c] = element(step, r, c + 100);
+    }
+    for (int64_t c = 0; c < N_COLUMNS; c++) m->momentum[r * N_COLUMNS + c] = element(step, r, c + 200);
+  }
+  for (int c = 0; c < 7; c++) m->bias[c] = element(step, c, 300);
+}
+
+static PetscErrorCode write_step(const char *folder, int64_t step)
+{
+  const TrsCheckpointInfo info = {.step = step, .options = "-steps 1", .plan = "{}"};
+  model m;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(create_model(&m));
+  fill_model(&m, step);
+  ierr = TrsCheckpointFolderWrite(PETSC_COMM_WORLD, folder, 3, &m.state, &info);
+  PetscCall(free_model(&m));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_model(const model *m, int64_t step)
+{
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < m->n_rows; r++)
+    for (int64_t c = 0; c < COLS; c++)
+      REQUIRE(m->rows[r * COLS + c] == element(step, m->row + r, c), "a[%" PRId64 "] of step %" PRId64, r,
+              step);
+  for (int64_t r = 0; r < ROWS; r++) {
+    for (int p = rank; p < N_COLUMNS; p += size) {
+      for (int c = 4 * p; c < 4 * p + 4; c++)
+        REQUIRE(m->cols[r * COLS + c] == element(step, r, c + 100), "b[%" PRId64 "]", r);
+      REQUIRE(m->momentum[r * N_COLUMNS + p] == element(step, r, p + 200), "momentum[%" PRId64 "]", r);
+    }
+  }
+  for (int c = 0; c < 7; c++) REQUIRE(m->bias[c] == element(step, c, 300), "bias[%d]", c);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The newest checkpoint's step (0: none), whose contents are what was written. */
+static PetscErrorCode newest_step(const char *folder, int64_t *step)
+{
+  TrsCheckpointInfo info = {.step = 0};
+  char *path;
+  model m;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointFolderFindNewest(PETSC_COMM_WORLD, folder, &path));
+  *step = 0;
+  if (path) {
+    PetscCall(create_model(&m));
+    PetscCall(TrsCheckpointRead(PETSC_COMM_WORLD, path, &m.state, &info));
+    PetscCall(check_model(&m, info.step));
+    PetscCall(free_model(&m));
+    *step = info.step;
+  }
+  PetscCall(PetscFree(path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Temporary files in the folder. */
+static int count_leftovers(const char *folder)
+{
+  DIR *dir = opendir(folder);
+  struct dirent *entry;
+  int n = 0;
+
+  while (dir && (entry = readdir(dir)) != NULL) n += strstr(entry->d_name, ".tmp") != NULL;
+  if (dir) closedir(dir);
+  return n;
+}
+
+static PetscErrorCode write_results(const char *folder, int64_t step)
+{
+  TrsResults results = NULL;
+  char path[4096];
+
+  PetscFunctionBegin;
+  snprintf(path, sizeof(path), "%s/results.h5", folder);
+  PetscCall(TrsResultsCreate(PETSC_COMM_WORLD, path, &results));
+  PetscCall(TrsResultsAppend(results, "train/loss", (double)step));
+  PetscCall(TrsResultsWrite(results));
+  PetscCall(TrsResultsDestroy(&results));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One fault; *count: calls of the function on the victim. All ranks must fail alike or not at all, and nothing half-done stays. */
+static PetscErrorCode one_fault(const char *folder, PetscErrorCode (*work)(const char *, int64_t),
+                                int64_t *step, const char *function, int n, int what, int victim, int *count)
+{
+  PetscErrorCode ierr;
+  int64_t found;
+  int codes[2];
+
+  PetscFunctionBegin;
+  fault_arm(function, folder, rank == victim ? n : 0, what);
+  ierr = work(folder, *step + 1);
+  *count = fault_disarm();
+  PetscCallMPI(MPI_Bcast(count, 1, MPI_INT, victim, PETSC_COMM_WORLD));
+  TrsErrorClear();
+  codes[0] = ierr;
+  codes[1] = -ierr;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, codes, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
+  REQUIRE(codes[0] == -codes[1], "%s %d on rank %d: codes from %d to %d", function, n, victim, -codes[1],
+          codes[0]);
+  REQUIRE(ierr == PETSC_SUCCESS || ierr == TRS_ERR_IO || ierr == TRS_ERR_CANT_CREATE,
+          "%s %d on rank %d: code %d", function, n, victim, ierr);
+  REQUIRE(count_leftovers(folder) == 0, "%s %d on rank %d: a temporary file is left", function, n, victim);
+  PetscCall(newest_step(folder, &found));
+  if (work == write_step) {
+    REQUIRE(found == *step || found == *step + 1, "%s %d on rank %d: newest is %" PRId64 " for %" PRId64,
+            function, n, victim, found, *step);
+    REQUIRE(ierr != PETSC_SUCCESS || found == *step + 1, "%s %d on rank %d: success, but no file", function,
+            n, victim);
+    REQUIRE(n == 0 || n > *count || what < 0 || what == EINTR || ierr != PETSC_SUCCESS ||
+                strcmp(function, "fallocate") == 0 || strcmp(function, "open") == 0,
+            "%s %d on rank %d: no error", function, n, victim);
+    *step = found;
+  }
+  PetscCallMPI(MPI_Barrier(PETSC_COMM_WORLD));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode every_fault(const char *folder)
+{
+  PetscErrorCode (*const works[])(const char *, int64_t) = {write_step, write_results};
+  const int faults[] = {EIO, ENOSPC, EINTR, FAULT_SHORT};
+  int64_t step = 1;
+  int n_faults = 0;
+
+  PetscFunctionBegin;
+  PetscCall(write_step(folder, step));
+  for (int w = 0; w < 2; w++) {
+    for (int victim = 0; victim < size && victim < 2; victim++) {
+      for (const char *const *function = fault_functions; *function; function++) {
+        for (int k = 0; k < 4; k++) {
+          int count = 0;
+
+          if (faults[k] == FAULT_SHORT && strcmp(*function, "pwrite") != 0) continue;
+          if (faults[k] == EINTR && strcmp(*function, "pwrite") != 0 && strcmp(*function, "fallocate") != 0)
+            continue;
+          for (int n = 1; n == 1 || n <= count; n++, n_faults++)
+            PetscCall(one_fault(folder, works[w], &step, *function, n, faults[k], victim, &count));
+        }
+      }
+    }
+  }
+  PetscCall(
+      PetscPrintf(PETSC_COMM_WORLD, "%d faults, each reported by all ranks or without effect\n", n_faults));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run(int argc, char **argv)
+{
+  const char *what = argc > 2 ? argv[1] : "", *folder = argc > 2 ? argv[2] : "";
+  int64_t step = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+  if (strcmp(what, "every") == 0) {
+    PetscCall(every_fault(folder));
+  } else if (strcmp(what, "write") == 0) {
+    PetscCall(write_step(folder, step));
+  } else if (strcmp(what, "kill") == 0 && argc == 7) {
+    int n = atoi(argv[5]);
+
+    if (rank == atoi(argv[6])) fault_arm(argv[4], folder, abs(n), n < 0 ? FAULT_KILL_HALF : FAULT_KILL);
+    PetscCall(write_step(folder, step));
+  } else if (strcmp(what, "newest") == 0) {
+    PetscCall(newest_step(folder, &step));
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "newest %" PRId64 "\n", step));
+  } else {
+    SETERRQ(PETSC_COMM_WORLD, TRS_ERR_OPTION, "see the head of checkpoint_faults.c");
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  int status;
+
+  if (TrsStart(argc, argv) != PETSC_SUCCESS) return 70;
+  status = TrsErrorFinish(PETSC_COMM_WORLD, run(argc, argv));
+  return TrsStop() ? 70 : status;
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# full_disk.sh CHECKPOINT_FAULTS MPIRUN...: writing on a full disk ends with exit status 74 on all ranks, and leaves what was there.
+# Needs the right to mount a small tmpfs; skipped (77) without.
+set -eu
+program=$1
+shift
+folder=$(mktemp -d /tmp/trs_full_XXXXXX)
+log=$(mktemp /tmp/trs_full_XXXXXX)
+trap 'umount "$folder" 2>/dev/null; rmdir "$folder"; rm -f "$log"' EXIT
+if ! mount -t tmpfs -o size=256k tmpfs "$folder" 2>/dev/null; then
+  echo "skipped: no right to mount a small tmpfs"
+  exit 77
+fi
+"$@" -n 2 "$program" write "$folder" 1
+for free in 0 4 8 16 24 32 48 64; do # KiB left
+  rm -f "$folder/filler"
+  space=$(($(df --output=avail -k "$folder" | tail -1) - free))
+  [ "$space" -lt 0 ] || head -c "${space}k" /dev/zero >"$folder/filler"
+  status=0
+  timeout 20 "$@" -n 2 "$program" write "$folder" 2 2>"$log" || status=$?
+  [ "$status" = 74 ] || { echo "$free KiB free: status $status" && cat "$log" && exit 1; }
+  grep -q "trshard: error: .*step-000000002.h5" "$log"
+  [ -z "$(find "$folder" -name '*.tmp')" ] || { echo "$free KiB free: a temporary file is left" && exit 1; }
+  [ "$("$@" -n 1 "$program" newest "$folder")" = "newest 1" ]
+done
+rm -f "$folder/filler"
+"$@" -n 2 "$program" write "$folder" 2
+[ "$("$@" -n 1 "$program" newest "$folder")" = "newest 2" ]
+echo "8 full disks: reported, nothing lost"
