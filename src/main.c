@@ -67,9 +67,9 @@ int main(int argc, char **argv)
   int status;
 
   if (TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* for the end of a failed run */
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* for the end of the run alone */
   ierr = run(argc, argv);
-  status = ierr ? TrsErrorFinish(comm, ierr) : 0;
+  status = TrsErrorFinish(comm, ierr); /* also after success: another rank may have failed late */
   MPI_Comm_free(&comm);
   if (TrsStop()) return TRS_ERR_INTERNAL - 1000;
   return status;

@@ -108,6 +108,7 @@ static inline void place(const TrsBucketSpec *spec, const TrsDivider *divider, i
   }
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
                                int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
                                const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize)

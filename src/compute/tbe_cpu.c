@@ -103,8 +103,8 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   PetscCall(
       TrsBufferReserve(&w->positions, n * (int64_t)(sizeof(*b->source) + sizeof(*b->scale)), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->histogram, omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float),
-                             PETSC_FALSE));
+  PetscCall(TrsBufferReserve(
+      &w->histogram, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
   b->key = (uint64_t *)w->keys.data;
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
@@ -270,6 +270,7 @@ PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                      float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,

@@ -12,28 +12,21 @@ typedef union {
   Vec v;
   __m256 half[2];
   __m256i bits[2];
-} Halves;
+} TrsHalves;
 
 static inline Vec widen_fp16(const uint16_t *p)
 {
   const __m128i *from = (const __m128i *)(const void *)p;
-  Halves h = {.half = {_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from + 1))}};
+  TrsHalves h = {
+      .half = {_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from + 1))}};
   return h.v;
 }
 
 static inline Vec widen_bf16(const uint16_t *p)
 {
   const __m128i *from = (const __m128i *)(const void *)p;
-  Halves h = {.bits = {_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(from)), 16),
-                       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(from + 1)), 16)}};
-  return h.v;
-}
-
-static inline Vec square_root(Vec v)
-{
-  Halves h = {.v = v};
-  h.half[0] = _mm256_sqrt_ps(h.half[0]);
-  h.half[1] = _mm256_sqrt_ps(h.half[1]);
+  TrsHalves h = {.bits = {_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(from)), 16),
+                          _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(from + 1)), 16)}};
   return h.v;
 }
 

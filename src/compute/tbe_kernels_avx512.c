@@ -18,11 +18,6 @@ static inline Vec widen_bf16(const uint16_t *p)
                                 16);
 }
 
-static inline Vec square_root(Vec v)
-{
-  return (Vec)_mm512_sqrt_ps((__m512)v);
-}
-
   #define MAX_REGISTER_COLUMNS 256
   #include "compute/tbe_kernels_template.h"
 

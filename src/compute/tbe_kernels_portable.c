@@ -21,12 +21,6 @@ static inline Vec widen_bf16(const uint16_t *p)
   return v;
 }
 
-static inline Vec square_root(Vec v)
-{
-  for (int i = 0; i < 16; i++) v[i] = sqrtf(v[i]);
-  return v;
-}
-
 #define MAX_REGISTER_COLUMNS 64
 #include "compute/tbe_kernels_template.h"
 

@@ -13,19 +13,18 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LANES         16
-#define AHEAD \
-  12 /* rows prefetched ahead: enough to cover DRAM's latency, few enough for the line fill buffers */
+#define AHEAD         12 /* rows prefetched: they cover DRAM's latency and fit the line fill buffers */
 
-typedef float VecInMemory __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float TrsVecInMemory __attribute__((vector_size(64), aligned(4), may_alias));
 
 ALWAYS_INLINE Vec load_vec(const float *p)
 {
-  return *(const VecInMemory *)p;
+  return *(const TrsVecInMemory *)p;
 }
 
 ALWAYS_INLINE void store_vec(float *p, Vec v)
 {
-  *(VecInMemory *)p = v;
+  *(TrsVecInMemory *)p = v;
 }
 
 ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64_t row)
@@ -43,9 +42,9 @@ ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_
 /* Columns 16*v .. of a row, widened. */
 ALWAYS_INLINE Vec load_columns(const char *row, TrsDType dtype, int v)
 {
-  if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + v * LANES);
-  if (dtype == TRS_BF16) return widen_bf16((const uint16_t *)(const void *)row + v * LANES);
-  return load_vec((const float *)(const void *)row + v * LANES);
+  if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + (int64_t)v * LANES);
+  if (dtype == TRS_BF16) return widen_bf16((const uint16_t *)(const void *)row + (int64_t)v * LANES);
+  return load_vec((const float *)(const void *)row + (int64_t)v * LANES);
 }
 
 ALWAYS_INLINE float load_column(const char *row, TrsDType dtype, int d)
@@ -76,7 +75,7 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
   }
   if (mean && end - begin > 1)
     for (int v = 0; v < D / LANES; v++) sum[v] /= (float)(end - begin);
-  for (int v = 0; v < D / LANES; v++) store_vec(out + v * LANES, sum[v]);
+  for (int v = 0; v < D / LANES; v++) store_vec(out + (int64_t)v * LANES, sum[v]);
 }
 
 /* One bag of any width: the sum is in `out`. */
@@ -101,6 +100,7 @@ ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int
     for (int d = 0; d < D; d++) out[d] /= (float)(end - begin);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): every argument is a constant or a register once inlined */
 ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const int D,
                                 const TrsTbeInput *input, int weighted, int64_t first, int64_t begin,
                                 int64_t end, int mean, float *out, int64_t out_stride)
@@ -116,6 +116,7 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   }
 }
 
+/* NOLINTNEXTLINE(readability-function-size) */
 ALWAYS_INLINE void forward_typed(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
                                  int weighted, int64_t first, int64_t begin, int64_t end, int mean,
                                  float *out, int64_t out_stride)
@@ -431,6 +432,7 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int64_t end, in
 /* Rows up to this width have their scratch on the stack, wider ones in the job's. */
 #define STACK_COLUMNS TRS_TBE_STACK_COLUMNS
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
 ALWAYS_INLINE void update_rows(const TrsRowJob *job, const int D, int64_t begin, int64_t end, float *g,
                                float *wide, float *scratch)
 {

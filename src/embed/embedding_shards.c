@@ -7,18 +7,18 @@
 #include <string.h>
 
 /* Rows initialised at a time: a strip that stays in cache while it is converted. */
-enum { INIT_STRIP_FLOATS = 1 << 16 };
+enum { TRS_INIT_STRIP_FLOATS = 1 << 16 };
 
 /* What the optimizer keeps. */
 typedef struct {
   int n;
   const char *name[TRS_SPARSE_MAX_STATES];
   PetscBool rowwise[TRS_SPARSE_MAX_STATES];
-} States;
+} TrsOptimizerStates;
 
-static States states_of(TrsSparseOptimizerKind kind)
+static TrsOptimizerStates states_of(TrsSparseOptimizerKind kind)
 {
-  States states;
+  TrsOptimizerStates states;
   TrsSparseOptimizerStates(kind, &states.n, states.name, states.rowwise);
   return states;
 }
@@ -35,7 +35,7 @@ static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableC
                                  const TrsDeviceOps *device, const TrsComputeOps *compute, uint64_t seed)
 {
   const TrsTbeTable *t = &shard->tbe;
-  const int64_t strip_rows = PetscMax((int64_t)1, (int64_t)INIT_STRIP_FLOATS / t->dim);
+  const int64_t strip_rows = PetscMax((int64_t)1, (int64_t)TRS_INIT_STRIP_FLOATS / t->dim);
   const int element_bytes = TrsDTypeBytes(t->dtype);
   const PetscBool direct = (PetscBool)(t->dtype == TRS_FP32 && device->host_memory && t->stride == t->dim);
   const PetscBool full_width = (PetscBool)(t->dim == t->table_dim);
@@ -69,7 +69,7 @@ static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableC
 static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsTableConfig *config, const TrsShard *place,
                                const TrsDeviceOps *device, TrsSparseOptimizerKind optimizer)
 {
-  const States states = states_of(optimizer);
+  const TrsOptimizerStates states = states_of(optimizer);
   TrsTbeTable *t = &shard->tbe;
 
   PetscFunctionBegin;
@@ -77,7 +77,7 @@ static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsTableConfig *c
   t->dim = (int32_t)place->cols;
   t->stride = place->cols;
   t->dtype = config->data_type;
-  t->stochastic_rounding = config->stochastic_rounding;
+  t->stochastic_rounding = config->stochastic_rounding ? 1 : 0;
   t->key = TrsNameHash(config->name);
   t->row_offset = place->row_offset;
   t->col_offset = place->col_offset;
@@ -214,7 +214,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
 
 PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state)
 {
-  const States states = states_of(shards->optimizer);
+  const TrsOptimizerStates states = states_of(shards->optimizer);
 
   PetscFunctionBegin;
   for (int t = 0; t < shards->tables->n; t++) {
@@ -242,7 +242,7 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
 
 void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes)
 {
-  const States states = states_of(shards->optimizer);
+  const TrsOptimizerStates states = states_of(shards->optimizer);
 
   *weight_bytes = *state_bytes = 0;
   for (int i = 0; i < shards->n; i++) {

@@ -37,7 +37,7 @@ PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingS
   l->tbe = (TrsTbe){.n_features = n, .table = l->table, .feature = l->feature};
   for (int f = 0; f < n; f++)
     l->feature[f] = (TrsTbeFeature){.table = table_of(l, shards, feature[f].shard),
-                                    .mean = feature[f].mean,
+                                    .mean = feature[f].mean ? 1 : 0,
                                     .out_column = feature[f].out_column};
   *lookup = l;
   PetscFunctionReturn(PETSC_SUCCESS);

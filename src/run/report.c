@@ -3,6 +3,7 @@
 
 #include "compute/gemm.h"
 #include "core/events.h"
+#include "core/names.h"
 #include "core/version.h"
 #include "io/library.h"
 
@@ -12,7 +13,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { TEXT = 512, PLAN_LINES = 40 };
+enum { TRS_TEXT = 512, TRS_PLAN_LINES = 40 };
 
 double TrsReportClock(void)
 {
@@ -37,7 +38,7 @@ static const char *bytes_text(double bytes, char *text, size_t size)
 /* First "model name" of /proc/cpuinfo. */
 static void cpu_name(char *text, size_t size)
 {
-  char line[TEXT];
+  char line[TRS_TEXT];
   FILE *file = fopen("/proc/cpuinfo", "r");
 
   snprintf(text, size, "unknown CPU");
@@ -52,7 +53,7 @@ static void cpu_name(char *text, size_t size)
 
 static void hardware_text(const TrsSession *s, char *text, size_t size)
 {
-  char cpu[TEXT / 2];
+  char cpu[TRS_TEXT / 2];
   cpu_name(cpu, sizeof(cpu));
   snprintf(text, size, "%s on %s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s", s->device->name, cpu,
            TrsComputeIsa(), TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts,
@@ -62,7 +63,7 @@ static void hardware_text(const TrsSession *s, char *text, size_t size)
 
 static void libraries_text(char *text, size_t size)
 {
-  char core[TEXT / 2], hdf5[TEXT / 8];
+  char core[TRS_TEXT / 2], hdf5[TRS_TEXT / 8];
   TrsVersionLibraries(core, sizeof(core));
   TrsIoLibrary(hdf5, sizeof(hdf5));
   snprintf(text, size, "%s, %s, %s", core, hdf5, TrsGemmLibrary());
@@ -85,7 +86,7 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
 PetscErrorCode TrsReportBanner(const TrsSession *session)
 {
   MPI_Comm comm = session->comm;
-  char text[TEXT], a[32], b[32], c[32];
+  char text[TRS_TEXT], a[32], b[32], c[32];
   int64_t bytes[3];
 
   PetscFunctionBegin;
@@ -97,7 +98,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
   PetscCall(print_dataset(comm, "train data", session->train));
   PetscCall(print_dataset(comm, "eval data", session->eval));
   PetscCall(TrsModelParallelView(session->model, comm));
-  PetscCall(TrsShardingPlanView(&session->plan, comm, PLAN_LINES));
+  PetscCall(TrsShardingPlanView(&session->plan, comm, TRS_PLAN_LINES));
   PetscCall(TrsModelParallelBytes(session->model, &bytes[0], &bytes[1], &bytes[2]));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 3, MPI_INT64_T, MPI_MAX, comm));
   PetscCall(PetscPrintf(
@@ -109,7 +110,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
 
 PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results)
 {
-  char text[TEXT], *options, *plan;
+  char text[TRS_TEXT], *options, *plan;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsText(session->options, &options));
@@ -173,6 +174,29 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
+                                const TrsStepResult *result)
+{
+  char name[2 * TRS_TEXT];
+
+  PetscFunctionBegin;
+  if (result->bad_ids) {
+    TrsNameEscape(info->features[result->first_bad.key], name, sizeof(name));
+    PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
+                           "trshard: warning: step %" PRId64 ": %" PRId64
+                           " ids outside of their tables became 0; feature \"%.100s\" of sample %" PRId64
+                           " has id %" PRId64 " (-bounds_check_mode)\n",
+                           result->step, result->bad_ids, name, result->first_bad.sample,
+                           result->first_bad.id));
+  }
+  if (result->bad_numbers)
+    PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
+                           "trshard: warning: step %" PRId64 ": %" PRId64
+                           " numbers of the dataset are not finite, or labels outside [0, 1] (-data_check)\n",
+                           result->step, result->bad_numbers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values)
 {
   PetscFunctionBegin;
@@ -186,7 +210,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
 {
   const double elapsed_s = TrsReportClock() - progress->start_s;
   double seconds[TRS_N_STAGES], mean[TRS_N_STAGES], most[TRS_N_STAGES], table[TRS_N_STAGES * 2], total = 0;
-  char names[TEXT] = "", text[32];
+  char names[TRS_TEXT] = "", text[32];
   struct rusage usage;
   int64_t peak_bytes;
 
@@ -199,8 +223,8 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, session->comm));
   for (int i = 0; i < TRS_STAGE_NONE; i++) {
     mean[i] /= session->size;
-    table[2 * i] = mean[i];
-    table[2 * i + 1] = most[i];
+    table[(size_t)2 * (size_t)i] = mean[i];
+    table[(size_t)2 * (size_t)i + 1] = most[i];
     total += mean[i];
     snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? "," : "",
              TrsStageName((TrsStage)i));

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_SECOND_SIGNAL = 130, POLL_MS = 100 };
+enum { TRS_EXIT_SECOND_SIGNAL = 130, TRS_POLL_MS = 100 };
 
 volatile int trs_stop_requested;
 
@@ -26,7 +26,7 @@ struct TrsWatchdogImpl {
 static void on_signal(int number)
 {
   (void)number;
-  if (trs_stop_requested) _exit(EXIT_SECOND_SIGNAL);
+  if (trs_stop_requested) _exit(TRS_EXIT_SECOND_SIGNAL);
   trs_stop_requested = 1;
 }
 
@@ -53,7 +53,7 @@ static int64_t now_ms(void)
 static void *watch(void *argument)
 {
   TrsWatchdog w = (TrsWatchdog)argument;
-  const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+  const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
 
   while (!atomic_load(&w->done)) {
     const int64_t silent_ms = now_ms() - atomic_load(&w->beat_ms);

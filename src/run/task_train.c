@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* Steps after which every buffer has seen its largest batch, or nearly so: allocations are counted from there. */
-enum { WARM_UP_STEPS = 8 };
+enum { TRS_WARM_UP_STEPS = 8 };
 
 typedef struct {
   TrsSession session;
@@ -26,10 +26,10 @@ typedef struct {
   int64_t checkpoint_every, checkpoint_keep, eval_every;
   const char *checkpoint_dir;
   int64_t allocations; /* at the end of the warm-up */
-} Training;
+} TrsTraining;
 
 /* Weights from -init_from, or from the newest checkpoint under -resume. */
-static PetscErrorCode load_state(Training *t)
+static PetscErrorCode load_state(TrsTraining *t)
 {
   TrsSession *s = &t->session;
   const char *init_from = NULL;
@@ -57,7 +57,7 @@ static PetscErrorCode load_state(Training *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode set_up(Training *t, MPI_Comm comm, TrsOptions options)
+static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 {
   TrsSession *s = &t->session;
   const char *output = NULL;
@@ -89,7 +89,7 @@ static PetscErrorCode set_up(Training *t, MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode tear_down(Training *t)
+static PetscErrorCode tear_down(TrsTraining *t)
 {
   PetscFunctionBegin;
   PetscCall(TrsWatchdogStop(&t->watchdog));
@@ -101,7 +101,7 @@ static PetscErrorCode tear_down(Training *t)
 }
 
 /* To `file`, or with NULL into the checkpoint folder. */
-static PetscErrorCode checkpoint(Training *t, const char *file)
+static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
 {
   TrsSession *s = &t->session;
   TrsCheckpointInfo info = {.step = t->start.step + t->done - t->first_step,
@@ -129,7 +129,7 @@ static PetscErrorCode checkpoint(Training *t, const char *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode evaluate(Training *t)
+static PetscErrorCode evaluate(TrsTraining *t)
 {
   TrsMetricValues values;
   char what[64];
@@ -144,11 +144,14 @@ static PetscErrorCode evaluate(Training *t)
 }
 
 /* What follows a step: its numbers, and whatever is due now. */
-static PetscErrorCode after_step(Training *t, const TrsStepResult *result, double step_s)
+static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, double step_s)
 {
   const int64_t before = t->done;
+  const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(t->session.train, &info));
+  PetscCall(TrsReportBadData(&t->session, info, result));
   PetscCheck(isfinite(result->loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
              "the loss of step %" PRId64
              " is %g: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
@@ -162,7 +165,7 @@ static PetscErrorCode after_step(Training *t, const TrsStepResult *result, doubl
                              (double)result->global_batch / PetscMax(step_s, 1e-9)));
   PetscCall(TrsProgressStep(&t->progress, result));
   TrsWatchdogBeat(t->watchdog, t->done);
-  if (t->done - t->first_step == WARM_UP_STEPS) TrsMemoryUse(&t->allocations, NULL);
+  if (t->done - t->first_step == TRS_WARM_UP_STEPS) TrsMemoryUse(&t->allocations, NULL);
   if (result->stop) PetscFunctionReturn(PETSC_SUCCESS);
   if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps) PetscCall(evaluate(t));
   if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
@@ -172,7 +175,7 @@ static PetscErrorCode after_step(Training *t, const TrsStepResult *result, doubl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode train(Training *t, PetscBool *stopped)
+static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
 {
   TrsStepResult result = {.stop = PETSC_FALSE};
   PetscBool more = PETSC_TRUE;
@@ -189,13 +192,13 @@ static PetscErrorCode train(Training *t, PetscBool *stopped)
 }
 
 /* How many allocations the steps after the warm-up made: 0 where batches do not grow. */
-static PetscErrorCode record_allocations(Training *t)
+static PetscErrorCode record_allocations(TrsTraining *t)
 {
   int64_t now;
 
   PetscFunctionBegin;
   TrsMemoryUse(&now, NULL);
-  now = t->done - t->first_step > WARM_UP_STEPS ? now - t->allocations : 0;
+  now = t->done - t->first_step > TRS_WARM_UP_STEPS ? now - t->allocations : 0;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_INT64_T, MPI_MAX, t->session.comm));
   PetscCall(TrsResultsSetInt(t->results, "allocations_after_warm_up", now));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -203,7 +206,7 @@ static PetscErrorCode record_allocations(Training *t)
 
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
-  Training t = {.first_step = 0};
+  TrsTraining t = {.first_step = 0};
   const char *final = NULL;
   PetscBool stopped = PETSC_FALSE;
 

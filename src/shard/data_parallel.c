@@ -19,19 +19,19 @@ typedef struct {
   TrsDeviceBuffer rows, grads, all_rows, all_grads, merged[2];
   TrsRequest rows_request, grads_request;
   TrsWorkspace update; /* apart from the group's, which the next batch's input dist uses */
-} DataParallel;
+} TrsDataParallel;
 
 /* An entry of a merged list: a row and where its gradient is. */
 typedef struct {
   int64_t row, index;
-} Entry;
+} TrsRowEntry;
 
 static PetscErrorCode setup_data_parallel(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
   const size_t W = (size_t)context->groups->world->size;
   TrsLookupFeature *lookup;
-  DataParallel *dp;
+  TrsDataParallel *dp;
   int n = 0;
 
   PetscFunctionBegin;
@@ -61,7 +61,7 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
 
 static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
 {
-  DataParallel *dp = (DataParallel *)sharding->data;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   TrsDeviceBuffer *buffers[] = {&dp->rows,      &dp->grads,     &dp->all_rows,
                                 &dp->all_grads, &dp->merged[0], &dp->merged[1]};
 
@@ -78,7 +78,7 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
 static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  const DataParallel *dp = (const DataParallel *)sharding->data;
+  const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
@@ -109,7 +109,7 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
                                                    TrsStream stream, const TrsPooledMatrix *grad)
 {
   const TrsShardingContext *context = sharding->context;
-  DataParallel *dp = (DataParallel *)sharding->data;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   const TrsComm comm = context->groups->world;
   const int64_t row_bytes = dp->row_stride * (int64_t)sizeof(float), capacity = slot->recv.jagged.n_values;
   int64_t total = 0;
@@ -137,7 +137,7 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
 }
 
 /* Stable merge of two neighbouring sorted runs. */
-static void merge_runs(const Entry *a, int64_t na, const Entry *b, int64_t nb, Entry *out)
+static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, int64_t nb, TrsRowEntry *out)
 {
   int64_t i = 0, j = 0;
   while (i < na && j < nb) *out++ = b[j].row < a[i].row ? b[j++] : a[i++];
@@ -146,16 +146,16 @@ static void merge_runs(const Entry *a, int64_t na, const Entry *b, int64_t nb, E
 }
 
 /* All ranks' entries of table t, sorted by row, then rank; in one of the two merge buffers. Returns their number. */
-static int64_t merge_table(const DataParallel *dp, int W, int t, const Entry **merged)
+static int64_t merge_table(const TrsDataParallel *dp, int W, int t, const TrsRowEntry **merged)
 {
   const int64_t *all_rows = (const int64_t *)dp->all_rows.data;
-  Entry *from = (Entry *)dp->merged[0].data, *to = (Entry *)dp->merged[1].data;
+  TrsRowEntry *from = (TrsRowEntry *)dp->merged[0].data, *to = (TrsRowEntry *)dp->merged[1].data;
   int64_t n = 0;
 
   for (int q = 0; q < W; q++) {
     const int64_t *begin = dp->all_begin + (int64_t)q * (dp->n_tables + 1);
     for (int64_t i = begin[t]; i < begin[t + 1]; i++, n++)
-      from[n] = (Entry){.row = all_rows[dp->displs[q] + i], .index = dp->displs[q] + i};
+      from[n] = (TrsRowEntry){.row = all_rows[dp->displs[q] + i], .index = dp->displs[q] + i};
   }
   for (int width = 1; width < W; width *= 2) { /* runs of `width` ranks are sorted */
     int64_t at = 0;
@@ -168,7 +168,7 @@ static int64_t merge_table(const DataParallel *dp, int W, int t, const Entry **m
       merge_runs(from + at, length[0], from + at + length[0], length[1], to + at);
       at += length[0] + length[1];
     }
-    Entry *swap = from;
+    TrsRowEntry *swap = from;
     from = to;
     to = swap;
   }
@@ -181,7 +181,7 @@ static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsSha
                                                     const TrsSparseOptimizerArgs *args)
 {
   const TrsShardingContext *context = sharding->context;
-  DataParallel *dp = (DataParallel *)sharding->data;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   const int W = context->groups->world->size;
   const int64_t total = dp->displs[W - 1] + dp->counts[W - 1];
 
@@ -191,9 +191,9 @@ static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsSha
   PetscCall(TrsRequestWait(&dp->rows_request, stream));
   PetscCall(TrsRequestWait(&dp->grads_request, stream));
   for (int i = 0; i < 2; i++)
-    PetscCall(TrsDeviceBufferReserve(context->device, &dp->merged[i], total * (int64_t)sizeof(Entry)));
+    PetscCall(TrsDeviceBufferReserve(context->device, &dp->merged[i], total * (int64_t)sizeof(TrsRowEntry)));
   for (int t = 0; t < dp->n_tables; t++) {
-    const Entry *merged;
+    const TrsRowEntry *merged;
     int64_t *rows, *index;
     const int64_t n = merge_table(dp, W, t, &merged);
     /* split the entries into the two arrays the kernel takes: the other merge buffer has room for both */

@@ -17,14 +17,14 @@ typedef struct {
   TrsRowSplit split;
   TrsKjt group; /* the batch's features of this group */
   TrsPooledReduceScatter dist;
-} RowWise;
+} TrsRowWise;
 
 static PetscErrorCode setup_row_wise(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
   const TrsComm comm = context->groups->world;
   TrsLookupFeature *lookup;
-  RowWise *rw;
+  TrsRowWise *rw;
   int *n_features, n = 0;
 
   PetscFunctionBegin;
@@ -62,7 +62,7 @@ static PetscErrorCode setup_row_wise(TrsSharding sharding)
 
 static PetscErrorCode destroy_row_wise(TrsSharding sharding)
 {
-  RowWise *rw = (RowWise *)sharding->data;
+  TrsRowWise *rw = (TrsRowWise *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsPooledReduceScatterDestroy(&rw->dist));
@@ -76,7 +76,7 @@ static PetscErrorCode destroy_row_wise(TrsSharding sharding)
 static PetscErrorCode prepare_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  RowWise *rw = (RowWise *)sharding->data;
+  TrsRowWise *rw = (TrsRowWise *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
@@ -90,7 +90,7 @@ static PetscErrorCode forward_start_row_wise(TrsSharding sharding, TrsShardingSl
                                              const TrsPooledMatrix *pooled)
 {
   const TrsShardingContext *context = sharding->context;
-  RowWise *rw = (RowWise *)sharding->data;
+  TrsRowWise *rw = (TrsRowWise *)sharding->data;
 
   PetscFunctionBegin;
   (void)pooled;
@@ -106,7 +106,7 @@ static PetscErrorCode forward_start_row_wise(TrsSharding sharding, TrsShardingSl
 static PetscErrorCode forward_wait_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                             const TrsPooledMatrix *pooled)
 {
-  const RowWise *rw = (const RowWise *)sharding->data;
+  const TrsRowWise *rw = (const TrsRowWise *)sharding->data;
   const float *summed;
 
   PetscFunctionBegin;
@@ -120,7 +120,7 @@ static PetscErrorCode forward_wait_row_wise(TrsSharding sharding, TrsShardingSlo
 static PetscErrorCode backward_start_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                               const TrsPooledMatrix *grad)
 {
-  const RowWise *rw = (const RowWise *)sharding->data;
+  const TrsRowWise *rw = (const TrsRowWise *)sharding->data;
   float *send;
 
   PetscFunctionBegin;
@@ -136,7 +136,7 @@ static PetscErrorCode backward_update_row_wise(TrsSharding sharding, TrsSharding
                                                const TrsPooledMatrix *grad,
                                                const TrsSparseOptimizerArgs *args)
 {
-  const RowWise *rw = (const RowWise *)sharding->data;
+  const TrsRowWise *rw = (const TrsRowWise *)sharding->data;
   const float *gathered;
 
   PetscFunctionBegin;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharded_ebc.h"
 
-enum { MAX_GROUPS = 8 }; /* four families, weighted or not */
+enum { TRS_MAX_GROUPS = 8 }; /* four families, weighted or not */
 
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
   int n_groups;
-  struct TrsShardingImpl group[MAX_GROUPS];
+  struct TrsShardingImpl group[TRS_MAX_GROUPS];
   /* the groups with an exchange, as TrsKjtExchangeStartSplits takes them */
   int n_exchanges[TRS_SHARD_SLOTS];
-  TrsKjtExchange exchange[TRS_SHARD_SLOTS][MAX_GROUPS];
-  const TrsKjt *send[TRS_SHARD_SLOTS][MAX_GROUPS];
+  TrsKjtExchange exchange[TRS_SHARD_SLOTS][TRS_MAX_GROUPS];
+  const TrsKjt *send[TRS_SHARD_SLOTS][TRS_MAX_GROUPS];
 };
 
 static const TrsShardingOps *const family_of[TRS_N_SHARDINGS] = {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharding.h"
 
-const TrsTableConfig *TrsShardingTableConfig(const TrsSharding sharding, int i)
+const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i)
 {
   return &sharding->context->tables->table[sharding->table[i]];
 }
 
-const TrsTablePlan *TrsShardingTablePlan(const TrsSharding sharding, int i)
+const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i)
 {
   return TrsShardingPlanFind(sharding->context->plan, TrsShardingTableConfig(sharding, i)->name);
 }
 
-int TrsShardingFirstFeature(const TrsSharding sharding, int i)
+int TrsShardingFirstFeature(TrsSharding sharding, int i)
 {
   int f = 0;
   while (sharding->context->feature_table[f] != sharding->table[i]) f++;
   return f;
 }
 
-int TrsShardingFeatures(const TrsSharding sharding, int *feature)
+int TrsShardingFeatures(TrsSharding sharding, int *feature)
 {
   int n = 0;
   for (int i = 0; i < sharding->n_tables; i++) {

@@ -95,14 +95,14 @@ extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise,
 /* --- shared by the families (sharding.c) --- */
 
 /* The features of the group, in table order: calls for n_features = number of entries; feature[] may be NULL to count. */
-int TrsShardingFeatures(const TrsSharding sharding, int *feature);
+int TrsShardingFeatures(TrsSharding sharding, int *feature);
 
 /* Plan of the group's i-th table. Borrowed. */
-const TrsTablePlan *TrsShardingTablePlan(const TrsSharding sharding, int i);
-const TrsTableConfig *TrsShardingTableConfig(const TrsSharding sharding, int i);
+const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
+const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
 /* First model feature of the group's i-th table: its features follow one another. */
-int TrsShardingFirstFeature(const TrsSharding sharding, int i);
+int TrsShardingFirstFeature(TrsSharding sharding, int i);
 
 /* Note that a block's columns go to the model's matrix; adjacent ones join. Call in order of block column. */
 PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,

@@ -23,21 +23,21 @@ typedef struct {
   TrsKjt group, bucketized;
   TrsPooledReduceScatter intra;
   TrsPooledAllToAll cross;
-} TableRowWise;
+} TrsTableRowWise;
 
 typedef struct {
   int table, block; /* the group's table, its column block */
   int feature;      /* model feature */
-} Entry;
+} TrsHostEntry;
 
 /* Host of a column block: L consecutive shards on L consecutive ranks. */
 static int host_of(const TrsTablePlan *plan, int block, int L)
 {
-  return plan->shard[block * L].rank / L;
+  return plan->shard[(int64_t)block * L].rank / L;
 }
 
 /* Host h's entries, in order of table, column block, feature; returns their number. */
-static int host_entries(const TrsSharding sharding, int L, int h, Entry *entry)
+static int host_entries(const TrsSharding sharding, int L, int h, TrsHostEntry *entry)
 {
   int n = 0;
   for (int i = 0; i < sharding->n_tables; i++) {
@@ -46,24 +46,25 @@ static int host_entries(const TrsSharding sharding, int L, int h, Entry *entry)
     for (int block = 0; block < plan->n_shards / L; block++) {
       if (host_of(plan, block, L) != h) continue;
       for (int k = 0; k < TrsShardingTableConfig(sharding, i)->n_features; k++, n++)
-        if (entry) entry[n] = (Entry){.table = i, .block = block, .feature = first + k};
+        if (entry) entry[n] = (TrsHostEntry){.table = i, .block = block, .feature = first + k};
     }
   }
   return n;
 }
 
 /* One host's part of the group: its features, row splits, column runs, and on its own ranks the lookup. */
-static PetscErrorCode setup_host(TrsSharding sharding, int h, int at, int n, const Entry *entry)
+static PetscErrorCode setup_host(TrsSharding sharding, int h, int at, int n, const TrsHostEntry *entry)
 {
   const TrsShardingContext *context = sharding->context;
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
   const PetscBool mine = (PetscBool)(context->groups->world->rank / twrw->L == h);
   TrsLookupFeature *lookup;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)PetscMax(n, 1), &lookup));
   for (int e = 0; e < n; e++) {
-    const TrsShard *shard = &TrsShardingTablePlan(sharding, entry[e].table)->shard[entry[e].block * twrw->L];
+    const TrsShard *shard =
+        &TrsShardingTablePlan(sharding, entry[e].table)->shard[(int64_t)entry[e].block * twrw->L];
     twrw->feature[at + e] = entry[e].feature;
     PetscCall(TrsRowSplitSet(&twrw->split, at + e, shard));
     PetscCall(TrsShardingAddRun(sharding, h, twrw->dims[h],
@@ -82,7 +83,7 @@ static PetscErrorCode setup_host(TrsSharding sharding, int h, int at, int n, con
 static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
 {
   const TrsShardingContext *context = sharding->context;
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
   const int W = context->groups->world->size, L = twrw->L, my_host = context->groups->world->rank / L;
   int *n_features, *source_order;
 
@@ -106,8 +107,8 @@ static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
 static PetscErrorCode setup_table_row_wise(TrsSharding sharding)
 {
   const TrsCommGroups *groups = sharding->context->groups;
-  TableRowWise *twrw;
-  Entry *entry;
+  TrsTableRowWise *twrw;
+  TrsHostEntry *entry;
   int *host_n;
 
   PetscFunctionBegin;
@@ -140,7 +141,7 @@ static PetscErrorCode setup_table_row_wise(TrsSharding sharding)
 
 static PetscErrorCode destroy_table_row_wise(TrsSharding sharding)
 {
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsPooledReduceScatterDestroy(&twrw->intra));
@@ -157,7 +158,7 @@ static PetscErrorCode destroy_table_row_wise(TrsSharding sharding)
 static PetscErrorCode prepare_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
@@ -173,7 +174,7 @@ static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShar
                                                    TrsStream stream, const TrsPooledMatrix *pooled)
 {
   const TrsShardingContext *context = sharding->context;
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
   const int L = twrw->L, l = context->groups->host->rank;
 
   PetscFunctionBegin;
@@ -195,7 +196,7 @@ static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShar
 static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot,
                                                   TrsStream stream, const TrsPooledMatrix *pooled)
 {
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
   const float *summed, *recv;
   const int64_t *displs;
 
@@ -213,7 +214,7 @@ static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShard
 static PetscErrorCode backward_start_table_row_wise(TrsSharding sharding, TrsShardingSlot *slot,
                                                     TrsStream stream, const TrsPooledMatrix *grad)
 {
-  TableRowWise *twrw = (TableRowWise *)sharding->data;
+  TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
   float *send;
   const int64_t *displs;
 
@@ -232,7 +233,7 @@ static PetscErrorCode backward_update_table_row_wise(TrsSharding sharding, TrsSh
                                                      const TrsSparseOptimizerArgs *args)
 {
   const TrsShardingContext *context = sharding->context;
-  const TableRowWise *twrw = (const TableRowWise *)sharding->data;
+  const TrsTableRowWise *twrw = (const TrsTableRowWise *)sharding->data;
   const int64_t bytes = twrw->chunk_rows[context->groups->host->rank] * sharding->local_dim *
                         (int64_t)sizeof(float);
   const float *crossed, *gathered;

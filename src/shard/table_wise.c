@@ -15,7 +15,7 @@ typedef struct {
   int *sent;     /* [n_sent] model feature sent at each place */
   int64_t *dims; /* [W] */
   TrsPooledAllToAll dist;
-} TableWise;
+} TrsTableWise;
 
 /* Everything rank q gets from the group: visit its (shard, feature) pairs in order. Returns how many; adds its column runs when asked. */
 static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs, int *n, int *sent,
@@ -56,7 +56,7 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
   const TrsShardingContext *context = sharding->context;
   const TrsComm comm = context->groups->world;
   TrsLookupFeature *lookup;
-  TableWise *tw;
+  TrsTableWise *tw;
   int *n_features;
 
   PetscFunctionBegin;
@@ -89,7 +89,7 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
 
 static PetscErrorCode destroy_table_wise(TrsSharding sharding)
 {
-  TableWise *tw = (TableWise *)sharding->data;
+  TrsTableWise *tw = (TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsPooledAllToAllDestroy(&tw->dist));
@@ -102,7 +102,7 @@ static PetscErrorCode destroy_table_wise(TrsSharding sharding)
 static PetscErrorCode prepare_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  const TableWise *tw = (const TableWise *)sharding->data;
+  const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
@@ -114,7 +114,7 @@ static PetscErrorCode forward_start_table_wise(TrsSharding sharding, TrsSharding
                                                const TrsPooledMatrix *pooled)
 {
   const TrsShardingContext *context = sharding->context;
-  TableWise *tw = (TableWise *)sharding->data;
+  TrsTableWise *tw = (TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
   (void)pooled;
@@ -130,7 +130,7 @@ static PetscErrorCode forward_start_table_wise(TrsSharding sharding, TrsSharding
 static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                               const TrsPooledMatrix *pooled)
 {
-  const TableWise *tw = (const TableWise *)sharding->data;
+  const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
   const float *recv;
   const int64_t *displs;
 
@@ -145,7 +145,7 @@ static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingS
 static PetscErrorCode backward_start_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                                 const TrsPooledMatrix *grad)
 {
-  const TableWise *tw = (const TableWise *)sharding->data;
+  const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
   float *send;
   const int64_t *displs;
 
@@ -162,7 +162,7 @@ static PetscErrorCode backward_update_table_wise(TrsSharding sharding, TrsShardi
                                                  TrsStream stream, const TrsPooledMatrix *grad,
                                                  const TrsSparseOptimizerArgs *args)
 {
-  const TableWise *tw = (const TableWise *)sharding->data;
+  const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
   const float *arrived;
 
   PetscFunctionBegin;

@@ -4,15 +4,22 @@
 #include "core/events.h"
 
 /* What the ranks agree on in a step: sums over ranks. */
-typedef enum { AGREE_LOSS, AGREE_STOP, AGREE_ERROR, N_AGREE } Agreement;
+typedef enum {
+  TRS_AGREE_LOSS,
+  TRS_AGREE_STOP,
+  TRS_AGREE_ERROR,
+  TRS_AGREE_BAD_IDS,
+  TRS_AGREE_BAD_NUMBERS,
+  TRS_N_AGREE
+} TrsAgreement;
 
 typedef struct {
   const char *name;
   PetscErrorCode (*progress)(TrsPipeline pipeline, TrsStepResult *result);
-} PipelineOps;
+} TrsPipelineOps;
 
 struct TrsPipelineImpl {
-  const PipelineOps *ops;
+  const TrsPipelineOps *ops;
   MPI_Comm control;
   TrsModelParallel model;
   TrsReader reader;
@@ -22,7 +29,7 @@ struct TrsPipelineImpl {
   PetscErrorCode fetch_error; /* of this rank's reader, to be agreed on */
   TrsBatch *batch[2];         /* in hand: the one to compute, and the next */
   int slot;                   /* of batch[0]; the next one's is the other of 0 and 1 */
-  double mine[N_AGREE], sum[N_AGREE];
+  double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   MPI_Request agreement;
 };
 
@@ -48,10 +55,27 @@ static PetscErrorCode fetch(TrsPipeline p, int i)
 static PetscErrorCode agreement_start(TrsPipeline p, double loss_sum)
 {
   PetscFunctionBegin;
-  p->mine[AGREE_LOSS] = loss_sum;
-  p->mine[AGREE_STOP] = *p->stop != 0;
-  p->mine[AGREE_ERROR] = p->fetch_error != 0;
-  PetscCallMPI(MPI_Iallreduce(p->mine, p->sum, N_AGREE, MPI_DOUBLE, MPI_SUM, p->control, &p->agreement));
+  p->mine[TRS_AGREE_LOSS] = loss_sum;
+  p->mine[TRS_AGREE_STOP] = *p->stop != 0;
+  p->mine[TRS_AGREE_ERROR] = p->fetch_error != 0;
+  p->mine[TRS_AGREE_BAD_IDS] = (double)p->batch[0]->bad_ids;
+  p->mine[TRS_AGREE_BAD_NUMBERS] = (double)p->batch[0]->bad_numbers;
+  PetscCallMPI(MPI_Iallreduce(p->mine, p->sum, TRS_N_AGREE, MPI_DOUBLE, MPI_SUM, p->control, &p->agreement));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The bad id of the lowest rank that has one, to all ranks. */
+static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
+{
+  int rank, size, first;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(p->control, &rank));
+  PetscCallMPI(MPI_Comm_size(p->control, &size));
+  first = p->batch[0]->bad_ids ? rank : size;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, p->control));
+  *bad = p->batch[0]->first_bad;
+  PetscCallMPI(MPI_Bcast(bad, (int)sizeof(*bad), MPI_BYTE, first, p->control));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -64,13 +88,16 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
   PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
   PetscCallMPI(MPI_Wait(&p->agreement, MPI_STATUS_IGNORE));
   PetscCall(TrsStageSwitch(before, NULL));
-  if (p->sum[AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control, p->fetch_error));
+  if (p->sum[TRS_AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control, p->fetch_error));
   *result = (TrsStepResult){.step = batch->step,
                             .epoch = batch->epoch,
                             .global_batch = batch->global_batch,
                             .position = batch->position,
-                            .loss = p->sum[AGREE_LOSS] / (double)batch->global_batch,
-                            .stop = (PetscBool)(p->sum[AGREE_STOP] > 0)};
+                            .loss = p->sum[TRS_AGREE_LOSS] / (double)batch->global_batch,
+                            .stop = (PetscBool)(p->sum[TRS_AGREE_STOP] > 0),
+                            .bad_ids = (int64_t)p->sum[TRS_AGREE_BAD_IDS],
+                            .bad_numbers = (int64_t)p->sum[TRS_AGREE_BAD_NUMBERS]};
+  if (result->bad_ids) PetscCall(share_bad_id(p, &result->first_bad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,7 +154,7 @@ static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static const PipelineOps pipelines[] = {
+static const TrsPipelineOps pipelines[] = {
     {.name = "base", .progress = progress_base},
     {.name = "sparse_dist", .progress = progress_sparse_dist},
     {.name = "prefetch_sparse_dist",
