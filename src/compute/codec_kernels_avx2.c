@@ -21,6 +21,11 @@ static inline Vec maximum(Vec a, Vec b)
   return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
 }
 
+static inline Vec multiply_add(Vec a, Vec b, Vec c)
+{
+  return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
 static inline Vec widen_fp16(const uint16_t *p)
 {
   return (Vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));

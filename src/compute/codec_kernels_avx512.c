@@ -21,6 +21,11 @@ static inline Vec maximum(Vec a, Vec b)
   return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
 }
 
+static inline Vec multiply_add(Vec a, Vec b, Vec c)
+{
+  return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
 static inline Vec widen_fp16(const uint16_t *p)
 {
   return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));

@@ -3,6 +3,7 @@
 #include "compute/codec_kernels.h"
 #include "compute/half.h"
 
+#include <math.h>
 #include <string.h>
 
 #define VECTOR 4
@@ -22,6 +23,14 @@ static inline Vec maximum(Vec a, Vec b)
   Vec r;
 
   for (int l = 0; l < VECTOR; l++) r[l] = a[l] > b[l] ? a[l] : b[l];
+  return r;
+}
+
+static inline Vec multiply_add(Vec a, Vec b, Vec c)
+{
+  Vec r;
+
+  for (int l = 0; l < VECTOR; l++) r[l] = fmaf(a[l], b[l], c[l]);
   return r;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of codec_kernels_<isa>.c, which define before: VECTOR, Vec, minimum(), maximum(), widen_fp16(), narrow_fp16(), scale_and_bias().
-  Defines CODEC_KERNELS. No include guard: each of those files takes it once. Compiled without fused multiply-add, so that all give the same bytes.
+  The text of codec_kernels_<isa>.c, which define before: VECTOR, Vec, minimum(), maximum(), multiply_add(), widen_fp16(), narrow_fp16(), scale_and_bias().
+  Defines CODEC_KERNELS. No include guard: each of those files takes it once. Compiled without contraction, so that all give the same bytes; q * scale + bias is fused, as in FBGEMM.
 */
 #include "compute/half.h"
 
+#include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -247,12 +248,14 @@ INLINE Vec load_bytes(const uint8_t *p)
 INLINE void decode_int8_row(int64_t n, const uint8_t *from, float *to)
 {
   float parameters[2];
+  Vec scale, bias;
   int64_t i = 0;
 
   memcpy(parameters, from + n, sizeof(parameters));
-  for (; i + VECTOR <= n; i += VECTOR)
-    store_vec(to + i, load_bytes(from + i) * parameters[0] + parameters[1]);
-  for (; i < n; i++) to[i] = (float)from[i] * parameters[0] + parameters[1];
+  scale = all(parameters[0]);
+  bias = all(parameters[1]);
+  for (; i + VECTOR <= n; i += VECTOR) store_vec(to + i, multiply_add(load_bytes(from + i), scale, bias));
+  for (; i < n; i++) to[i] = fmaf((float)from[i], parameters[0], parameters[1]);
 }
 
 INLINE uint32_t packed_value(const int bits, const uint8_t *packed, int64_t i)
@@ -350,7 +353,7 @@ static void dequantise_row(TrsDType dtype, TrsRowLayout layout, int dim, const u
     return;
   }
   scale_and_bias(layout == TRS_ROWS_TBE ? from : from + value_bytes, &scale, &bias);
-  for (int d = 0; d < dim; d++) to[d] = (float)(int32_t)packed_value(bits, values, d) * scale + bias;
+  for (int d = 0; d < dim; d++) to[d] = fmaf((float)(int32_t)packed_value(bits, values, d), scale, bias);
 }
 
 /* --- exchanges --- */
@@ -478,7 +481,7 @@ INLINE void sum_bag(const lookup *look, const int bits, const int column, const 
     scale_and_bias(row, &scale, &bias);
 #pragma GCC unroll 16
     for (int v = 0; v < n; v++) {
-      const Vec x = load_packed(bits, row + 4, column + v * VECTOR) * scale + bias;
+      const Vec x = multiply_add(load_packed(bits, row + 4, column + v * VECTOR), all(scale), all(bias));
 
       sum[v] += weights ? weights[i] * x : x;
     }
@@ -504,7 +507,7 @@ INLINE void sum_bag_rest(const lookup *look, const int bits, int column, int64_t
     row = (const uint8_t *)look->table->weight + id * look->table->stride;
     scale_and_bias(row, &scale, &bias);
     for (int d = column; d < dim; d++)
-      out[d] += w * ((float)(int32_t)packed_value(bits, row + 4, d) * scale + bias);
+      out[d] += w * fmaf((float)(int32_t)packed_value(bits, row + 4, d), scale, bias);
   }
   for (int d = column; d < dim; d++) out[d] /= divisor;
 }
