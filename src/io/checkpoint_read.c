@@ -206,7 +206,7 @@ static PetscErrorCode verify_file(const TrsHDF5File *file, int rank, int size)
   PetscCall(TrsFree(&v.strip));
   PetscCall(v.ierr);
   CHECK_DATA(status >= 0, "%s: /checksums is damaged%s", file->path, TrsHDF5Error());
-  TrsCallHDF5(H5Gclose(sums));
+  TrsReadHDF5(file, H5Gclose(sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

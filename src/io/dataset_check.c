@@ -59,6 +59,40 @@ static PetscErrorCode place_column(TrsColumn *column, hid_t memory)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+typedef struct {
+  const char *name;
+  int feature;
+} named;
+
+static int by_name(const void *a, const void *b)
+{
+  const named *x = a, *y = b;
+  int order = strcmp(x->name, y->name);
+
+  return order ? order : x->feature - y->feature;
+}
+
+/* None empty, none twice. */
+static PetscErrorCode check_names(const TrsHDF5File *file, int n, char **names)
+{
+  named *sorted;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(n, &sorted));
+  for (int f = 0; f < n; f++) {
+    CHECK_DATA(names[f][0], "%s: feature %d has an empty name", file->path, f);
+    sorted[f] = (named){names[f], f};
+  }
+  qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
+  for (int i = 1; i < n; i++) {
+    CHECK_DATA(strcmp(sorted[i - 1].name, sorted[i].name) != 0,
+               "%s: features %d and %d have the same name \"%.100s\"", file->path, sorted[i - 1].feature,
+               sorted[i].feature, sorted[i].name);
+  }
+  PetscCall(PetscFree(sorted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode check_features(TrsDataset dataset, hid_t sparse)
 {
   const TrsHDF5File *file = &dataset->file;
@@ -67,14 +101,7 @@ static PetscErrorCode check_features(TrsDataset dataset, hid_t sparse)
   PetscFunctionBegin;
   PetscCall(TrsHDF5ReadStrings(file, sparse, "sparse", "features", &n, &dataset->features));
   CHECK_DATA(n >= 1, "%s: attribute features of /sparse is empty", file->path);
-  for (int f = 0; f < n; f++) {
-    CHECK_DATA(dataset->features[f][0], "%s: feature %d has an empty name", file->path, f);
-    for (int g = 0; g < f; g++) {
-      CHECK_DATA(strcmp(dataset->features[f], dataset->features[g]) != 0,
-                 "%s: features %d and %d have the same name \"%.100s\"", file->path, g, f,
-                 dataset->features[f]);
-    }
-  }
+  PetscCall(check_names(file, n, dataset->features));
   PetscCall(PetscMalloc1(n, &dataset->num_embeddings));
   PetscCall(TrsHDF5ReadInts(file, sparse, "sparse", "num_embeddings", n, NULL, dataset->num_embeddings));
   for (int f = 0; f < n; f++) {
@@ -136,7 +163,7 @@ PetscErrorCode TrsDatasetCheckStructure(TrsDataset dataset)
   PetscCall(TrsHDF5Open(&dataset->file, "sparse", H5I_GROUP, &sparse));
   CHECK_DATA(sparse >= 0, "%s has no group /sparse", dataset->path);
   PetscCall(check_features(dataset, sparse));
-  TrsCallHDF5(H5Gclose(sparse));
+  TrsReadHDF5(&dataset->file, H5Gclose(sparse));
   PetscCall(open_columns(dataset));
   info->path = dataset->path;
   info->features = (const char *const *)dataset->features;

@@ -7,6 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What fails here was checked before: the file has changed or is damaged. */
+#define CALL_HDF5(call) \
+  PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "a dataset is damaged: %s%s", #call, TrsHDF5Error())
+
 enum { STAGE_BYTES = 1 << 16 }; /* on the stack */
 static const int64_t max_call_bytes = (int64_t)1 << 30;
 
@@ -57,7 +61,7 @@ static PetscErrorCode get_chunk_offsets(hid_t dataset, TrsExtent *extent)
       haddr_t address = HADDR_UNDEF;
       unsigned mask;
 
-      TrsCallHDF5(H5Dget_chunk_info_by_coord(dataset, at, &mask, &address, &bytes));
+      CALL_HDF5(H5Dget_chunk_info_by_coord(dataset, at, &mask, &address, &bytes));
       PetscCheck(address != HADDR_UNDEF, PETSC_COMM_SELF, TRS_ERR_DATA,
                  "a chunk of a dataset is missing in its file");
       extent->offset[i * extent->n_bands + band] = (int64_t)address;
@@ -75,31 +79,31 @@ PetscErrorCode TrsExtentGet(hid_t dataset, hid_t memory, TrsExtent *extent)
   int ndim;
 
   PetscFunctionBegin;
-  TrsCallHDF5(space = H5Dget_space(dataset));
-  TrsCallHDF5(ndim = H5Sget_simple_extent_dims(space, dims, NULL));
-  TrsCallHDF5(H5Sclose(space));
-  TrsCallHDF5(type = H5Dget_type(dataset));
-  TrsCallHDF5(same = H5Tequal(type, memory));
+  CALL_HDF5(space = H5Dget_space(dataset));
+  CALL_HDF5(ndim = H5Sget_simple_extent_dims(space, dims, NULL));
+  CALL_HDF5(H5Sclose(space));
+  CALL_HDF5(type = H5Dget_type(dataset));
+  CALL_HDF5(same = H5Tequal(type, memory));
   *extent = (TrsExtent){.rows = (int64_t)dims[0],
                         .cols = (int64_t)dims[1],
                         .element_bytes = (int64_t)H5Tget_size(type),
                         .n_bands = 1};
   extent->chunk_rows = extent->rows;
   extent->chunk_cols = extent->cols;
-  TrsCallHDF5(H5Tclose(type));
-  TrsCallHDF5(create = H5Dget_create_plist(dataset));
+  CALL_HDF5(H5Tclose(type));
+  CALL_HDF5(create = H5Dget_create_plist(dataset));
   layout = H5Pget_layout(create);
   if (same && extent->rows > 0 && extent->cols > 0 && layout == H5D_CONTIGUOUS) {
     PetscCall(PetscMalloc1(1, &extent->offset));
     extent->offset[0] = (int64_t)H5Dget_offset(dataset);
   } else if (same && extent->rows > 0 && extent->cols > 0 && layout == H5D_CHUNKED &&
              H5Pget_nfilters(create) == 0) {
-    TrsCallHDF5(H5Pget_chunk(create, ndim, chunk));
+    CALL_HDF5(H5Pget_chunk(create, ndim, chunk));
     extent->chunk_rows = (int64_t)chunk[0];
     extent->chunk_cols = (int64_t)chunk[1];
     PetscCall(get_chunk_offsets(dataset, extent));
   }
-  TrsCallHDF5(H5Pclose(create));
+  CALL_HDF5(H5Pclose(create));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

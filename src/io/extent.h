@@ -26,6 +26,7 @@ typedef struct {
   TrsExtentGet - Find the extents of a dataset that was checked (TrsHDF5CheckDataset).
 
   Not collective. In: memory the element type wanted; another type in the file, or filters, leave offset NULL
+  Errors: DATA
   Out: extent  free with TrsExtentFree()
 */
 PetscErrorCode TrsExtentGet(hid_t dataset, hid_t memory, TrsExtent *extent);

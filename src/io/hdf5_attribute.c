@@ -34,11 +34,11 @@ static PetscErrorCode attribute_extent(const TrsHDF5File *file, hid_t attribute,
   int ndim;
 
   PetscFunctionBegin;
-  TrsCallHDF5(space = H5Aget_space(attribute));
-  TrsCallHDF5(ndim = H5Sget_simple_extent_ndims(space));
+  TrsReadHDF5(file, space = H5Aget_space(attribute));
+  TrsReadHDF5(file, ndim = H5Sget_simple_extent_ndims(space));
   *n = H5Sget_simple_extent_npoints(space);
-  TrsCallHDF5(H5Sclose(space));
-  TrsCallHDF5(*type = H5Aget_type(attribute));
+  TrsReadHDF5(file, H5Sclose(space));
+  TrsReadHDF5(file, *type = H5Aget_type(attribute));
   PetscCheck(H5Tget_class(*type) == want && ndim <= 1 && *n >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute %s of /%s is not %s", file->path, name, where,
              want == H5T_STRING ? "a string or a list of strings" : "an integer or a list of integers");
@@ -68,7 +68,7 @@ static PetscErrorCode read_variable(const TrsHDF5File *file, hid_t attribute, co
     (*list)[i] = next;
     next += length + 1;
   }
-  TrsCallHDF5(H5Dvlen_reclaim(memory, space, H5P_DEFAULT, texts));
+  TrsReadHDF5(file, H5Dvlen_reclaim(memory, space, H5P_DEFAULT, texts));
   PetscCall(PetscFree(texts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -110,15 +110,15 @@ static PetscErrorCode read_texts(const TrsHDF5File *file, hid_t attribute, const
   PetscCheck(count <= 1000000, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: attribute %s of /%s claims %lld strings",
              file->path, name, where, (long long)count);
   *n = (int)count;
-  TrsCallHDF5(space = H5Aget_space(attribute));
+  TrsReadHDF5(file, space = H5Aget_space(attribute));
   if (H5Tis_variable_str(type) > 0) {
     PetscCall(read_variable(file, attribute, name, type, space, *n, list));
   } else {
     PetscCall(read_fixed(file, attribute, name, type, *n, list));
   }
-  TrsCallHDF5(H5Sclose(space));
-  TrsCallHDF5(H5Tclose(type));
-  TrsCallHDF5(H5Aclose(attribute));
+  TrsReadHDF5(file, H5Sclose(space));
+  TrsReadHDF5(file, H5Tclose(type));
+  TrsReadHDF5(file, H5Aclose(attribute));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -167,8 +167,8 @@ PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char
              (long long)count, n);
   PetscCheck(H5Aread(attribute, H5T_NATIVE_INT64, values) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute %s of /%s cannot be read%s", file->path, name, where, TrsHDF5Error());
-  TrsCallHDF5(H5Tclose(type));
-  TrsCallHDF5(H5Aclose(attribute));
+  TrsReadHDF5(file, H5Tclose(type));
+  TrsReadHDF5(file, H5Aclose(attribute));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

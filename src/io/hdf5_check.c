@@ -35,10 +35,10 @@ static PetscErrorCode check_type(const TrsHDF5File *file, const char *name, hid_
   hid_t type;
 
   PetscFunctionBegin;
-  TrsCallHDF5(type = H5Dget_type(dataset));
+  TrsReadHDF5(file, type = H5Dget_type(dataset));
   shape->type_class = H5Tget_class(type);
   shape->type_bytes = H5Tget_size(type);
-  TrsCallHDF5(H5Tclose(type));
+  TrsReadHDF5(file, H5Tclose(type));
   PetscCheck((shape->type_class == H5T_INTEGER || shape->type_class == H5T_FLOAT) && shape->type_bytes <= 8,
              PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /%s holds %s of %zu bytes, expected integers or floating-point numbers of at most 8",
@@ -56,12 +56,12 @@ static PetscErrorCode check_extent(const TrsHDF5File *file, const char *name, hi
   hsize_t dims[2] = {1, 1};
 
   PetscFunctionBegin;
-  TrsCallHDF5(space = H5Dget_space(dataset));
+  TrsReadHDF5(file, space = H5Dget_space(dataset));
   shape->ndim = H5Sget_simple_extent_type(space) == H5S_NULL ? -1 : H5Sget_simple_extent_ndims(space);
   PetscCheck(shape->ndim >= 1 && shape->ndim <= 2, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /%s has %d dimensions, expected 1 or 2", file->path, name, shape->ndim);
   (void)H5Sget_simple_extent_dims(space, dims, NULL);
-  TrsCallHDF5(H5Sclose(space));
+  TrsReadHDF5(file, H5Sclose(space));
   PetscCheck(dims[0] <= INT64_MAX && dims[1] <= INT64_MAX &&
                  !__builtin_mul_overflow((int64_t)dims[0], (int64_t)dims[1], bytes) &&
                  !__builtin_mul_overflow(*bytes, (int64_t)shape->type_bytes, bytes),
@@ -129,14 +129,14 @@ static PetscErrorCode check_chunks(const TrsHDF5File *file, const char *name, hi
     expected *= (shape->dims[d] + (int64_t)chunk[d] - 1) /
                 (int64_t)chunk[d]; /* at most the elements: no overflow */
   }
-  TrsCallHDF5(space = H5Dget_space(dataset));
+  TrsReadHDF5(file, space = H5Dget_space(dataset));
   PetscCheck(H5Dget_num_chunks(dataset, space, &n_chunks) >= 0 && (int64_t)n_chunks == expected &&
                  H5Dget_storage_size(dataset) <= (hsize_t)file->bytes,
              PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /%s claims %" PRId64 " chunks of %" PRId64 " bytes, but the file (%" PRId64
              " bytes) holds %" PRIuHSIZE " of them%s",
              file->path, name, expected, chunk_bytes, file->bytes, n_chunks, TrsHDF5Error());
-  TrsCallHDF5(H5Sclose(space));
+  TrsReadHDF5(file, H5Sclose(space));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -168,7 +168,7 @@ PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hi
 
   PetscFunctionBegin;
   PetscCall(check_type(file, name, dataset, shape));
-  TrsCallHDF5(create = H5Dget_create_plist(dataset));
+  TrsReadHDF5(file, create = H5Dget_create_plist(dataset));
   ierr = check_storage(file, name, dataset, create, shape);
   (void)H5Pclose(create);
   PetscCall(ierr);

@@ -2,6 +2,7 @@
 #include "io/library.h"
 
 #include <hdf5.h>
+
 #include <stdio.h>
 
 void TrsIoLibrary(char *text, size_t size)

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 */
+/* Run results: what was collected is what any HDF5 reader finds; written again and again, each time complete. */
+#include "io/results.h"
+#include "trs_test.h"
+
+#include <hdf5.h>
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char path[4096];
+
+static void choose_path(void **state)
+{
+  (void)state;
+  if (trs_rank() == 0)
+    snprintf(path, sizeof(path), "%s/trs_results_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+             (int)getpid());
+  MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+/* Reads a dataset of n elements. */
+static void read_all(hid_t file, const char *name, hid_t type, int ndim, int64_t n, void *data)
+{
+  hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space, found;
+
+  assert_true(dataset >= 0);
+  space = H5Dget_space(dataset);
+  found = H5Dget_type(dataset);
+  assert_int_equal(H5Sget_simple_extent_ndims(space), ndim);
+  assert_int_equal(H5Sget_simple_extent_npoints(space), n);
+  assert_true(H5Tequal(found, type) > 0);
+  assert_true(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+  H5Tclose(found);
+  H5Sclose(space);
+  H5Dclose(dataset);
+}
+
+static void check_text(hid_t file, const char *name, const char *expected)
+{
+  hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), type = H5Aget_type(attribute);
+  char *text = NULL;
+
+  assert_true(H5Tis_variable_str(type) > 0); /* h5py then gives str */
+  assert_true(H5Aread(attribute, type, &text) >= 0);
+  assert_string_equal(text, expected);
+  H5free_memory(text);
+  H5Tclose(type);
+  H5Aclose(attribute);
+}
+
+static int64_t read_int(hid_t file, const char *name)
+{
+  hid_t attribute = H5Aopen(file, name, H5P_DEFAULT);
+  int64_t value = -1;
+
+  assert_true(H5Aread(attribute, H5T_NATIVE_INT64, &value) >= 0);
+  H5Aclose(attribute);
+  return value;
+}
+
+static void check_file(int n_steps, int64_t n_predictions)
+{
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  double loss[16], array[6];
+  int64_t step[16];
+  float predictions[64];
+
+  assert_true(file >= 0);
+  check_text(file, "format", "trshard-run");
+  check_text(file, "options", "-steps 3\n");
+  check_text(file, "empty", "");
+  assert_int_equal(read_int(file, "version"), 1);
+  assert_int_equal(read_int(file, "world_size"), trs_size());
+  read_all(file, "train/loss", H5T_NATIVE_DOUBLE, 1, n_steps, loss);
+  read_all(file, "train/step", H5T_NATIVE_INT64, 1, n_steps, step);
+  for (int i = 0; i < n_steps; i++) {
+    assert_true(loss[i] == 0.5 / (i + 1));
+    assert_int_equal(step[i], i);
+  }
+  read_all(file, "bench/matrix", H5T_NATIVE_DOUBLE, 2, 6, array);
+  assert_true(array[5] == 5.0);
+  read_all(file, "predictions", H5T_NATIVE_FLOAT, 1, n_predictions, predictions);
+  for (int64_t i = 0; i < n_predictions - 1; i++) assert_true(predictions[i] == (float)i * 0.125f);
+  assert_true(isnan(predictions[n_predictions - 1])); /* nobody gave the last one */
+  H5Fclose(file);
+}
+
+static void test_results(void **state)
+{
+  const double array[6] = {0, 1, 2, 3, 4, 5};
+  int rank = trs_rank(), size = trs_size();
+  int64_t n_total = 10 * size + 1;
+  TrsResults results;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  assert_int_not_equal(access(path, F_OK), 0); /* nothing before the first write */
+  assert_petsc_ok(TrsResultsSetText(results, "options", "something longer that is replaced"));
+  assert_petsc_ok(TrsResultsSetText(results, "options", "-steps 3\n"));
+  assert_petsc_ok(TrsResultsSetText(results, "empty", ""));
+  assert_petsc_ok(TrsResultsSetInt(results, "world_size", size));
+  assert_petsc_ok(TrsResultsSetArray(results, "bench/matrix", 2, 3, array));
+  for (int64_t s = 0; s < 2; s++) { /* 5 predictions of each rank a step, ranks in order */
+    float values[5];
+    int64_t first = 5 * (s * size + rank);
+
+    for (int i = 0; i < 5; i++) values[i] = (float)(first + i) * 0.125f;
+    assert_petsc_ok(TrsResultsAddPredictions(results, n_total, first, 5, values));
+  }
+  assert_petsc_ok(TrsResultsAddPredictions(results, n_total, n_total, 0, NULL)); /* a rank without samples */
+  for (int i = 0; i < 12; i++) {
+    assert_petsc_ok(TrsResultsAppend(results, "train/loss", 0.5 / (i + 1)));
+    assert_petsc_ok(TrsResultsAppendInt(results, "train/step", i));
+    if (i % 5 == 0 || i == 11) {
+      assert_petsc_ok(TrsResultsWrite(results));
+      check_file(i + 1, n_total);
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+  }
+  assert_petsc_ok(TrsResultsDestroy(&results));
+  assert_null(results);
+}
+
+static void test_no_file(void **state)
+{
+  TrsResults results;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, NULL, &results));
+  assert_petsc_ok(TrsResultsAppend(results, "train/loss", 1.0));
+  assert_petsc_ok(TrsResultsAddPredictions(results, 1, 0, 0, NULL));
+  assert_petsc_ok(TrsResultsWrite(results));
+  assert_petsc_ok(TrsResultsDestroy(&results));
+}
+
+/* A name behind a symbolic link: the link is replaced, what it points to stays. */
+static void test_link_is_not_followed(void **state)
+{
+  char victim[4110], line[16] = "";
+  struct stat status;
+  TrsResults results;
+
+  (void)state;
+  snprintf(victim, sizeof(victim), "%s.victim", path);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) {
+    FILE *file = fopen(victim, "w");
+
+    assert_true(file && fputs("precious", file) > 0 && fclose(file) == 0);
+    assert_true(unlink(path) == 0 && symlink(victim, path) == 0);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  assert_petsc_ok(TrsResultsWrite(results));
+  assert_petsc_ok(TrsResultsDestroy(&results));
+  if (trs_rank() == 0) {
+    FILE *file = fopen(victim, "r");
+
+    assert_true(file && fgets(line, sizeof(line), file) && fclose(file) == 0);
+    assert_string_equal(line, "precious");
+    assert_true(lstat(path, &status) == 0 && S_ISREG(status.st_mode));
+    assert_int_equal(unlink(victim), 0);
+    assert_int_equal(unlink(path), 0);
+  }
+}
+
+static void test_cannot_create(void **state)
+{
+  TrsResults results;
+
+  (void)state;
+  assert_petsc_error(TrsResultsCreate(MPI_COMM_WORLD, "/nonexistent/folder/run.h5", &results),
+                     TRS_ERR_CANT_CREATE);
+  assert_petsc_error(TrsResultsCreate(MPI_COMM_WORLD, "/tmp", &results), TRS_ERR_CANT_CREATE);
+  assert_petsc_error(TrsResultsCreate(MPI_COMM_WORLD, "/tmp/", &results), TRS_ERR_CANT_CREATE);
+  assert_petsc_error(TrsResultsCreate(MPI_COMM_WORLD, "/dev/full", &results), TRS_ERR_CANT_CREATE);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_results), cmocka_unit_test(test_no_file),
+              cmocka_unit_test(test_link_is_not_followed), cmocka_unit_test(test_cannot_create))
