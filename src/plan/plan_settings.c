@@ -70,7 +70,7 @@ static const TrsOptionSpec specs[] = {
     {"-plan_input", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "use this plan (JSON) as it is"},
     {"-plan_output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "write the plan as JSON"},
     {"-plan_search_space", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "write every sharding option as JSON"},
-    {"-plan_report", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+    {"-plan_report", TRS_OPTION_FILE, NULL, NULL, "stdout", NULL,
      "write the human-readable report to this file, or to stdout"},
     {"-plan_explain", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "explain the choice for this table: its options, their costs, what came second"},

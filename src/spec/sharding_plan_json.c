@@ -345,9 +345,9 @@ PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, Trs
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
+  *plan = (TrsShardingPlan){0};
   PetscCheck(root, PETSC_COMM_SELF, TRS_ERR_DATA, "%s:%d:%d: not JSON: %s", source, error.line, error.column,
              error.text);
-  *plan = (TrsShardingPlan){0};
   ierr = read_plan(root, &place, plan);
   json_decref(root);
   if (ierr) PetscCall(TrsShardingPlanFree(plan));

@@ -86,8 +86,7 @@ PetscErrorCode TrsTextFree(TrsText *text)
 
 PetscErrorCode TrsTextWrite(const TrsText *text, const char *path, const char *option)
 {
-  const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-  PetscBool is_stdout = (PetscBool)!strcmp(base, "stdout");
+  PetscBool is_stdout = (PetscBool)!strcmp(path, "stdout");
   FILE *file = is_stdout ? stdout : fopen(path, "w");
   size_t written;
   int failed;

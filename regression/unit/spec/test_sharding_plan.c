@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Plans as JSON, their checks and their broadcast. Expected results are by hand. */
+#include "spec/sharding_plan.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+enum { W = 4, ROWS = 10, COLS = 64 };
+
+/* A table of the test's size, all of whose shards are of one kind. */
+static void add_table(TrsShardingPlan *plan, const char *name, TrsShardingType type, int n,
+                      const TrsShard *shard)
+{
+  TrsTablePlan *table = &plan->table[plan->n_tables++];
+
+  assert_petsc_ok(PetscStrallocpy(name, &table->name));
+  table->sharding_type = type;
+  table->compute_kernel = type == TRS_SHARDING_DATA_PARALLEL ? TRS_KERNEL_DENSE : TRS_KERNEL_FUSED;
+  table->n_shards = n;
+  assert_petsc_ok(PetscMalloc1(n, &table->shard));
+  memcpy(table->shard, shard, (size_t)n * sizeof(*shard));
+}
+
+/* One table of each sharding type on four ranks, two a host. */
+static TrsShardingPlan make_plan(void)
+{
+  static const TrsStorage storage = {1234567890123, 7};
+  static const TrsPerf perf = {0.1, 1.0 / 3, 1e-9, 0, 12345.678};
+  const TrsShard whole = {0, 0, 0, ROWS, COLS, storage, perf};
+  TrsShardingPlan plan = {.world_size = W,
+                          .local_world_size = 2,
+                          .pod_size = 1,
+                          .n_devices = W,
+                          .critical_path = 0.1 + 0.2,
+                          .proposals = 5,
+                          .feasible = 3,
+                          .partitioned = 4};
+  TrsShard shard[W];
+
+  assert_petsc_ok(PetscCalloc1(7, &plan.table));
+  assert_petsc_ok(PetscCalloc1(W, &plan.device_storage));
+  assert_petsc_ok(PetscCalloc1(W, &plan.device_perf));
+  plan.device_perf[1] = perf;
+  for (int i = 0; i < W; i++) {
+    shard[i] = whole;
+    shard[i].rank = i;
+  }
+  add_table(&plan, "dp", TRS_SHARDING_DATA_PARALLEL, W, shard);
+  add_table(&plan, "tw \"quoted\"", TRS_SHARDING_TABLE_WISE, 1, &shard[2]);
+  plan.table[1].has_cache_load_factor = PETSC_TRUE;
+  plan.table[1].compute_kernel = TRS_KERNEL_FUSED_UVM_CACHING;
+  plan.table[1].cache_load_factor = 0.1;
+  for (int i = 0; i < 2; i++) {
+    shard[i] = (TrsShard){3 - i, 0, 32 * i, ROWS, 32, storage, perf};
+  }
+  add_table(&plan, "cw", TRS_SHARDING_COLUMN_WISE, 2, shard);
+  add_table(&plan, "twcw", TRS_SHARDING_TABLE_COLUMN_WISE, 2, shard);
+  for (int i = 0; i < W; i++) shard[i] = (TrsShard){i, 3 * i, 0, i < 3 ? 3 : 1, COLS, storage, perf};
+  add_table(&plan, "rw", TRS_SHARDING_ROW_WISE, W, shard);
+  for (int i = 0; i < 2; i++) shard[i] = (TrsShard){2 + i, 5 * i, 0, 5, COLS, storage, perf};
+  add_table(&plan, "twrw", TRS_SHARDING_TABLE_ROW_WISE, 2, shard);
+  for (int i = 0; i < W; i++) shard[i] = (TrsShard){i, 5 * (i % 2), 32 * (i / 2), 5, 32, storage, perf};
+  add_table(&plan, "grid", TRS_SHARDING_GRID_SHARD, W, shard);
+  return plan;
+}
+
+/* The tables that make_plan() plans. */
+static void make_tables(const TrsShardingPlan *plan, TrsTableConfig *table)
+{
+  for (int t = 0; t < 7; t++)
+    table[t] = (TrsTableConfig){.name = plan->table[t].name, .num_embeddings = ROWS, .embedding_dim = COLS};
+}
+
+static void test_json_round_trip(void **state)
+{
+  TrsShardingPlan plan = make_plan(), again;
+  char *json, *json_again;
+
+  (void)state;
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
+  assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
+  assert_petsc_ok(TrsShardingPlanToJson(&again, &json_again));
+  assert_string_equal(json, json_again);
+  assert_int_equal(again.table[0].shard[3].storage.hbm, 1234567890123);
+  assert_close(again.table[0].shard[0].perf.fwd_comms, 1.0 / 3, 0, 0); /* 17 digits give every double back */
+  assert_close(again.critical_path, 0.1 + 0.2, 0, 0);
+  assert_ptr_equal(TrsShardingPlanFind(&again, "cw"), &again.table[2]);
+  assert_null(TrsShardingPlanFind(&again, "none"));
+  assert_petsc_ok(PetscFree(json));
+  assert_petsc_ok(PetscFree(json_again));
+  assert_petsc_ok(TrsShardingPlanFree(&again));
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+}
+
+static void test_json_errors(void **state)
+{
+  static const char *const wrong[] = {
+      "",
+      "{",
+      "[]",
+      "{}",
+      "{\"format\": \"trshard-plan\"}",
+      "{\"format\": 1}",
+      "null",
+      "{\"format\": \"trshard-plan\", \"version\": 1, \"world_size\": 0}",
+      "{\"format\": \"trshard-plan\", \"version\": 1, \"world_size\": 1, \"local_world_size\": 1, "
+      "\"critical_path\": 0, "
+      "\"proposals\": 1, \"feasible\": 1, \"partitioned\": 1, \"devices\": [], \"tables\": []}"};
+  TrsShardingPlan plan;
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    assert_petsc_error(TrsShardingPlanFromJson(wrong[i], "file.json", &plan), TRS_ERR_DATA);
+    assert_non_null(strstr(TrsErrorMessage(), "file.json"));
+    assert_int_equal(plan.n_tables, 0);
+  }
+  TrsErrorClear();
+}
+
+static void test_check(void **state)
+{
+  TrsShardingPlan plan = make_plan();
+  TrsTableConfig table[8];
+  TrsTableConfigs tables = {7, table};
+
+  (void)state;
+  make_tables(&plan, table);
+  assert_petsc_ok(TrsShardingPlanCheck(&plan, &tables, W, "plan"));
+  assert_petsc_error(TrsShardingPlanCheck(&plan, &tables, W + 1, "plan"), TRS_ERR_DATA);
+  tables.n = 6; /* a table too many in the plan, and one too few */
+  assert_petsc_error(TrsShardingPlanCheck(&plan, &tables, W, "plan"), TRS_ERR_DATA);
+  tables.n = 7;
+  plan.n_tables = 6;
+  assert_petsc_error(TrsShardingPlanCheck(&plan, &tables, W, "plan"), TRS_ERR_DATA);
+  assert_non_null(strstr(TrsErrorMessage(), "\"grid\""));
+  TrsErrorClear();
+  plan.n_tables = 7;
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+}
+
+/* Each change makes the plan of one table wrong. */
+static void test_check_shards(void **state)
+{
+  static const struct {
+    int table, shard;
+    TrsShard change; /* added */
+  } wrong[] = {{0, 1, {.rank = 1}},  {0, 1, {.rows = -1}},       {1, 0, {.rows = -1}},
+               {1, 0, {.rank = 9}},  {1, 0, {.cols = 1}},        {2, 1, {.col_offset = 4}},
+               {2, 1, {.cols = -4}}, {2, 0, {.rows = -1}},       {3, 0, {.rank = -2}},
+               {4, 2, {.rank = -1}}, {4, 2, {.rows = -1}},       {4, 3, {.row_offset = -1}},
+               {5, 0, {.rank = -1}}, {5, 1, {.row_offset = -1}}, {6, 3, {.row_offset = -5}},
+               {6, 2, {.rank = -2}}};
+  TrsShardingPlan plan = make_plan();
+  TrsTableConfig table[8];
+  TrsTableConfigs tables = {7, table};
+
+  (void)state;
+  make_tables(&plan, table);
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    TrsShard *shard = &plan.table[wrong[i].table].shard[wrong[i].shard], good = *shard;
+
+    shard->rank += wrong[i].change.rank;
+    shard->rows += wrong[i].change.rows;
+    shard->cols += wrong[i].change.cols;
+    shard->row_offset += wrong[i].change.row_offset;
+    shard->col_offset += wrong[i].change.col_offset;
+    assert_petsc_error(TrsShardingPlanCheck(&plan, &tables, W, "plan"), TRS_ERR_DATA);
+    *shard = good;
+  }
+  TrsErrorClear();
+  assert_petsc_ok(TrsShardingPlanCheck(&plan, &tables, W, "plan"));
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+}
+
+static void test_broadcast(void **state)
+{
+  TrsShardingPlan plan = {0}, expected = make_plan();
+  char *json, *json_expected;
+
+  (void)state;
+  if (trs_rank() == 0) plan = make_plan();
+  assert_petsc_ok(
+      TrsShardingPlanBroadcast(MPI_COMM_WORLD, trs_rank() ? TRS_ERR_INTERNAL : PETSC_SUCCESS, &plan));
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
+  assert_petsc_ok(TrsShardingPlanToJson(&expected, &json_expected));
+  assert_string_equal(json, json_expected);
+  assert_petsc_ok(PetscFree(json));
+  assert_petsc_ok(PetscFree(json_expected));
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+  assert_petsc_ok(TrsShardingPlanFree(&expected));
+}
+
+static PetscErrorCode find_no_plan(void)
+{
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_NO_PLAN, "short by 17 bytes");
+}
+
+/* Rank 0's failure is everybody's, with its message. */
+static void test_broadcast_error(void **state)
+{
+  TrsShardingPlan plan = {0};
+  PetscErrorCode ierr;
+
+  (void)state;
+  TrsErrorClear();
+  ierr = trs_rank() ? PETSC_SUCCESS : find_no_plan();
+  ierr = TrsShardingPlanBroadcast(MPI_COMM_WORLD, ierr, &plan);
+  assert_int_equal(ierr, TRS_ERR_NO_PLAN);
+  assert_non_null(strstr(TrsErrorMessage(), "short by 17 bytes"));
+  TrsErrorClear();
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_json_errors),
+              cmocka_unit_test(test_check), cmocka_unit_test(test_check_shards),
+              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_broadcast_error))

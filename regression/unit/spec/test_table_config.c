@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tables from options, alone and with a dataset. Expected results are by hand, from the interface. */
+#include "spec/table_config.h"
+#include "trs_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_WORDS = 40 };
+
+static const TrsOptionSpec outer_specs[] = {
+    {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""}};
+static const TrsOptionGroup outer_group = TRS_OPTION_GROUP("Outer", outer_specs);
+
+/* Tables of a line of options; the result of reading them. */
+static PetscErrorCode read_tables(const char *line, const TrsDatasetFeatures *dataset, TrsOptions *options,
+                                  TrsTableConfigs *tables)
+{
+  static const TrsOptionGroup *const groups[] = {&outer_group, &trs_tables_options, &trs_table_options};
+  static char text[2048], program[] = "test";
+  char *words[MAX_WORDS] = {program}, *rest = text, *word;
+  int n = 1;
+
+  snprintf(text, sizeof(text), "%s", line);
+  while ((word = strtok_r(rest, " ", &rest)) != NULL) words[n++] = word;
+  *tables = (TrsTableConfigs){0};
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, n, words, groups, 3, options));
+  return TrsTableConfigsFromOptions(*options, dataset, tables);
+}
+
+static void done(TrsOptions *options, TrsTableConfigs *tables)
+{
+  assert_petsc_ok(TrsTableConfigsFree(tables));
+  assert_petsc_ok(TrsOptionsDestroy(options));
+}
+
+static void test_dry_run(void **state)
+{
+  TrsOptions options;
+  TrsTableConfigs tables;
+  const TrsTableConfig *b;
+
+  (void)state;
+  assert_petsc_ok(read_tables(
+      "-tables a,b -tables_embedding_dim 8 -tables_num_embeddings 4M -table_b_num_embeddings 100 "
+      "-table_b_pooling none -table_b_features x,y -table_b_data_type bf16 -table_b_sharding_types "
+      "row_wise,table_wise -table_b_pooling_factors 1.5,2 -table_b_cache_load_factor 0.25",
+      NULL, &options, &tables));
+  assert_int_equal(tables.n, 2);
+  assert_int_equal(tables.table[0].num_embeddings, 4000000);
+  assert_string_equal(tables.table[0].features[0], "a");
+  assert_null(tables.table[0].feature_keys);
+  assert_close(tables.table[0].init_max, 1 / sqrt(4e6), 0, 1e-6);
+  assert_int_equal(TrsTableModule(&tables.table[0]), TRS_MODULE_EBC);
+  b = &tables.table[1];
+  assert_int_equal(b->num_embeddings, 100);
+  assert_int_equal(b->n_features, 2);
+  assert_string_equal(b->features[1], "y");
+  assert_int_equal(b->data_type, TRS_BF16);
+  assert_int_equal(TrsTableModule(b), TRS_MODULE_EC);
+  assert_int_equal(b->constraints.sharding_types,
+                   1u << TRS_SHARDING_ROW_WISE | 1u << TRS_SHARDING_TABLE_WISE);
+  assert_int_equal(b->constraints.n_pooling_factors, 2);
+  assert_close(b->constraints.pooling_factors[1], 2, 0, 0);
+  assert_true(b->constraints.has_cache_load_factor);
+  assert_true(b->stochastic_rounding);
+  assert_int_equal(b->bounds_check_mode, TRS_BOUNDS_WARNING);
+  done(&options, &tables);
+}
+
+static const char *const feature_names[] = {"user", "item"};
+static const int64_t ranges[] = {50, 70};
+static const double lengths[] = {1, 3.5};
+static const TrsDatasetFeatures dataset = {2, feature_names, ranges, lengths, PETSC_FALSE};
+
+static void test_dataset(void **state)
+{
+  TrsOptions options;
+  TrsTableConfigs tables;
+
+  (void)state;
+  assert_petsc_ok(read_tables("-tables_embedding_dim 4", &dataset, &options, &tables));
+  assert_int_equal(tables.n, 2); /* one table a feature */
+  assert_string_equal(tables.table[1].name, "item");
+  assert_int_equal(tables.table[1].num_embeddings, 70);
+  assert_close(tables.table[1].constraints.pooling_factors[0], 3.5, 0, 0);
+  done(&options, &tables);
+  assert_petsc_ok(read_tables("-tables t -tables_features item,user -tables_embedding_dim 4", &dataset,
+                              &options, &tables));
+  assert_int_equal(tables.table[0].num_embeddings, 70); /* the larger range */
+  assert_int_equal(tables.table[0].feature_keys[0], 1);
+  assert_int_equal(tables.table[0].feature_keys[1], 0);
+  done(&options, &tables);
+}
+
+static void test_errors(void **state)
+{
+  static const struct {
+    const char *line, *says;
+    PetscBool with_dataset;
+  } wrong[] = {
+      {"-tables a,b,a -tables_embedding_dim 4 -tables_num_embeddings 5", "listed twice", PETSC_FALSE},
+      {"-tables a -tables_num_embeddings 5", "embedding_dim", PETSC_FALSE},
+      {"-tables a -tables_embedding_dim 5", "number of rows", PETSC_FALSE},
+      {"-tables a,b -tables_embedding_dim 4 -tables_num_embeddings 5 -tables_features x", "looked up twice",
+       PETSC_FALSE},
+      {"-tables zip -tables_embedding_dim 4", "no feature \"zip\"", PETSC_TRUE},
+      {"-tables item -tables_embedding_dim 4 -tables_num_embeddings 69", "range to 70", PETSC_TRUE},
+      {"-tables item -tables_embedding_dim 4 -tables_is_weighted -tables_pooling mean", "weighted",
+       PETSC_TRUE},
+      {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 4611686018427387904", "overflow",
+       PETSC_FALSE},
+      {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 9 -tables_num_poolings 1,2", "num_poolings",
+       PETSC_FALSE},
+      {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 9 -table_b_pooling sum", "table_b",
+       PETSC_FALSE},
+  };
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    TrsOptions options;
+    TrsTableConfigs tables;
+
+    assert_petsc_error(read_tables(wrong[i].line, wrong[i].with_dataset ? &dataset : NULL, &options, &tables),
+                       TRS_ERR_OPTION);
+    if (!strstr(TrsErrorMessage(), wrong[i].says)) print_error("%s\n", TrsErrorMessage());
+    assert_non_null(strstr(TrsErrorMessage(), wrong[i].says));
+    done(&options, &tables);
+  }
+  TrsErrorClear();
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_dry_run), cmocka_unit_test(test_dataset), cmocka_unit_test(test_errors))
