@@ -28,6 +28,10 @@ PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, 
                                 int64_t first_step, TrsProgress *progress);
 PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *result);
 
+/* A warning on stderr, where a step let bad ids or numbers of the dataset pass. Prints on rank 0. */
+PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
+                                const TrsStepResult *result);
+
 /* Evaluation's line. Logically collective. */
 PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values);
 

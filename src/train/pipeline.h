@@ -7,8 +7,8 @@
   sparse_dist   fetch of i+2 | input dist of i+1 | forward and backward of i
   prefetch_sparse_dist  adds the cache fill of i+1; where no table is cached there is nothing to fill and it is sparse_dist
 
-  Each step the ranks agree, in one small all-reduce that travels under the backward, on the loss, on whether somebody's reader failed and on
-  whether somebody was asked to stop; so no rank ever leaves a step alone.
+  Each step the ranks agree, in one small all-reduce that travels under the backward, on the loss, on whether somebody's reader failed, on
+  whether somebody was asked to stop and on how much bad data was let pass; so no rank ever leaves a step alone.
 */
 #pragma once
 
@@ -21,6 +21,9 @@ typedef struct {
   int64_t position;     /* samples of the epoch before this step */
   double loss;          /* mean over the global batch, before this step's update; the same on all ranks */
   PetscBool stop;       /* some rank was asked to stop */
+  int64_t bad_ids;      /* of all ranks: ids that the bounds check made 0 under mode warning */
+  TrsBadId first_bad;   /* one of them, the same on all ranks; only where there are any */
+  int64_t bad_numbers;  /* of all ranks: not finite, or labels outside [0, 1], under -data_check warning */
 } TrsStepResult;
 
 typedef struct TrsPipelineImpl *TrsPipeline;
