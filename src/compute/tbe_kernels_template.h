@@ -116,48 +116,44 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   }
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
-ALWAYS_INLINE void forward_typed(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
-                                 int weighted, int64_t first, int64_t begin, int64_t end, int mean,
-                                 float *out, int64_t out_stride)
-{
-  switch (table->dim) {
-  case 16: forward_bags(table, dtype, 16, input, weighted, first, begin, end, mean, out, out_stride); return;
-  case 32: forward_bags(table, dtype, 32, input, weighted, first, begin, end, mean, out, out_stride); return;
-  case 64: forward_bags(table, dtype, 64, input, weighted, first, begin, end, mean, out, out_stride); return;
-#if MAX_REGISTER_COLUMNS >= 128
-  case 128:
-    forward_bags(table, dtype, 128, input, weighted, first, begin, end, mean, out, out_stride);
-    return;
-#endif
-#if MAX_REGISTER_COLUMNS >= 256
-  case 256:
-    forward_bags(table, dtype, 256, input, weighted, first, begin, end, mean, out, out_stride);
-    return;
-#endif
-  default: forward_bags(table, dtype, 0, input, weighted, first, begin, end, mean, out, out_stride); return;
-  }
-}
-
+/* The widths and types that are worth a loop of their own; the others share one each. */
 static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                     int64_t end, int mean, float *out, int64_t out_stride)
 {
+#define FORWARD(dtype, D, weighted) \
+  forward_bags(table, dtype, D, input, weighted, first, begin, end, mean, out, out_stride)
+  const int weighted = input->weights != NULL;
+  const int width = table->dim <= MAX_REGISTER_COLUMNS ? table->dim : 0;
+
   if (table->dtype == TRS_FP16) {
-    if (input->weights)
-      forward_typed(table, TRS_FP16, input, 1, first, begin, end, mean, out, out_stride);
+    if (width == 64 && !weighted)
+      FORWARD(TRS_FP16, 64, 0);
+    else if (width == 128 && !weighted)
+      FORWARD(TRS_FP16, 128 <= MAX_REGISTER_COLUMNS ? 128 : 0, 0);
     else
-      forward_typed(table, TRS_FP16, input, 0, first, begin, end, mean, out, out_stride);
+      FORWARD(TRS_FP16, 0, weighted);
   } else if (table->dtype == TRS_BF16) {
-    if (input->weights)
-      forward_typed(table, TRS_BF16, input, 1, first, begin, end, mean, out, out_stride);
+    FORWARD(TRS_BF16, 0, weighted);
+  } else if (weighted) {
+    if (width == 64)
+      FORWARD(TRS_FP32, 64, 1);
     else
-      forward_typed(table, TRS_BF16, input, 0, first, begin, end, mean, out, out_stride);
+      FORWARD(TRS_FP32, 0, 1);
   } else {
-    if (input->weights)
-      forward_typed(table, TRS_FP32, input, 1, first, begin, end, mean, out, out_stride);
+    if (width == 16)
+      FORWARD(TRS_FP32, 16, 0);
+    else if (width == 32)
+      FORWARD(TRS_FP32, 32, 0);
+    else if (width == 64)
+      FORWARD(TRS_FP32, 64, 0);
+    else if (width == 128)
+      FORWARD(TRS_FP32, 128 <= MAX_REGISTER_COLUMNS ? 128 : 0, 0);
+    else if (width == 256)
+      FORWARD(TRS_FP32, 256 <= MAX_REGISTER_COLUMNS ? 256 : 0, 0);
     else
-      forward_typed(table, TRS_FP32, input, 0, first, begin, end, mean, out, out_stride);
+      FORWARD(TRS_FP32, 0, 0);
   }
+#undef FORWARD
 }
 
 static void widen_row(const TrsTbeTable *table, int64_t row, float *restrict to)
@@ -234,8 +230,8 @@ typedef struct {
   float *scratch; /* [D] */
 } TrsStep;
 
-ALWAYS_INLINE void step_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
-                                float *restrict m)
+static void step_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                         float *restrict m)
 {
   const float lr = step->args->learning_rate, eps = step->args->eps;
   for (int d = 0; d < D; d++) {
@@ -244,8 +240,8 @@ ALWAYS_INLINE void step_adagrad(const TrsStep *step, int D, float *restrict w, c
   }
 }
 
-ALWAYS_INLINE void step_rowwise_adagrad(const TrsStep *step, int D, float *restrict w,
-                                        const float *restrict g, float *m)
+static void step_rowwise_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                                 float *m)
 {
   const TrsSparseOptimizerArgs *a = step->args;
   float keep = 1.0f, scale;
@@ -265,20 +261,19 @@ ALWAYS_INLINE void step_rowwise_adagrad(const TrsStep *step, int D, float *restr
     for (int d = 0; d < D; d++) w[d] = keep * w[d] - scale * g[d];
 }
 
-ALWAYS_INLINE void moment(float beta, int D, const float *restrict g, float *restrict m)
+static void moment(float beta, int D, const float *restrict g, float *restrict m)
 {
   for (int d = 0; d < D; d++) m[d] = beta * m[d] + (1.0f - beta) * g[d];
 }
 
-ALWAYS_INLINE void second_moment(float beta, int D, const float *restrict g, float *restrict v)
+static void second_moment(float beta, int D, const float *restrict g, float *restrict v)
 {
   for (int d = 0; d < D; d++) v[d] = beta * v[d] + (1.0f - beta) * (g[d] * g[d]);
 }
 
 /* adam's direction into r, with v [D], or one for the row where partial; decay included. */
-ALWAYS_INLINE void adam_direction(const TrsStep *step, int D, const float *restrict w,
-                                  const float *restrict m, const float *restrict v, int partial,
-                                  float *restrict r)
+static void adam_direction(const TrsStep *step, int D, const float *restrict w, const float *restrict m,
+                           const float *restrict v, int partial, float *restrict r)
 {
   const float eps = step->args->eps, decay = step->args->weight_decay, c1 = step->correction1,
               c2 = step->correction2;
@@ -290,8 +285,8 @@ ALWAYS_INLINE void adam_direction(const TrsStep *step, int D, const float *restr
   }
 }
 
-ALWAYS_INLINE void step_adam_family(const TrsStep *step, int D, float *restrict w, const float *restrict g,
-                                    float *restrict m, float *restrict v, int partial, int lamb)
+static void step_adam_family(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                             float *restrict m, float *restrict v, int partial, int lamb)
 {
   const TrsSparseOptimizerArgs *a = step->args;
   float *r = step->scratch, lr = a->learning_rate;
@@ -309,8 +304,8 @@ ALWAYS_INLINE void step_adam_family(const TrsStep *step, int D, float *restrict 
   for (int d = 0; d < D; d++) w[d] -= lr * r[d];
 }
 
-ALWAYS_INLINE void step_lars_sgd(const TrsStep *step, int D, float *restrict w, const float *restrict g,
-                                 float *restrict m)
+static void step_lars_sgd(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                          float *restrict m)
 {
   const TrsSparseOptimizerArgs *a = step->args;
   const float w_norm = sqrtf(dot(D, w, w)), below = sqrtf(dot(D, g, g)) + a->weight_decay * w_norm;
@@ -322,8 +317,8 @@ ALWAYS_INLINE void step_lars_sgd(const TrsStep *step, int D, float *restrict w, 
   }
 }
 
-ALWAYS_INLINE void step_lion(const TrsStep *step, int D, float *restrict w, const float *restrict g,
-                             float *restrict m)
+static void step_lion(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                      float *restrict m)
 {
   const TrsSparseOptimizerArgs *a = step->args;
 
@@ -335,8 +330,9 @@ ALWAYS_INLINE void step_lion(const TrsStep *step, int D, float *restrict w, cons
   }
 }
 
-ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64_t row, int D, float *w,
-                            const float *g)
+/* Any optimizer, any width. */
+static void step_row_any(const TrsStep *step, const TrsTbeTable *table, int64_t row, int D, float *w,
+                         const float *g)
 {
   float *m = table->state[0] ? table->state[0] + row * D : NULL,
         *v = table->state[1] ? table->state[1] + row * D : NULL;
@@ -355,6 +351,24 @@ ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64
   case TRS_OPTIM_LARS_SGD: step_lars_sgd(step, D, w, g, m); break;
   case TRS_OPTIM_LION: step_lion(step, D, w, g, m); break;
   default: break;
+  }
+}
+
+/* The optimizers that are worth a loop of their own for a known width. */
+ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64_t row, int D, float *w,
+                            const float *g)
+{
+  const TrsSparseOptimizerArgs *a = step->args;
+
+  if (a->kind == TRS_OPTIM_SGD) {
+    for (int d = 0; d < D; d++) w[d] -= a->learning_rate * g[d];
+  } else if (a->kind == TRS_OPTIM_ROWWISE_ADAGRAD && a->weight_decay_mode == TRS_DECAY_NONE) {
+    float *m = table->state[0] + row;
+    *m += dot(D, g, g) / (float)D;
+    const float scale = a->learning_rate / (sqrtf(*m) + a->eps);
+    for (int d = 0; d < D; d++) w[d] -= scale * g[d];
+  } else {
+    step_row_any(step, table, row, D, w, g);
   }
 }
 
@@ -429,28 +443,26 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int64_t end, in
     for (int at = 0; at < D; at += LANES) __builtin_prefetch(job->table->state[0] + row * D + at);
 }
 
-/* Rows up to this width have their scratch on the stack, wider ones in the job's. */
-#define STACK_COLUMNS TRS_TBE_STACK_COLUMNS
-
 /* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
-ALWAYS_INLINE void update_rows(const TrsRowJob *job, const int D, int64_t begin, int64_t end, float *g,
-                               float *wide, float *scratch)
+ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D, int64_t begin, int64_t end,
+                               float *g, float *scratch)
 {
   const TrsTbeTable *table = job->table;
   const TrsStep step = {.args = job->args,
                         .correction1 = job->correction1,
                         .correction2 = job->correction2,
                         .scratch = scratch};
+  float *wide = scratch + D;
 
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
     prefetch_key(job, i + AHEAD, end, D);
     sum_gradients(job, D, i, next, g);
-    if (table->dtype == TRS_FP32) {
+    if (dtype == TRS_FP32) {
       step_row(&step, table, row, D, (float *)table->weight + row * table->stride, g);
     } else {
       widen_row(table, row, wide);
-      step_row(&step, table, row, D, wide, g);
+      step_row_any(&step, table, row, D, wide, g);
       narrow_row(table, row, job->args, wide);
     }
     i = next;
@@ -459,19 +471,20 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const int D, int64_t begin,
 
 static void update(const TrsRowJob *job, int64_t begin, int64_t end)
 {
-  float on_stack[3 * STACK_COLUMNS] __attribute__((aligned(64)));
+  float on_stack[3 * TRS_TBE_STACK_COLUMNS] __attribute__((aligned(64)));
   const int D = job->table->dim;
-  float *memory = D <= STACK_COLUMNS ? on_stack : job->scratch;
-  float *wide = memory + (D <= STACK_COLUMNS ? STACK_COLUMNS : D),
-        *scratch = wide + (D <= STACK_COLUMNS ? STACK_COLUMNS : D);
+  float *g = D <= TRS_TBE_STACK_COLUMNS ? on_stack : job->scratch, *scratch = g + D;
 
-  switch (D) {
-  case 16: update_rows(job, 16, begin, end, memory, wide, scratch); break;
-  case 32: update_rows(job, 32, begin, end, memory, wide, scratch); break;
-  case 64: update_rows(job, 64, begin, end, memory, wide, scratch); break;
-  case 128: update_rows(job, 128, begin, end, memory, wide, scratch); break;
-  default: update_rows(job, D, begin, end, memory, wide, scratch); break;
-  }
+  if (job->table->dtype != TRS_FP32)
+    update_rows(job, job->table->dtype, D, begin, end, g, scratch);
+  else if (D == 16)
+    update_rows(job, TRS_FP32, 16, begin, end, g, scratch);
+  else if (D == 64)
+    update_rows(job, TRS_FP32, 64, begin, end, g, scratch);
+  else if (D == 128)
+    update_rows(job, TRS_FP32, 128, begin, end, g, scratch);
+  else
+    update_rows(job, TRS_FP32, D, begin, end, g, scratch);
 }
 
 static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
