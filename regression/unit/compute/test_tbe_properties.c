@@ -1,0 +1,680 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST timeout: 300 */
+/*
+  Table-batched embedding on the CPU: every width 1 to 130, type and optimizer against the definition in double; the same bits from every
+  instruction set and number of threads; stochastic rounding's statistics. Bags are empty, long, hold pruned (-1), bad and repeated ids.
+*/
+#include "compute/compute_ops.h"
+#include "compute/half.h"
+#include "core/random.h"
+#include "trs_test.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { N_TABLES = 2, N_FEATURES = 3, MAX_DIM = 130, N_KINDS = 11, N_DTYPES = 3 };
+
+static const TrsComputeOps *ops;
+
+typedef struct {
+  int dim, batch, rows, kind; /* kind: index into optimizers */
+  TrsDType dtype;
+  int mean, weighted, clipped;
+} shape;
+
+typedef struct {
+  TrsTbeTable table[N_TABLES]; /* of dim and MAX_DIM + 1 - dim columns */
+  TrsTbeFeature feature[N_FEATURES];
+  TrsTbe tbe;
+  TrsTbeInput input;
+  int64_t *offsets, *values, out_stride;
+  float *weights, *out, *grad, *grad_weights, max_gradient;
+  TrsSparseOptimizerArgs args;
+} problem;
+
+/* Which states an optimizer has: 'e' one for each element, 'r' one for each row. */
+static const struct {
+  TrsSparseOptimizerKind kind;
+  TrsWeightDecayMode decay;
+  const char *states;
+} optimizers[N_KINDS] = {
+    {TRS_OPTIM_SGD, TRS_DECAY_NONE, ""},
+    {TRS_OPTIM_ADAGRAD, TRS_DECAY_NONE, "e"},
+    {TRS_OPTIM_ROWWISE_ADAGRAD, TRS_DECAY_NONE, "r"},
+    {TRS_OPTIM_ROWWISE_ADAGRAD, TRS_DECAY_L2, "r"},
+    {TRS_OPTIM_ROWWISE_ADAGRAD, TRS_DECAY_DECOUPLE, "r"},
+    {TRS_OPTIM_ADAM, TRS_DECAY_NONE, "ee"},
+    {TRS_OPTIM_PARTIAL_ROWWISE_ADAM, TRS_DECAY_NONE, "er"},
+    {TRS_OPTIM_LAMB, TRS_DECAY_NONE, "ee"},
+    {TRS_OPTIM_PARTIAL_ROWWISE_LAMB, TRS_DECAY_NONE, "er"},
+    {TRS_OPTIM_LARS_SGD, TRS_DECAY_NONE, "e"},
+    {TRS_OPTIM_LION, TRS_DECAY_NONE, "e"},
+};
+
+static void *memory(int64_t n, size_t size)
+{
+  void *p = calloc((size_t)n + 1, size);
+
+  assert_non_null(p);
+  return p;
+}
+
+static float *uniforms(int64_t n, uint64_t seed, float low)
+{
+  float *x = memory(n, sizeof(*x));
+
+  TrsRandomUniformFill(seed, TRS_RANDOM_TEST, 1, 0, n, low, 1.0f, x);
+  return x;
+}
+
+static uint32_t draw(uint64_t a, int64_t i)
+{
+  uint32_t words[4];
+
+  TrsRandom(7, TRS_RANDOM_TEST, a, (uint64_t)i, words);
+  return words[0];
+}
+
+/* Floats of a state, or of none. */
+static int64_t state_floats(const char *states, int s, const TrsTbeTable *table)
+{
+  if (s >= (int)strlen(states)) return 0;
+  return states[s] == 'r' ? table->rows : table->rows * table->dim;
+}
+
+static void make_table(const shape *s, int t, TrsTbeTable *table)
+{
+  const int dim = t == 0 ? s->dim : MAX_DIM + 1 - s->dim;
+  const int64_t stride = dim + dim % 3, n = s->rows * stride;
+  float *x = uniforms(n, 10 + (uint64_t)t, -1.0f);
+
+  *table = (TrsTbeTable){.rows = s->rows,
+                         .stride = stride,
+                         .dim = dim,
+                         .dtype = s->dtype,
+                         .key = 99 + (uint64_t)t,
+                         .table_dim = dim};
+  table->weight = memory(n, sizeof(float));
+  assert_petsc_ok(ops->convert(NULL, n, TRS_FP32, x, s->dtype, table->weight));
+  free(x);
+  for (int i = 0; i < 2; i++) {
+    const int64_t floats = state_floats(optimizers[s->kind].states, i, table);
+    if (floats > 0) table->state[i] = uniforms(floats, 20 + (uint64_t)i, 0.0f);
+  }
+}
+
+/* Lengths 0 to 6, one bag of 100; every 5th id is pruned or no row at all. */
+static void make_ids(const shape *s, problem *p)
+{
+  const int64_t bags = (int64_t)N_FEATURES * s->batch;
+  int64_t n = 0;
+
+  p->offsets = memory(bags + 1, sizeof(*p->offsets));
+  for (int64_t b = 0; b < bags; b++) {
+    p->offsets[b] = n;
+    n += b == bags / 2 ? 100 : draw(1, b) % 7;
+  }
+  p->offsets[bags] = n;
+  p->values = memory(n, sizeof(*p->values));
+  for (int64_t i = 0; i < n; i++) {
+    p->values[i] = draw(2, i) % (uint32_t)s->rows;
+    if (i % 5 == 4) p->values[i] = i % 3 == 0 ? -1 : i % 3 == 1 ? s->rows : INT64_MIN + i;
+  }
+  p->weights = s->weighted ? uniforms(n, 30, -1.0f) : NULL;
+  p->grad_weights = memory(n, sizeof(float));
+  p->input = (TrsTbeInput){
+      .batch = s->batch, .offsets = p->offsets, .values = p->values, .weights = p->weights, .n_values = n};
+}
+
+/* Features 0 and 2 share table 1; pooled rows leave a gap of one float between features. */
+static void make_problem(const shape *s, problem *p)
+{
+  *p = (problem){.max_gradient = s->clipped ? 0.4f : 0.0f};
+  p->args = (TrsSparseOptimizerArgs){.kind = optimizers[s->kind].kind,
+                                     .weight_decay_mode = optimizers[s->kind].decay,
+                                     .learning_rate = 0.1f,
+                                     .eps = 1e-3f,
+                                     .beta1 = 0.9f,
+                                     .beta2 = 0.99f,
+                                     .weight_decay = 0.05f,
+                                     .eta = 0.1f,
+                                     .momentum = 0.8f,
+                                     .step = 3,
+                                     .seed = 5};
+  for (int t = 0; t < N_TABLES; t++) make_table(s, t, &p->table[t]);
+  for (int f = 0; f < N_FEATURES; f++) {
+    p->feature[f] = (TrsTbeFeature){.table = f != 1, .mean = s->mean, .out_column = p->out_stride};
+    p->out_stride += p->table[p->feature[f].table].dim + 1;
+  }
+  p->tbe = (TrsTbe){.n_tables = N_TABLES, .n_features = N_FEATURES, .table = p->table, .feature = p->feature};
+  make_ids(s, p);
+  p->out = uniforms(s->batch * p->out_stride, 40, -1.0f);
+  p->grad = uniforms(s->batch * p->out_stride, 41, -1.0f);
+}
+
+static void free_problem(problem *p)
+{
+  for (int t = 0; t < N_TABLES; t++) {
+    free(p->table[t].weight);
+    free(p->table[t].state[0]);
+    free(p->table[t].state[1]);
+  }
+  free(p->offsets);
+  free(p->values);
+  free(p->weights);
+  free(p->out);
+  free(p->grad);
+  free(p->grad_weights);
+}
+
+static void run_problem(problem *p)
+{
+  TrsWorkspace workspace;
+
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                    p->max_gradient, &p->args, p->grad_weights));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+}
+
+/* --- the definition, in double --- */
+
+static double element(const TrsTbeTable *table, int64_t row, int d)
+{
+  const int64_t at = row * table->stride + d;
+
+  if (table->dtype == TRS_FP16) return (double)TrsHalfToFloat(((const uint16_t *)table->weight)[at]);
+  if (table->dtype == TRS_BF16) return (double)TrsBf16ToFloat(((const uint16_t *)table->weight)[at]);
+  return (double)((const float *)table->weight)[at];
+}
+
+static int is_row(const TrsTbeTable *table, int64_t id)
+{
+  return id >= 0 && id < table->rows;
+}
+
+static void check_forward(const problem *p)
+{
+  float *before = uniforms(p->input.batch * p->out_stride, 40, -1.0f);
+
+  for (int f = 0; f < N_FEATURES; f++) {
+    const TrsTbeTable *table = &p->table[p->feature[f].table];
+    for (int64_t b = 0; b < p->input.batch; b++) {
+      const int64_t begin = p->offsets[f * p->input.batch + b], end = p->offsets[f * p->input.batch + b + 1];
+      const int64_t at = b * p->out_stride + p->feature[f].out_column;
+      for (int d = 0; d < table->dim; d++) {
+        double sum = 0.0;
+        for (int64_t i = begin; i < end; i++)
+          if (is_row(table, p->values[i]))
+            sum += (p->weights ? (double)p->weights[i] : 1.0) * element(table, p->values[i], d);
+        if (p->feature[f].mean && end > begin) sum /= (double)(end - begin);
+        assert_close(p->out[at + d], sum, 2e-5, 1e-6);
+      }
+      assert_true(p->out[at + table->dim] == before[at + table->dim]); /* the gap is not ours */
+    }
+  }
+  free(before);
+}
+
+static void check_weight_gradients(const problem *p)
+{
+  for (int f = 0; f < N_FEATURES; f++) {
+    const TrsTbeTable *table = &p->table[p->feature[f].table];
+    for (int64_t b = 0; b < p->input.batch; b++)
+      for (int64_t bag = f * p->input.batch + b, i = p->offsets[bag]; i < p->offsets[bag + 1]; i++) {
+        double sum = 0.0;
+        for (int d = 0; is_row(table, p->values[i]) && d < table->dim; d++)
+          sum += (double)p->grad[b * p->out_stride + p->feature[f].out_column + d] *
+                 element(table, p->values[i], d);
+        assert_close(p->grad_weights[i], sum, 1e-5, 1e-6);
+      }
+  }
+}
+
+/* Summed gradient of every row of table t, and how often it occurs. */
+static void sum_gradients(const problem *p, int t, double *g, int *occurs)
+{
+  const TrsTbeTable *table = &p->table[t];
+
+  for (int64_t bag = 0; bag < N_FEATURES * p->input.batch; bag++) {
+    const TrsTbeFeature *feature = &p->feature[bag / p->input.batch];
+    const int64_t begin = p->offsets[bag], end = p->offsets[bag + 1];
+    const float *from = p->grad + bag % p->input.batch * p->out_stride + feature->out_column;
+    for (int64_t i = begin; feature->table == t && i < end; i++) {
+      const double scale = (p->weights ? (double)p->weights[i] : 1.0) /
+                           (double)(feature->mean ? end - begin : 1);
+      if (!is_row(table, p->values[i])) continue;
+      occurs[p->values[i]]++;
+      for (int d = 0; d < table->dim; d++) {
+        const double limit = p->max_gradient > 0.0f ? (double)p->max_gradient : 1e30;
+        g[p->values[i] * table->dim + d] += scale * fmin(fmax((double)from[d], -limit), limit);
+      }
+    }
+  }
+}
+
+static double norm(int n, const double *x)
+{
+  double sum = 0.0;
+
+  for (int i = 0; i < n; i++) sum += x[i] * x[i];
+  return sqrt(sum);
+}
+
+/* adam, lamb and their partial forms: moments m, v are updated, w moves along m^ / (sqrt(v^) + eps) + decay * w. */
+static void step_moments(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g, double *m,
+                         double *v)
+{
+  const double b1 = (double)a->beta1, b2 = (double)a->beta2, t = (double)a->step;
+  const int partial = a->kind == TRS_OPTIM_PARTIAL_ROWWISE_ADAM || a->kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB;
+  const int lamb = a->kind == TRS_OPTIM_LAMB || a->kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB;
+  double r[MAX_DIM], rate = (double)a->learning_rate;
+
+  if (partial) v[0] = b2 * v[0] + (1.0 - b2) * norm(D, g) * norm(D, g) / D;
+  for (int d = 0; d < D; d++) {
+    m[d] = b1 * m[d] + (1.0 - b1) * g[d];
+    if (!partial) v[d] = b2 * v[d] + (1.0 - b2) * g[d] * g[d];
+    r[d] = m[d] / (1.0 - pow(b1, t)) / (sqrt(v[partial ? 0 : d] / (1.0 - pow(b2, t))) + (double)a->eps) +
+           (double)a->weight_decay * w[d];
+  }
+  if (lamb) rate *= norm(D, w) / norm(D, r);
+  for (int d = 0; d < D; d++) w[d] -= rate * r[d];
+}
+
+/* The formulas of TorchRec's fused optimizers for one row. */
+static void step_by_definition(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g, double *m,
+                               double *v)
+{
+  const double lr = (double)a->learning_rate, eps = (double)a->eps, decay = (double)a->weight_decay;
+  const double alpha = lr * (double)a->eta * norm(D, w) / (norm(D, g) + decay * norm(D, w));
+  double sum = 0.0, rate, keep = 1.0;
+
+  switch (a->kind) {
+  case TRS_OPTIM_SGD:
+    for (int d = 0; d < D; d++) w[d] -= lr * g[d];
+    break;
+  case TRS_OPTIM_ADAGRAD:
+    for (int d = 0; d < D; d++) {
+      m[d] += g[d] * g[d];
+      w[d] -= lr * g[d] / (sqrt(m[d]) + eps);
+    }
+    break;
+  case TRS_OPTIM_ROWWISE_ADAGRAD:
+    for (int d = 0; d < D; d++)
+      sum += pow(g[d] + (a->weight_decay_mode == TRS_DECAY_L2 ? decay * w[d] : 0.0), 2.0);
+    m[0] += sum / D;
+    rate = lr / (sqrt(m[0]) + eps);
+    if (a->weight_decay_mode != TRS_DECAY_NONE)
+      keep = 1.0 - decay * (a->weight_decay_mode == TRS_DECAY_L2 ? rate : lr);
+    for (int d = 0; d < D; d++) w[d] = keep * w[d] - rate * g[d];
+    break;
+  case TRS_OPTIM_LARS_SGD:
+    for (int d = 0; d < D; d++) {
+      m[d] = (double)a->momentum * m[d] + alpha * (g[d] + decay * w[d]);
+      w[d] -= m[d];
+    }
+    break;
+  case TRS_OPTIM_LION:
+    for (int d = 0; d < D; d++) {
+      const double u = (double)a->beta1 * m[d] + (1.0 - (double)a->beta1) * g[d];
+      w[d] -= lr * ((u > 0.0) - (u < 0.0) + decay * w[d]);
+      m[d] = (double)a->beta2 * m[d] + (1.0 - (double)a->beta2) * g[d];
+    }
+    break;
+  default: step_moments(a, D, w, g, m, v); break;
+  }
+}
+
+/* What one row of a table and its states were before the step, as double; each state at most one row long. */
+typedef struct {
+  double w[MAX_DIM], state[2][MAX_DIM];
+} row_image;
+
+static void read_row(const TrsTbeTable *table, const char *states, int64_t row, row_image *image)
+{
+  for (int d = 0; d < table->dim; d++) image->w[d] = element(table, row, d);
+  for (int s = 0; s < (int)strlen(states); s++) {
+    const int n = states[s] == 'r' ? 1 : table->dim;
+    for (int d = 0; d < n; d++) image->state[s][d] = (double)table->state[s][row * n + d];
+  }
+}
+
+/* Rows that occur moved by the definition, within rounding of the type; the others kept every bit. */
+static void check_table(const shape *s, const problem *before, const problem *after, int t)
+{
+  const TrsTbeTable *table = &after->table[t];
+  const char *states = optimizers[s->kind].states;
+  const double unit = s->dtype == TRS_FP16 ? 0x1p-11 : s->dtype == TRS_BF16 ? 0x1p-8 : 1e-6;
+  double *g = memory(table->rows * table->dim, sizeof(*g));
+  int *occurs = memory(table->rows, sizeof(*occurs));
+
+  sum_gradients(before, t, g, occurs);
+  for (int64_t r = 0; r < table->rows; r++) {
+    row_image expected, found;
+    read_row(&before->table[t], states, r, &expected);
+    read_row(table, states, r, &found);
+    if (occurs[r])
+      step_by_definition(&after->args, table->dim, expected.w, g + r * table->dim, expected.state[0],
+                         expected.state[1]);
+    for (int d = 0; d < table->dim; d++)
+      assert_close(found.w[d], expected.w[d], occurs[r] ? 1e-5 : 0.0, occurs[r] ? unit : 0.0);
+    for (int i = 0; i < (int)strlen(states); i++)
+      for (int d = 0; d < (states[i] == 'r' ? 1 : table->dim); d++)
+        assert_close(found.state[i][d], expected.state[i][d], occurs[r] ? 1e-5 : 0.0, occurs[r] ? 2e-5 : 0.0);
+  }
+  free(g);
+  free(occurs);
+}
+
+/* All combinations of pooling, weights, clipping and type come by as the width grows. */
+static shape shape_of(int dim, int kind)
+{
+  const int n = dim + 5 * kind;
+
+  return (shape){.dim = dim,
+                 .batch = 11,
+                 .rows = 23,
+                 .kind = kind,
+                 .dtype = (TrsDType[N_DTYPES]){TRS_FP32, TRS_FP16, TRS_BF16}[n % N_DTYPES],
+                 .mean = n & 1,
+                 .weighted = n >> 1 & 1,
+                 .clipped = n >> 2 & 1};
+}
+
+static void test_definition(void **state)
+{
+  (void)state;
+  for (int dim = 1; dim <= MAX_DIM; dim++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      const shape s = shape_of(dim, kind);
+      problem before, after;
+      make_problem(&s, &before);
+      make_problem(&s, &after);
+      run_problem(&after);
+      for (int i = 0; i < N_TABLES; i++) check_table(&s, &before, &after, i);
+      memcpy(before.out, after.out, (size_t)(s.batch * after.out_stride) * sizeof(float));
+      memcpy(before.grad_weights, after.grad_weights, (size_t)after.input.n_values * sizeof(float));
+      check_forward(&before);
+      check_weight_gradients(&before);
+      free_problem(&before);
+      free_problem(&after);
+    }
+}
+
+/* --- the same bits --- */
+
+static void assert_same(const problem *a, const problem *b, const char *states)
+{
+  assert_memory_equal(a->out, b->out, (size_t)(a->input.batch * a->out_stride) * sizeof(float));
+  assert_memory_equal(a->grad_weights, b->grad_weights, (size_t)a->input.n_values * sizeof(float));
+  for (int t = 0; t < N_TABLES; t++) {
+    const TrsTbeTable *table = &a->table[t];
+    assert_memory_equal(table->weight, b->table[t].weight,
+                        (size_t)(table->rows * table->stride * TrsDTypeBytes(table->dtype)));
+    for (int i = 0; i < (int)strlen(states); i++)
+      assert_memory_equal(table->state[i], b->table[t].state[i],
+                          (size_t)state_floats(states, i, table) * sizeof(float));
+  }
+}
+
+/* The processor's best instruction set where isa is "best". */
+static void run_with(const shape *s, const char *isa, int threads, problem *p)
+{
+  make_problem(s, p);
+  for (int t = 0; t < N_TABLES; t++) p->table[t].stochastic_rounding = 1;
+  if (strcmp(isa, "best") == 0)
+    assert_int_equal(unsetenv("TRSHARD_ISA"), 0);
+  else
+    assert_int_equal(setenv("TRSHARD_ISA", isa, 1), 0);
+  omp_set_num_threads(threads);
+  run_problem(p);
+  omp_set_num_threads(1);
+  assert_int_equal(unsetenv("TRSHARD_ISA"), 0);
+}
+
+static void test_instruction_sets(void **state)
+{
+  (void)state;
+  for (int dim = 1; dim <= MAX_DIM; dim++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      const shape s = shape_of(dim, kind);
+      problem portable, other;
+      run_with(&s, "portable", 1, &portable);
+      for (int i = 0; i < 2; i++) {
+        run_with(&s, i == 0 ? "avx2" : "best", 1, &other);
+        assert_same(&portable, &other, optimizers[kind].states);
+        free_problem(&other);
+      }
+      free_problem(&portable);
+    }
+}
+
+/* Few rows and many ids: runs of one row span the parts that threads take. */
+static void test_threads(void **state)
+{
+  static const int dims[] = {1, 5, 16, 67, 128};
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      shape s = shape_of(dims[i], kind);
+      problem alone, together;
+      s.batch = 700;
+      run_with(&s, "best", 1, &alone);
+      for (int threads = 2; threads <= 4; threads++) {
+        run_with(&s, "best", threads, &together);
+        assert_same(&alone, &together, optimizers[kind].states);
+        free_problem(&together);
+      }
+      free_problem(&alone);
+    }
+}
+
+/* --- other ways to the same result --- */
+
+/* Row gradients first, then an update of those rows, as data_parallel does it: the bits of the fused backward. */
+static void test_row_gradients(void **state)
+{
+  (void)state;
+  for (int kind = 0; kind < N_KINDS; kind++) {
+    const shape s = shape_of(37 + kind, kind);
+    int64_t begin[N_TABLES + 1], *rows;
+    float *row_grad;
+    problem fused, apart;
+    TrsWorkspace workspace;
+
+    make_problem(&s, &fused);
+    make_problem(&s, &apart);
+    run_problem(&fused);
+    rows = memory(apart.input.n_values, sizeof(*rows));
+    row_grad = memory(apart.input.n_values * MAX_DIM, sizeof(*row_grad));
+    assert_petsc_ok(ops->workspace_create(&workspace));
+    assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &apart.tbe, &apart.input, apart.grad,
+                                           apart.out_stride, apart.max_gradient, begin, rows, row_grad,
+                                           MAX_DIM));
+    for (int t = 0; t < N_TABLES; t++) {
+      for (int64_t i = begin[t] + 1; i < begin[t + 1]; i++) assert_true(rows[i - 1] < rows[i]);
+      assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &apart.table[t], begin[t + 1] - begin[t],
+                                           rows + begin[t], NULL, row_grad + begin[t] * MAX_DIM, MAX_DIM,
+                                           &apart.args));
+    }
+    memcpy(apart.out, fused.out, (size_t)(s.batch * fused.out_stride) * sizeof(float));
+    memcpy(apart.grad_weights, fused.grad_weights, (size_t)fused.input.n_values * sizeof(float));
+    assert_same(&fused, &apart, optimizers[kind].states);
+    assert_petsc_ok(ops->workspace_destroy(&workspace));
+    free(rows);
+    free(row_grad);
+    free_problem(&fused);
+    free_problem(&apart);
+  }
+}
+
+/* A table of rows x dim with its two column halves, or row halves, as shards: they draw the same roundings. */
+static void test_rounding_by_shards(void **state)
+{
+  enum { ROWS = 12, DIM = 14, LEFT = 6, UPPER = 5 };
+  uint16_t whole[ROWS * DIM] = {0}, part[4][ROWS * DIM] = {{0}};
+  const int64_t offset[2] = {0, UPPER}, column[2] = {0, LEFT};
+  float *grad = uniforms(ROWS * DIM, 50, -1.0f);
+  const TrsSparseOptimizerArgs args = {.kind = TRS_OPTIM_SGD, .learning_rate = 0.3f, .step = 2, .seed = 11};
+  TrsTbeTable table = {.weight = whole,
+                       .rows = ROWS,
+                       .stride = DIM,
+                       .dim = DIM,
+                       .dtype = TRS_FP16,
+                       .stochastic_rounding = 1,
+                       .key = 3,
+                       .table_dim = DIM};
+  int64_t rows[ROWS];
+  TrsWorkspace workspace;
+
+  (void)state;
+  for (int r = 0; r < ROWS; r++) rows[r] = r;
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, ROWS, rows, NULL, grad, DIM, &args));
+  for (int i = 0; i < 4; i++) {
+    const int r = i / 2, c = i % 2;
+    table.weight = part[i];
+    table.rows = r ? ROWS - UPPER : UPPER;
+    table.dim = c ? DIM - LEFT : LEFT;
+    table.row_offset = offset[r];
+    table.col_offset = column[c];
+    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, table.rows, rows, NULL,
+                                         grad + offset[r] * DIM + column[c], DIM, &args));
+    for (int64_t row = 0; row < table.rows; row++)
+      assert_memory_equal(part[i] + row * DIM, whole + (offset[r] + row) * DIM + column[c],
+                          (size_t)table.dim * sizeof(*whole));
+  }
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  free(grad);
+}
+
+/* --- stochastic rounding --- */
+
+enum { DRAW_ROWS = 1000, DRAW_COLUMNS = 100, DRAWS = DRAW_ROWS * DRAW_COLUMNS };
+
+/* Store x into every element of a table (0 - 1 * -x); up[i]: element i was rounded away from zero. */
+static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, uint8_t *up)
+{
+  const float spacing = dtype == TRS_FP16 ? fmaxf(ldexpf(1.0f, ilogbf(x) - 10), 0x1p-24f)
+                                          : ldexpf(1.0f, ilogbf(x) - 7);
+  uint16_t *weight = memory(DRAWS, sizeof(*weight));
+  float *grad = memory(DRAWS, sizeof(*grad));
+  int64_t rows[DRAW_ROWS];
+  const TrsSparseOptimizerArgs args = {
+      .kind = TRS_OPTIM_SGD, .learning_rate = 1.0f, .step = step, .seed = seed};
+  const TrsTbeTable table = {.weight = weight,
+                             .rows = DRAW_ROWS,
+                             .stride = DRAW_COLUMNS,
+                             .dim = DRAW_COLUMNS,
+                             .dtype = dtype,
+                             .stochastic_rounding = 1,
+                             .key = 77,
+                             .table_dim = DRAW_COLUMNS};
+  TrsWorkspace workspace;
+
+  for (int i = 0; i < DRAWS; i++) grad[i] = -x;
+  for (int r = 0; r < DRAW_ROWS; r++) rows[r] = r;
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(
+      ops->tbe_update_rows(NULL, workspace, &table, DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS, &args));
+  for (int i = 0; i < DRAWS; i++) {
+    const float found = dtype == TRS_FP16 ? TrsHalfToFloat(weight[i]) : TrsBf16ToFloat(weight[i]);
+    assert_true(fabsf(found - x) < spacing); /* one of the two neighbours; x itself where it has a code */
+    up[i] = fabsf(found) > fabsf(x);
+  }
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  free(weight);
+  free(grad);
+}
+
+/* The share of ones in n draws of probability p: within 4 standard deviations. */
+static void assert_share(int64_t ones, int64_t n, double p)
+{
+  assert_close((double)ones / (double)n, p, 4.0 * sqrt(p * (1.0 - p) / (double)n), 0.0);
+}
+
+/* x = (lo + p (hi - lo)) goes up with probability p; neighbours, other steps and seeds draw for themselves. */
+static void check_draws(TrsDType dtype, float x, double p)
+{
+  uint8_t *up = memory(DRAWS, 1), *again = memory(DRAWS, 1), *later = memory(DRAWS, 1),
+          *seeded = memory(DRAWS, 1);
+  const double q = p * p + (1.0 - p) * (1.0 - p); /* two independent draws agree */
+  int64_t ones = 0, column = 0, row = 0, step = 0, seed = 0;
+
+  round_table(dtype, x, 1, 1, up);
+  round_table(dtype, x, 1, 1, again);
+  round_table(dtype, x, 1, 2, later);
+  round_table(dtype, x, 2, 1, seeded);
+  assert_memory_equal(up, again, DRAWS);
+  for (int i = 0; i < DRAWS; i++) {
+    ones += up[i];
+    step += up[i] == later[i];
+    seed += up[i] == seeded[i];
+    column += up[i] == up[(i + 1) % DRAWS];
+    row += up[i] == up[(i + DRAW_COLUMNS) % DRAWS];
+  }
+  assert_share(ones, DRAWS, p);
+  assert_share(step, DRAWS, q);
+  assert_share(seed, DRAWS, q);
+  assert_share(column, DRAWS, q);
+  assert_share(row, DRAWS, q);
+  free(up);
+  free(again);
+  free(later);
+  free(seeded);
+}
+
+static void test_stochastic_rounding(void **state)
+{
+  static const double shares[] = {0.0, 0.0625, 0.25, 0.5, 0.875};
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+    const float p = (float)shares[i];
+    check_draws(TRS_FP16, 1.5f + p * 0x1p-10f, shares[i]);
+    check_draws(TRS_FP16, -0.3125f - p * 0x1p-12f, shares[i]);
+    check_draws(TRS_FP16, 0x1p-24f * (5.0f + p), shares[i]); /* denormal */
+    check_draws(TRS_BF16, 1.5f + p * 0x1p-7f, shares[i]);
+    check_draws(TRS_BF16, -0x1p-100f * (1.25f + p * 0x1p-7f), shares[i]);
+  }
+}
+
+/* A step allocates nothing once the workspace has grown. */
+static void test_no_allocation(void **state)
+{
+  const shape s = shape_of(64, 2);
+  int64_t before, after, held;
+  TrsWorkspace workspace;
+  problem p;
+
+  (void)state;
+  make_problem(&s, &p);
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  for (int step = 0; step < 3; step++) {
+    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p.tbe, &p.input, p.out, p.out_stride));
+    assert_petsc_ok(
+        ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, p.grad, p.out_stride, 0.0f, &p.args, NULL));
+    if (step == 0) TrsMemoryUse(&before, &held);
+  }
+  TrsMemoryUse(&after, &held);
+  assert_int_equal(before, after);
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  free_problem(&p);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  return TrsComputeFind("cpu", &ops);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test_setup(test_definition, set_up),
+              cmocka_unit_test_setup(test_instruction_sets, set_up),
+              cmocka_unit_test_setup(test_threads, set_up),
+              cmocka_unit_test_setup(test_row_gradients, set_up),
+              cmocka_unit_test_setup(test_rounding_by_shards, set_up),
+              cmocka_unit_test_setup(test_stochastic_rounding, set_up),
+              cmocka_unit_test_setup(test_no_allocation, set_up))
