@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Embedding kernels, bucketize and codecs beside the machine's limits in the same process, in turn.
+
+    OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10] [-batch_size 2048]
+
+  Limits: random gather of rows (the best of some prefetch distances and kinds of store), random read-modify-write of rows, both in one table
+  as large as the benchmark's together; memcpy. Prints one line for each kernel: name, M rows/s (ids, or values), GB/s of rows or floats, and the
+  ratio of the limit's rate. Medians of rounds; with one thread processor time, which other programs disturb least.
+*/
+#include "compute/compute_ops.h"
+#include "compute/quant.h"
+#include "core/options.h"
+#include "core/random.h"
+#include "core/start.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__SSE__)
+  #include <xmmintrin.h>
+#endif
+
+enum { MAX_ROUNDS = 101, MAX_RESULTS = 32, CODEC_VALUES = 1 << 22 };
+
+static const TrsOptionSpec specs[] = {
+    {"-rounds", TRS_OPTION_INT, "9", "[1,101]", NULL, NULL, "rounds, of which the median counts"},
+    {"-tables", TRS_OPTION_INT, "26", "[1,]", NULL, NULL, "tables, each with one feature"},
+    {"-rows", TRS_OPTION_INT, "100000", "[1,]", NULL, "rows", "rows of a table"},
+    {"-dim", TRS_OPTION_INT, "64", "[1,]", NULL, NULL, "their width"},
+    {"-pooling", TRS_OPTION_INT, "10", "[1,]", NULL, "ids", "ids of a bag"},
+    {"-batch_size", TRS_OPTION_INT, "2048", "[1,]", NULL, "samples", "bags of a feature"},
+};
+static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
+
+typedef struct {
+  const char *name, *limit; /* limit: the result that it is compared with, or NULL */
+  double items, bytes;      /* of one call */
+  double seconds[MAX_ROUNDS];
+} result;
+
+typedef struct {
+  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids */
+  const TrsComputeOps *compute;
+  TrsWorkspace workspace;
+  TrsTbeTable *table;
+  TrsTbeFeature *feature;
+  TrsTbeInput input;
+  int64_t *offsets, *values;
+  uint32_t *row; /* [n] of the limits' table */
+  float *weight, *state, *out, *grad;
+  void *narrow; /* the table in the format under test */
+  TrsJagged jagged, buckets;
+  int32_t *lengths;
+  TrsBucketSpec *spec;
+  float *floats, *decoded;
+  uint8_t *bytes;
+  result results[MAX_RESULTS];
+  int n_results;
+  int64_t round; /* -1 warms up */
+} bench;
+
+static double now(void)
+{
+  struct timespec t;
+
+  if (TrsComputeThreads() > 1) return MPI_Wtime();
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void note(bench *b, const char *name, const char *limit, double items, double bytes, double seconds)
+{
+  int i = 0;
+
+  while (i < b->n_results && strcmp(b->results[i].name, name) != 0) i++;
+  if (i == b->n_results)
+    b->results[b->n_results++] = (result){.name = name, .limit = limit, .items = items, .bytes = bytes};
+  b->results[i].seconds[b->round < 0 ? 0 : b->round] = seconds;
+}
+
+/* --- limits --- */
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+  #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+  #define WIDE
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float Vec __attribute__((vector_size(64), aligned(4), may_alias));
+
+INLINE void store(float *to, const Vec *from, int streaming)
+{
+#if defined(__SSE__)
+  if (streaming) {
+    for (int i = 0; i < 16; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps((const float *)from + i));
+    return;
+  }
+#else
+  (void)streaming;
+#endif
+  *(Vec *)to = *from;
+}
+
+INLINE void gather_dim(const int D, const float *table, const uint32_t *row, int64_t n, int64_t pooling,
+                       int64_t ahead, int streaming, float *out)
+{
+  for (int64_t b = 0; b < n / pooling; b++) {
+    Vec sum[16];
+
+#pragma GCC unroll 16
+    for (int v = 0; v < D / 16; v++) sum[v] = (Vec){0.0f};
+    for (int64_t i = b * pooling; i < (b + 1) * pooling; i++) {
+      const float *next = table + (int64_t)row[i + ahead < n ? i + ahead : n - 1] * D;
+
+#pragma GCC unroll 16
+      for (int v = 0; v < D / 16; v++) __builtin_prefetch(next + 16 * v);
+#pragma GCC unroll 16
+      for (int v = 0; v < D / 16; v++) sum[v] += *(const Vec *)(table + (int64_t)row[i] * D + 16 * v);
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < D / 16; v++) store(out + b * D + 16 * v, &sum[v], streaming);
+  }
+}
+
+WIDE static void gather(int64_t D, const float *table, const uint32_t *row, int64_t n, int64_t pooling,
+                        int64_t ahead, int streaming, float *out)
+{
+  if (D == 32) gather_dim(32, table, row, n, pooling, ahead, streaming, out);
+  if (D == 64) gather_dim(64, table, row, n, pooling, ahead, streaming, out);
+  if (D == 128) gather_dim(128, table, row, n, pooling, ahead, streaming, out);
+  if (D == 256) gather_dim(256, table, row, n, pooling, ahead, streaming, out);
+}
+
+INLINE void modify_dim(const int D, float *table, const uint32_t *row, int64_t n, int64_t ahead)
+{
+  for (int64_t i = 0; i < n; i++) {
+    const float *next = table + (int64_t)row[i + ahead < n ? i + ahead : n - 1] * D;
+
+    for (int v = 0; v < D / 16; v++) __builtin_prefetch(next + 16 * v);
+    for (int v = 0; v < D / 16; v++) *(Vec *)(table + (int64_t)row[i] * D + 16 * v) *= 0.9999f;
+  }
+}
+
+WIDE static void modify(int64_t D, float *table, const uint32_t *row, int64_t n, int64_t ahead)
+{
+  if (D == 32) modify_dim(32, table, row, n, ahead);
+  if (D == 64) modify_dim(64, table, row, n, ahead);
+  if (D == 128) modify_dim(128, table, row, n, ahead);
+  if (D == 256) modify_dim(256, table, row, n, ahead);
+}
+
+/* The best setting counts: it is a limit. Cut among threads by bags. */
+static void run_limits(bench *b)
+{
+  const int64_t bytes = b->dim * (int64_t)sizeof(float), bags = b->n / b->pooling;
+  double best_gather = 1e9, best_modify = 1e9;
+
+  for (int64_t ahead = 8; ahead <= 32; ahead *= 2) {
+    for (int streaming = 0; streaming < 2; streaming++) {
+      const double start = now();
+
+#pragma omp parallel for schedule(static)
+      for (int64_t part = 0; part < 64; part++) {
+        const int64_t first = part * bags / 64, end = (part + 1) * bags / 64;
+
+        gather(b->dim, b->weight, b->row + first * b->pooling, (end - first) * b->pooling, b->pooling, ahead,
+               streaming, b->out + first * b->dim);
+      }
+      best_gather = PetscMin(best_gather, now() - start);
+    }
+  }
+  for (int64_t ahead = 8; ahead <= 32; ahead *= 2) {
+    const double start = now();
+
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < 64; part++)
+      modify(b->dim, b->weight, b->row + part * b->n / 64, (part + 1) * b->n / 64 - part * b->n / 64, ahead);
+    best_modify = PetscMin(best_modify, now() - start);
+  }
+  note(b, "limit gather", NULL, (double)b->n, (double)(b->n * bytes), best_gather);
+  note(b, "limit read-modify-write", NULL, (double)b->n, 2.0 * (double)(b->n * bytes), best_modify);
+}
+
+/* --- kernels --- */
+
+static PetscErrorCode run_forward(bench *b, const char *name, TrsDType dtype, int64_t row_bytes)
+{
+  double start;
+
+  PetscFunctionBegin;
+  for (int64_t t = 0; t < b->tables; t++) {
+    const int element = TrsDTypeBits(dtype) > 8 ? TrsDTypeBytes(dtype) : 1;
+
+    b->table[t].dtype = dtype;
+    b->table[t].stride = row_bytes / element;
+    b->table[t].weight = (char *)(dtype == TRS_FP32 ? (void *)b->weight : b->narrow) +
+                         t * b->rows * row_bytes;
+  }
+  start = now();
+  PetscCall(b->compute->tbe_forward(NULL, b->workspace,
+                                    &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
+                                    &b->input, b->out, b->tables * b->dim));
+  note(b, name, "limit gather", (double)b->n, (double)(b->n * row_bytes), now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_narrow_forward(bench *b, const char *name, TrsDType dtype)
+{
+  const int64_t row_bytes = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, (int)b->dim);
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsQuantiseRows(dtype, TRS_ROWS_TBE, b->tables * b->rows, (int)b->dim, b->weight, b->dim, b->narrow));
+  PetscCall(run_forward(b, name, dtype, row_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimizerKind kind)
+{
+  const TrsSparseOptimizerArgs args = {.kind = kind, .learning_rate = 1e-3f, .eps = 1e-8f, .step = 1};
+  double start;
+
+  PetscFunctionBegin;
+  for (int64_t t = 0; t < b->tables; t++) {
+    b->table[t].dtype = TRS_FP32;
+    b->table[t].stride = b->dim;
+    b->table[t].weight = b->weight + t * b->rows * b->dim;
+    b->table[t].state[0] = b->state + t * b->rows;
+  }
+  start = now();
+  PetscCall(b->compute->tbe_backward(NULL, b->workspace,
+                                     &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
+                                     &b->input, b->grad, b->tables * b->dim, 0.0f, &args, NULL));
+  note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * 4.0, now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_bucketize(bench *b, const char *name, int n_buckets)
+{
+  double start;
+
+  PetscFunctionBegin;
+  for (int64_t t = 0; t < b->tables; t++) b->spec[t].block_size = (b->rows + n_buckets - 1) / n_buckets;
+  start = now();
+  PetscCall(b->compute->bucketize(NULL, b->workspace, n_buckets, (int)b->tables, b->batch, b->spec,
+                                  PETSC_FALSE, &b->jagged, &b->buckets, NULL, NULL));
+  note(b, name, NULL, (double)b->n, 16.0 * (double)b->n, now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_codec(bench *b, const char *encode, const char *decode, const TrsCodec *codec)
+{
+  const double n = (double)CODEC_VALUES;
+  double start = now();
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->encode(NULL, codec, CODEC_VALUES, b->floats, b->bytes));
+  note(b, encode, "limit memcpy", n, 4.0 * n, now() - start);
+  start = now();
+  PetscCall(b->compute->decode(NULL, codec, CODEC_VALUES, b->bytes, b->decoded));
+  note(b, decode, "limit memcpy", n, 4.0 * n, now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_round(bench *b)
+{
+  double start;
+
+  PetscFunctionBegin;
+  run_limits(b);
+  PetscCall(run_forward(b, "forward fp32", TRS_FP32, 4 * b->dim));
+  PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD));
+  PetscCall(run_backward(b, "backward sgd", TRS_OPTIM_SGD));
+  PetscCall(run_narrow_forward(b, "forward fp16", TRS_FP16));
+  PetscCall(run_narrow_forward(b, "forward int8", TRS_INT8));
+  PetscCall(run_narrow_forward(b, "forward int4", TRS_INT4));
+  PetscCall(run_narrow_forward(b, "forward int2", TRS_INT2));
+  PetscCall(run_bucketize(b, "bucketize 8", 8));
+  PetscCall(run_bucketize(b, "bucketize 64", 64));
+  start = now();
+  memcpy(b->decoded, b->floats, CODEC_VALUES * sizeof(float));
+  note(b, "limit memcpy", NULL, CODEC_VALUES, 4.0 * CODEC_VALUES, now() - start);
+  PetscCall(
+      run_codec(b, "encode fp16", "decode fp16", &(TrsCodec){.kind = TRS_CODEC_FP16, .loss_scale = 1.0f}));
+  PetscCall(
+      run_codec(b, "encode bf16", "decode bf16", &(TrsCodec){.kind = TRS_CODEC_BF16, .loss_scale = 1.0f}));
+  PetscCall(run_codec(b, "encode fp8", "decode fp8", &(TrsCodec){.kind = TRS_CODEC_FP8, .row_dim = 64}));
+  PetscCall(run_codec(b, "encode int8", "decode int8", &(TrsCodec){.kind = TRS_CODEC_INT8, .row_dim = 32}));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- frame --- */
+
+static uint32_t draw(uint64_t a, uint64_t i, int64_t limit)
+{
+  uint32_t bits[4];
+
+  TrsRandom(1, TRS_RANDOM_TEST, a, i, bits);
+  return (uint32_t)(bits[0] % (uint64_t)limit);
+}
+
+static PetscErrorCode set_up(bench *b, TrsOptions options)
+{
+  int64_t *const numbers[] = {&b->rounds, &b->tables, &b->rows, &b->dim, &b->pooling, &b->batch};
+
+  PetscFunctionBegin;
+  for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
+  PetscCall(TrsComputeFind("cpu", &b->compute));
+  PetscCall(b->compute->workspace_create(&b->workspace));
+  b->n = b->tables * b->batch * b->pooling;
+  PetscCall(PetscCalloc3((size_t)b->tables, &b->table, (size_t)b->tables, &b->feature, (size_t)b->tables,
+                         &b->spec));
+  PetscCall(TrsAlloc(b->tables * b->batch + 1, sizeof(int64_t), &b->offsets));
+  PetscCall(TrsAlloc(b->tables * b->batch, sizeof(int32_t), &b->lengths));
+  PetscCall(TrsAlloc(b->n, sizeof(int64_t), &b->values));
+  PetscCall(TrsAlloc(b->n, sizeof(uint32_t), &b->row));
+  PetscCall(TrsAlloc(b->tables * b->rows * b->dim, sizeof(float), &b->weight));
+  PetscCall(TrsAlloc(b->tables * b->rows * (b->dim + 8), 2, &b->narrow));
+  PetscCall(TrsAlloc(b->tables * b->rows, sizeof(float), &b->state));
+  PetscCall(TrsAlloc(b->tables * b->batch * b->dim, sizeof(float), &b->out));
+  PetscCall(TrsAlloc(b->tables * b->batch * b->dim, sizeof(float), &b->grad));
+  PetscCall(TrsAlloc(64 * b->tables * b->batch + 1, sizeof(int64_t), &b->buckets.offsets));
+  PetscCall(TrsAlloc(64 * b->tables * b->batch, sizeof(int32_t), &b->buckets.lengths));
+  PetscCall(TrsAlloc(b->n, sizeof(int64_t), &b->buckets.values));
+  PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->floats));
+  PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->decoded));
+  PetscCall(TrsAlloc(CODEC_VALUES, 2 * sizeof(float), &b->bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void fill(bench *b)
+{
+  for (int64_t i = 0; i < b->tables * b->batch; i++) {
+    b->lengths[i] = (int32_t)b->pooling;
+    b->offsets[i + 1] = b->offsets[i] + b->pooling;
+  }
+  for (int64_t i = 0; i < b->n; i++) {
+    b->values[i] = draw(1, (uint64_t)i, b->rows);
+    b->row[i] = draw(2, (uint64_t)i, b->tables * b->rows);
+  }
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, b->tables * b->rows * b->dim, -0.1f, 0.1f, b->weight);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, b->tables * b->batch * b->dim, -0.1f, 0.1f, b->grad);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 5, 0, CODEC_VALUES, -1.0f, 1.0f, b->floats);
+  b->input = (TrsTbeInput){.batch = b->batch, .offsets = b->offsets, .values = b->values, .n_values = b->n};
+  b->jagged = (TrsJagged){.n_bags = b->tables * b->batch,
+                          .n_values = b->n,
+                          .lengths = b->lengths,
+                          .offsets = b->offsets,
+                          .values = b->values};
+  for (int64_t t = 0; t < b->tables; t++) {
+    b->table[t] = (TrsTbeTable){.rows = b->rows, .dim = (int32_t)b->dim, .table_dim = b->dim};
+    b->feature[t] = (TrsTbeFeature){.table = (int32_t)t, .out_column = t * b->dim};
+  }
+}
+
+static int ascending(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+
+  return (x > y) - (x < y);
+}
+
+static double median(const bench *b, const result *r)
+{
+  double sorted[MAX_ROUNDS];
+
+  memcpy(sorted, r->seconds, (size_t)b->rounds * sizeof(double));
+  qsort(sorted, (size_t)b->rounds, sizeof(double), ascending);
+  return sorted[b->rounds / 2];
+}
+
+static PetscErrorCode report(const bench *b)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(PETSC_COMM_SELF,
+                        "# %s, %d threads, %" PRId64 " tables of %" PRId64 " x %" PRId64 ", pooling %" PRId64
+                        ", batch %" PRId64 "\nkernel,M/s,GB/s,of limit\n",
+                        TrsComputeIsa(), TrsComputeThreads(), b->tables, b->rows, b->dim, b->pooling,
+                        b->batch));
+  for (int i = 0; i < b->n_results; i++) {
+    const result *r = &b->results[i];
+    const double s = median(b, r);
+    double ratio = 1.0;
+
+    for (int j = 0; j < b->n_results; j++)
+      if (r->limit && strcmp(b->results[j].name, r->limit) == 0)
+        ratio = r->items / s / (b->results[j].items / median(b, &b->results[j]));
+    PetscCall(PetscPrintf(PETSC_COMM_SELF, "%s,%.1f,%.2f,%.2f\n", r->name, 1e-6 * r->items / s,
+                          1e-9 * r->bytes / s, ratio));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode bench_kernels(int argc, char **argv)
+{
+  static const TrsOptionGroup *const groups[] = {&bench_options};
+  TrsOptions options;
+  bench *b;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&b));
+  PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
+  PetscCall(set_up(b, options));
+  fill(b);
+  for (b->round = -1; b->round < b->rounds; b->round++) PetscCall(run_round(b));
+  PetscCall(report(b));
+  PetscCall(b->compute->workspace_destroy(&b->workspace));
+  void *const memory[] = {&b->offsets,
+                          &b->lengths,
+                          &b->values,
+                          &b->row,
+                          &b->weight,
+                          &b->narrow,
+                          &b->state,
+                          &b->out,
+                          &b->grad,
+                          &b->floats,
+                          &b->decoded,
+                          &b->bytes,
+                          &b->buckets.offsets,
+                          &b->buckets.lengths,
+                          &b->buckets.values};
+  for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(TrsFree(memory[i]));
+  PetscCall(PetscFree3(b->table, b->feature, b->spec));
+  PetscCall(PetscFree(b));
+  PetscCall(TrsOptionsDestroy(&options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  PetscErrorCode ierr;
+
+  if (TrsStart(argc, argv)) return 70;
+  ierr = bench_kernels(argc, argv);
+  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
+  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+}
