@@ -47,7 +47,7 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
     for (int k = 0; k < config->n_features; k++, n++)
       lookup[n] = (TrsLookupFeature){
           .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], context->groups->world->rank),
-          .mean = (PetscBool)(config->pooling == TRS_POOLING_MEAN),
+          .mean = TrsShardingIsMean(config),
           .out_column = context->columns[dp->feature[n]]};
   }
   PetscCall(TrsLookupCreate(context->compute, context->shards, dp->n_features, lookup, &sharding->lookup));

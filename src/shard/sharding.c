@@ -11,6 +11,11 @@ const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i)
   return TrsShardingPlanFind(sharding->context->plan, TrsShardingTableConfig(sharding, i)->name);
 }
 
+PetscBool TrsShardingIsMean(const TrsTableConfig *config)
+{
+  return (PetscBool)(config->pooling != TRS_POOLING_SUM);
+}
+
 int TrsShardingFirstFeature(TrsSharding sharding, int i)
 {
   int f = 0;
@@ -83,7 +88,7 @@ PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlo
   for (int i = 0; i < sharding->n_tables; i++) {
     const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
     const int first = TrsShardingFirstFeature(sharding, i);
-    if (config->pooling != TRS_POOLING_MEAN) continue;
+    if (!TrsShardingIsMean(config)) continue;
     for (int f = first; f < first + config->n_features; f++)
       PetscCall(context->compute->divide_rows(stream, batch->batch, config->embedding_dim,
                                               batch->jagged.lengths + f * batch->batch,

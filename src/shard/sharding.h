@@ -101,6 +101,12 @@ int TrsShardingFeatures(TrsSharding sharding, int *feature);
 const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
+/*
+  Does the model see the mean of a bag's rows? Of a mean table, and of a sequence table: a DLRM takes one vector a sample, the mean of the
+  sequence's rows (rule A26), so the rows are pooled where they are and never travel.
+*/
+PetscBool TrsShardingIsMean(const TrsTableConfig *config);
+
 /* First model feature of the group's i-th table: its features follow one another. */
 int TrsShardingFirstFeature(TrsSharding sharding, int i);
 

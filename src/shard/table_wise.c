@@ -38,7 +38,7 @@ static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs
         if (lookup)
           lookup[*n] = (TrsLookupFeature){
               .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], s),
-              .mean = (PetscBool)(config->pooling == TRS_POOLING_MEAN),
+              .mean = TrsShardingIsMean(config),
               .out_column = *dim};
         if (add_runs)
           PetscCall(
