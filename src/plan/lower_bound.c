@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-enum { PRICE_STEPS = 60, Z_STEPS = 50, ROUNDS = 2 };
+enum { PRICE_STEPS = 60, ROUNDS = 2, FINE_MESH = 64, COARSE_MESH = 16, MANY_OPTIONS = 20000 };
 
-/* What the dual needs of an option. */
+/* What the dual needs of an option: ms of a shard, and sums over its shards. */
 typedef struct {
-  double shard_ms, total_ms, hbm, ddr;
+  double shard_compute, shard_comms, compute, comms, hbm, ddr;
 } choice_t;
 
 typedef struct {
@@ -16,6 +16,13 @@ typedef struct {
   const choice_t *choice;
   double cap_hbm, cap_ddr, world_size;
 } dual_t;
+
+/* Which choices a plan has, which part of them counts, and prices of memory in ms a byte. */
+typedef struct {
+  double longest_compute, longest_comms; /* of a shard */
+  double weight_compute, weight_comms;   /* 0 or 1 */
+  double price_hbm, price_ddr;
+} case_t;
 
 PetscBool TrsOptionIsValid(const TrsPlanOption *option)
 {
@@ -28,11 +35,10 @@ PetscBool TrsOptionIsValid(const TrsPlanOption *option)
   return PETSC_TRUE;
 }
 
-/* The dual at given prices of memory, over options with shards up to z; the memory used there. HUGE_VAL when a table has no option. */
-static double dual_value(const dual_t *d, double z, double price_hbm, double price_ddr, double *hbm,
-                         double *ddr)
+/* The dual: a lower bound of the weighted sum over tables; the memory used there. HUGE_VAL when a table has no choice. */
+static double dual_value(const dual_t *d, const case_t *c, double *hbm, double *ddr)
 {
-  double sum = -price_hbm * d->cap_hbm - price_ddr * d->cap_ddr;
+  double sum = -c->price_hbm * d->cap_hbm - c->price_ddr * d->cap_ddr;
 
   *hbm = *ddr = 0;
   for (int t = 0; t < d->n_tables; t++) {
@@ -40,12 +46,13 @@ static double dual_value(const dual_t *d, double z, double price_hbm, double pri
     double least = HUGE_VAL;
 
     for (int i = d->first[t]; i < d->first[t + 1]; i++) {
-      const choice_t *c = &d->choice[i];
-      double value = c->total_ms + price_hbm * c->hbm + price_ddr * c->ddr;
+      const choice_t *o = &d->choice[i];
+      double value = c->weight_compute * o->compute + c->weight_comms * o->comms + c->price_hbm * o->hbm +
+                     c->price_ddr * o->ddr;
 
-      if (c->shard_ms <= z && value < least) {
+      if (o->shard_compute <= c->longest_compute && o->shard_comms <= c->longest_comms && value < least) {
         least = value;
-        best = c;
+        best = o;
       }
     }
     if (!best) return HUGE_VAL;
@@ -56,93 +63,153 @@ static double dual_value(const dual_t *d, double z, double price_hbm, double pri
   return sum;
 }
 
-/* Best price of one kind of memory, the other's being fixed: the dual is concave, and its slope is use - capacity. */
-static double best_price(const dual_t *d, double z, PetscBool of_hbm, double other, double highest)
+/* Improve one price, the other being fixed: the dual is concave, and its slope is use - capacity. */
+static void improve_price(const dual_t *d, case_t *c, double *price, double highest)
 {
   double low = 0, high = highest, hbm, ddr;
 
-  if (dual_value(d, z, of_hbm ? 0 : other, of_hbm ? other : 0, &hbm, &ddr) == HUGE_VAL) return 0;
-  if ((of_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) <= 0) return 0;
+  *price = 0;
+  if (dual_value(d, c, &hbm, &ddr) >= HUGE_VAL) return;
+  if ((price == &c->price_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) <= 0) return;
   for (int i = 0; i < PRICE_STEPS; i++) {
-    double price = (low + high) / 2;
-
-    dual_value(d, z, of_hbm ? price : other, of_hbm ? other : price, &hbm, &ddr);
-    if ((of_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) > 0) {
-      low = price;
+    *price = (low + high) / 2;
+    dual_value(d, c, &hbm, &ddr);
+    if ((price == &c->price_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) > 0) {
+      low = *price;
     } else {
-      high = price;
+      high = *price;
     }
   }
-  return high;
+  *price = high;
 }
 
-/* Mean load of the devices, at least; any prices give a valid bound, good ones a high one. */
-static double mean_load(const dual_t *d, double z, double highest)
+static void find_prices(const dual_t *d, case_t *c, double highest)
 {
-  double price_hbm = 0, price_ddr = 0, hbm, ddr, value, best;
-
-  best = dual_value(d, z, 0, 0, &hbm, &ddr);
-  for (int round = 0; round < ROUNDS && best < HUGE_VAL; round++) {
-    price_hbm = best_price(d, z, PETSC_TRUE, price_ddr, highest);
-    price_ddr = best_price(d, z, PETSC_FALSE, price_hbm, highest);
-    value = dual_value(d, z, price_hbm, price_ddr, &hbm, &ddr);
-    best = PetscMax(best, value);
-    if (price_ddr == 0) break;
+  for (int round = 0; round < ROUNDS; round++) {
+    improve_price(d, c, &c->price_hbm, highest);
+    improve_price(d, c, &c->price_ddr, highest);
+    if (c->price_ddr == 0) break;
   }
-  return best / d->world_size;
 }
 
-static PetscErrorCode collect(const TrsSearchSpace *space, int *first, choice_t *choice, double *most_ms)
+/* Longest compute (or comms) that some shard of every plan reaches: each table's least, the largest of them. */
+static void find_floor(const dual_t *d, double *compute, double *comms)
+{
+  *compute = *comms = 0;
+  for (int t = 0; t < d->n_tables; t++) {
+    double least_compute = HUGE_VAL, least_comms = HUGE_VAL;
+
+    for (int i = d->first[t]; i < d->first[t + 1]; i++) {
+      least_compute = PetscMin(least_compute, d->choice[i].shard_compute);
+      least_comms = PetscMin(least_comms, d->choice[i].shard_comms);
+    }
+    *compute = PetscMax(*compute, least_compute);
+    *comms = PetscMax(*comms, least_comms);
+  }
+}
+
+/* Edge i of n: from the floor to the end, each part longer than the one before by the same factor. */
+static double edge(double floor_ms, double end, int i, int n)
+{
+  double from = PetscMax(floor_ms, end * 1e-4);
+
+  if (i == 0) return floor_ms;
+  return i == n ? end : from * pow(end / from, (double)i / n);
+}
+
+/* Lower bound of the plans whose longest compute and comms are in one part of the mesh; may stop at `enough`. */
+static double bound_part(const dual_t *d, const case_t mean[3], double compute, double comms,
+                         const case_t *limits, double enough)
+{
+  const double longest[3] = {comms, compute, 0}; /* beside the mean of compute, of comms, of both */
+  double bound = compute + comms, hbm, ddr;
+
+  for (int k = 2; k >= 0 && bound < enough; k--) {
+    case_t c = mean[k];
+    double value;
+
+    c.longest_compute = limits->longest_compute;
+    c.longest_comms = limits->longest_comms;
+    value = longest[k] + dual_value(d, &c, &hbm, &ddr) / d->world_size;
+    bound = PetscMax(bound, value);
+  }
+  return bound;
+}
+
+static double bound_mesh(const dual_t *d, int n, double upper_ms, double most_ms)
+{
+  double compute, comms, least = upper_ms;
+
+  find_floor(d, &compute, &comms);
+  for (int i = 0; i < n; i++) {
+    double from_compute = edge(compute, upper_ms, i, n), to_compute = edge(compute, upper_ms, i + 1, n);
+    case_t mean[3] = {{to_compute, HUGE_VAL, 1, 0, 0, 0},
+                      {to_compute, HUGE_VAL, 0, 1, 0, 0},
+                      {to_compute, HUGE_VAL, 1, 1, 0, 0}};
+
+    for (int k = 0; k < 3; k++) find_prices(d, &mean[k], most_ms);
+    for (int j = 0; j < n && from_compute + edge(comms, upper_ms, j, n) < least; j++) {
+      case_t limits = {.longest_compute = to_compute, .longest_comms = edge(comms, upper_ms, j + 1, n)};
+
+      least = PetscMin(least, bound_part(d, mean, from_compute, edge(comms, upper_ms, j, n), &limits, least));
+    }
+  }
+  return least;
+}
+
+/* Options that no plan can have are left out: invalid ones, and those with a shard that no device has room for. */
+static void collect(const TrsSearchSpace *space, const TrsStorage *room, int *first, choice_t *choice,
+                    double *most_ms)
 {
   int n = 0;
 
-  PetscFunctionBegin;
   *most_ms = 0;
   for (int t = 0; t < space->n_tables; t++) {
+    double most = 0;
+
     first[t] = n;
     for (int i = 0; i < space->table[t].n; i++) {
       const TrsPlanOption *option = &space->option[space->table[t].first + i];
-      double shard_ms = TrsShardPathMs(&option->shard_class[0]);
+      const TrsPerf *perf = &option->shard_class[0].perf;
+      double compute = perf->fwd_compute + perf->bwd_compute, comms = perf->fwd_comms + perf->bwd_comms;
 
-      if (!TrsOptionIsValid(option)) continue;
-      choice[n++] = (choice_t){shard_ms, shard_ms * option->n_shards, (double)option->total_storage.hbm,
+      if (!TrsOptionIsValid(option) || option->max_hbm > room->hbm || option->max_ddr > room->ddr) continue;
+      choice[n++] = (choice_t){compute,
+                               comms,
+                               compute * option->n_shards,
+                               comms * option->n_shards,
+                               (double)option->total_storage.hbm,
                                (double)option->total_storage.ddr};
-      *most_ms = PetscMax(*most_ms, shard_ms * option->n_shards);
+      most = PetscMax(most, (compute + comms) * option->n_shards);
     }
+    *most_ms += most;
   }
   first[space->n_tables] = n;
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace *space,
-                                 const TrsReservation *reservation, double *bound_ms)
+                                 const TrsReservation *reservation, double upper_ms, double *bound_ms)
 {
   dual_t d = {.n_tables = space->n_tables, .world_size = model->topology->world_size};
-  double most_ms, low = 0, high;
+  TrsStorage room = reservation->left[0]; /* on the richest device */
+  double most_ms;
   choice_t *choice;
   int *first;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc2(space->n_tables + 1, &first, space->n_options, &choice));
-  PetscCall(collect(space, first, choice, &most_ms));
   d.first = first;
   d.choice = choice;
   for (int r = 0; r < model->topology->world_size; r++) {
     d.cap_hbm += (double)PetscMax(0, reservation->left[r].hbm);
     d.cap_ddr += (double)PetscMax(0, reservation->left[r].ddr);
+    room.hbm = PetscMax(room.hbm, reservation->left[r].hbm);
+    room.ddr = PetscMax(room.ddr, reservation->left[r].ddr);
   }
-  high = most_ms * space->n_tables; /* a trivial plan's */
-  for (int i = 0; i < Z_STEPS && high > low; i++) {
-    double z = (low + high) / 2;
-
-    if (mean_load(&d, z, most_ms) >
-        z) { /* no plan with so short a path: a price of most_ms a byte outweighs any time */
-      low = z;
-    } else {
-      high = z;
-    }
-  }
-  *bound_ms = low * (1 - 1e-9); /* rounding of the sums */
+  collect(space, &room, first, choice, &most_ms);
+  *bound_ms = bound_mesh(&d, space->n_options > MANY_OPTIONS ? COARSE_MESH : FINE_MESH,
+                         PetscMin(upper_ms, most_ms), most_ms) *
+              (1 - 1e-9); /* rounding of the sums */
   PetscCall(PetscFree2(first, choice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

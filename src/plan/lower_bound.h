@@ -8,19 +8,15 @@
 /*
   TrsPlanLowerBound - Least critical path, in ms, proven by relaxation.
 
-  Not collective. Let a plan's critical path be Z. Then no shard of it takes longer than Z, and the mean load of the devices is at most Z: the sum over
-  tables of the chosen options' times, subject to the sum of their memory, divided by the number of devices. The bound is the
-  least Z for which options with shards up to Z have such a sum, where the choice of one option a table under a memory limit is
-  bounded by its Lagrangian dual (Fisher, Management Science 27(1), 1981).
+  Not collective. Let C be the longest compute of a shard in a plan, K its longest comms. The path is at least C + K; at least the mean over devices of
+  all compute and comms; and at least either mean with the other's longest shard. A mean is a sum over tables of the chosen options'
+  times, bounded from below over all choices that respect C, K and the sum of memory by its Lagrangian dual (Fisher, Management Science 27(1),
+  1981). The bound is the least of all this over a mesh of C and K that covers every plan.
+
+  In:     upper_ms  the path of a known plan, HUGE_VAL without one
 */
 PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace *space,
-                                 const TrsReservation *reservation, double *bound_ms);
+                                 const TrsReservation *reservation, double upper_ms, double *bound_ms);
 
 /* May a plan have this option: a caching kernel needs 0 < load factor < 1, and no memory may be negative. */
 PetscBool TrsOptionIsValid(const TrsPlanOption *option);
-
-/* ms of one shard as the critical path counts it: without prefetch. */
-static inline double TrsShardPathMs(const TrsShardClass *shard)
-{
-  return shard->perf.fwd_compute + shard->perf.bwd_compute + shard->perf.fwd_comms + shard->perf.bwd_comms;
-}

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIN_TRIALS = 2000, TRIALS_PER_TABLE = 400, MAX_RUIN = 12, CRITICAL_EVERY = 2 };
+enum { MIN_TRIALS = 2000, TRIALS_PER_TABLE = 1000, MAX_RUIN = 12, CRITICAL_EVERY = 2 };
 #define GAP_DONE 1e-4 /* of the bound */
 #define HEAT     0.01 /* how much longer a path may get for a while, at the start */
 #define ROUNDING 1e-9

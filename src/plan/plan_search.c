@@ -178,7 +178,6 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
   PetscCall(TrsProposalBoundsFree(&loop.bounds));
   PetscCall(TrsProposalCacheFree(&loop.cache));
   PetscCall(TrsPartitionerDestroy(&loop.partitioner));
-  search->seconds = TrsPlanClock() - loop.start_s;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

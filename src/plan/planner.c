@@ -7,6 +7,7 @@
 #include "plan/report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 struct TrsPlannerImpl {
@@ -126,7 +127,6 @@ static PetscBool wants_optimal(const TrsPlanSettings *settings)
 static PetscErrorCode optimise(TrsPlanner planner)
 {
   TrsPlanSearch *search = &planner->search;
-  double start_s = TrsPlanClock();
   TrsShardingPlan plan = {0};
 
   PetscFunctionBegin;
@@ -135,10 +135,10 @@ static PetscErrorCode optimise(TrsPlanner planner)
     planner->default_path_ms = plan.critical_path;
     PetscCall(TrsShardingPlanFree(&plan));
   }
-  PetscCall(TrsPlanLowerBound(&planner->model, &planner->space, &planner->reservation, &planner->bound_ms));
+  PetscCall(TrsPlanLowerBound(&planner->model, &planner->space, &planner->reservation,
+                              search->best.found ? planner->default_path_ms : HUGE_VAL, &planner->bound_ms));
   PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation,
                         planner->settings.optimal_time_s, planner->bound_ms, &search->best));
-  search->seconds += TrsPlanClock() - start_s;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -146,6 +146,7 @@ static PetscErrorCode optimise(TrsPlanner planner)
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const TrsCostModel *model = &planner->model;
+  double start_s = TrsPlanClock();
   TrsPlanError error;
   TrsText message = {0};
   int table_alone = -1;
@@ -167,6 +168,7 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
             message.data);
   }
   PetscCall(TrsPlanResult(model, &planner->search, plan));
+  planner->search.seconds = TrsPlanClock() - start_s;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

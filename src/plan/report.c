@@ -111,7 +111,7 @@ static PetscErrorCode write_head(const report_t *r, TrsText *text)
   PetscCall(TrsTextPrintf(text, "Planner statistics: %d tables on %d devices (%d a host)\n",
                           in->plan->n_tables, r->W, in->plan->local_world_size));
   PetscCall(TrsTextPrintf(
-      text, "Evaluated %" PRId64 " proposal(s), found %" PRId64 " possible plan(s), ran for %.2f s\n",
+      text, "Evaluated %" PRId64 " proposal(s), found %" PRId64 " possible plan(s), ran for %.4f s\n",
       in->plan->partitioned, in->plan->feasible, search->seconds));
   if (search->best.found)
     PetscCall(TrsTextPrintf(text, "The winner is from proposer %s, one of %" PRId64 " proposals made\n",

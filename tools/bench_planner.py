@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Benchmarks of the planner.
+
+  bench_planner.py speed   TRSHARD [--peer PYTHON] [--sizes 26x8,100x8,...] [--limit S]
+      tables x devices with the default proposers, beside the real TorchRec in the same run where PYTHON has it
+  bench_planner.py growth  TRSHARD
+      time and memory against tables, devices and proposals
+  bench_planner.py optimal TRSHARD [--problems 30] [--seconds 2]
+      critical path of -plan_proposers optimal against TorchRec's default list on generated, uneven problems, and the gap to the proven bound
+
+Times are of planning alone: MPI's start (about 0.3 s) and, for TorchRec, its import are left out.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
+def standard(n, world, hbm_gib=80):
+    """The tables of bench_planner_peer.py."""
+    options = {"topology_world_size": world, "topology_local_world_size": min(8, world), "topology_compute_device": "cuda",
+               "topology_hbm_cap": "%gGiB" % hbm_gib, "plan_dense_parameter_bytes": 0, "tables": ",".join("t%d" % i for i in range(n))}
+    for i in range(n):
+        options["table_t%d_num_embeddings" % i] = 1000 * 2 ** (i % 14) + 7 * i
+        options["table_t%d_embedding_dim" % i] = [32, 64, 96, 128, 256][i % 5]
+        options["table_t%d_pooling_factors" % i] = [1, 1, 2, 10, 30][(i // 5) % 5]
+    return options
+
+
+def uneven(seed):
+    """Zipf table sizes, mixed widths and poolings, memory for 1.2 to 4 times the tables."""
+    r = random.Random(seed)
+    n, world = r.choice([12, 26, 50, 100]), r.choice([4, 8, 16, 32, 64])
+    scale, exponent = 10 ** r.uniform(6.5, 8.5), r.uniform(0.8, 1.4)
+    rows = [max(100, int(scale / (i + 1) ** exponent)) for i in range(n)]
+    dims = [r.choice([16, 32, 64, 128, 256, 512]) for _ in range(n)]
+    cap = int(sum(4 * a * b for a, b in zip(rows, dims)) / world * r.choice([1.2, 1.5, 2, 4]) / 0.85 + 2**28)
+    options = {"topology_world_size": world, "topology_local_world_size": min(world, 8), "topology_compute_device": "cuda",
+               "topology_hbm_cap": cap, "plan_dense_parameter_bytes": 0, "plan_batch_size": r.choice([512, 2048, 8192]),
+               "tables": ",".join("t%d" % i for i in range(n))}
+    for i in range(n):
+        options["table_t%d_num_embeddings" % i] = rows[i]
+        options["table_t%d_embedding_dim" % i] = dims[i]
+        options["table_t%d_pooling_factors" % i] = "%.3f" % (10 ** r.uniform(-0.5, 1.8))
+    return options
+
+
+def trshard(binary, options, *more, timeout=600):
+    """Plan, report and peak memory in MB of one run; None if there is no plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "run.opts"), "w") as f:
+            f.writelines("-%s %s\n" % kv for kv in options.items())
+        p = subprocess.run([binary, "-task", "plan", "-options_file", "run.opts", "-plan_report", "report.txt", *more], cwd=folder,
+                           env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        if p.returncode:
+            return None, p.stdout, 0
+        with open(os.path.join(folder, "report.txt")) as f:
+            report = f.read()
+        plan = None
+        if os.path.exists(os.path.join(folder, "plan.json")):
+            with open(os.path.join(folder, "plan.json")) as f:
+                plan = json.load(f)
+    return plan, report, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def seconds(report):
+    return float(re.search(r"ran for ([0-9.]+) s", report).group(1))
+
+
+def evaluated(report):
+    return int(re.search(r"Evaluated (\d+)", report).group(1))
+
+
+def peer(python, n, world, limit):
+    command = [python, os.path.join(HERE, "bench_planner_peer.py"), "--tables", str(n), "--world-size", str(world)]
+    try:
+        p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return None
+    if p.returncode:
+        sys.exit("%s failed: %s" % (" ".join(command), p.stderr[-2000:]))
+    return json.loads(p.stdout.strip().splitlines()[-1])
+
+
+def speed(a):
+    print("%7s %8s %10s %12s %12s %9s %8s" % ("tables", "devices", "evaluated", "trshard s", "TorchRec s", "CPU s", "ratio"))
+    for size in a.sizes.split(","):
+        n, world = map(int, size.split("x"))
+        _, report, _ = trshard(a.trshard, standard(n, world))
+        mine = min([seconds(report)] + [seconds(trshard(a.trshard, standard(n, world))[1]) for _ in range(2)])
+        line = "%7d %8d %10d %12.4f" % (n, world, evaluated(report), mine)
+        if a.peer:
+            other = peer(a.peer, n, world, a.limit)
+            if other is None:
+                line += " %12s %9s %8s" % ("> %g" % a.limit, "", "> %.0f" % (a.limit / mine))
+            else:
+                line += " %12.3f %9.3f %8.0f" % (other["wall_s"], other["cpu_s"], other["cpu_s"] / mine)
+        print(line, flush=True)
+
+
+def growth(a):
+    print("%7s %8s %10s %10s %10s" % ("tables", "devices", "evaluated", "seconds", "peak MB"))
+    for n, world in [(100, 1024), (300, 1024), (1000, 1024), (3000, 1024), (10000, 1024), (1000, 8), (1000, 128), (1000, 4096),
+                     (1000, 16384), (10000, 16384)]:
+        child = subprocess.run([sys.executable, os.path.abspath(__file__), "one", a.trshard, "--sizes", "%dx%d" % (n, world)],
+                               stdout=subprocess.PIPE, text=True, check=True)  # a process of its own: peak memory is per process
+        print(child.stdout, end="", flush=True)
+
+
+def one(a):
+    n, world = map(int, a.sizes.split("x"))
+    _, report, memory = trshard(a.trshard, standard(n, world))
+    print("%7d %8d %10d %10.3f %10.0f" % (n, world, evaluated(report), seconds(report), memory))
+
+
+def optimal(a):
+    print("%4s %6s %7s %12s %12s %8s %8s" % ("seed", "tables", "devices", "TorchRec ms", "optimal ms", "gain", "gap"))
+    gains, gaps = [], []
+    seed = 0
+    while len(gains) < a.problems:
+        options = uneven(seed)
+        seed += 1
+        plan, _, _ = trshard(a.trshard, options, "-plan_output", "plan.json")
+        if plan is None:  # TorchRec's list finds none: nothing to compare with
+            continue
+        best, report, _ = trshard(a.trshard, options, "-plan_output", "plan.json", "-plan_proposers", "optimal", "-plan_optimal_seconds", str(a.seconds))
+        bound = float(re.search(r"Lower bound of the critical path: ([0-9.e+-]+)", report).group(1))
+        gains.append(plan["critical_path"] / best["critical_path"])
+        gaps.append(best["critical_path"] / bound - 1)
+        print("%4d %6d %7d %12.5g %12.5g %7.2fx %7.1f%%" % (seed - 1, options["tables"].count(",") + 1, options["topology_world_size"],
+                                                         plan["critical_path"], best["critical_path"], gains[-1], 100 * gaps[-1]), flush=True)
+    print("geometric-mean gain %.3fx, least %.3fx, most %.3fx; gap to the bound: mean %.1f%%, median %.1f%%, most %.1f%%"
+          % (math.exp(sum(map(math.log, gains)) / len(gains)), min(gains), max(gains), 100 * sum(gaps) / len(gaps),
+             100 * sorted(gaps)[len(gaps) // 2], 100 * max(gaps)))
+
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument("what", choices=["speed", "growth", "optimal", "one"])
+p.add_argument("trshard")
+p.add_argument("--peer")
+p.add_argument("--sizes", default="26x8,100x8,100x64,100x256,500x64,1000x1024")
+p.add_argument("--limit", type=float, default=240)
+p.add_argument("--problems", type=int, default=30)
+p.add_argument("--seconds", type=float, default=2)
+a = p.parse_args()
+a.trshard = os.path.abspath(a.trshard)
+{"speed": speed, "growth": growth, "optimal": optimal, "one": one}[a.what](a)
