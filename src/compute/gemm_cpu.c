@@ -17,16 +17,18 @@
   we know, but OPENBLAS_CORETYPE overrides it, and sites set that for all programs (Haswell for equal numbers everywhere costs half the
   speed on AVX-512). So the choice is made again here, by what the rest of our kernels use; TRSHARD_ISA lowers both.
 
-  Threads are ours: OpenBLAS runs on one, and a product is cut by rows or columns of C. It blocks the sum over k by k alone, so each
-  element is added up in the same order however C is cut.
+  Threads are ours: OpenBLAS runs on one, and a product is cut by rows or columns of C. The same bits come out however it is cut, because
+  OpenBLAS blocks the sum over k by k alone; but its Haswell kernels add in another order at the edge of a block of 12 rows, and of columns
+  that no width makes even (tried). Hence the unit, and columns are cut on AVX-512 only.
 */
 
-#define MIN_PART_FLOPS \
-  3.2e7 /* far above the size for which OpenBLAS has other kernels without packing (m*n*k <= 1e6) */
-#define PART_UNIT 64 /* rows or columns: a multiple of every kernel's tile */
+/* A part is far above the size (m*n*k <= 1e6) for which OpenBLAS has other kernels. */
+#define MIN_PART_FLOPS 3.2e7
+#define PART_UNIT      48 /* rows or columns: a multiple of 12 and 16 */
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 static char library_text[160];
+static PetscBool cut_columns; /* may a product be cut by columns? */
 
 /* Make OpenBLAS choose again with OPENBLAS_CORETYPE=core. The two functions are exported by every build with DYNAMIC_ARCH. */
 static void choose_core(const char *core)
@@ -66,6 +68,7 @@ static void library_setup(void)
 
   if (!strcmp(isa, "avx512") && !is_one_of(openblas_get_corename(), avx512)) choose_core("SkylakeX");
   if (!strcmp(isa, "avx2") && !is_one_of(openblas_get_corename(), avx2)) choose_core("Haswell");
+  cut_columns = is_one_of(openblas_get_corename(), avx512);
   openblas_set_num_threads(1);
   snprintf(config, sizeof(config), "%s", openblas_get_config()); /* "OpenBLAS 0.3.21 NO_AFFINITY ..." */
   for (char *space = strchr(config, ' '); space; space = NULL) {
@@ -89,8 +92,8 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
                           float beta, float *c, int64_t ldc)
 {
   const CBLAS_TRANSPOSE ta = trans_a ? CblasTrans : CblasNoTrans, tb = trans_b ? CblasTrans : CblasNoTrans;
-  const PetscBool by_rows = (PetscBool)(m >= n);
-  const int64_t units = ((by_rows ? m : n) + PART_UNIT - 1) / PART_UNIT;
+  PetscBool by_rows;
+  int64_t units;
   const double max_parts = 2.0 * (double)m * (double)n * (double)k / MIN_PART_FLOPS;
   int64_t n_parts = omp_get_max_threads();
 
@@ -102,6 +105,8 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",
              (long long)m, (long long)n, (long long)k);
   if (m == 0 || n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  by_rows = (PetscBool)(m >= n || !cut_columns);
+  units = ((by_rows ? m : n) + PART_UNIT - 1) / PART_UNIT;
   if ((double)n_parts > max_parts) n_parts = (int64_t)max_parts;
   if (n_parts > units) n_parts = units;
   if (n_parts < 1) n_parts = 1;

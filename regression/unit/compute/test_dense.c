@@ -317,21 +317,20 @@ static void test_sum_of_squares(void **state)
   release(x);
 }
 
-/* One layer large enough to be cut, with 1, 2, 3 and 4 threads: the same bits. */
-static void test_threads(void **state)
+/* A layer large enough to be cut, with 1, 2, 3 and 4 threads: the same bits. */
+static void threads_case(int64_t batch, int64_t in, int64_t out)
 {
-  enum { B = 777, IN = 415, OUT = 520 };
-  const int64_t sizes[] = {B * OUT, B * OUT, OUT * IN, OUT, B * IN};
-  float *x = numbers(B * IN, 50), *w = numbers(OUT * IN, 51), *bias = numbers(OUT, 52), *first[5], *result[5];
+  const int64_t sizes[] = {batch * out, batch * out, out * in, out, batch * in};
+  float *x = numbers(batch * in, 50), *w = numbers(out * in, 51), *bias = numbers(out, 52), *first[5],
+        *result[5];
 
-  (void)state;
   for (int threads = 1; threads <= 4; threads++) {
     omp_set_num_threads(threads);
     for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
     assert_petsc_ok(
-        TrsLinearForwardCpu(NULL, B, IN, OUT, x, IN, w, bias, TRS_ACTIVATION_RELU, result[0], OUT));
-    assert_petsc_ok(TrsLinearBackwardCpu(NULL, B, IN, OUT, x, IN, w, result[0], OUT, TRS_ACTIVATION_RELU,
-                                         result[1], OUT, result[2], result[3], result[4], IN));
+        TrsLinearForwardCpu(NULL, batch, in, out, x, in, w, bias, TRS_ACTIVATION_RELU, result[0], out));
+    assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, x, in, w, result[0], out, TRS_ACTIVATION_RELU,
+                                         result[1], out, result[2], result[3], result[4], in));
     for (int i = 0; i < 5; i++) {
       if (threads == 1) {
         first[i] = result[i];
@@ -346,6 +345,13 @@ static void test_threads(void **state)
   release(x);
   release(w);
   release(bias);
+}
+
+static void test_threads(void **state)
+{
+  (void)state;
+  threads_case(777, 415, 520);  /* cut by rows */
+  threads_case(150, 300, 1999); /* by columns */
 }
 
 /* OpenBLAS runs the kernels of the instruction set that ours use, whatever OPENBLAS_CORETYPE says. */
