@@ -2,8 +2,9 @@
 /*
   Bulk communication of a group of ranks, behind one table of functions (mpi, nccl): start now, wait late.
 
-  Counts and displacements are int64 elements of elem_bytes each, [size] arrays that must live until the wait. Every rank of the group
-  starts the same operations in the same order. Buffers belong to the operation until the wait. Starting allocates nothing after warm-up.
+  Counts and displacements are int64 elements of elem_bytes each, [size] arrays that must live until the wait.
+  Every rank of the group starts the same operations in the same order. Buffers belong to the operation until
+  the wait. Starting allocates nothing after warm-up.
   Source: TorchRec's awaitables (torchrec.distributed.types.Awaitable); MPI nonblocking collectives.
 */
 #pragma once
@@ -20,8 +21,7 @@ typedef struct TrsRequestImpl {
 
 typedef struct TrsCommImpl {
   int size, rank;
-  MPI_Comm
-      mpi; /* for control messages of this group's owner; bulk data travels on communicators of the backend's own */
+  MPI_Comm mpi; /* for control messages; bulk data travels on a communicator of the backend's own */
   const TrsCommOps *ops;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute; /* sums and codecs */
@@ -72,8 +72,8 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
                                 const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
 
 /*
-  send holds size consecutive chunks, chunk r of counts[r] floats; recv [counts[rank]] gets the sum over ranks of their chunk `rank`, added in rank
-  order (so the same bits every time). counts are equal on all ranks.
+  send holds size consecutive chunks, chunk r of counts[r] floats; recv [counts[rank]] gets the sum over ranks
+  of their chunk `rank`, added in rank order (so the same bits every time). counts are equal on all ranks.
 */
 PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
                                      float *recv, TrsRequest *request);
@@ -89,27 +89,35 @@ PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int6
 /* Give started operations a chance to move. Call between pieces of long work. */
 PetscErrorCode TrsCommProgress(TrsComm comm);
 
-/* Complete an operation: its result is ready for what comes next on the stream. Sets *request NULL; NULL is fine. */
+/*
+  Complete an operation: its result is ready for what comes next on the stream. Sets *request NULL; NULL is
+  fine.
+*/
 PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream);
 
 /*
-  Control on the host, whatever the backend: n int64 from each rank to each rank. send and recv are host arrays [size * n], rank-major; they
-  belong to the operation until the wait. Collective, in the same order as everything else on comm->mpi.
+  Control on the host, whatever the backend: n int64 from each rank to each rank. send and recv are host
+  arrays [size * n], rank-major; they belong to the operation until the wait. Collective, in the same order as
+  everything else on comm->mpi.
 */
 PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv,
                                   MPI_Request *request);
 PetscErrorCode TrsCommCountsWait(MPI_Request *request);
 
 /*
-  The communicators of a run: world for the model's exchanges, input for the input dist (which overlaps with them), dense for gradient
-  buckets, host and cross for hierarchical dists. Hosts are consecutive runs of local_world_size ranks: host h = rank / L, local l = rank % L; cross joins equal l.
+  The communicators of a run: world for the model's exchanges, input for the input dist (which overlaps with
+  them), dense for gradient buckets, host and cross for hierarchical dists. Hosts are consecutive runs of
+  local_world_size ranks: host h = rank / L, local l = rank % L; cross joins equal l.
 */
 typedef struct {
   TrsComm world, input, dense, host, cross;
   int local_world_size, n_hosts;
 } TrsCommGroups;
 
-/* local_world_size 0: found from MPI (ranks that share memory; UNAVAILABLE unless equal on all hosts and consecutive -> then 1 host a rank). Collective on mpi. */
+/*
+  local_world_size 0: found from MPI (ranks that share memory); 1 when hosts have unequal numbers of ranks, or
+  ranks that do not follow one another. Collective on mpi. Errors: OPTION when it does not divide the ranks.
+*/
 PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const char *backend,
                                    const TrsDeviceOps *device, const TrsComputeOps *compute,
                                    TrsCommGroups *groups);

@@ -2,11 +2,13 @@
 /*
   The mpi backend: nonblocking point-to-point messages straight from and to the callers' buffers.
 
-  Why not MPI's own collectives: their counts are int, their sums may be added in an order that differs from run to run, and a nonblocking one
-  allocates its schedule at each start. Here a count of any size goes out in pieces, sums run in rank order, and requests are recycled.
+  Why not MPI's own collectives: their counts are int, their sums may be added in an order that differs from
+  run to run, and a nonblocking one allocates its schedule at each start. Here a count of any size goes out in
+  pieces, sums run in rank order, and requests are recycled.
 
-  An operation has one phase, an allreduce two: (1) every rank gets all ranks' values of its chunk and adds them, (2) sums are gathered. Phases
-  are driven by progress and wait. Tags number the operations of a communicator, so that phases of different operations cannot mix.
+  An operation has one phase, an allreduce two: (1) every rank gets all ranks' values of its chunk and adds
+  them, (2) sums are gathered. Phases are driven by progress and wait. Tags number the operations of a
+  communicator, so that phases of different operations cannot mix.
 
   Device memory that the host cannot read is staged through pinned memory.
 */
@@ -18,15 +20,21 @@
 #include <limits.h>
 #include <stdlib.h>
 
-enum { TAG_SLOTS = 8192, PHASES = 2 }; /* tags stay below 32768, the least that MPI guarantees */
+/* Tags stay below 32768, the least that MPI guarantees. */
+enum { TRS_MPI_TAG_SLOTS = 8192, TRS_MPI_PHASES = 2 };
 
-typedef enum { EXCHANGE, REDUCE_SCATTER, ALLREDUCE, BROADCAST } request_kind;
+typedef enum {
+  TRS_MPI_EXCHANGE,
+  TRS_MPI_REDUCE_SCATTER,
+  TRS_MPI_ALLREDUCE,
+  TRS_MPI_BROADCAST
+} TrsMpiRequestKind;
 
 /* Host memory that the device copies from quickly; grows. */
 typedef struct {
   void *data;
   int64_t capacity_bytes;
-} pinned_buffer;
+} TrsPinnedBuffer;
 
 /* Blocks to and from every rank; displacements and counts in elements. */
 typedef struct {
@@ -35,16 +43,16 @@ typedef struct {
   char *recv;
   const int64_t *recv_counts, *recv_displs;
   int64_t elem_bytes;
-} exchange;
+} TrsMpiBlocks;
 
-typedef struct mpi_request {
+typedef struct TrsMpiRequest {
   struct TrsRequestImpl base;
-  struct mpi_request *next; /* in the list of active or of free ones */
-  request_kind kind;
+  struct TrsMpiRequest *next; /* in the list of active or of free ones */
+  TrsMpiRequestKind kind;
   TrsStream stream;
   int tag, phase;
   PetscBool done;
-  exchange blocks; /* of the current phase */
+  TrsMpiBlocks blocks; /* of the current phase */
   int n_pending;
   TrsBuffer pending;                              /* MPI_Request */
   int64_t *counts, *displs;                       /* [size] chunks of a reduction */
@@ -53,17 +61,17 @@ typedef struct mpi_request {
   TrsDeviceBuffer parts;                          /* what the ranks have for my chunk */
   const float *source;                            /* of a reduction */
   float *target;
-  pinned_buffer send_stage, recv_stage;
-} mpi_request;
+  TrsPinnedBuffer send_stage, recv_stage;
+} TrsMpiRequest;
 
 typedef struct {
   MPI_Comm mpi;
   int64_t max_bytes; /* of one message */
   int next_tag;
-  mpi_request *active, **active_end, *free;
-} mpi_data;
+  TrsMpiRequest *active, **active_end, *free;
+} TrsMpiData;
 
-static PetscErrorCode reserve_pinned(const TrsDeviceOps *device, pinned_buffer *buffer, int64_t bytes)
+static PetscErrorCode reserve_pinned(const TrsDeviceOps *device, TrsPinnedBuffer *buffer, int64_t bytes)
 {
   PetscFunctionBegin;
   if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
@@ -75,7 +83,7 @@ static PetscErrorCode reserve_pinned(const TrsDeviceOps *device, pinned_buffer *
 
 /* --- requests --- */
 
-static PetscErrorCode new_request(TrsComm comm, mpi_request **request)
+static PetscErrorCode new_request(TrsComm comm, TrsMpiRequest **request)
 {
   const size_t size = (size_t)comm->size;
   int64_t *numbers;
@@ -93,7 +101,7 @@ static PetscErrorCode new_request(TrsComm comm, mpi_request **request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode free_request(mpi_request *request)
+static PetscErrorCode free_request(TrsMpiRequest *request)
 {
   const TrsDeviceOps *device = request->base.comm->device;
 
@@ -109,9 +117,10 @@ static PetscErrorCode free_request(mpi_request *request)
 }
 
 /* A request from the pool, at the end of the active ones. */
-static PetscErrorCode take_request(TrsComm comm, request_kind kind, TrsStream stream, mpi_request **request)
+static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStream stream,
+                                   TrsMpiRequest **request)
 {
-  mpi_data *data = (mpi_data *)comm->data;
+  TrsMpiData *data = (TrsMpiData *)comm->data;
 
   PetscFunctionBegin;
   if (!data->free) PetscCall(new_request(comm, &data->free));
@@ -122,18 +131,18 @@ static PetscErrorCode take_request(TrsComm comm, request_kind kind, TrsStream st
   data->active_end = &(*request)->next;
   (*request)->kind = kind;
   (*request)->stream = stream;
-  (*request)->tag = PHASES * data->next_tag;
+  (*request)->tag = TRS_MPI_PHASES * data->next_tag;
   (*request)->phase = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
-  data->next_tag = (data->next_tag + 1) % TAG_SLOTS;
+  data->next_tag = (data->next_tag + 1) % TRS_MPI_TAG_SLOTS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void return_request(mpi_request *request)
+static void return_request(TrsMpiRequest *request)
 {
-  mpi_data *data = (mpi_data *)request->base.comm->data;
-  mpi_request **link = &data->active;
+  TrsMpiData *data = (TrsMpiData *)request->base.comm->data;
+  TrsMpiRequest **link = &data->active;
 
   while (*link != request) link = &(*link)->next;
   *link = request->next;
@@ -142,20 +151,20 @@ static void return_request(mpi_request *request)
   data->free = request;
 }
 
-static PetscErrorCode next_pending(mpi_request *request, MPI_Request **pending)
+static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsBufferReserve(&request->pending, (request->n_pending + 1) * (int64_t)sizeof(**pending), PETSC_TRUE));
+  PetscCall(TrsBufferReserve(&request->pending, (request->n_pending + 1) * (int64_t)sizeof(MPI_Request),
+                             PETSC_TRUE));
   *pending = (MPI_Request *)request->pending.data + request->n_pending++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- one phase: messages between all pairs --- */
 
-static PetscErrorCode send_pieces(mpi_request *request, const char *from, int64_t bytes, int peer)
+static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int64_t bytes, int peer)
 {
-  const mpi_data *data = (const mpi_data *)request->base.comm->data;
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   MPI_Request *pending = NULL;
 
   PetscFunctionBegin;
@@ -167,9 +176,9 @@ static PetscErrorCode send_pieces(mpi_request *request, const char *from, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode recv_pieces(mpi_request *request, char *to, int64_t bytes, int peer)
+static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t bytes, int peer)
 {
-  const mpi_data *data = (const mpi_data *)request->base.comm->data;
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   MPI_Request *pending = NULL;
 
   PetscFunctionBegin;
@@ -195,10 +204,10 @@ static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *b
 }
 
 /* Where the host finds what is sent, and puts what arrives: the buffers themselves or stages for them. */
-static PetscErrorCode stage_blocks(mpi_request *request, const char **send, char **recv)
+static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, char **recv)
 {
   const TrsComm comm = request->base.comm;
-  const exchange *x = &request->blocks;
+  const TrsMpiBlocks *x = &request->blocks;
   int64_t begin, end;
 
   PetscFunctionBegin;
@@ -222,10 +231,10 @@ static PetscErrorCode stage_blocks(mpi_request *request, const char **send, char
 }
 
 /* What arrived goes from the stage to the device. */
-static PetscErrorCode unstage_blocks(mpi_request *request)
+static PetscErrorCode unstage_blocks(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
-  const exchange *x = &request->blocks;
+  const TrsMpiBlocks *x = &request->blocks;
 
   PetscFunctionBegin;
   if (comm->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
@@ -240,10 +249,10 @@ static PetscErrorCode unstage_blocks(mpi_request *request)
 }
 
 /* Start request->blocks. The own part is copied while the messages are under way. */
-static PetscErrorCode start_blocks(mpi_request *request)
+static PetscErrorCode start_blocks(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
-  const exchange *x = &request->blocks;
+  const TrsMpiBlocks *x = &request->blocks;
   const int64_t self = x->send_counts[comm->rank] * x->elem_bytes;
   const char *send;
   char *recv;
@@ -261,7 +270,7 @@ static PetscErrorCode start_blocks(mpi_request *request)
     PetscCall(
         send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
   }
-  if (self > 0 && request->kind != REDUCE_SCATTER) { /* whose sum reads the own part in its place */
+  if (self > 0 && request->kind != TRS_MPI_REDUCE_SCATTER) { /* whose sum reads the own part in its place */
     const char *from = x->send + x->send_displs[comm->rank] * x->elem_bytes;
     char *to = x->recv + x->recv_displs[comm->rank] * x->elem_bytes;
     if (from != to) PetscCall(comm->device->copy(to, from, self, request->stream));
@@ -272,7 +281,7 @@ static PetscErrorCode start_blocks(mpi_request *request)
 /* --- phases --- */
 
 /* Chunk q of counts[q] elements belongs to rank q. */
-static PetscErrorCode set_chunks(mpi_request *request, const int64_t *counts, PetscBool gather_in_place)
+static PetscErrorCode set_chunks(TrsMpiRequest *request, const int64_t *counts, PetscBool gather_in_place)
 {
   const TrsComm comm = request->base.comm;
   int64_t n = 0;
@@ -291,26 +300,26 @@ static PetscErrorCode set_chunks(mpi_request *request, const int64_t *counts, Pe
 }
 
 /* First phase of a sum: all ranks' values for my chunk come to `parts`. */
-static PetscErrorCode start_parts(mpi_request *request)
+static PetscErrorCode start_parts(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts,
                                    comm->size * request->counts[comm->rank] * (int64_t)sizeof(float)));
-  request->blocks = (exchange){.send = (const char *)request->source,
-                               .send_counts = request->counts,
-                               .send_displs = request->displs,
-                               .recv = (char *)request->parts.data,
-                               .recv_counts = request->own_counts,
-                               .recv_displs = request->part_displs,
-                               .elem_bytes = (int64_t)sizeof(float)};
+  request->blocks = (TrsMpiBlocks){.send = (const char *)request->source,
+                                   .send_counts = request->counts,
+                                   .send_displs = request->displs,
+                                   .recv = (char *)request->parts.data,
+                                   .recv_counts = request->own_counts,
+                                   .recv_displs = request->part_displs,
+                                   .elem_bytes = (int64_t)sizeof(float)};
   PetscCall(start_blocks(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Add the parts in rank order. */
-static PetscErrorCode sum_parts(mpi_request *request, float *to)
+static PetscErrorCode sum_parts(TrsMpiRequest *request, float *to)
 {
   const TrsComm comm = request->base.comm;
   const int64_t n = request->counts[comm->rank];
@@ -318,7 +327,7 @@ static PetscErrorCode sum_parts(mpi_request *request, float *to)
   PetscFunctionBegin;
   for (int q = 0; q < comm->size; q++)
     request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
-  if (request->kind == REDUCE_SCATTER)
+  if (request->kind == TRS_MPI_REDUCE_SCATTER)
     request->part_of[comm->rank] = request->source + request->displs[comm->rank];
   if (n > 0)
     PetscCall(comm->compute->sum_matrices(request->stream, comm->size, request->part_of, n, 1, n, to, n));
@@ -326,40 +335,40 @@ static PetscErrorCode sum_parts(mpi_request *request, float *to)
 }
 
 /* Second phase of an allreduce: the sums of all chunks come to where the values were. */
-static PetscErrorCode start_sums(mpi_request *request)
+static PetscErrorCode start_sums(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
   request->phase = 1;
-  request->blocks = (exchange){.send = (const char *)request->target,
-                               .send_counts = request->own_counts,
-                               .send_displs = request->own_displs,
-                               .recv = (char *)request->target,
-                               .recv_counts = request->counts,
-                               .recv_displs = request->displs,
-                               .elem_bytes = (int64_t)sizeof(float)};
+  request->blocks = (TrsMpiBlocks){.send = (const char *)request->target,
+                                   .send_counts = request->own_counts,
+                                   .send_displs = request->own_displs,
+                                   .recv = (char *)request->target,
+                                   .recv_counts = request->counts,
+                                   .recv_displs = request->displs,
+                                   .elem_bytes = (int64_t)sizeof(float)};
   PetscCall(start_blocks(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* All messages of a phase have arrived. */
-static PetscErrorCode end_phase(mpi_request *request)
+static PetscErrorCode end_phase(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
 
   PetscFunctionBegin;
   request->n_pending = 0;
   request->done = PETSC_TRUE;
-  if (request->kind == BROADCAST) {
-    const exchange *x = &request->blocks;
+  if (request->kind == TRS_MPI_BROADCAST) {
+    const TrsMpiBlocks *x = &request->blocks;
     if (!comm->device->host_memory && x->elem_bytes > 0)
       PetscCall(comm->device->copy(x->recv, request->recv_stage.data, x->elem_bytes, request->stream));
     if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(request->stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(unstage_blocks(request));
-  if (request->kind == REDUCE_SCATTER) {
+  if (request->kind == TRS_MPI_REDUCE_SCATTER) {
     PetscCall(sum_parts(request, request->target));
-  } else if (request->kind == ALLREDUCE && request->phase == 0) {
+  } else if (request->kind == TRS_MPI_ALLREDUCE && request->phase == 0) {
     PetscCall(sum_parts(request, request->target + request->own_displs[0]));
     PetscCall(start_sums(request));
     request->done = (PetscBool)(request->n_pending == 0);
@@ -368,7 +377,7 @@ static PetscErrorCode end_phase(mpi_request *request)
 }
 
 /* Test once, and go on to the next phase. */
-static PetscErrorCode drive(mpi_request *request)
+static PetscErrorCode drive(TrsMpiRequest *request)
 {
   int arrived = 1;
 
@@ -402,7 +411,7 @@ static PetscErrorCode read_max_bytes(int64_t *max_bytes)
 
 static PetscErrorCode setup_mpi(TrsComm comm)
 {
-  mpi_data *data;
+  TrsMpiData *data;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&data));
@@ -415,13 +424,13 @@ static PetscErrorCode setup_mpi(TrsComm comm)
 
 static PetscErrorCode destroy_mpi(TrsComm comm)
 {
-  mpi_data *data = (mpi_data *)comm->data;
+  TrsMpiData *data = (TrsMpiData *)comm->data;
 
   PetscFunctionBegin;
   PetscCheck(!data->active, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a communication was started and never waited for");
   while (data->free) {
-    mpi_request *next = data->free->next;
+    TrsMpiRequest *next = data->free->next;
     PetscCall(free_request(data->free));
     data->free = next;
   }
@@ -435,12 +444,12 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
                                     const int64_t *recv_counts, const int64_t *recv_displs,
                                     int64_t elem_bytes, TrsRequest *request)
 {
-  mpi_request *started = NULL;
+  TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
-  PetscCall(take_request(comm, EXCHANGE, stream, &started));
-  started->blocks = (exchange){(const char *)send, send_counts, send_displs, (char *)recv,
-                               recv_counts,        recv_displs, elem_bytes};
+  PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
+  started->blocks = (TrsMpiBlocks){(const char *)send, send_counts, send_displs, (char *)recv,
+                                   recv_counts,        recv_displs, elem_bytes};
   PetscCall(start_blocks(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -449,10 +458,10 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
 static PetscErrorCode reduce_scatterv_mpi(TrsComm comm, TrsStream stream, const float *send,
                                           const int64_t *counts, float *recv, TrsRequest *request)
 {
-  mpi_request *started = NULL;
+  TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
-  PetscCall(take_request(comm, REDUCE_SCATTER, stream, &started));
+  PetscCall(take_request(comm, TRS_MPI_REDUCE_SCATTER, stream, &started));
   PetscCall(set_chunks(started, counts, PETSC_FALSE));
   started->source = send;
   started->target = recv;
@@ -465,18 +474,18 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
                                      const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
                                      TrsRequest *request)
 {
-  mpi_request *started = NULL;
+  TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
-  PetscCall(take_request(comm, EXCHANGE, stream, &started));
+  PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
   PetscCall(set_chunks(started, counts, PETSC_FALSE));
-  started->blocks = (exchange){.send = (const char *)send,
-                               .send_counts = started->own_counts,
-                               .send_displs = started->own_displs,
-                               .recv = (char *)recv,
-                               .recv_counts = counts,
-                               .recv_displs = displs,
-                               .elem_bytes = elem_bytes};
+  started->blocks = (TrsMpiBlocks){.send = (const char *)send,
+                                   .send_counts = started->own_counts,
+                                   .send_displs = started->own_displs,
+                                   .recv = (char *)recv,
+                                   .recv_counts = counts,
+                                   .recv_displs = displs,
+                                   .elem_bytes = elem_bytes};
   PetscCall(start_blocks(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -485,10 +494,10 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
 static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *values, int64_t n,
                                     TrsRequest *request)
 {
-  mpi_request *started = NULL;
+  TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
-  PetscCall(take_request(comm, ALLREDUCE, stream, &started));
+  PetscCall(take_request(comm, TRS_MPI_ALLREDUCE, stream, &started));
   for (int q = 0; q < comm->size; q++)
     started->counts[q] = n / comm->size + (q < n % comm->size); /* as even as can be */
   PetscCall(set_chunks(started, started->counts, PETSC_TRUE));
@@ -506,14 +515,14 @@ static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *value
 static PetscErrorCode broadcast_mpi(TrsComm comm, TrsStream stream, void *values, int64_t bytes, int root,
                                     TrsRequest *request)
 {
-  const mpi_data *data = (const mpi_data *)comm->data;
-  mpi_request *started = NULL;
+  const TrsMpiData *data = (const TrsMpiData *)comm->data;
+  TrsMpiRequest *started = NULL;
   MPI_Request *pending = NULL;
   char *buffer = (char *)values;
 
   PetscFunctionBegin;
-  PetscCall(take_request(comm, BROADCAST, stream, &started));
-  started->blocks = (exchange){.recv = (char *)values, .elem_bytes = bytes};
+  PetscCall(take_request(comm, TRS_MPI_BROADCAST, stream, &started));
+  started->blocks = (TrsMpiBlocks){.recv = (char *)values, .elem_bytes = bytes};
   if (!comm->device->host_memory) {
     PetscCall(reserve_pinned(comm->device, &started->recv_stage, bytes));
     buffer = (char *)started->recv_stage.data;
@@ -531,16 +540,16 @@ static PetscErrorCode broadcast_mpi(TrsComm comm, TrsStream stream, void *values
 
 static PetscErrorCode progress_mpi(TrsComm comm)
 {
-  const mpi_data *data = (const mpi_data *)comm->data;
+  const TrsMpiData *data = (const TrsMpiData *)comm->data;
 
   PetscFunctionBegin;
-  for (mpi_request *request = data->active; request; request = request->next) PetscCall(drive(request));
+  for (TrsMpiRequest *request = data->active; request; request = request->next) PetscCall(drive(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
 {
-  mpi_request *request = (mpi_request *)base;
+  TrsMpiRequest *request = (TrsMpiRequest *)base;
   const TrsComm comm = base->comm;
   TrsStage before;
 

@@ -3,7 +3,7 @@
 
 #define PRECISIONS "fp32,fp16,bf16,fp8,int8" /* in the order of TrsCodecKind */
 
-enum { INT8_ROW = 32 };
+enum { TRS_QCOMM_INT8_ROW = 32 };
 
 static const TrsOptionSpec qcomm_specs[] = {
     {.name = "-qcomm_forward_precision",
@@ -56,9 +56,10 @@ static PetscErrorCode read_codec(TrsOptions options, PetscBool backward, TrsCode
   PetscCall(TrsOptionsGetEnum(options, precision, &kind, NULL));
   PetscCall(TrsOptionsGetInt(options, "-qcomm_fp8_row_dim", &row_dim, NULL));
   PetscCall(TrsOptionsGetReal(options, scale, &loss_scale, NULL));
-  *codec = (TrsCodec){.kind = (TrsCodecKind)kind, .backward = backward, .loss_scale = (float)loss_scale};
+  *codec = (TrsCodec){
+      .kind = (TrsCodecKind)kind, .backward = backward ? 1 : 0, .loss_scale = (float)loss_scale};
   if (codec->kind == TRS_CODEC_FP8) codec->row_dim = (int)row_dim;
-  if (codec->kind == TRS_CODEC_INT8) codec->row_dim = INT8_ROW;
+  if (codec->kind == TRS_CODEC_INT8) codec->row_dim = TRS_QCOMM_INT8_ROW;
   if (loss_scale < 1.0 || loss_scale > 1.0) {
     if (codec->kind != TRS_CODEC_FP16 && codec->kind != TRS_CODEC_BF16)
       PetscCall(TrsOptionError(options, scale, "%g needs %s fp16 or bf16", loss_scale, precision));
@@ -78,7 +79,7 @@ TrsCodec TrsQcommForSums(TrsCodec codec, PetscBool backward)
 {
   if (codec.kind == TRS_CODEC_FP8 || codec.kind == TRS_CODEC_INT8)
     codec = (TrsCodec){
-        .kind = backward ? TRS_CODEC_BF16 : TRS_CODEC_FP16, .backward = backward, .loss_scale = 1.0F};
+        .kind = backward ? TRS_CODEC_BF16 : TRS_CODEC_FP16, .backward = backward ? 1 : 0, .loss_scale = 1.0F};
   return codec;
 }
 

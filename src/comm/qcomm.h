@@ -2,8 +2,10 @@
 /*
   Quantised communication: the precision of embedding exchanges on the wire, and encoding of whole blocks.
 
-  Formats work on rows of some values (int8: 32; row-wise fp8: row_dim); the block for one destination is padded with zeros to whole rows.
-  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec); padding differs: TorchRec fails on sizes that are no multiple.
+  Formats work on rows of some values (int8: 32; row-wise fp8: row_dim); the block for one destination is
+  padded with zeros to whole rows.
+  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec); padding differs: TorchRec fails on
+          sizes that are no multiple.
 */
 #pragma once
 
@@ -11,10 +13,16 @@
 
 extern const TrsOptionGroup trs_qcomm_options; /* -qcomm_* */
 
-/* The codecs that the options choose. Not collective. Errors: OPTION for a loss scale with a precision that has none. */
+/*
+  The codecs that the options choose. Not collective. Errors: OPTION for a loss scale with a precision that
+  has none.
+*/
 PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsCodec *forward, TrsCodec *backward);
 
-/* What a sum over ranks uses instead: fp8 and int8 cannot be summed and become fp16 forward, bf16 backward (rule A23). */
+/*
+  What a sum over ranks uses instead: fp8 and int8 cannot be summed and become fp16 forward, bf16 backward
+  (rule A23).
+*/
 TrsCodec TrsQcommForSums(TrsCodec codec, PetscBool backward);
 
 /* Bytes on the wire for a block of n values. */

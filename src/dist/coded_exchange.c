@@ -3,34 +3,34 @@
 
 #include "comm/qcomm.h"
 
-PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *exchange)
+PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *x)
 {
   const size_t size = (size_t)comm->size;
 
   PetscFunctionBegin;
-  *exchange = (TrsCodedExchange){.comm = comm, .codec = *codec};
-  PetscCall(PetscCalloc1(6 * size, &exchange->send_bytes));
-  exchange->send_at = exchange->send_bytes + size;
-  exchange->recv_bytes = exchange->send_bytes + 2 * size;
-  exchange->recv_at = exchange->send_bytes + 3 * size;
-  exchange->part_counts = exchange->send_bytes + 4 * size;
-  exchange->part_displs = exchange->send_bytes + 5 * size;
-  PetscCall(PetscMalloc1(size, &exchange->part_of));
+  *x = (TrsCodedExchange){.comm = comm, .codec = *codec};
+  PetscCall(PetscCalloc1(6 * size, &x->send_bytes));
+  x->send_at = x->send_bytes + size;
+  x->recv_bytes = x->send_bytes + 2 * size;
+  x->recv_at = x->send_bytes + 3 * size;
+  x->part_counts = x->send_bytes + 4 * size;
+  x->part_displs = x->send_bytes + 5 * size;
+  PetscCall(PetscMalloc1(size, &x->part_of));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *exchange)
+PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x)
 {
   PetscFunctionBegin;
-  if (!exchange->comm) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->encoded));
-  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->arrived));
-  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->parts));
-  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->scratch));
-  PetscCall(TrsDeviceBufferFree(exchange->comm->device, &exchange->divisor));
-  PetscCall(PetscFree(exchange->send_bytes));
-  PetscCall(PetscFree(exchange->part_of));
-  *exchange = (TrsCodedExchange){0};
+  if (!x->comm) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->encoded));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->arrived));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->parts));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->scratch));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->divisor));
+  PetscCall(PetscFree(x->send_bytes));
+  PetscCall(PetscFree(x->part_of));
+  *x = (TrsCodedExchange){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -2,18 +2,21 @@
 /*
   Exchanges of floats that are encoded on the wire: what the exchanges of embeddings are made of.
 
-  With an fp32 codec these are the comm's own operations, straight from and to the buffers. Otherwise each rank's block is encoded, travels as
-  bytes and is decoded; sums are made in fp32, in rank order, after decoding.
+  With an fp32 codec these are the comm's own operations, straight from and to the buffers. Otherwise each
+  rank's block is encoded, travels as bytes and is decoded; sums are made in fp32, in rank order, after
+  decoding.
 */
 #pragma once
 
 #include "comm/comm.h"
 
-/* How an exchange of embeddings and that of their gradients is made. */
+/*
+  How an exchange of embeddings and that of their gradients is made. With gradient division the backward divides by
+  comm->size, TorchRec's default; trshard scales the loss at the source and leaves it off.
+*/
 typedef struct {
   TrsCodec forward, backward; /* kind fp32: none */
-  PetscBool
-      gradient_division; /* backward divides by comm->size: TorchRec's default; trshard scales the loss at the source and leaves it off */
+  PetscBool gradient_division;
 } TrsPooledDistOptions;
 
 typedef enum { TRS_CODED_ALLTOALLV, TRS_CODED_ALLGATHERV, TRS_CODED_REDUCE_SCATTERV } TrsCodedKind;
@@ -33,20 +36,26 @@ typedef struct {
   TrsDeviceBuffer divisor; /* int32 comm->size */
 } TrsCodedExchange;
 
-PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *exchange);
-PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *exchange);
+PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *x);
+PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x);
 
-/* As TrsCommAlltoallv(), TrsCommAllgatherv(), TrsCommReduceScatterv() of floats. Collective on comm; arrays and buffers live until the wait. */
-PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *exchange, TrsStream stream, const float *send,
+/*
+  As TrsCommAlltoallv(), TrsCommAllgatherv(), TrsCommReduceScatterv() of floats. Collective on comm; arrays
+  and buffers live until the wait.
+*/
+PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, const float *send,
                                       const int64_t *send_counts, const int64_t *send_displs, float *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs);
-PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *exchange, TrsStream stream, const float *send,
-                                       float *recv, const int64_t *counts, const int64_t *displs);
-PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *exchange, TrsStream stream, const float *send,
+PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *x, TrsStream stream, const float *send, float *recv,
+                                       const int64_t *counts, const int64_t *displs);
+PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream, const float *send,
                                            const int64_t *counts, float *recv);
 
-/* Complete: the receive buffer is ready for what comes next on the stream. Nothing to do when nothing is under way. */
-PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *exchange, TrsStream stream);
+/*
+  Complete: the receive buffer is ready for what comes next on the stream. Nothing to do when nothing is under
+  way.
+*/
+PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *x, TrsStream stream);
 
 /* Gradient division: n floats divided by comm->size, on the stream. Not collective. */
-PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *exchange, TrsStream stream, int64_t n, float *values);
+PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *x, TrsStream stream, int64_t n, float *values);

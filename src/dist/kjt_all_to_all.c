@@ -2,13 +2,13 @@
 #include "dist/kjt_all_to_all.h"
 
 enum {
-  N_SPLITS = 2
+  TRS_KJT_N_SPLITS = 2
 }; /* what each rank tells each other of an exchange: its batch size, its number of ids; strides if they vary */
 
 /* Elements to or from every rank. */
 typedef struct {
   int64_t *counts, *displs; /* [size] */
-} splits;
+} TrsSplits;
 
 struct TrsKjtExchangeImpl {
   TrsComm comm;
@@ -23,7 +23,7 @@ struct TrsKjtExchangeImpl {
   int *order;              /* [n_local * size] block of the arrived data at each place of the result */
   int64_t *block_begin;    /* [n_local * size + 1] bags of the arrived data */
   int64_t *source_batch;   /* [size] */
-  splits send_bags, recv_bags, send_values, recv_values;
+  TrsSplits send_bags, recv_bags, send_values, recv_values;
   const TrsKjt *send;     /* under way */
   const int64_t *offsets; /* of the ids as they arrived; in `arrived` or the caller's KJT */
   TrsKjt arrived;         /* [source][local feature][sample] */
@@ -31,11 +31,11 @@ struct TrsKjtExchangeImpl {
   TrsWorkspace workspace;
   TrsBuffer limits; /* host int64 of block_limits() */
   /* of the first of the exchanges whose counts travel together */
-  TrsBuffer counts; /* int64: sent [size][n][N_SPLITS], then received */
+  TrsBuffer counts; /* int64: sent [size][n][TRS_KJT_N_SPLITS], then received */
   MPI_Request counts_request;
 };
 
-static PetscErrorCode create_splits(int size, splits *s)
+static PetscErrorCode create_splits(int size, TrsSplits *s)
 {
   PetscFunctionBegin;
   PetscCall(PetscCalloc1((size_t)size, &s->counts));
@@ -43,7 +43,7 @@ static PetscErrorCode create_splits(int size, splits *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode destroy_splits(splits *s)
+static PetscErrorCode destroy_splits(TrsSplits *s)
 {
   PetscFunctionBegin;
   PetscCall(PetscFree(s->counts));
@@ -52,7 +52,7 @@ static PetscErrorCode destroy_splits(splits *s)
 }
 
 /* displs and total of consecutive blocks. */
-static int64_t sum_splits(int size, splits *s)
+static int64_t sum_splits(int size, TrsSplits *s)
 {
   int64_t n = 0;
 
@@ -92,7 +92,7 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
   x->n_local = n_local;
   x->is_weighted = is_weighted;
   x->counts_request = MPI_REQUEST_NULL;
-  x->n_told = N_SPLITS;
+  x->n_told = TRS_KJT_N_SPLITS;
   PetscCall(PetscCalloc1((size_t)size + 1, &x->feature_begin));
   for (int q = 0; q < size; q++) x->feature_begin[q + 1] = x->feature_begin[q] + n_features[q];
   x->n_sent = x->feature_begin[size];
@@ -134,21 +134,22 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange x)
+PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange)
 {
+  const TrsKjtExchange x = exchange;
   int most = 0;
 
   PetscFunctionBegin;
   for (int q = 0; q < x->comm->size; q++)
     most = PetscMax(most, x->feature_begin[q + 1] - x->feature_begin[q]);
   x->is_variable = PETSC_TRUE;
-  x->n_told = N_SPLITS + most;
+  x->n_told = TRS_KJT_N_SPLITS + most;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Bags and ids for each destination, read from the send KJT's offsets. Asynchronous when those are on a device: until the stream is
-  synchronised and set_counts() called, send_values.counts holds the ends.
+  Bags and ids for each destination, read from the send KJT's offsets. Asynchronous when those are on a
+  device: until the stream is synchronised and set_counts() called, send_values.counts holds the ends.
 */
 static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
 {
@@ -177,15 +178,15 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
 }
 
 /* What the ranks are told of an exchange: told [size] rows, stride apart. */
-static void set_counts(TrsKjtExchange x, int64_t *told, int stride)
+static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
   for (int q = 0; q < x->comm->size; q++) {
     int64_t *row = told + q * stride;
     x->send_values.counts[q] -= x->send_values.displs[q];
     row[0] = x->send->batch;
     row[1] = x->send_values.counts[q];
-    for (int i = N_SPLITS; i < x->n_told; i++) {
-      const int f = x->feature_begin[q] + i - N_SPLITS;
+    for (int i = TRS_KJT_N_SPLITS; i < x->n_told; i++) {
+      const int f = x->feature_begin[q] + i - TRS_KJT_N_SPLITS;
       row[i] = f < x->feature_begin[q + 1] ? TrsKjtStride(x->send, f) : 0;
     }
   }
@@ -196,7 +197,7 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
 {
   TrsComm comm;
   int64_t *told;
-  int stride = 0;
+  int64_t stride = 0;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
@@ -213,15 +214,16 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
   }
   if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(stream));
   PetscCall(
-      TrsBufferReserve(&exchange[0]->counts, 2 * comm->size * stride * (int64_t)sizeof(*told), PETSC_FALSE));
+      TrsBufferReserve(&exchange[0]->counts, 2 * stride * comm->size * (int64_t)sizeof(*told), PETSC_FALSE));
   told = (int64_t *)exchange[0]->counts.data;
   for (int i = 0, at = 0; i < n; at += exchange[i++]->n_told) set_counts(exchange[i], told + at, stride);
-  PetscCall(TrsCommCountsStart(comm, stride, told, told + comm->size * stride, &exchange[0]->counts_request));
+  PetscCall(
+      TrsCommCountsStart(comm, (int)stride, told, told + comm->size * stride, &exchange[0]->counts_request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Take in what the ranks told: told [size] rows, stride apart. Makes room for what will arrive. */
-static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int stride)
+static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t stride)
 {
   const TrsComm comm = x->comm;
   int64_t n_values, batch = 0;
@@ -236,7 +238,7 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int str
     batch += row[0];
     for (int f = 0; f < x->n_local; f++) {
       const int block = q * x->n_local + f;
-      const int64_t bags = x->is_variable ? row[N_SPLITS + f] : row[0];
+      const int64_t bags = x->is_variable ? row[TRS_KJT_N_SPLITS + f] : row[0];
       x->source_strides[block] = bags;
       x->strides[f] += bags;
       x->recv_bags.counts[q] += bags;
@@ -278,7 +280,7 @@ static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
 PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream)
 {
   const int64_t *told;
-  int stride = 0;
+  int64_t stride = 0;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
@@ -316,9 +318,10 @@ static void swap_kjts(TrsKjt *a, TrsKjt *b)
   *b = kept;
 }
 
-PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange x, TrsStream stream, TrsKjt *recv,
+PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,
                                   const int64_t **source_batch)
 {
+  const TrsKjtExchange x = exchange;
   const TrsComm comm = x->comm;
 
   PetscFunctionBegin;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  KJT all-to-all: the ids of each feature travel to the ranks that own them. Source: TorchRec KJTAllToAll, SplitsAllToAllAwaitable.
+  KJT all-to-all: the ids of each feature travel to the ranks that own them. Source: TorchRec KJTAllToAll,
+  SplitsAllToAllAwaitable.
 
-  Two steps, as counts must be known before payload can move: (1) one small all-to-all of counts for all the KJTs of a step together
-  ("fused splits"), (2) per KJT the all-to-alls of lengths, values and weights.
+  Two steps, as counts must be known before payload can move: (1) one small all-to-all of counts for all the
+  KJTs of a step together ("fused splits"), (2) per KJT the all-to-alls of lengths, values and weights.
 */
 #pragma once
 
@@ -18,28 +19,34 @@ typedef struct TrsKjtExchangeImpl *TrsKjtExchange;
   Not collective.
 
   In:     comm         the ranks that exchange
-          n_features   [comm->size] features sent to each rank; the send KJT holds them in rank order (blocks bucket-major for row_wise:
-                       destination, feature, sample)
+          n_features   [comm->size] features sent to each rank; the send KJT holds them in rank order (blocks
+                       bucket-major for row_wise: destination, feature, sample)
           n_local      features this rank receives from every rank
           is_weighted  do weights travel? (positions travel as weights too)
-          source_order [comm->size] the order in which sources' samples are laid out on arrival; NULL: by rank. (TWRW: by local index, then host)
+          source_order [comm->size] the order in which sources' samples are laid out on arrival; NULL: by rank.
+                       (TWRW: by local index, then host)
   Out:    exchange
 */
 PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_local, PetscBool is_weighted,
                                     const int *source_order, TrsKjtExchange *exchange);
 PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 
-/* Batches differ by feature: KJTs with strides are exchanged, and the strides with the counts. Call right after Create, on all ranks. */
+/*
+  Batches differ by feature: KJTs with strides are exchanged, and the strides with the counts. Call right
+  after Create, on all ranks.
+*/
 PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange);
 
 /*
-  TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all of counts and batch sizes.
+  TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all of counts
+  and batch sizes.
 
-  Collective on the comm; the host must be able to read send->offsets at block limits (a CUDA KJT is synchronised here, once).
+  Collective on the comm; the host must be able to read send->offsets at block limits (a CUDA KJT is
+  synchronised here, once).
 
   In: exchange [n]
-      send     [n] KJTs in send layout, offsets filled; batch is this rank's own B, may differ between ranks, may be 0.
-               Borrowed until TrsKjtExchangeWait.
+      send     [n] KJTs in send layout, offsets filled; batch is this rank's own B, may differ between ranks,
+               may be 0. Borrowed until TrsKjtExchangeWait.
 */
 PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
                                          TrsStream stream);
@@ -48,23 +55,33 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
 PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream);
 
 /*
-  TrsKjtExchangeWait - Finish one exchange and lay the result out as [local feature][source in source_order][sample of the source].
+  TrsKjtExchangeWait - Finish one exchange and lay the result out as [local feature][source in source_order][sample
+  of the source].
 
-  Collective. InOut: recv  batch = sum of the sources' B (G); offsets filled; grows as needed
-              Out:   source_batch  borrowed [comm->size]: B of each source, by rank; valid until the next StartSplits
+  Collective.
+
+  InOut: recv          batch = sum of the sources' B (G); offsets filled; grows as needed
+  Out:   source_batch  borrowed [comm->size]: B of each source, by rank; valid until the next StartSplits
 */
 PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,
                                   const int64_t **source_batch);
 
-/* Bags of each of this rank's features from each rank, [comm->size][n_local], borrowed until the next StartSplits; after StartTensors. */
+/*
+  Bags of each of this rank's features from each rank, [comm->size][n_local], borrowed until the next
+  StartSplits; after StartTensors.
+*/
 PetscErrorCode TrsKjtExchangeSourceStrides(TrsKjtExchange exchange, const int64_t **strides);
 
-/* Ids this rank sent to and received from each rank, [comm->size] each, borrowed until the next StartSplits; after StartTensors. */
+/*
+  Ids this rank sent to and received from each rank, [comm->size] each, borrowed until the next StartSplits;
+  after StartTensors.
+*/
 PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, const int64_t **received);
 
 /*
-  One row of dim floats for each id that arrived: from the lookup's order [local feature][source][sample] to [source][local feature][sample], in
-  which rows travel back (sequence_all_to_all.h), and the other way. After Wait, while its result is unchanged. Not collective.
+  One row of dim floats for each id that arrived: from the lookup's order [local feature][source][sample] to
+  [source][local feature][sample], in which rows travel back (sequence_all_to_all.h), and the other way. After
+  Wait, while its result is unchanged. Not collective.
 */
 PetscErrorCode TrsKjtExchangeRowsToArrival(TrsKjtExchange exchange, TrsStream stream, int64_t dim,
                                            const float *rows, float *arrival);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Inference with one rank's batch: its ids go to all ranks, looked-up rows come back to it. Source: TorchRec KJTOneToAll, EmbeddingsAllToOne,
-  EmbeddingsAllToOneReduce (torchrec.distributed.dist_data).
+  Inference with one rank's batch: its ids go to all ranks, looked-up rows come back to it. Source: TorchRec
+  KJTOneToAll, EmbeddingsAllToOne, EmbeddingsAllToOneReduce (torchrec.distributed.dist_data).
 
-  These are the exchanges of training with empty batches on all ranks but the root, so one set of messages serves both. Forward only.
+  These are the exchanges of training with empty batches on all ranks but the root, so one set of messages
+  serves both. Forward only.
 */
 #pragma once
 
@@ -18,8 +19,9 @@ PetscErrorCode TrsOneToAllCreate(TrsComm comm, int root, const int *n_features, 
 PetscErrorCode TrsOneToAllDestroy(TrsOneToAll *dist);
 
 /*
-  Start: batch, on the root, has the features in destination order (row_wise: buckets), offsets filled; borrowed until Wait; ignored elsewhere.
-  Wait: recv has this rank's features for all of the root's samples; batch is the root's B on every rank. Collective on comm.
+  Start: batch, on the root, has the features in destination order (row_wise: buckets), offsets filled;
+  borrowed until Wait; ignored elsewhere. Wait: recv has this rank's features for all of the root's samples;
+  batch is the root's B on every rank. Collective on comm.
 */
 PetscErrorCode TrsOneToAllStart(TrsOneToAll dist, TrsStream stream, const TrsKjt *batch);
 PetscErrorCode TrsOneToAllWait(TrsOneToAll dist, TrsStream stream, TrsKjt *recv);
@@ -35,8 +37,9 @@ PetscErrorCode TrsAllToOneReduceCreate(TrsComm comm, int root, int64_t dim, cons
 PetscErrorCode TrsAllToOneDestroy(TrsAllToOne *dist);
 
 /*
-  Start: pooled [batch, dims[rank]] of the root's samples, sent straight from its place. Wait: on the root, [batch, dims[q]] of owner q at
-  recv + block_displs[q] (a sum: [batch, dim] at recv, block_displs NULL); elsewhere nothing. Borrowed until the next Start. Collective on comm.
+  Start: pooled [batch, dims[rank]] of the root's samples, sent straight from its place. Wait: on the root,
+  [batch, dims[q]] of owner q at recv + block_displs[q] (a sum: [batch, dim] at recv, block_displs NULL);
+  elsewhere nothing. Borrowed until the next Start. Collective on comm.
 */
 PetscErrorCode TrsAllToOneStart(TrsAllToOne dist, TrsStream stream, const float *pooled, int64_t batch);
 PetscErrorCode TrsAllToOneWait(TrsAllToOne dist, TrsStream stream, const float **recv,

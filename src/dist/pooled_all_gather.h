@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every rank gets all ranks' pooled rows; backward: each row's gradients are summed over the ranks. Source: TorchRec PooledEmbeddingsAllGather,
-  all_gather_base_pooled.
+  Every rank gets all ranks' pooled rows; backward: each row's gradients are summed over the ranks. Source:
+  TorchRec PooledEmbeddingsAllGather, all_gather_base_pooled.
 
   Life and borrowing as in pooled_all_to_all.h; codecs as for sums (rule A23).
 */
@@ -17,8 +17,9 @@ PetscErrorCode TrsPooledAllGatherCreate(TrsComm comm, int64_t dim, const TrsPool
 PetscErrorCode TrsPooledAllGatherDestroy(TrsPooledAllGather *dist);
 
 /*
-  Start: local [rows[rank], dim]; rows [size] equal on all ranks. Wait: [sum of rows, dim] in rank order. Backward: GradBuffer
-  [sum of rows, dim] in; GradWait gives [rows[rank], dim], summed in rank order. Collective on comm.
+  Start: local [rows[rank], dim]; rows [size] equal on all ranks. Wait: [sum of rows, dim] in rank order.
+  Backward: GradBuffer [sum of rows, dim] in; GradWait gives [rows[rank], dim], summed in rank order.
+  Collective on comm.
 */
 PetscErrorCode TrsPooledAllGatherStart(TrsPooledAllGather dist, TrsStream stream, const float *local,
                                        const int64_t *rows);

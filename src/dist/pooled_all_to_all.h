@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchanges of pooled embeddings, forward and backward. Source: TorchRec PooledEmbeddingsAllToAll, PooledEmbeddingsReduceScatter,
-  PooledEmbeddingsAllGather (torchrec.distributed.dist_data); alltoall_pooled, reduce_scatter_v_pooled (comm_ops).
+  Exchanges of pooled embeddings, forward and backward. Source: TorchRec PooledEmbeddingsAllToAll,
+  PooledEmbeddingsReduceScatter, PooledEmbeddingsAllGather (torchrec.distributed.dist_data); alltoall_pooled,
+  reduce_scatter_v_pooled (comm_ops).
 
-  Each object serves one exchange at a time: Start..., Wait..., then the backward pair. Encoded by `codec` on the wire when it is not fp32
-  (reductions fall back as rule A23 says). With gradient_division the backward divides by comm->size.
+  Each object serves one exchange at a time: Start..., Wait..., then the backward pair. Encoded by `codec` on
+  the wire when it is not fp32 (reductions fall back as rule A23 says). With gradient_division the backward
+  divides by comm->size.
 */
 #pragma once
 
@@ -12,15 +14,19 @@
 
 typedef struct TrsPooledAllToAllImpl *TrsPooledAllToAll;
 
-/* In: dims [comm->size]: columns every rank's pooled tensor has (sum of D over its local features). Not collective. */
+/*
+  In: dims [comm->size]: columns every rank's pooled tensor has (sum of D over its local features). Not
+  collective.
+*/
 PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const TrsPooledDistOptions *options,
                                        TrsPooledAllToAll *dist);
 PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
 
 /*
-  Start: pooled [G, dims[rank]] (rows grouped by source rank, in rank order; source_batch [size] rows each; contiguous) goes back to the samples' ranks.
-  Wait: received blocks, one an owner: recv + block_displs[q] is [B, dims[q]] contiguous; borrowed until the next Start.
-  Collective on comm. pooled is sent straight from its place and belongs to the dist until Wait.
+  Start: pooled [G, dims[rank]] (rows grouped by source rank, in rank order; source_batch [size] rows each;
+  contiguous) goes back to the samples' ranks. Wait: received blocks, one an owner: recv + block_displs[q] is
+  [B, dims[q]] contiguous; borrowed until the next Start. Collective on comm. pooled is sent straight from its
+  place and belongs to the dist until Wait.
 */
 PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, const float *pooled,
                                       const int64_t *source_batch);
@@ -28,8 +34,8 @@ PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, c
                                      const int64_t **block_displs);
 
 /*
-  Backward. Buffer: where the caller writes the gradient, the same blocks ([B, dims[q]] at block_displs[q]); owned by the dist.
-  Wait: grad [G, dims[rank]], rows as in the forward; borrowed until the next Start.
+  Backward. Buffer: where the caller writes the gradient, the same blocks ([B, dims[q]] at block_displs[q]);
+  owned by the dist. Wait: grad [G, dims[rank]], rows as in the forward; borrowed until the next Start.
 */
 PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
                                            const int64_t **block_displs);

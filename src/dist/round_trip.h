@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embeddings go from their owners to the samples' ranks, and gradients the same way back: what the all-to-alls of pooled, variable-batch and
-  sequence embeddings share. They differ in how many floats go where.
+  Embeddings go from their owners to the samples' ranks, and gradients the same way back: what the all-to-alls
+  of pooled, variable-batch and sequence embeddings share. They differ in how many floats go where.
 */
 #pragma once
 
@@ -22,13 +22,17 @@ PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *option
 PetscErrorCode TrsRoundTripFree(TrsRoundTrip *trip);
 
 /*
-  Start with owner_counts and sample_counts set by the caller; blocks follow one another in rank order on both sides. rows belongs to the
-  exchange until the wait; what Wait and GradWait give is borrowed until the next start. Collective on comm.
+  Start with owner_counts and sample_counts set by the caller; blocks follow one another in rank order on both
+  sides. rows belongs to the exchange until the wait; what Wait and GradWait give is borrowed until the next
+  start. Collective on comm.
 */
 PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, const float *rows);
 PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const float **recv);
 
-/* Room for the gradients of n_sample floats, for the caller to fill; then back, divided when gradient_division says so. */
+/*
+  Room for the gradients of n_sample floats, for the caller to fill; then back, divided when gradient_division
+  says so.
+*/
 PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send);
 PetscErrorCode TrsRoundTripGradStart(TrsRoundTrip *trip, TrsStream stream);
 PetscErrorCode TrsRoundTripGradWait(TrsRoundTrip *trip, TrsStream stream, const float **grad);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchange of sequence embeddings: one row for each id goes back where the id came from. Source: TorchRec SequenceEmbeddingsAllToAll.
+  Exchange of sequence embeddings: one row for each id goes back where the id came from. Source: TorchRec
+  SequenceEmbeddingsAllToAll.
 
-  rows here are in the order of the send KJT of a TrsKjtExchange (destination, feature, sample) on the samples' rank, and
-  [source][feature][sample] on the owner's rank.
+  rows here are in the order of the send KJT of a TrsKjtExchange (destination, feature, sample) on the
+  samples' rank, and [source][feature][sample] on the owner's rank.
 */
 #pragma once
 
@@ -17,8 +18,9 @@ PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPoo
 PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 
 /*
-  Start: rows [sum of ids received, dim] grouped by source; received_ids, sent_ids [size] ids this rank got from and sent to each rank.
-  Wait: rows for the ids this rank sent, [sum of sent_ids, dim] in send order. Backward reversed: GradBuffer [sum of sent_ids, dim].
+  Start: rows [sum of ids received, dim] grouped by source; received_ids, sent_ids [size] ids this rank got
+  from and sent to each rank. Wait: rows for the ids this rank sent, [sum of sent_ids, dim] in send order.
+  Backward reversed: GradBuffer [sum of sent_ids, dim].
 */
 PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, const float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids);

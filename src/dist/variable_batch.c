@@ -93,7 +93,10 @@ PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The flat layout is the same on all ranks, so this is a reduce-scatter of chunks of uneven length with one column. */
+/*
+  The flat layout is the same on all ranks, so this is a reduce-scatter of chunks of uneven length with one
+  column.
+*/
 struct TrsVariableReduceScatterImpl {
   TrsPooledReduceScatter flat;
   int size, n_features;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Pooled embeddings when each feature has a batch of its own: ids are looked up once for each distinct bag, and every sample points to its
-  bag's row (inverse indices). Source: TorchRec VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter.
+  Pooled embeddings when each feature has a batch of its own: ids are looked up once for each distinct bag,
+  and every sample points to its bag's row (inverse indices). Source: TorchRec
+  VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter.
 
-  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Life, borrowing, codecs and division as in pooled_all_to_all.h.
-  The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
+  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Life, borrowing, codecs
+  and division as in pooled_all_to_all.h. The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
 */
 #pragma once
 
@@ -13,15 +14,18 @@
 
 typedef struct TrsVariableAllToAllImpl *TrsVariableAllToAll;
 
-/* n_features [size]: features of each owner; dims: [sum of n_features] columns of each, in owner order. Not collective. */
+/*
+  n_features [size]: features of each owner; dims: [sum of n_features] columns of each, in owner order. Not
+  collective.
+*/
 PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, const int64_t *dims,
                                          const TrsPooledDistOptions *options, TrsVariableAllToAll *dist);
 PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist);
 
 /*
-  Start: pooled for source rank, for this rank's feature: [source_strides[source][feature], D]. strides [sum of n_features]: bags of this rank's
-  batch, features in owner order. Wait: recv for owner, for its feature: [strides[f], D_f]; feature f begins at feature_displs[f]
-  ([sum of n_features + 1]). Collective on comm.
+  Start: pooled for source rank, for this rank's feature: [source_strides[source][feature], D]. strides [sum
+  of n_features]: bags of this rank's batch, features in owner order. Wait: recv for owner, for its feature:
+  [strides[f], D_f]; feature f begins at feature_displs[f] ([sum of n_features + 1]). Collective on comm.
 */
 PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, const float *pooled,
                                         const int64_t *source_strides, const int64_t *strides);
@@ -41,8 +45,9 @@ PetscErrorCode TrsVariableReduceScatterCreate(TrsComm comm, int n_features, cons
 PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist);
 
 /*
-  Start: partial for rank, for feature: [source_strides[rank][feature], D]; source_strides is equal on all ranks. Wait: this rank's part, summed in
-  rank order. Backward: GradBuffer like Wait's result; GradWait like Start's partial. Collective on comm.
+  Start: partial for rank, for feature: [source_strides[rank][feature], D]; source_strides is equal on all
+  ranks. Wait: this rank's part, summed in rank order. Backward: GradBuffer like Wait's result; GradWait like
+  Start's partial. Collective on comm.
 */
 PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream,
                                              const float *partial, const int64_t *source_strides);
@@ -63,8 +68,9 @@ PetscErrorCode TrsVariableExpandCreate(const TrsDeviceOps *device, const TrsComp
 PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
 
 /*
-  Forward: row b of feature f's columns = row inverse[f][b] of its block flat + feature_displs[f], [strides[f], D]. Backward: grad_flat row i = sum
-  of the gradients of all samples that point to it, in order of sample.
+  Forward: row b of feature f's columns = row inverse[f][b] of its block flat + feature_displs[f],
+  [strides[f], D]. Backward: grad_flat row i = sum of the gradients of all samples that point to it, in order
+  of sample.
 
   Not collective. In: batch samples; inverse device [n_features][batch]; feature_displs host [n_features + 1]
 */

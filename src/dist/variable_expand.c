@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Expansion by inverse indices is a lookup: each feature's block of bags' rows is a table, each sample a bag with one id. Its backward, a
-  scatter-add, is a step of gradient descent on zeros with learning rate -1.
+  Expansion by inverse indices is a lookup: each feature's block of bags' rows is a table, each sample a bag
+  with one id. Its backward, a scatter-add, is a step of gradient descent on zeros with learning rate -1.
 */
 #include "dist/variable_batch.h"
 

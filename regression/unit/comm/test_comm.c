@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The mpi backend against what each operation means: every element says where it comes from, sums are compared bit for bit with the sum in rank
-  order. Each test runs with whole messages and with messages of at most 7 bytes (pieces).
+  The mpi backend against what each operation means: every element says where it comes from, sums are compared
+  bit for bit with the sum in rank order. Each test runs with whole messages and with messages of at most 7
+  bytes (pieces).
 */
 #include "comm/comm.h"
 #include "core/buffer.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The mpi backend with device memory that the host cannot read. The device is made up: its memory holds inverted bytes, so that reading it without a
-  copy gives garbage, and its copies happen when the stream is synchronised, so that a missing synchronisation is found.
+  The mpi backend with device memory that the host cannot read. The device is made up: its memory holds
+  inverted bytes, so that reading it without a copy gives garbage, and its copies happen when the stream is
+  synchronised, so that a missing synchronisation is found.
 */
 #include "comm/comm.h"
 #include "trs_test.h"

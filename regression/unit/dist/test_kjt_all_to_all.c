@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The exchange of ids against what it means: ids say where they come from (rank, feature, sample, place), so the expected result is
-  written down from the definition. Random numbers of features, ragged and empty batches that differ by rank (and by feature), several KJTs at once.
+  The exchange of ids against what it means: ids say where they come from (rank, feature, sample, place), so
+  the expected result is written down from the definition. Random numbers of features, ragged and empty
+  batches that differ by rank (and by feature), several KJTs at once.
 */
 #include "core/random.h"
 #include "dist/kjt_all_to_all.h"

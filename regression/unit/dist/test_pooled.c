@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Exchanges of pooled embeddings against a serial reference: every rank can compute any rank's rows, so the expected result is written down from
-  the definition. Uneven and empty batches, ranks without columns, all wire formats; the two-step exchange of table_row_wise; no allocation
-  after the first rounds.
+  Exchanges of pooled embeddings against a serial reference: every rank can compute any rank's rows, so the
+  expected result is written down from the definition. Uneven and empty batches, ranks without columns, all
+  wire formats; the two-step exchange of table_row_wise; no allocation after the first rounds.
 */
 #include "core/buffer.h"
 #include "core/random.h"
@@ -211,8 +211,9 @@ static void test_exchanges(void **state)
 }
 
 /*
-  table_row_wise: sums inside a host, then an all-to-all between ranks of equal local index. Samples lie in the order by source's local index, then
-  host. Every host has its own columns, so the result is all hosts' sums for the own samples.
+  table_row_wise: sums inside a host, then an all-to-all between ranks of equal local index. Samples lie in
+  the order by source's local index, then host. Every host has its own columns, so the result is all hosts'
+  sums for the own samples.
 */
 static void two_steps(int local_size, uint64_t seed)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 2 3 4 8 */
 /*
-  The collectives of dist/ against TorchRec (torchrec.distributed.dist_data), forward and backward: every group of units_a2a.h5 for as many ranks
-  as this run has. Ids are compared exactly, floats to 1e-6.
+  The collectives of dist/ against TorchRec (torchrec.distributed.dist_data), forward and backward: every
+  group of units_a2a.h5 for as many ranks as this run has. Ids are compared exactly, floats to 1e-6.
 */
 #include "dist/kjt_all_to_all.h"
 #include "dist/pooled_all_gather.h"
@@ -141,7 +141,10 @@ static void test_kjt(hid_t group)
   free(order);
 }
 
-/* Rows of each feature over the ranks of its host: (bucket, feature) from the bucketizer become (host, bucket, feature of the host). */
+/*
+  Rows of each feature over the ranks of its host: (bucket, feature) from the bucketizer become (host, bucket,
+  feature of the host).
+*/
 static void test_twrw_input_dist(hid_t group)
 {
   const int local_size = (int)golden_number(group, "local_size", 0.0), n_hosts = comm->size / local_size;

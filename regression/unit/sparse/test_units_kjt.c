@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  KeyedJaggedTensor operations against TorchRec: the permute, split and offsets groups of units_kjt.h5 (the other groups are kernels',
-  tested in unit/compute). Exact.
+  KeyedJaggedTensor operations against TorchRec: the permute, split and offsets groups of units_kjt.h5 (the
+  other groups are kernels', tested in unit/compute). Exact.
 */
 #include "golden_h5.h"
 #include "sparse/kjt.h"
