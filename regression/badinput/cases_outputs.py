@@ -61,5 +61,4 @@ CASES = [
     Case("checkpoint_dir_below_a_file", 73, r"train\.h5/ckpt", "-checkpoint_dir train.h5/ckpt -checkpoint_every 1"),
     Case("plan_output_folder_missing", 73, r"-plan_output .*none/plan\.json can't be created", "-plan_output none/plan.json"),
     Case("plan_report_folder_missing", 73, r"-plan_report .*none/report\.txt can't be created", "-plan_report none/report.txt"),
-    Case("results_larger_than_allowed", 74, r"out/run\.h5|out/final\.h5", "", prelude="ulimit -f 4; "),
 ]

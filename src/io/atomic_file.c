@@ -99,6 +99,18 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsAtomicTry(const char *path)
+{
+  TrsAtomicFile file;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  ierr = TrsAtomicCreate(path, &file);
+  PetscCall(TrsAtomicDiscard(&file));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* One run of written bytes, from `at` to `end`. Returns 0 or an errno. */
 static int copy_run(int from, int to, int64_t at, int64_t end)
 {

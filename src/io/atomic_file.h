@@ -21,6 +21,9 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file);
 /* Copy what was written to another file (its holes stay holes) and take over its size. Errors: IO */
 PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from);
 
+/* Could a file be made at path? Leaves nothing. Errors: CANT_CREATE. */
+PetscErrorCode TrsAtomicTry(const char *path);
+
 /* fsync, rename, fsync of the folder. Errors: IO; before the rename what was there is intact, after it the new file is complete. */
 PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);
 

@@ -39,8 +39,16 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
 PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state, TrsCheckpointInfo *info);
 
 /*
+  TrsCheckpointTry - Could a checkpoint be made at this file, or in this folder (made, too)? To be asked before hours of training.
+
+  Collective on comm. Leaves nothing but the folder. In: file, folder  NULL: not asked. Errors (agreed): CANT_CREATE
+*/
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file, const char *folder);
+
+/*
   A folder of checkpoints: step-<9 digits>.h5, the newest `keep` are kept. Write makes the folder, publishes, then deletes the oldest.
-  FindNewest: newest file that opens, has the right format and whose checksums hold; *path is NULL when there is none (free with PetscFree); files
+  FindNewest: newest file that opens, has the right format and whose checksums hold; *path is NULL when there is no file at all (free with
+  PetscFree), and it is an error (DATA) when none of those there is valid: a run must not start anew beside what it was to go on from; files
   that fail are named in a warning on rank 0. Left-over temporary files are ignored, and removed by the next Write.
   Both collective on comm.
 */

@@ -93,6 +93,32 @@ static PetscErrorCode make_folder(const char *folder)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode try_both(const char *file, const char *folder)
+{
+  char *path;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (file) PetscCall(TrsAtomicTry(file));
+  if (!folder) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(make_folder(folder));
+  PetscCall(checkpoint_path(folder, 0, &path));
+  ierr = TrsAtomicTry(path);
+  PetscCall(PetscFree(path));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file, const char *folder)
+{
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsAgree(comm, rank == 0 ? try_both(file, folder) : PETSC_SUCCESS));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The oldest beyond keep. That one cannot be removed is no reason to end a run. */
 static PetscErrorCode remove_old(const char *folder, int keep)
 {
@@ -175,5 +201,8 @@ PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, 
                "%s: cannot be searched for checkpoints", folder);
   }
   PetscCall(PetscFree(steps));
+  PetscCheck(*path || n == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: none of its %d checkpoints can be read; move them away to start from the beginning", folder,
+             n);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -14,6 +14,9 @@
 
 enum { MAX_NAME = 1024 };
 
+/* Unpacked chunks that HDF5 keeps of each filtered dataset: the default of 1 MiB would unpack some twice. */
+static const size_t chunk_slots = 4099, chunk_cache_bytes = (size_t)16 << 20;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void TrsHDF5Lock(void)
@@ -95,6 +98,7 @@ static PetscErrorCode open_file(TrsHDF5File *file)
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_file_locking(
       access, 1, 1)); /* a file that is being written is refused; no locks on this file system: never mind */
+  TrsCallHDF5(H5Pset_cache(access, 0, chunk_slots, chunk_cache_bytes, 0.75));
   file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access);
   (void)H5Pclose(access);
   PetscCheck(file->id >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,

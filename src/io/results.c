@@ -31,18 +31,6 @@ struct TrsResultsImpl {
   TrsBuffer gathered;
 };
 
-static PetscErrorCode check_folder(const char *path)
-{
-  TrsAtomicFile file;
-  PetscErrorCode ierr;
-
-  PetscFunctionBegin;
-  ierr = TrsAtomicCreate(path, &file);
-  PetscCall(TrsAtomicDiscard(&file));
-  PetscCall(ierr);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *results)
 {
   TrsResults r;
@@ -53,8 +41,11 @@ PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *res
   PetscCallMPI(MPI_Comm_rank(comm, &r->rank));
   PetscCallMPI(MPI_Comm_size(comm, &r->size));
   if (path) {
+    PetscErrorCode ierr = TrsAgree(comm, r->rank == 0 ? TrsAtomicTry(path) : PETSC_SUCCESS);
+
+    if (ierr != PETSC_SUCCESS) PetscCall(PetscFree(r));
+    PetscCall(ierr);
     PetscCall(PetscStrallocpy(path, &r->path));
-    PetscCall(TrsAgree(comm, r->rank == 0 ? check_folder(path) : PETSC_SUCCESS));
   }
   *results = r;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -69,19 +69,19 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_tables(TrsSession *s)
+PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables)
 {
   const TrsDatasetInfo *info;
   TrsDatasetFeatures features;
 
   PetscFunctionBegin;
-  PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
+  PetscCall(TrsDatasetGetInfo(dataset, &info));
   features = (TrsDatasetFeatures){.n_features = info->n_features,
                                   .names = info->features,
                                   .num_embeddings = info->num_embeddings,
                                   .mean_lengths = info->mean_lengths,
                                   .has_weights = info->has_weights};
-  PetscCall(TrsTableConfigsFromOptions(s->options, &features, &s->tables));
+  PetscCall(TrsTableConfigsFromOptions(options, &features, tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -154,7 +154,7 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
   PetscCall(choose_device(session));
   PetscCall(create_groups(session));
   PetscCall(open_datasets(session, training));
-  PetscCall(read_tables(session));
+  PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscCall(make_plan(session));
   PetscCall(create_model(session, training));
   PetscFunctionReturn(PETSC_SUCCESS);

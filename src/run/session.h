@@ -34,6 +34,9 @@ typedef struct {
 PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
+/* The tables that the options name, with what the dataset says of them where they do not. Not collective. */
+PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables);
+
 /* A reader of the session's training or evaluation data from a step on, set up. Collective. Free with TrsReaderDestroy(). */
 PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
                                 TrsReader *reader);

@@ -38,7 +38,7 @@ PetscErrorCode TrsSignalsInstall(void)
   sigemptyset(&stop.sa_mask);
   sigemptyset(&ignore.sa_mask);
   PetscCheck(sigaction(SIGTERM, &stop, NULL) == 0 && sigaction(SIGUSR1, &stop, NULL) == 0 &&
-                 sigaction(SIGPIPE, &ignore, NULL) == 0,
+                 sigaction(SIGPIPE, &ignore, NULL) == 0 && sigaction(SIGXFSZ, &ignore, NULL) == 0,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "sigaction failed");
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,8 +2,33 @@
 #include "run/task_plan.h"
 
 #include "plan/planner.h"
+#include "run/session.h"
+
+#include <unistd.h>
 
 enum { SHOWN_TABLES = 50 };
+
+/* A dataset that is there tells what the options leave open; where they name the tables, none needs to be there. */
+static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables)
+{
+  const char *path = NULL, *const * names;
+  int n = 0, absent;
+  TrsDataset dataset = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-data_train", &path, NULL));
+  PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
+  absent = !path || (n > 0 && access(path, F_OK) != 0);
+  PetscCallMPI(MPI_Bcast(&absent, 1, MPI_INT, 0, comm));
+  if (absent) {
+    PetscCall(TrsTableConfigsFromOptions(options, NULL, tables));
+  } else {
+    PetscCall(TrsDatasetOpen(comm, path, &dataset));
+    PetscCall(TrsSessionTables(options, dataset, tables));
+    PetscCall(TrsDatasetClose(&dataset));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
 {
@@ -14,7 +39,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   const char *text;
 
   PetscFunctionBegin;
-  PetscCall(TrsTableConfigsFromOptions(options, NULL, &tables));
+  PetscCall(read_tables(comm, options, &tables));
   PetscCall(TrsPlannerCreate(comm, &planner));
   PetscCall(TrsPlannerSetFromOptions(planner, options));
   PetscCall(TrsPlannerSetTables(planner, &tables));

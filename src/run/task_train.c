@@ -60,7 +60,7 @@ static PetscErrorCode load_state(TrsTraining *t)
 static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 {
   TrsSession *s = &t->session;
-  const char *output = NULL;
+  const char *output = NULL, *final = NULL;
   double watchdog_s;
 
   PetscFunctionBegin;
@@ -79,6 +79,8 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, t->results));
   PetscCall(load_state(t));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
+  PetscCall(TrsCheckpointTry(s->comm, final, t->checkpoint_dir));
   t->samples = t->start.samples_seen;
   t->done = t->first_step;
   PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# A second build with AddressSanitizer and UndefinedBehaviorSanitizer, and tests in it:
+#
+#   sanitize.sh build|unit|golden|badinput|case|leaks BUILD_FOLDER
+#
+# A report of a sanitizer ends the process with 99, so that the test fails. Leaks are looked for in whole runs (leaks), with
+# what Open MPI leaves behind suppressed (lsan.supp); elsewhere not, since unit tests leave much to the end of the process.
+set -euo pipefail
+what=$1
+build=$2
+source=$(cd "$(dirname "$0")/../.." && pwd)
+python=${TRSHARD_PYTHON:-/usr/bin/python3}
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
+export PYTHONPATH=$source/regression/harness
+
+run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
+
+case $what in
+  build)
+    generator=()
+    if command -v ninja > /dev/null; then generator=(-G Ninja); fi
+    launcher=()
+    if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
+    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DCMAKE_BUILD_TYPE=Debug -DTRSHARD_SANITIZE=address,undefined
+    cmake --build "$build" --parallel "$(nproc)"
+    ;;
+  unit)
+    # on 1 and 2 ranks: more ranks find other mistakes than these
+    ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -L '^unit$' -LE 'slow|long' -E -- '-n[34]$'
+    ;;
+  golden)
+    for name in rowwise_adagrad_dot adam_dot weighted_mixed mean_sum_mixed_cat dcn fp16_rowwise_adagrad last_batch_epochs; do
+      "$python" "$source/tools/check_train.py" "$build/trshard" "$source/regression/golden/runtime/$name" --ranks 2 --label "$name"
+    done
+    ;;
+  badinput)
+    for group in option_files files datasets ids checkpoints plans; do
+      "$python" "$source/regression/badinput/badinput.py" --binary "$build/trshard" "$group"
+    done
+    ;;
+  case)
+    run_cases pipelines_equal uneven_batches empty_bags resume_elsewhere resume_column_states stop_usr1_to_mpirun
+    ;;
+  leaks)
+    export ASAN_OPTIONS=detect_leaks=1:exitcode=99:fast_unwind_on_malloc=0
+    export LSAN_OPTIONS=suppressions=$source/regression/sanitize/lsan.supp:print_suppressions=0
+    run_cases evaluate resume_equal version
+    ;;
+  *)
+    echo "sanitize.sh: unknown part $what" >&2
+    exit 64
+    ;;
+esac
