@@ -9,6 +9,7 @@
   #define VECTOR 8
 
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
 /* Of a NaN and a number, both take b. */
 static inline Vec minimum(Vec a, Vec b)
@@ -24,6 +25,28 @@ static inline Vec maximum(Vec a, Vec b)
 static inline Vec multiply_add(Vec a, Vec b, Vec c)
 {
   return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+static inline float least_lane(Vec v)
+{
+  __m128 x = _mm_min_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+
+  x = _mm_min_ps(x, _mm_movehl_ps(x, x));
+  return _mm_min_ss(x, _mm_shuffle_ps(x, x, 1))[0];
+}
+
+/* VECTOR bytes as integers, and the lowest byte of each integer */
+static inline Words widen_bytes(const uint8_t *p)
+{
+  return (Words)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+
+static inline void narrow_bytes(uint8_t *p, Words w)
+{
+  const __m256i low = _mm256_shuffle_epi8((__m256i)w, _mm256_set1_epi32(0x0c080400));
+  const int half[2] = {_mm256_extract_epi32(low, 0), _mm256_extract_epi32(low, 4)};
+
+  memcpy(p, half, sizeof(half));
 }
 
 static inline Vec widen_fp16(const uint16_t *p)

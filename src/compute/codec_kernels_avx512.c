@@ -9,6 +9,7 @@
   #define VECTOR 16
 
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
 /* Of a NaN and a number, both take b. */
 static inline Vec minimum(Vec a, Vec b)
@@ -24,6 +25,22 @@ static inline Vec maximum(Vec a, Vec b)
 static inline Vec multiply_add(Vec a, Vec b, Vec c)
 {
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+static inline float least_lane(Vec v)
+{
+  return _mm512_reduce_min_ps((__m512)v);
+}
+
+/* VECTOR bytes as integers, and the lowest byte of each integer */
+static inline Words widen_bytes(const uint8_t *p)
+{
+  return (Words)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+static inline void narrow_bytes(uint8_t *p, Words w)
+{
+  _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8((__m512i)w));
 }
 
 static inline Vec widen_fp16(const uint16_t *p)

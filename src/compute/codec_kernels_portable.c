@@ -9,6 +9,7 @@
 #define VECTOR 4
 
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
+typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
 static inline Vec minimum(Vec a, Vec b)
 {
@@ -32,6 +33,28 @@ static inline Vec multiply_add(Vec a, Vec b, Vec c)
 
   for (int l = 0; l < VECTOR; l++) r[l] = fmaf(a[l], b[l], c[l]);
   return r;
+}
+
+static inline float least_lane(Vec v)
+{
+  float least = v[0];
+
+  for (int l = 1; l < VECTOR; l++) least = v[l] < least ? v[l] : least;
+  return least;
+}
+
+/* VECTOR bytes as integers, and the lowest byte of each integer */
+static inline Words widen_bytes(const uint8_t *p)
+{
+  Words w;
+
+  for (int l = 0; l < VECTOR; l++) w[l] = p[l];
+  return w;
+}
+
+static inline void narrow_bytes(uint8_t *p, Words w)
+{
+  for (int l = 0; l < VECTOR; l++) p[l] = (uint8_t)w[l];
 }
 
 static inline Vec widen_fp16(const uint16_t *p)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of codec_kernels_<isa>.c, which define before: VECTOR, Vec, minimum(), maximum(), multiply_add(), widen_fp16(), narrow_fp16(), scale_and_bias().
+  The text of codec_kernels_<isa>.c, which define before: VECTOR, Vec, Words, minimum(), maximum(), least_lane(), multiply_add(), widen_bytes(),
+  narrow_bytes(), widen_fp16(), narrow_fp16(), scale_and_bias().
   Defines CODEC_KERNELS. No include guard: each of those files takes it once. Compiled without contraction, so that all give the same bytes; q * scale + bias is fused, as in FBGEMM.
 */
 #include "compute/half.h"
@@ -16,10 +17,8 @@
 #define PREFETCH_ROWS 16
 
 typedef float VecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 typedef int32_t Ints __attribute__((vector_size(4 * VECTOR)));
 typedef uint16_t Shorts __attribute__((vector_size(2 * VECTOR)));
-typedef uint8_t Bytes __attribute__((vector_size(VECTOR)));
 
 INLINE Vec load_vec(const float *p)
 {
@@ -104,19 +103,14 @@ INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
                        ((uint32_t)(127 - f.bias) << f.mantissa_bits);
   const Words small = (Words)(magnitude * power_of_two(f.bias - 1 + f.mantissa_bits) + 0x1p23f) - 0x4b000000u;
   const Words is_small = (Words)(magnitude < power_of_two(1 - f.bias));
-  const Bytes code = __builtin_convertvector(((small & is_small) | (normal & ~is_small)) | sign, Bytes);
-
-  memcpy(to, &code, sizeof(code));
+  narrow_bytes(to, (small & is_small) | (normal & ~is_small) | sign);
 }
 
 /* The float whose exponent is off by the difference of the biases: one product makes it right, denormals too. */
 INLINE Vec decode_fp8(const fp8_format f, const uint8_t *from)
 {
-  Bytes code;
-  Words bits;
+  const Words bits = widen_bytes(from);
 
-  memcpy(&code, from, sizeof(code));
-  bits = __builtin_convertvector(code, Words);
   return (Vec)((Words)((Vec)((bits & 0x7fu) << (23 - f.mantissa_bits)) * power_of_two(127 - f.bias)) |
                (bits & 0x80u) << 24);
 }
@@ -151,26 +145,24 @@ INLINE void decode_fp8_values(const fp8_format f, int64_t n, const uint8_t *from
   }
 }
 
-static void range_of(int n, const float *x, float *low, float *high)
+/* Smallest and largest of n numbers; +0 rather than -0, whose order would be up to the instruction set. */
+INLINE void range_of(int n, const float *x, float *low, float *high)
 {
   Vec least = all(x[0]), most = least;
   int i = 0;
 
-  *low = *high = x[0];
-  if (n >= VECTOR) {
-    for (; i + VECTOR <= n; i += VECTOR) {
-      least = minimum(least, load_vec(x + i));
-      most = maximum(most, load_vec(x + i));
-    }
-    for (int l = 0; l < VECTOR; l++) {
-      *low = least[l] < *low ? least[l] : *low;
-      *high = most[l] > *high ? most[l] : *high;
-    }
+  for (; i + VECTOR <= n; i += VECTOR) {
+    least = minimum(least, load_vec(x + i));
+    most = maximum(most, load_vec(x + i));
   }
+  *low = least_lane(least);
+  *high = -least_lane(-most);
   for (; i < n; i++) {
     *low = x[i] < *low ? x[i] : *low;
     *high = x[i] > *high ? x[i] : *high;
   }
+  *low += 0.0f;
+  *high += 0.0f;
 }
 
 /* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
@@ -208,20 +200,18 @@ INLINE void quantise_values(int64_t n, const float *from, float bias, float inve
 {
   int64_t i = 0;
 
-  for (; i < n; i += VECTOR) {
-    const int64_t here = n - i < VECTOR ? n - i : VECTOR;
-    float rest[VECTOR] = {0.0f};
-    Vec x;
-    Bytes q;
+  for (; i + VECTOR <= n; i += VECTOR) {
+    const Vec x = (load_vec(from + i) - bias) * inverse;
 
-    if (here < VECTOR) memcpy(rest, from + i, (size_t)here * sizeof(*rest));
-    x = (load_vec(here < VECTOR ? rest : from + i) - bias) * inverse;
-    x = minimum(maximum(x, all(0.0f)), all(levels));
-    q = __builtin_convertvector(round_words(x), Bytes);
-    if (here < VECTOR)
-      memcpy(to + i, &q, (size_t)here);
-    else
-      memcpy(to + i, &q, sizeof(q));
+    narrow_bytes(to + i, round_words(minimum(maximum(x, all(0.0f)), all(levels))));
+  }
+  if (i < n) {
+    float rest[VECTOR] = {0.0f};
+    uint8_t q[VECTOR];
+
+    memcpy(rest, from + i, (size_t)(n - i) * sizeof(*rest));
+    narrow_bytes(q, round_words(minimum(maximum((load_vec(rest) - bias) * inverse, all(0.0f)), all(levels))));
+    memcpy(to + i, q, (size_t)(n - i));
   }
 }
 
@@ -239,10 +229,7 @@ INLINE void encode_int8_row(int64_t n, const float *from, uint8_t *to)
 
 INLINE Vec load_bytes(const uint8_t *p)
 {
-  Bytes q;
-
-  memcpy(&q, p, sizeof(q));
-  return __builtin_convertvector((Ints) __builtin_convertvector(q, Words), Vec);
+  return __builtin_convertvector((Ints)widen_bytes(p), Vec);
 }
 
 INLINE void decode_int8_row(int64_t n, const uint8_t *from, float *to)
@@ -263,44 +250,27 @@ INLINE uint32_t packed_value(const int bits, const uint8_t *packed, int64_t i)
   return (uint32_t)packed[i * bits / 8] >> (i * bits % 8) & ((1u << bits) - 1u);
 }
 
-#if VECTOR >= 8
-typedef uint8_t HalfBytes __attribute__((vector_size(VECTOR / 2)));
-typedef uint16_t HalfShorts __attribute__((vector_size(VECTOR)));
-typedef uint8_t QuarterBytes __attribute__((vector_size(VECTOR / 4)));
-typedef uint32_t QuarterWords __attribute__((vector_size(VECTOR)));
+#if VECTOR == 16
+  #define LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#elif VECTOR == 8
+  #define LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7
+#else
+  #define LANE_NUMBERS 0, 1, 2, 3
+#endif
 
-/* Each packed byte is widened, its fields moved to bytes of their own. */
+/* Values i .. i + VECTOR of packed bits: each lane shifts the word that holds its own to the right place. */
 INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
 {
-  Bytes spread;
+  const Words lane = {LANE_NUMBERS}, in_second = (Words)(lane >= (uint32_t)(32 / bits));
+  uint32_t word[2] = {0};
+  Words spread;
 
   if (bits == 8) return load_bytes(packed + i);
-  if (bits == 4) {
-    HalfBytes q;
-    HalfShorts s;
-
-    memcpy(&q, packed + i / 2, sizeof(q));
-    s = __builtin_convertvector(q, HalfShorts);
-    spread = (Bytes)((s & 0x0f) | ((s & 0xf0) << 4));
-  } else {
-    QuarterBytes q;
-    QuarterWords s;
-
-    memcpy(&q, packed + i / 4, sizeof(q));
-    s = __builtin_convertvector(q, QuarterWords);
-    spread = (Bytes)((s & 0x03) | ((s & 0x0c) << 6) | ((s & 0x30) << 12) | ((s & 0xc0) << 18));
-  }
-  return __builtin_convertvector((Ints) __builtin_convertvector(spread, Words), Vec);
+  memcpy(word, packed + i * bits / 8, VECTOR * (size_t)bits / 8);
+  spread = word[0] - (Words){0};
+  if (VECTOR * bits > 32) spread = (spread & ~in_second) | (word[1] & in_second);
+  return __builtin_convertvector((Ints)(spread >> (lane * (uint32_t)bits & 31u) & ((1u << bits) - 1u)), Vec);
 }
-#else
-INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
-{
-  Vec v;
-
-  for (int l = 0; l < VECTOR; l++) v[l] = (float)(int32_t)packed_value(bits, packed, i + l);
-  return v;
-}
-#endif
 
 /* fp16 scale and bias of a row; 1 where no scale would do. */
 static void half_parameters(int bits, int dim, const float *from, uint16_t parameters[2])
@@ -404,9 +374,9 @@ static void encode(const TrsCodec *codec, int64_t n, const float *from, uint8_t 
     } else {
       for (int64_t i = 0; i < n; i += row, to += (row + 3) / 4 * 4 + 8) {
         if (codec->backward)
-          encode_fp8_row(fp8_backward, row, from + i, to);
+          encode_fp8_row((const fp8_format){2, 31, 0.875f}, row, from + i, to);
         else
-          encode_fp8_row(fp8_forward, row, from + i, to);
+          encode_fp8_row((const fp8_format){3, 15, 0.9375f}, row, from + i, to);
       }
     }
     break;
@@ -451,6 +421,7 @@ typedef struct {
   int64_t end_value; /* of the ids looked up in this call */
 } lookup;
 
+/* The row that is summed PREFETCH_ROWS ids from now; a bad id's address is no harm to a prefetch. */
 INLINE void prefetch_row(const lookup *look, const int bytes, int64_t i)
 {
   const char *row;
@@ -458,36 +429,41 @@ INLINE void prefetch_row(const lookup *look, const int bytes, int64_t i)
   if (i >= look->end_value) return;
   row = (const char *)look->table->weight + (uint64_t)look->input->values[i] * (uint64_t)look->table->stride;
   for (int b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
-  __builtin_prefetch(row + bytes - 1);
+  __builtin_prefetch(row + bytes - 1); /* rows are aligned to 16 bytes only */
 }
 
-/* Sum of a bag's rows in columns [column, column + n * VECTOR). */
-INLINE void sum_bag(const lookup *look, const int bits, const int column, const int n, int64_t begin,
-                    int64_t end, float divisor, float *out)
+/* Sum of a bag's rows in columns [column, column + n * VECTOR); row_bytes of each are fetched ahead, 0: none. */
+INLINE void sum_bag(const lookup *look, const int bits, const int weighted, const int row_bytes,
+                    const int column, const int n, int64_t begin, int64_t end, float divisor, float *out)
 {
-  const float *weights = look->input->weights;
+  const int64_t *values = look->input->values;
+  const uint64_t rows = (uint64_t)look->table->rows;
+  const int64_t stride = look->table->stride;
+  const uint8_t *table = (const uint8_t *)look->table->weight;
   Vec sum[16];
 
 #pragma GCC unroll 16
   for (int v = 0; v < n; v++) sum[v] = (Vec){0.0f};
   for (int64_t i = begin; i < end; i++) {
-    const int64_t id = look->input->values[i];
-    const uint8_t *row;
+    const uint8_t *row = table + values[i] * stride;
     float scale, bias;
 
-    if (column == 0) prefetch_row(look, look->table->dim * bits / 8 + 4, i + PREFETCH_ROWS);
-    if ((uint64_t)id >= (uint64_t)look->table->rows) continue;
-    row = (const uint8_t *)look->table->weight + id * look->table->stride;
+    if (row_bytes) prefetch_row(look, row_bytes, i + PREFETCH_ROWS);
+    if ((uint64_t)values[i] >= rows) continue;
     scale_and_bias(row, &scale, &bias);
 #pragma GCC unroll 16
     for (int v = 0; v < n; v++) {
       const Vec x = multiply_add(load_packed(bits, row + 4, column + v * VECTOR), all(scale), all(bias));
 
-      sum[v] += weights ? weights[i] * x : x;
+      sum[v] += weighted ? look->input->weights[i] * x : x;
     }
   }
+  if (divisor > 1.0f) {
 #pragma GCC unroll 16
-  for (int v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v] / divisor);
+    for (int v = 0; v < n; v++) sum[v] /= divisor;
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v]);
 }
 
 /* The last columns, fewer than a vector. */
@@ -513,10 +489,10 @@ INLINE void sum_bag_rest(const lookup *look, const int bits, int column, int64_t
 }
 
 /* Columns in blocks that stay in registers; D, a multiple of 16, is known when compiling, or 0. */
-INLINE void forward_dim(const int D, const int bits, const lookup *look, int64_t first, int64_t first_bag,
-                        int64_t end_bag, int mean, float *out, int64_t out_stride)
+INLINE void forward_dim(const int D, const int bits, const int weighted, const lookup *look, int64_t first,
+                        int64_t first_bag, int64_t end_bag, int mean, float *out, int64_t out_stride)
 {
-  const int dim = D ? D : look->table->dim, block = VECTOR >= 16 ? 8 : VECTOR == 8 ? 8 : 4;
+  const int dim = D ? D : look->table->dim, block = VECTOR >= 8 ? 8 : 4;
 
   for (int64_t b = first_bag; b < end_bag; b++) {
     const int64_t begin = look->input->offsets[b], end = look->input->offsets[b + 1];
@@ -525,25 +501,25 @@ INLINE void forward_dim(const int D, const int bits, const lookup *look, int64_t
     int column = 0;
 
     if (D && D <= block * VECTOR) {
-      sum_bag(look, bits, 0, D / VECTOR, begin, end, divisor, to);
+      sum_bag(look, bits, weighted, D * bits / 8 + 4, 0, D / VECTOR, begin, end, divisor, to);
       continue;
     }
     for (; column + block * VECTOR <= dim; column += block * VECTOR)
-      sum_bag(look, bits, column, block, begin, end, divisor, to);
-    for (; column + VECTOR <= dim; column += VECTOR) sum_bag(look, bits, column, 1, begin, end, divisor, to);
+      sum_bag(look, bits, weighted, column ? 0 : dim * bits / 8 + 4, column, block, begin, end, divisor, to);
+    for (; column + VECTOR <= dim; column += VECTOR)
+      sum_bag(look, bits, weighted, column ? 0 : dim * bits / 8 + 4, column, 1, begin, end, divisor, to);
     if (column < dim) sum_bag_rest(look, bits, column, begin, end, divisor, to);
   }
 }
 
-INLINE void forward_bits(const int bits, const lookup *look, int64_t first, int64_t begin, int64_t end,
-                         int mean, float *out, int64_t out_stride)
+INLINE void forward_bits(const int bits, const int weighted, const lookup *look, int64_t first, int64_t begin,
+                         int64_t end, int mean, float *out, int64_t out_stride)
 {
   switch (look->table->dim) {
-  case 16: forward_dim(16, bits, look, first, begin, end, mean, out, out_stride); break;
-  case 32: forward_dim(32, bits, look, first, begin, end, mean, out, out_stride); break;
-  case 64: forward_dim(64, bits, look, first, begin, end, mean, out, out_stride); break;
-  case 128: forward_dim(128, bits, look, first, begin, end, mean, out, out_stride); break;
-  default: forward_dim(0, bits, look, first, begin, end, mean, out, out_stride); break;
+  case 32: forward_dim(32, bits, weighted, look, first, begin, end, mean, out, out_stride); break;
+  case 64: forward_dim(64, bits, weighted, look, first, begin, end, mean, out, out_stride); break;
+  case 128: forward_dim(128, bits, weighted, look, first, begin, end, mean, out, out_stride); break;
+  default: forward_dim(0, bits, weighted, look, first, begin, end, mean, out, out_stride); break;
   }
 }
 
@@ -552,10 +528,13 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
 {
   const lookup look = {table, input, input->offsets[end]};
 
-  switch (TrsDTypeBits(table->dtype)) {
-  case 8: forward_bits(8, &look, first, begin, end, mean, out, out_stride); break;
-  case 4: forward_bits(4, &look, first, begin, end, mean, out, out_stride); break;
-  default: forward_bits(2, &look, first, begin, end, mean, out, out_stride); break;
+  switch (TrsDTypeBits(table->dtype) + (input->weights ? 1 : 0)) {
+  case 9: forward_bits(8, 1, &look, first, begin, end, mean, out, out_stride); break;
+  case 8: forward_bits(8, 0, &look, first, begin, end, mean, out, out_stride); break;
+  case 5: forward_bits(4, 1, &look, first, begin, end, mean, out, out_stride); break;
+  case 4: forward_bits(4, 0, &look, first, begin, end, mean, out, out_stride); break;
+  case 3: forward_bits(2, 1, &look, first, begin, end, mean, out, out_stride); break;
+  default: forward_bits(2, 0, &look, first, begin, end, mean, out, out_stride); break;
   }
 }
 
