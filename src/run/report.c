@@ -132,10 +132,13 @@ PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results
 PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
                                 int64_t first_step, TrsProgress *progress)
 {
+  double unused[TRS_N_STAGES];
+
   PetscFunctionBegin;
   *progress = (TrsProgress){
       .comm = session->comm, .total_steps = total_steps, .per_epoch = per_epoch, .first_step = first_step};
   PetscCall(TrsOptionsGetReal(session->options, "-report_interval", &progress->interval_s, NULL));
+  PetscCall(TrsStageTimes(unused, PETSC_TRUE)); /* stages are the steps', not the set-up's */
   progress->start_s = progress->line_s = TrsReportClock();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -157,6 +160,7 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   char eta[32];
 
   PetscFunctionBegin;
+  p->steps++;
   p->samples += result->global_batch;
   p->line_samples += result->global_batch;
   p->line_loss += result->loss;
@@ -206,25 +210,67 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetric
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Numbers of every rank, [size, n] on rank 0, to the results. Collective. */
+static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults results, const char *path, int n,
+                                     const double *mine)
+{
+  double *all;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)session->size * (size_t)n, &all));
+  PetscCallMPI(MPI_Gather(mine, n, MPI_DOUBLE, all, n, MPI_DOUBLE, 0, session->comm));
+  PetscCall(TrsResultsSetArray(results, path, session->size, n, all));
+  PetscCall(PetscFree(all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the plan promised beside what was measured, rank by rank: time of a step and memory. */
+static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results, int64_t steps,
+                                        const double *stage_s, int64_t peak_bytes)
+{
+  const TrsPerf *perf = &session->plan.device_perf[session->rank];
+  const TrsStorage *storage = &session->plan.device_storage[session->rank];
+  const double predicted_ms[] = {perf->fwd_compute, perf->fwd_comms, perf->bwd_compute, perf->bwd_comms,
+                                 perf->prefetch_compute};
+  double measured_ms[TRS_STAGE_NONE], bytes[2], held[4];
+  int64_t tables, states, dense;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_STAGE_NONE; i++) measured_ms[i] = 1e3 * stage_s[i] / (double)PetscMax(steps, 1);
+  PetscCall(TrsModelParallelBytes(session->model, &tables, &states, &dense));
+  bytes[0] = (double)storage->hbm;
+  bytes[1] = (double)storage->ddr;
+  held[0] = (double)tables;
+  held[1] = (double)states;
+  held[2] = (double)dense;
+  held[3] = (double)peak_bytes;
+  PetscCall(record_by_rank(session, results, "stages/predicted_ms", 5, predicted_ms));
+  PetscCall(record_by_rank(session, results, "stages/measured_ms", TRS_STAGE_NONE, measured_ms));
+  PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
+  PetscCall(record_by_rank(session, results, "memory/measured_bytes", 4, held));
+  PetscCall(TrsResultsSetText(results, "predicted_names",
+                              "fwd_compute,fwd_comms,bwd_compute,bwd_comms,prefetch_compute; hbm,ddr"));
+  PetscCall(TrsResultsSetText(results, "memory_names", "tables,optimizer_states,dense,peak_resident"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results)
 {
   const double elapsed_s = TrsReportClock() - progress->start_s;
-  double seconds[TRS_N_STAGES], mean[TRS_N_STAGES], most[TRS_N_STAGES], table[TRS_N_STAGES * 2], total = 0;
+  double seconds[TRS_N_STAGES], mean[TRS_N_STAGES], total = 0;
   char names[TRS_TEXT] = "", text[32];
   struct rusage usage;
   int64_t peak_bytes;
 
   PetscFunctionBegin;
   PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
-  PetscCallMPI(MPI_Allreduce(seconds, mean, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, session->comm));
-  PetscCallMPI(MPI_Allreduce(seconds, most, TRS_N_STAGES, MPI_DOUBLE, MPI_MAX, session->comm));
   getrusage(RUSAGE_SELF, &usage);
   peak_bytes = (int64_t)usage.ru_maxrss * 1024;
+  PetscCall(record_prediction(session, results, progress->steps, seconds, peak_bytes));
+  PetscCallMPI(MPI_Allreduce(seconds, mean, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, session->comm));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, session->comm));
   for (int i = 0; i < TRS_STAGE_NONE; i++) {
     mean[i] /= session->size;
-    table[(size_t)2 * (size_t)i] = mean[i];
-    table[(size_t)2 * (size_t)i + 1] = most[i];
     total += mean[i];
     snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? "," : "",
              TrsStageName((TrsStage)i));
@@ -233,13 +279,13 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
                         "trained on %" PRId64 " samples in %.2f s: %.0f samples/s, peak memory %s a rank\n",
                         progress->samples, elapsed_s, (double)progress->samples / PetscMax(elapsed_s, 1e-9),
                         bytes_text((double)peak_bytes, text, sizeof(text))));
-  PetscCall(PetscPrintf(session->comm, "stages    "));
+  PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
     if (mean[i] >= 0.005 * total)
       PetscCall(PetscPrintf(session->comm, " %s %.0f%%", TrsStageName((TrsStage)i), 100 * mean[i] / total));
-  PetscCall(PetscPrintf(session->comm, "\n"));
+  PetscCall(
+      PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
   PetscCall(TrsResultsSetText(results, "stage_names", names));
-  PetscCall(TrsResultsSetArray(results, "stages/seconds", TRS_STAGE_NONE, 2, table));
   PetscCall(TrsResultsSetInt(results, "peak_memory_bytes", peak_bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -19,6 +19,7 @@ typedef struct {
   double interval_s;
   int64_t total_steps, per_epoch, first_step;
   double start_s, line_s;        /* clock at the first step, at the last line */
+  int64_t steps;                 /* of this run */
   int64_t samples, line_samples; /* since the start, since the last line */
   double line_loss;
   int64_t line_steps;
@@ -36,8 +37,8 @@ PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo 
 PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values);
 
 /*
-  End of a training: samples/s, share of each stage (mean over ranks), peak memory; the stages' seconds also go to the results as
-  /stages/seconds [n, 2] (mean, largest over ranks) with attribute stage_names. Collective.
+  End of a training: samples/s, share of each stage (mean over ranks), peak memory. To the results, a row a rank: /stages/predicted_ms of the plan's
+  cost model beside /stages/measured_ms (attribute stage_names), per step; /memory/predicted_bytes beside /memory/measured_bytes. Collective.
 */
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results);
 
