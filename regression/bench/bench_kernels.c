@@ -322,7 +322,6 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
   PetscCall(TrsAlloc(b->tables * b->rows, sizeof(float), &b->state));
   PetscCall(TrsAlloc(b->tables * b->batch * b->dim, sizeof(float), &b->out));
   PetscCall(TrsAlloc(b->tables * b->batch * b->dim, sizeof(float), &b->grad));
-  PetscCall(TrsAlloc(64 * b->tables * b->batch + 1, sizeof(int64_t), &b->buckets.offsets));
   PetscCall(TrsAlloc(64 * b->tables * b->batch, sizeof(int32_t), &b->buckets.lengths));
   PetscCall(TrsAlloc(b->n, sizeof(int64_t), &b->buckets.values));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->floats));
@@ -408,21 +407,11 @@ static PetscErrorCode bench_kernels(int argc, char **argv)
   for (b->round = -1; b->round < b->rounds; b->round++) PetscCall(run_round(b));
   PetscCall(report(b));
   PetscCall(b->compute->workspace_destroy(&b->workspace));
-  void *const memory[] = {&b->offsets,
-                          &b->lengths,
-                          &b->values,
-                          &b->row,
-                          &b->weight,
-                          &b->narrow,
-                          &b->state,
-                          &b->out,
-                          &b->grad,
-                          &b->floats,
-                          &b->decoded,
-                          &b->bytes,
-                          &b->buckets.offsets,
-                          &b->buckets.lengths,
-                          &b->buckets.values};
+  void *const memory[] = {&b->offsets,         &b->lengths,       &b->values, &b->row,  &b->weight,
+                          &b->narrow,          &b->state,         &b->out,    &b->grad, &b->floats,
+                          &b->decoded,         &b->bytes,
+
+                          &b->buckets.lengths, &b->buckets.values};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(TrsFree(memory[i]));
   PetscCall(PetscFree3(b->table, b->feature, b->spec));
   PetscCall(PetscFree(b));

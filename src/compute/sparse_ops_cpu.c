@@ -7,6 +7,7 @@
 #include "compute/row_sort.h"
 
 #include <inttypes.h>
+#include <omp.h>
 #include <string.h>
 
 PetscErrorCode TrsOffsetsCpu(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets)
@@ -89,24 +90,101 @@ static inline int64_t bucket_in(const int64_t *bounds, int n_buckets, int64_t id
   return low;
 }
 
-static inline void place(const TrsBucketSpec *spec, const TrsDivider *divider, int n_buckets, int64_t id,
-                         int64_t *bucket, int64_t *local)
+/* First id that no bucket holds. */
+static inline int64_t end_of(const TrsBucketSpec *spec, int n_buckets)
 {
-  const int64_t end = spec->bounds ? spec->bounds[n_buckets] : spec->block_size * n_buckets;
+  return spec->bounds ? spec->bounds[n_buckets] : spec->block_size * n_buckets;
+}
 
-  if (id < 0) {
-    *bucket = 0;
-    *local = id;
-  } else if (id >= end) {
-    *bucket = id % n_buckets;
-    *local = id / n_buckets;
-  } else if (spec->bounds) {
-    *bucket = bucket_in(spec->bounds, n_buckets, id);
-    *local = id - spec->bounds[*bucket];
-  } else {
-    *bucket = divide(divider, id);
-    *local = id - *bucket * spec->block_size;
+static inline int64_t bucket_of(const TrsBucketSpec *spec, const TrsDivider *divider, int n_buckets,
+                                int64_t end, int64_t id)
+{
+  if (id < 0) return 0;
+  if (id >= end) return id % n_buckets;
+  return spec->bounds ? bucket_in(spec->bounds, n_buckets, id) : divide(divider, id);
+}
+
+static inline int64_t local_id(const TrsBucketSpec *spec, int n_buckets, int64_t end, int64_t bucket,
+                               int64_t id)
+{
+  if (id < 0) return id;
+  if (id >= end) return id / n_buckets;
+  return id - (spec->bounds ? spec->bounds[bucket] : bucket * spec->block_size);
+}
+
+/*
+  Features are cut into parts of some bags, threads take whole parts. A part's ids of one bucket are neighbours in the result, so that a cursor for each
+  bucket is all that the second pass needs. Lengths are counted a strip of bags at a time: rows of lengths often lie a multiple of 4096 bytes apart,
+  and single writes to all of them would throw each other out of the cache.
+*/
+enum { STRIP_BAGS = 64, PART_BAGS = 32 * STRIP_BAGS };
+
+typedef struct {
+  int n_buckets, n_features;
+  int64_t batch, parts_a_feature;
+  const TrsBucketSpec *spec;
+  const TrsJagged *in;
+  TrsJagged *out;
+  PetscBool keep_ids;
+  int64_t *positions, *unbucketize;
+  int32_t *bucket; /* [N] of each id */
+  int64_t *cursor; /* [parts, n_buckets] ids of a bucket, then where the next one goes */
+  int32_t *strips; /* [threads, n_buckets, STRIP_BAGS] */
+} bucketize_job;
+
+/* First pass: every id's bucket, the lengths, and how many ids the part has for each bucket. */
+static void count_part(const bucketize_job *job, int64_t part)
+{
+  const int64_t f = part / job->parts_a_feature, bags = job->n_features * job->batch;
+  const int64_t begin = f * job->batch + part % job->parts_a_feature * PART_BAGS,
+                end = PetscMin(begin + PART_BAGS, (f + 1) * job->batch);
+  const TrsBucketSpec *spec = &job->spec[f];
+  const TrsDivider divider = divider_of(spec->block_size);
+  const int64_t last_id = end_of(spec, job->n_buckets);
+  int64_t *total = job->cursor + part * job->n_buckets;
+  int32_t *count = job->strips + (int64_t)omp_get_thread_num() * job->n_buckets * STRIP_BAGS;
+
+  for (int64_t first = begin; first < end; first += STRIP_BAGS) {
+    const int64_t n = PetscMin(STRIP_BAGS, end - first);
+
+    memset(count, 0, (size_t)job->n_buckets * STRIP_BAGS * sizeof(*count));
+    for (int64_t b = 0; b < n; b++)
+      for (int64_t i = job->in->offsets[first + b]; i < job->in->offsets[first + b + 1]; i++) {
+        const int64_t q = bucket_of(spec, &divider, job->n_buckets, last_id, job->in->values[i]);
+
+        job->bucket[i] = (int32_t)q;
+        count[q * STRIP_BAGS + b]++;
+      }
+    for (int64_t q = 0; q < job->n_buckets; q++) {
+      int32_t sum = 0;
+
+      for (int64_t b = 0; b < n; b++) sum += count[q * STRIP_BAGS + b];
+      memcpy(job->out->lengths + q * bags + first, count + q * STRIP_BAGS, (size_t)n * sizeof(*count));
+      total[q] += sum;
+    }
   }
+}
+
+/* Second pass: every id to its place. */
+static void place_part(const bucketize_job *job, int64_t part)
+{
+  const int64_t f = part / job->parts_a_feature;
+  const int64_t begin = f * job->batch + part % job->parts_a_feature * PART_BAGS,
+                end = PetscMin(begin + PART_BAGS, (f + 1) * job->batch);
+  const TrsBucketSpec *spec = &job->spec[f];
+  const TrsJagged *in = job->in;
+  const int64_t last_id = end_of(spec, job->n_buckets);
+  int64_t *cursor = job->cursor + part * job->n_buckets;
+
+  for (int64_t bag = begin; bag < end; bag++)
+    for (int64_t i = in->offsets[bag]; i < in->offsets[bag + 1]; i++) {
+      const int64_t q = job->bucket[i], at = cursor[q]++, id = in->values[i];
+
+      job->out->values[at] = job->keep_ids ? id : local_id(spec, job->n_buckets, last_id, q, id);
+      if (in->weights && job->out->weights) job->out->weights[at] = in->weights[i];
+      if (job->positions) job->positions[at] = i - in->offsets[bag];
+      if (job->unbucketize) job->unbucketize[i] = at;
+    }
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
@@ -114,40 +192,37 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
                                int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
                                const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize)
 {
-  const int64_t bags = n_features * batch, n_out = bags * n_buckets;
-  int64_t *next, *local;
-  int32_t *bucket;
+  const int64_t parts_a_feature = (batch + PART_BAGS - 1) / PART_BAGS, n_parts = n_features * parts_a_feature;
+  bucketize_job job = {n_buckets, n_features, batch,    parts_a_feature, spec,
+                       in,        out,        keep_ids, positions,       unbucketize,
+                       NULL,      NULL,       NULL};
+  int64_t sum = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&workspace->keys, in->n_values * (int64_t)sizeof(*bucket), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&workspace->positions, in->n_values * (int64_t)sizeof(*local), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&workspace->scratch, (n_out + 1) * (int64_t)sizeof(*next), PETSC_FALSE));
-  bucket = (int32_t *)workspace->keys.data;
-  local = (int64_t *)workspace->positions.data;
-  next = (int64_t *)workspace->scratch.data;
-  memset(out->lengths, 0, (size_t)n_out * sizeof(*out->lengths));
-  for (int f = 0; f < n_features; f++) { /* where every id goes, and how many go there */
-    const TrsDivider divider = divider_of(spec[f].block_size);
-    for (int64_t bag = f * batch; bag < (f + 1) * batch; bag++)
-      for (int64_t i = in->offsets[bag]; i < in->offsets[bag + 1]; i++) {
-        int64_t q;
-        place(&spec[f], &divider, n_buckets, in->values[i], &q, &local[i]);
-        bucket[i] = (int32_t)q;
-        out->lengths[q * bags + bag]++;
-      }
-  }
-  PetscCall(TrsOffsetsCpu(stream, n_out, out->lengths, next));
-  if (out->offsets) memcpy(out->offsets, next, (size_t)(n_out + 1) * sizeof(*next));
-  for (int64_t bag = 0; bag < bags; bag++)
-    for (int64_t i = in->offsets[bag]; i < in->offsets[bag + 1]; i++) {
-      const int64_t at = next[bucket[i] * bags + bag]++;
-      out->values[at] = keep_ids ? in->values[i] : local[i];
-      if (in->weights && out->weights) out->weights[at] = in->weights[i];
-      if (positions) positions[at] = i - in->offsets[bag];
-      if (unbucketize) unbucketize[i] = at;
+  PetscCall(TrsBufferReserve(&workspace->keys, in->n_values * (int64_t)sizeof(*job.bucket), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&workspace->positions, n_parts * n_buckets * (int64_t)sizeof(*job.cursor),
+                             PETSC_FALSE));
+  PetscCall(TrsBufferReserve(
+      &workspace->histogram,
+      omp_get_max_threads() * (int64_t)n_buckets * STRIP_BAGS * (int64_t)sizeof(*job.strips), PETSC_FALSE));
+  job.bucket = (int32_t *)workspace->keys.data;
+  job.cursor = (int64_t *)workspace->positions.data;
+  job.strips = (int32_t *)workspace->histogram.data;
+  if (n_parts > 0) memset(job.cursor, 0, (size_t)(n_parts * n_buckets) * sizeof(*job.cursor));
+#pragma omp parallel for schedule(static)
+  for (int64_t part = 0; part < n_parts; part++) count_part(&job, part);
+  for (int q = 0; q < n_buckets; q++)
+    for (int64_t part = 0; part < n_parts; part++) {
+      const int64_t here = job.cursor[part * n_buckets + q];
+
+      job.cursor[part * n_buckets + q] = sum;
+      sum += here;
     }
-  out->n_bags = n_out;
+#pragma omp parallel for schedule(static)
+  for (int64_t part = 0; part < n_parts; part++) place_part(&job, part);
+  out->n_bags = n_features * batch * n_buckets;
   out->n_values = in->n_values;
+  if (out->offsets) PetscCall(TrsOffsetsCpu(stream, out->n_bags, out->lengths, out->offsets));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
