@@ -21,7 +21,7 @@ static const TrsOptionSpec reader_options[] = {
     {"-drop_last", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "leave out the smaller batch at the end of a pass"},
     {"-data_shuffle", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "new order of the samples in each epoch, by -seed and epoch alone"},
+     "new order of the samples in each epoch, by -seed and epoch alone; slow for large compressed datasets"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL, "of all random numbers"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
      "NaN and Inf in dense features and weights, labels outside [0, 1]: stop, count, or do not look"},
@@ -357,17 +357,17 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A batch larger than any before: its slot grows, and by a quarter more, so that this soon ends. */
+/* A batch larger than any before: its slot grows, and by a quarter more, so that this soon ends. Under the lock. */
 static PetscErrorCode grow(TrsReader reader)
 {
-  int64_t n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
-
   PetscFunctionBegin;
   for (int64_t i = 0; i < reader->n_slots; i++) {
     slot *s = &reader->slots[i];
+    int64_t n_values;
 
     if (s->state != SLOT_NEEDS_ROOM)
-      continue; /* the thread waits while there is one: its scratch may change */
+      continue; /* the thread waits while there is one: its scratch may be read and changed */
+    n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
     PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, reader->spec.with_weights));
     PetscCall(make_room(reader, s, n_values));
     s->state = SLOT_FREE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/buffer.h"
 #include "io/checkpoint_impl.h"
+#include "io/preflight.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -353,6 +354,52 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsState *stat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What a child process tries on rank 0: everything but the data. */
+typedef struct {
+  const char *path;
+  const TrsState *state;
+} trial;
+
+static PetscErrorCode try_tensors(const TrsHDF5File *file, const TrsState *state)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < state->n; i++) {
+    const TrsStateTensor *tensor = &state->tensor[i];
+    PetscBool same;
+    source s;
+
+    PetscCall(open_source(file, tensor->path, &s));
+    if (tensor->mean_path) PetscCall(same_columns(&s, tensor, &same));
+    if (s.id >= 0) PetscCall(place_source(&s, H5Dget_type(s.id)));
+    PetscCall(close_source(&s));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode try_file(void *context)
+{
+  const trial *t = context;
+  TrsCheckpointInfo info;
+  TrsHDF5File file;
+
+  PetscFunctionBegin;
+  PetscCall(open_checkpoint(t->path, &file));
+  PetscCall(read_info(&file, &info));
+  PetscCall(verify_file(&file, -1, 1)); /* the tables only: no part is this rank's */
+  if (t->state) PetscCall(try_tensors(&file, t->state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_first(const char *path, const TrsState *state, TrsHDF5File *file)
+{
+  trial t = {path, state};
+
+  PetscFunctionBegin;
+  PetscCall(TrsPreflight(path, try_file, &t));
+  PetscCall(open_checkpoint(path, file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Open on rank 0 first, so that a bad file is met once; then verify; then read. state NULL: verify only. */
 static PetscErrorCode read_agreed(MPI_Comm comm, const char *path, const TrsState *state,
                                   TrsCheckpointInfo *info, TrsHDF5File *file)
@@ -362,7 +409,7 @@ static PetscErrorCode read_agreed(MPI_Comm comm, const char *path, const TrsStat
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCall(TrsAgree(comm, rank == 0 ? open_checkpoint(path, file) : PETSC_SUCCESS));
+  PetscCall(TrsAgree(comm, rank == 0 ? open_first(path, state, file) : PETSC_SUCCESS));
   PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : open_checkpoint(path, file)));
   PetscCall(TrsAgree(comm, verify_file(file, rank, size)));
   if (state) PetscCall(TrsAgree(comm, read_tensors(file, state, info)));

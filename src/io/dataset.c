@@ -2,6 +2,7 @@
 #include "io/dataset.h"
 
 #include "io/dataset_check.h"
+#include "io/preflight.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -129,9 +130,17 @@ static PetscErrorCode check_structure(TrsDataset dataset)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode try_structure(void *context)
+{
+  PetscFunctionBegin;
+  PetscCall(check_structure(context));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode check_all(TrsDataset dataset)
 {
   PetscFunctionBegin;
+  PetscCall(TrsPreflight(dataset->path, try_structure, dataset));
   PetscCall(check_structure(dataset));
   PetscCall(TrsDatasetCheckLengths(dataset));
   PetscFunctionReturn(PETSC_SUCCESS);
