@@ -113,12 +113,22 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The batch as the group sees it: with the ids' weights only where its tables are weighted. */
+static const TrsKjt *batch_of_group(TrsSharding group, TrsShardingSlot *slot, const TrsKjt *batch)
+{
+  if (!batch->is_weighted || group->weighted) return batch;
+  slot->plain = *batch;
+  slot->plain.is_weighted = PETSC_FALSE;
+  slot->plain.jagged.weights = NULL;
+  return &slot->plain;
+}
+
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsSharding group = &ebc->group[g];
-    group->slot[slot].batch = batch;
+    group->slot[slot].batch = batch_of_group(group, &group->slot[slot], batch);
     PetscCall(group->ops->prepare(group, &group->slot[slot], stream));
   }
   PetscCall(TrsKjtExchangeStartSplits(ebc->n_exchanges[slot], ebc->exchange[slot], ebc->send[slot], stream));

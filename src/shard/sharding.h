@@ -47,6 +47,7 @@ typedef struct {
 /* One batch on its way through a group. */
 typedef struct {
   const TrsKjt *batch; /* the samples' own ids: model order, borrowed from the reader */
+  TrsKjt plain;        /* the same without weights, for tables that ignore them (rule A14); owns nothing */
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
