@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* libFuzzer target: the plan file's parser and check. Any text gives a plan or one DATA error, and what is a plan survives a round trip. */
+#include "core/start.h"
+#include "spec/sharding_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+  (void)argc;
+  return TrsStart(1, *argv) ? 1 : 0;
+}
+
+static void round_trip(TrsShardingPlan *plan)
+{
+  static char a[] = "a", b[] = "b";
+  TrsTableConfig table[2] = {{.name = a, .num_embeddings = 10, .embedding_dim = 8},
+                             {.name = b, .num_embeddings = 7, .embedding_dim = 4}};
+  TrsTableConfigs tables = {2, table};
+  TrsShardingPlan again;
+  char *json;
+
+  (void)TrsShardingPlanCheck(plan, &tables, 2, "fuzz");
+  if (TrsShardingPlanToJson(plan, &json) || TrsShardingPlanFromJson(json, "again", &again)) abort();
+  if (again.n_tables != plan->n_tables) abort();
+  (void)TrsShardingPlanFree(&again);
+  (void)PetscFree(json);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+  char *text = malloc(size + 1);
+  TrsShardingPlan plan;
+  PetscErrorCode ierr;
+
+  if (!text) return 0;
+  memcpy(text, data, size);
+  text[size] = '\0';
+  ierr = TrsShardingPlanFromJson(text, "fuzz", &plan);
+  if (ierr && ierr != TRS_ERR_DATA) abort();
+  if (!ierr) round_trip(&plan);
+  (void)TrsShardingPlanFree(&plan);
+  TrsErrorClear();
+  free(text);
+  return 0;
+}
