@@ -26,14 +26,13 @@ esac
 
 step() { printf '\n== %s\n' "$*"; }
 
-# Open MPI refuses root and more ranks than cores unless told otherwise; OpenMP and OpenBLAS would each take all cores.
+# Open MPI refuses root and more ranks than cores unless told otherwise, and waits by spinning, which a busy machine does
+# not forgive; OpenMP and OpenBLAS would each take all cores.
 cores=$(nproc)
 mpirun=(mpirun --bind-to none -n "$ranks")
 [ "$(id -u)" != 0 ] || mpirun+=(--allow-run-as-root)
-if [ "$cores" -lt "$ranks" ]; then
-  mpirun+=(--oversubscribe)
-  export OMPI_MCA_mpi_yield_when_idle=1
-fi
+[ "$cores" -ge "$ranks" ] || mpirun+=(--oversubscribe)
+export OMPI_MCA_mpi_yield_when_idle=1
 export OMP_NUM_THREADS=$((cores >= 2 * ranks ? cores / ranks : 1))
 export OPENBLAS_NUM_THREADS=$OMP_NUM_THREADS
 

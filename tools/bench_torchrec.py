@@ -111,6 +111,8 @@ def main():
     args = parser.parse_args()
     args.binary = os.path.abspath(args.binary)
     print(f"{WORKLOAD['tables']} tables x {WORKLOAD['rows']:,} rows x {WORKLOAD['dim']}, batch {WORKLOAD['batch']} a rank, {args.ranks} ranks of {args.threads} thread(s)")
+    if os.getloadavg()[0] > 0.5:
+        print(f"WARNING: this machine is busy (load {os.getloadavg()[0]:.1f}): the numbers below say little")
     with tempfile.TemporaryDirectory() as folder:
         ratios = {pooling: compare(args, pooling, folder) for pooling in map(int, args.pooling.split(","))}
     print("\ntrshard / TorchRec: " + ", ".join(f"{ratio:.2f} at pooling {pooling}" + (f" (aim {AIM[pooling]:g})" if pooling in AIM else "") for pooling, ratio in ratios.items()))
