@@ -288,28 +288,45 @@ static void half_parameters(int bits, int dim, const float *from, uint16_t param
 
 #define CHUNK 64
 
-static void quantise_row(TrsDType dtype, TrsRowLayout layout, int dim, const float *from, uint8_t *to)
+INLINE void quantise_row_bits(const int bits, TrsRowLayout layout, int dim, const float *from, uint8_t *to)
 {
-  const int bits = TrsDTypeBits(dtype), value_bytes = (dim * bits + 7) / 8;
+  const int value_bytes = (dim * bits + 7) / 8;
   uint8_t *values = layout == TRS_ROWS_TBE ? to + 4 : to, chunk[CHUNK];
   uint16_t parameters[2];
   float scale, bias;
 
-  if (dtype == TRS_INT8 && layout == TRS_ROWS_FUSED) {
-    encode_int8_row(dim, from, to);
-    return;
-  }
   half_parameters(bits, dim, from, parameters);
   memcpy(layout == TRS_ROWS_TBE ? to : to + value_bytes, parameters, sizeof(parameters));
   scale = TrsHalfToFloat(parameters[0]);
   bias = TrsHalfToFloat(parameters[1]);
-  memset(values, 0, (size_t)value_bytes);
   for (int d = 0; d < dim; d += CHUNK) {
-    const int n = dim - d < CHUNK ? dim - d : CHUNK;
+    const int n = dim - d < CHUNK ? dim - d : CHUNK, n_bytes = (n * bits + 7) / 8;
+    uint8_t *packed = values + d * bits / 8;
 
+    memset(chunk, 0, sizeof(chunk));
     quantise_values(n, from + d, bias, 1.0f / scale, (float)((1 << bits) - 1), chunk);
-    for (int i = 0; i < n; i++) values[(d + i) * bits / 8] |= (uint8_t)(chunk[i] << ((d + i) * bits % 8));
+    for (int i = 0; i < n_bytes; i++) {
+      if (bits == 8)
+        packed[i] = chunk[i];
+      else if (bits == 4)
+        packed[i] = (uint8_t)(chunk[2 * i] | chunk[2 * i + 1] << 4);
+      else
+        packed[i] = (uint8_t)(chunk[4 * i] | chunk[4 * i + 1] << 2 | chunk[4 * i + 2] << 4 |
+                              chunk[4 * i + 3] << 6);
+    }
   }
+}
+
+static void quantise_row(TrsDType dtype, TrsRowLayout layout, int dim, const float *from, uint8_t *to)
+{
+  if (dtype == TRS_INT8 && layout == TRS_ROWS_FUSED)
+    encode_int8_row(dim, from, to);
+  else if (dtype == TRS_INT8)
+    quantise_row_bits(8, layout, dim, from, to);
+  else if (dtype == TRS_INT4)
+    quantise_row_bits(4, layout, dim, from, to);
+  else
+    quantise_row_bits(2, layout, dim, from, to);
 }
 
 static void dequantise_row(TrsDType dtype, TrsRowLayout layout, int dim, const uint8_t *from, float *to)
