@@ -16,7 +16,7 @@ typedef struct trs_option_entry {
   struct trs_option_entry *next; /* in its bucket */
 } TrsOptionEntry;
 
-enum { TRS_OPTION_BUCKETS = 1024 };
+enum { TRS_OPTION_BUCKETS = 1 << 16 };
 
 struct TrsOptionsImpl {
   const TrsOptionGroup **groups; /* [n_groups] core's own first */

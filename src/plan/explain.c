@@ -30,6 +30,7 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *t
                                  .sort_by_perf = in->model->settings->greedy_sort_by_perf,
                                  .balance_modules = in->model->settings->greedy_balance_modules};
   TrsProposal proposal = {.n = best->proposal.n};
+  const TrsPartitionHint hint = {.limit = HUGE_VAL};
   const TrsPlacement *placement;
   TrsPartitioner partitioner;
   int position = 0;
@@ -43,7 +44,7 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *t
     trial[i] = (trial_t){.option = &in->space->option[mine->first + i]};
     if (!TrsOptionIsValid(trial[i].option)) continue;
     proposal.option[position] = trial[i].option;
-    PetscCall(TrsPartition(partitioner, &proposal, HUGE_VAL, &placement, &trial[i].placed, &trial[i].rating));
+    PetscCall(TrsPartition(partitioner, &proposal, &hint, &placement, &trial[i].placed, &trial[i].rating));
   }
   PetscCall(PetscFree(proposal.option));
   PetscCall(TrsPartitionerDestroy(&partitioner));

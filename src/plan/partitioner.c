@@ -156,8 +156,9 @@ double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double li
   return rating;
 }
 
-PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal, double limit,
-                            const TrsPlacement **placement, PetscBool *placed, double *rating)
+PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal,
+                            const TrsPartitionHint *hint, const TrsPlacement **placement, PetscBool *placed,
+                            double *rating)
 {
   TrsPartitioner p = partitioner;
 
@@ -166,8 +167,9 @@ PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *propo
     PetscCall(TrsPartitionMemoryBalanced(p, proposal, placed, rating));
     *placement = &p->kept;
   } else {
-    PetscCall(TrsPartitionGreedy(p, proposal, p->config.sort_by_perf, p->config.balance_modules, placed));
-    if (*placed) *rating = TrsRatePlacement(p, proposal, limit);
+    PetscCall(TrsPartitionGreedy(p, proposal, hint->certainly_above ? hint : NULL, p->config.sort_by_perf,
+                                 p->config.balance_modules, placed));
+    if (*placed) *rating = hint->certainly_above ? HUGE_VAL : TrsRatePlacement(p, proposal, hint->limit);
     *placement = &p->placement;
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -29,6 +29,16 @@ typedef struct {
   double tolerance;
 } TrsPartitionerConfig;
 
+/* What is known before placing, to save work. */
+typedef struct {
+  double limit;               /* a rating above it need not be exact */
+  PetscBool certainly_above;  /* the rating is above it: only whether the proposal can be placed matters */
+  TrsInt128 own_hbm, own_ddr; /* with certainly_above: bytes of the options that are not uniform */
+  int64_t piece_hbm,
+      piece_ddr; /* the largest piece of theirs that must fit on one device: a shard, or a table_column_wise option */
+  PetscBool any_host, any_grid;
+} TrsPartitionHint;
+
 typedef struct TrsPartitionerImpl *TrsPartitioner;
 
 /* Not collective. max_tables: of any proposal. */
@@ -40,13 +50,13 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner);
   TrsPartition - Place a proposal.
 
   Not collective.
-  In:     limit      a rating that need not be exact when it is above this: the placement is then only known to be no better
-  Out:    placement  borrowed until the next call; valid when placed
+  Out:    placement  borrowed until the next call; valid when placed, and complete when the rating is at most the limit
           placed     whether every shard found a device with room
-          rating     ms of the slowest device; exact when at most limit
+          rating     ms of the slowest device; exact when at most the hint's limit
 */
-PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal, double limit,
-                            const TrsPlacement **placement, PetscBool *placed, double *rating);
+PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal,
+                            const TrsPartitionHint *hint, const TrsPlacement **placement, PetscBool *placed,
+                            double *rating);
 
 /* Rank of a shard of the i-th option. */
 static inline int TrsPlacementRank(const TrsPlacement *placement, int i, int shard)

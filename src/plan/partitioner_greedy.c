@@ -2,8 +2,13 @@
 /* Largest first, each shard to the least loaded device with room. Source: TorchRec GreedyPerfPartitioner */
 #include "plan/partitioner_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+  FIRST_LOOK = 16
+}; /* options placed before the first look at whether the rest is certain; then twice as many */
 
 static PetscBool is_uniform(const TrsPlanOption *option)
 {
@@ -339,6 +344,36 @@ static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, in
   return PETSC_FALSE;
 }
 
+/*
+  Will everything that is still to come find a place, whatever ranks it is given? A device is short when the largest piece does not fit;
+  to make it so costs a part of the bytes to come. All devices (for a host: one device of each host) short costs
+  the sum of the cheapest ways, and more than all bytes, of device and of host memory, cannot be spent.
+*/
+static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPartitionHint *hint,
+                                int64_t piece_hbm)
+{
+  double own_hbm = (double)hint->own_hbm, own_ddr = (double)hint->own_ddr, cost = 0;
+  int G = hint->any_host ? p->config.group : 1, n = hint->any_host ? p->n_hosts : p->config.world_size;
+
+  if (hint->any_grid) return PETSC_FALSE;
+  for (int h = 0; h < n; h++) {
+    double cheapest = HUGE_VAL;
+
+    for (int r = h * G; r < (h + 1) * G; r++) {
+      double room_hbm = (double)(p->device[r].hbm - piece_hbm),
+             room_ddr = (double)(p->device[r].ddr - hint->piece_ddr);
+      double by_hbm = own_hbm > 0 ? room_hbm / own_hbm : HUGE_VAL,
+             by_ddr = own_ddr > 0 ? room_ddr / own_ddr : HUGE_VAL;
+
+      if (room_hbm < 0 || room_ddr < 0) by_hbm = 0;
+      cheapest = PetscMin(cheapest, PetscMin(by_hbm, by_ddr));
+    }
+    cost += cheapest;
+    if (cost > 2.001) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
 static PetscErrorCode reserve_ranks(TrsPlacement *placement, int n)
 {
   int *rank;
@@ -354,10 +389,13 @@ static PetscErrorCode reserve_ranks(TrsPlacement *placement, int n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, PetscBool sort_by_perf,
-                                  PetscBool balance_modules, PetscBool *placed)
+PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
+                                  PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed)
 {
+  TrsPartitionHint rest = hint ? *hint : (TrsPartitionHint){0}; /* of the options still to come */
+  PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules);
   TrsPlacement *placement = &p->placement;
+  int next_look = FIRST_LOOK;
 
   PetscFunctionBegin;
   placement->n_ranks = 0;
@@ -373,6 +411,14 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
 
     placement->first[i] = -1;
     if (is_uniform(option)) continue;
+    if (hint && g >= next_look) {
+      if (rest_is_placed(
+              p, &rest, largest_first ? PetscMin(rest.piece_hbm, option->total_storage.hbm) : rest.piece_hbm))
+        break;
+      next_look *= 2;
+    }
+    rest.own_hbm -= option->total_storage.hbm;
+    rest.own_ddr -= option->total_storage.ddr;
     PetscCall(reserve_ranks(placement, placement->n_ranks + option->n_shards));
     placement->first[i] = placement->n_ranks;
     rank = placement->rank + placement->n_ranks;

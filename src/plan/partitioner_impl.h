@@ -39,9 +39,9 @@ struct TrsPartitionerImpl {
   int *rank_slot;                     /* [W] */
 };
 
-/* Place by greedy_perf with p->left. Not collective. */
-PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, PetscBool sort_by_perf,
-                                  PetscBool balance_modules, PetscBool *placed);
+/* Place by greedy_perf with p->left; hint may be NULL. Not collective. */
+PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
+                                  PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed);
 
 /* The slowest device's ms, summed as TorchRec rates a plan; only an upper neighbour of limit when above it. Not collective. */
 double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit);

@@ -31,7 +31,7 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
   double limit;
 
   PetscFunctionBegin;
-  PetscCall(TrsPartitionGreedy(p, proposal, PETSC_TRUE, p->config.balance_modules, placed));
+  PetscCall(TrsPartitionGreedy(p, proposal, NULL, PETSC_TRUE, p->config.balance_modules, placed));
   if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
   *rating = TrsRatePlacement(p, proposal, HUGE_VAL);
   PetscCall(TrsPlacementCopy(&p->placement, p->max_tables, &p->kept));
@@ -43,7 +43,7 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
     PetscBool fits;
 
     for (int r = 0; r < W; r++) p->left[r].hbm = middle;
-    PetscCall(TrsPartitionGreedy(p, proposal, PETSC_TRUE, p->config.balance_modules, &fits));
+    PetscCall(TrsPartitionGreedy(p, proposal, NULL, PETSC_TRUE, p->config.balance_modules, &fits));
     if (fits) {
       double trial = TrsRatePlacement(p, proposal, limit);
 

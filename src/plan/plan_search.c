@@ -77,26 +77,26 @@ static PetscErrorCode evaluate(loop_t *loop, const TrsProposer *proposer, TrsOut
 {
   TrsPlanSearch *search = loop->search;
   const TrsPlacement *placement = NULL;
-  double limit = search->best.found ? search->best.rating : HUGE_VAL;
+  double limit = search->best.found && !loop->exact ? search->best.rating : HUGE_VAL;
+  TrsPartitionHint hint = TrsProposalBoundsHint(&loop->bounds, limit);
 
   PetscFunctionBegin;
   search->partitioned++;
   outcome->rating = HUGE_VAL;
   if (TrsProposalBoundsFails(&loop->bounds)) {
     outcome->placed = PETSC_FALSE;
-  } else if (!loop->exact && TrsProposalBoundsRating(&loop->bounds) > limit &&
-             TrsProposalBoundsPlaced(&loop->bounds)) {
+  } else if (hint.certainly_above && TrsProposalBoundsPlaced(&loop->bounds)) {
     outcome->placed = PETSC_TRUE;
   } else {
-    PetscCall(TrsPartition(loop->partitioner, &proposer->proposal, loop->exact ? HUGE_VAL : limit, &placement,
-                           &outcome->placed, &outcome->rating));
+    PetscCall(TrsPartition(loop->partitioner, &proposer->proposal, &hint, &placement, &outcome->placed,
+                           &outcome->rating));
   }
   if (!outcome->placed) {
     note_failure(search, &loop->bounds);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   search->feasible++;
-  if (placement && outcome->rating < limit)
+  if (placement && (!search->best.found || outcome->rating < search->best.rating))
     PetscCall(keep_best(search, proposer, placement, outcome->rating));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

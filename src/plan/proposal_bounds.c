@@ -103,6 +103,18 @@ double TrsProposalBoundsRating(const TrsProposalBounds *b)
   return (b->uniform_perf + own) * (1 - ROUNDING);
 }
 
+TrsPartitionHint TrsProposalBoundsHint(const TrsProposalBounds *b, double limit)
+{
+  return (TrsPartitionHint){.limit = limit,
+                            .certainly_above = (PetscBool)(TrsProposalBoundsRating(b) > limit),
+                            .own_hbm = b->own_hbm,
+                            .own_ddr = b->own_ddr,
+                            .piece_hbm = b->node[1].hbm,
+                            .piece_ddr = b->node[1].ddr,
+                            .any_host = (PetscBool)(b->n_host > 0),
+                            .any_grid = (PetscBool)(b->n_grid > 0)};
+}
+
 PetscBool TrsProposalBoundsFails(const TrsProposalBounds *b)
 {
   return (PetscBool)(b->hbm > b->sum_hbm || b->ddr > b->sum_ddr ||

@@ -41,6 +41,9 @@ void TrsProposalBoundsUpdate(TrsProposalBounds *bounds, const TrsProposal *propo
 /* Below the rating of any placement, allowing for rounding. */
 double TrsProposalBoundsRating(const TrsProposalBounds *bounds);
 
+/* What the partitioner may know. */
+TrsPartitionHint TrsProposalBoundsHint(const TrsProposalBounds *bounds, double limit);
+
 /* No placement exists: more memory than there is. */
 PetscBool TrsProposalBoundsFails(const TrsProposalBounds *bounds);
 

@@ -107,7 +107,8 @@ static void check_case(const json_t *x, problem_t *p)
   if (json_object_get(x, "tolerance")) config.tolerance = unit_real(x, "tolerance");
   proposal.n = p->n;
   assert_petsc_ok(TrsPartitionerCreate(&config, p->n, &partitioner));
-  assert_petsc_ok(TrsPartition(partitioner, &proposal, HUGE_VAL, &placement, &placed, &rating));
+  assert_petsc_ok(TrsPartition(partitioner, &proposal, &(TrsPartitionHint){.limit = HUGE_VAL}, &placement,
+                               &placed, &rating));
   assert_int_equal(placed, ranks != NULL);
   for (int k = 0; placed && k < p->n; k++) {
     const json_t *expected = json_object_get(ranks, p->table[k].name);
