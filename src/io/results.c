@@ -22,10 +22,13 @@ typedef struct {
   TrsBuffer data;
 } item;
 
+enum { TRS_MAX_EXPECTED_ROWS = 1 << 20 }; /* 8 MiB a column; longer ones grow now and then */
+
 struct TrsResultsImpl {
   MPI_Comm comm;
   int rank, size;
   char *path; /* NULL: collect nothing */
+  int64_t expected_rows;
   int n, capacity;
   item *items; /* [n] rank 0's */
   TrsBuffer gathered;
@@ -95,6 +98,13 @@ static PetscErrorCode find_item(TrsResults results, const char *name, item_kind 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsResultsExpect(TrsResults results, int64_t rows)
+{
+  PetscFunctionBegin;
+  results->expected_rows = PetscMin(rows, TRS_MAX_EXPECTED_ROWS);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode append(TrsResults results, const char *path, item_kind kind, const void *value)
 {
   item *column;
@@ -102,7 +112,8 @@ static PetscErrorCode append(TrsResults results, const char *path, item_kind kin
   PetscFunctionBegin;
   if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(find_item(results, path, kind, &column));
-  PetscCall(TrsBufferReserve(&column->data, column->n_bytes + 8, PETSC_TRUE));
+  PetscCall(
+      TrsBufferReserve(&column->data, PetscMax(column->n_bytes + 8, 8 * results->expected_rows), PETSC_TRUE));
   memcpy((char *)column->data.data + column->n_bytes, value, 8);
   column->n_bytes += 8;
   column->rows++;

@@ -17,6 +17,9 @@ typedef struct TrsResultsImpl *TrsResults;
 PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *results);
 PetscErrorCode TrsResultsDestroy(TrsResults *results);
 
+/* So many rows are to come in each column: room for them is made with the first, and appending allocates nothing. Not collective. */
+PetscErrorCode TrsResultsExpect(TrsResults results, int64_t rows);
+
 /* Append one row to column "train/loss" etc. (float64, or int64 when integer). Columns of one group are of equal length at write time. Rank 0's count. */
 PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value);
 PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value);

@@ -85,6 +85,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   t->done = t->first_step;
   PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
   PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
+  PetscCall(TrsResultsExpect(t->results, t->total_steps - t->first_step));
   PetscCall(TrsPipelineCreate(s->control, options, s->model, t->reader, t->start.step - t->first_step,
                               &trs_stop_requested, &t->pipeline));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
