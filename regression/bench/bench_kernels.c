@@ -22,7 +22,8 @@
   #include <xmmintrin.h>
 #endif
 
-enum { MAX_ROUNDS = 101, MAX_RESULTS = 32, CODEC_VALUES = 1 << 22 };
+/* Limits move LIMIT_BYTES of rows, ids rotate over N_BATCHES batches: neither is still in a cache when it comes again. */
+enum { MAX_ROUNDS = 101, MAX_RESULTS = 32, CODEC_VALUES = 1 << 22, N_BATCHES = 8, LIMIT_BYTES = 1 << 28 };
 
 static const TrsOptionSpec specs[] = {
     {"-rounds", TRS_OPTION_INT, "9", "[1,101]", NULL, NULL, "rounds, of which the median counts"},
@@ -47,9 +48,10 @@ typedef struct {
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbeInput input;
-  int64_t *offsets, *values;
-  uint32_t *row; /* [n] of the limits' table */
-  float *weight, *state, *out, *grad;
+  int64_t *offsets, *values; /* values of all batches */
+  int64_t n_limit;
+  uint32_t *row; /* [n_limit] of the limits' table */
+  float *weight, *state, *out, *grad, *limit_out;
   void *narrow; /* the table in the format under test */
   TrsJagged jagged, buckets;
   int32_t *lengths;
@@ -155,7 +157,8 @@ WIDE static void modify(int64_t D, float *table, const uint32_t *row, int64_t n,
 /* The best setting counts: it is a limit. Cut among threads by bags. */
 static void run_limits(bench *b)
 {
-  const int64_t bytes = b->dim * (int64_t)sizeof(float), bags = b->n / b->pooling;
+  const int64_t bytes = b->dim * (int64_t)sizeof(float), bags = b->n_limit / b->pooling,
+                n = bags * b->pooling;
   double best_gather = 1e9, best_modify = 1e9;
 
   for (int64_t ahead = 8; ahead <= 32; ahead *= 2) {
@@ -167,7 +170,7 @@ static void run_limits(bench *b)
         const int64_t first = part * bags / 64, end = (part + 1) * bags / 64;
 
         gather(b->dim, b->weight, b->row + first * b->pooling, (end - first) * b->pooling, b->pooling, ahead,
-               streaming, b->out + first * b->dim);
+               streaming, b->limit_out + first * b->dim);
       }
       best_gather = PetscMin(best_gather, now() - start);
     }
@@ -177,11 +180,11 @@ static void run_limits(bench *b)
 
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < 64; part++)
-      modify(b->dim, b->weight, b->row + part * b->n / 64, (part + 1) * b->n / 64 - part * b->n / 64, ahead);
+      modify(b->dim, b->weight, b->row + part * n / 64, (part + 1) * n / 64 - part * n / 64, ahead);
     best_modify = PetscMin(best_modify, now() - start);
   }
-  note(b, "limit gather", NULL, (double)b->n, (double)(b->n * bytes), best_gather);
-  note(b, "limit read-modify-write", NULL, (double)b->n, 2.0 * (double)(b->n * bytes), best_modify);
+  note(b, "limit gather", NULL, (double)n, (double)(n * bytes), best_gather);
+  note(b, "limit read-modify-write", NULL, (double)n, 2.0 * (double)(n * bytes), best_modify);
 }
 
 /* --- kernels --- */
@@ -270,6 +273,7 @@ static PetscErrorCode run_round(bench *b)
   double start;
 
   PetscFunctionBegin;
+  b->input.values = b->jagged.values = b->values + (b->round + 1) % N_BATCHES * b->n;
   run_limits(b);
   PetscCall(run_forward(b, "forward fp32", TRS_FP32, 4 * b->dim));
   PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD));
@@ -311,12 +315,14 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
   PetscCall(TrsComputeFind("cpu", &b->compute));
   PetscCall(b->compute->workspace_create(&b->workspace));
   b->n = b->tables * b->batch * b->pooling;
+  b->n_limit = LIMIT_BYTES / 4 / b->dim;
   PetscCall(PetscCalloc3((size_t)b->tables, &b->table, (size_t)b->tables, &b->feature, (size_t)b->tables,
                          &b->spec));
   PetscCall(TrsAlloc(b->tables * b->batch + 1, sizeof(int64_t), &b->offsets));
   PetscCall(TrsAlloc(b->tables * b->batch, sizeof(int32_t), &b->lengths));
-  PetscCall(TrsAlloc(b->n, sizeof(int64_t), &b->values));
-  PetscCall(TrsAlloc(b->n, sizeof(uint32_t), &b->row));
+  PetscCall(TrsAlloc(N_BATCHES * b->n, sizeof(int64_t), &b->values));
+  PetscCall(TrsAlloc(b->n_limit, sizeof(uint32_t), &b->row));
+  PetscCall(TrsAlloc(b->n_limit / b->pooling * b->dim, sizeof(float), &b->limit_out));
   PetscCall(TrsAlloc(b->tables * b->rows * b->dim, sizeof(float), &b->weight));
   PetscCall(TrsAlloc(b->tables * b->rows * (b->dim + 8), 2, &b->narrow));
   PetscCall(TrsAlloc(b->tables * b->rows, sizeof(float), &b->state));
@@ -336,10 +342,8 @@ static void fill(bench *b)
     b->lengths[i] = (int32_t)b->pooling;
     b->offsets[i + 1] = b->offsets[i] + b->pooling;
   }
-  for (int64_t i = 0; i < b->n; i++) {
-    b->values[i] = draw(1, (uint64_t)i, b->rows);
-    b->row[i] = draw(2, (uint64_t)i, b->tables * b->rows);
-  }
+  for (int64_t i = 0; i < N_BATCHES * b->n; i++) b->values[i] = draw(1, (uint64_t)i, b->rows);
+  for (int64_t i = 0; i < b->n_limit; i++) b->row[i] = draw(2, (uint64_t)i, b->tables * b->rows);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, b->tables * b->rows * b->dim, -0.1f, 0.1f, b->weight);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, b->tables * b->batch * b->dim, -0.1f, 0.1f, b->grad);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 5, 0, CODEC_VALUES, -1.0f, 1.0f, b->floats);
@@ -407,9 +411,9 @@ static PetscErrorCode bench_kernels(int argc, char **argv)
   for (b->round = -1; b->round < b->rounds; b->round++) PetscCall(run_round(b));
   PetscCall(report(b));
   PetscCall(b->compute->workspace_destroy(&b->workspace));
-  void *const memory[] = {&b->offsets,         &b->lengths,       &b->values, &b->row,  &b->weight,
-                          &b->narrow,          &b->state,         &b->out,    &b->grad, &b->floats,
-                          &b->decoded,         &b->bytes,
+  void *const memory[] = {&b->offsets,         &b->lengths,       &b->values, &b->row,       &b->weight,
+                          &b->narrow,          &b->state,         &b->out,    &b->limit_out, &b->grad,
+                          &b->floats,          &b->decoded,       &b->bytes,
 
                           &b->buckets.lengths, &b->buckets.values};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(TrsFree(memory[i]));
