@@ -43,6 +43,7 @@ step "2/5 data"
 train=data/ml100k_train.h5
 eval=data/ml100k_eval.h5
 what="MovieLens-100k"
+files="-options_file input/movielens.opts" # for the commands proposed at the end
 if [ ! -s "$train" ] || [ ! -s "$eval" ]; then
   code=0
   "$python" tools/convert_movielens.py --output-dir data || code=$?
@@ -50,6 +51,7 @@ if [ ! -s "$train" ] || [ ! -s "$eval" ]; then
     what="generated data of MovieLens-100k's shape"
     train=data/ml100k_like_train.h5
     eval=data/ml100k_like_eval.h5
+    files="$files -data_train $train -data_eval $eval"
     echo "Going on with $what; its results say nothing about MovieLens."
     "$python" tools/generate_data.py --output "$train" --num-samples 80367 --output-eval "$eval" --num-eval 19633 \
       --num-dense 7 --features user,item,hist,genre,occupation,gender,zip,title \
@@ -86,8 +88,8 @@ Written to $out/:
   loss.png    the loss curve                                                  plan.png  memory and time per rank
 
 Three things to try next:
-  1. force another sharding:   ${mpirun[*]} $binary -options_file input/movielens.opts -tables_sharding_types row_wise
-  2. look where time goes:     ${mpirun[*]} $binary -options_file input/movielens.opts -epochs 1 -log_view
+  1. force another sharding:   ${mpirun[*]} $binary $files -tables_sharding_types row_wise
+  2. look where time goes:     ${mpirun[*]} $binary $files -epochs 1 -log_view
   3. plan a cluster you do not have: $binary -task plan -options_file input/plan_cluster.yaml
 All options: $binary -help
 END

@@ -10,7 +10,6 @@ its auto-vectorised ones), then the best of them counts.
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -19,11 +18,12 @@ import tempfile
 import h5py
 import numpy as np
 
+import trsdata
+
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 WORKLOAD = {"tables": 26, "rows": 100000, "num-dense": 13, "batch": 2048, "dim": 64, "dense-arch": "512,256,64", "over-arch": "1024,1024,512,256,1"}
 BATCHES = 8
 AIM = {1: 2.0, 10: 3.0}
-STAGES = ("input_dist", "lookup", "output_dist", "dense forward", "dense backward", "embedding backward", "optimizer", "I/O", "waiting")
 VARIANTS = [(pipeline, env) for pipeline in ("none", "sparse_dist") for env in ({}, {"FBGEMM_FORCE_AUTOVEC": "1"})]
 
 
@@ -42,18 +42,19 @@ def dataset(folder, pooling, ranks):
     return path
 
 
-def ours(args, data, folder, more=()):
-    """(samples/s over the steps after the warm-up, the program's output)"""
+def ours(args, data, folder):
+    """(samples/s over the steps after the warm-up, stage -> ms a step of each rank)"""
     output = os.path.join(folder, "run.h5")
     command = ["mpirun", "--allow-run-as-root", "--bind-to", "core" if args.ranks * args.threads <= (os.cpu_count() or 1) else "none"]
     command += ["--map-by", f"slot:PE={args.threads}"] if args.threads > 1 else []
     command += ["-n", str(args.ranks), args.binary, "-data_train", data, "-batch_size", str(WORKLOAD["batch"]), "-steps", str(args.warmup + args.steps),
                 "-tables_embedding_dim", str(WORKLOAD["dim"]), "-dense_arch", WORKLOAD["dense-arch"], "-over_arch", WORKLOAD["over-arch"],
-                "-embedding_optimizer", "rowwise_adagrad", "-dense_optimizer", "sgd", "-output", output, *more]
-    text = call(command, {"OMP_NUM_THREADS": str(args.threads), "OPENBLAS_NUM_THREADS": str(args.threads)})
+                "-embedding_optimizer", "rowwise_adagrad", "-dense_optimizer", "sgd", "-output", output]
+    call(command, {"OMP_NUM_THREADS": str(args.threads), "OPENBLAS_NUM_THREADS": str(args.threads)})
     with h5py.File(output) as h:
         speeds = h["train/samples_per_s"][args.warmup:]
-    return float(len(speeds) / np.sum(1 / speeds)), text
+        stages = dict(zip(trsdata.text(h.attrs["stage_names"]).split(","), h["stages/measured_ms"][()].T))
+    return float(len(speeds) / np.sum(1 / speeds)), stages
 
 
 def peer(args, pooling, pipeline, env):
@@ -64,16 +65,12 @@ def peer(args, pooling, pipeline, env):
     return json.loads(call(command, env).strip().splitlines()[-1])
 
 
-def print_stages(text, steps):
-    """The rows of -log_view that are trshard's: calls, and the slowest rank's time a step."""
-    total = 0.0
-    for stage in STAGES:
-        found = re.search(rf"^{re.escape(stage)}\s+(\d+)\s+[\d.]+\s+([\d.e+-]+)\s+([\d.]+)", text, re.MULTILINE)
-        if found:
-            each = float(found[2]) / steps * 1e3
-            total += each
-            print(f"    {stage:20}{each:10.2f} ms a step   slowest/fastest rank {found[3]}")
-    print(f"    {'sum':20}{total:10.2f} ms a step")
+def print_stages(stages):
+    """Of a whole run, with its warm-up: the mean of the ranks, and the slowest one."""
+    shown = {name: ms for name, ms in stages.items() if name != "plan" and ms.any()}
+    for name, ms in shown.items():
+        print(f"    {name:20}{ms.mean():10.2f} ms a step   slowest rank {ms.max():10.2f}")
+    print(f"    {'sum':20}{sum(ms.mean() for ms in shown.values()):10.2f} ms a step")
 
 
 def compare(args, pooling, folder):
@@ -87,12 +84,12 @@ def compare(args, pooling, folder):
     pipeline, env = max(tried, key=lambda variant: tried[variant]["samples_per_s"])
     mine, theirs = [], []
     for r in range(args.rounds):
-        mine.append(ours(args, data, folder)[0])
+        speed, stages = ours(args, data, folder)
+        mine.append(speed)
         theirs.append(peer(args, pooling, pipeline, dict(env))["samples_per_s"])
         print(f"  round {r + 1}: trshard {mine[-1]:10,.0f}   TorchRec {theirs[-1]:10,.0f} samples/s   ratio {mine[-1] / theirs[-1]:.2f}", flush=True)
-    speed, text = ours(args, data, folder, ["-log_view"])
-    print(f"  trshard's stages ({speed:,.0f} samples/s with -log_view, {args.ranks * WORKLOAD['batch'] / speed * 1e3:.1f} ms a step):")
-    print_stages(text, args.warmup + args.steps)
+    print("  trshard's stages in the last round:")
+    print_stages(stages)
     any_run = next(iter(tried.values()))
     print(f"  median: trshard {statistics.median(mine):,.0f}, TorchRec {statistics.median(theirs):,.0f} samples/s (plan {any_run['plan']}, {any_run['versions']})")
     return statistics.median(mine) / statistics.median(theirs)
