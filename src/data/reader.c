@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <string.h>
 
-enum { SLOTS_OUT = 3 }; /* batches that may be borrowed at a time */
+enum { TRS_SLOTS_OUT = 3 }; /* batches that may be borrowed at a time */
 
 static const TrsOptionSpec reader_options[] = {
     {"-data_train", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset to train on"},
@@ -29,16 +29,16 @@ static const TrsOptionSpec reader_options[] = {
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
 
-typedef enum { SLOT_FREE, SLOT_NEEDS_ROOM, SLOT_READY, SLOT_OUT } slot_state;
+typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
 
 typedef struct {
   TrsBatch batch; /* first: a batch's address is its slot's */
   TrsDeviceBuffer dense, labels;
   int64_t room;     /* ids that fit */
   int64_t *bad_ids; /* [n] */
-  slot_state state;
+  TrsSlotState state;
   TrsFault fault;
-} slot;
+} TrsSlot;
 
 struct TrsReaderImpl {
   MPI_Comm comm;
@@ -50,7 +50,7 @@ struct TrsReaderImpl {
   TrsBatchSpec spec;
   int64_t start, total, max_batch, max_global;
 
-  slot *slots; /* step s is read into slot s % n_slots */
+  TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
   TrsBatchScratch scratch; /* the thread's, but for growing */
   int64_t *bad_ids;        /* [n] so far */
@@ -188,32 +188,32 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const int64_t **per_feature)
 /* --- the thread --- */
 
 /* Room for the batch's ids: made by the main thread, when it next comes by. False: stop. */
-static PetscBool wait_for_room(TrsReader reader, slot *s)
+static PetscBool wait_for_room(TrsReader reader, TrsSlot *s)
 {
   PetscBool go_on;
 
   if (reader->scratch.n_values <= s->room) return PETSC_TRUE;
   pthread_mutex_lock(&reader->lock);
-  s->state = SLOT_NEEDS_ROOM;
+  s->state = TRS_SLOT_NEEDS_ROOM;
   pthread_cond_broadcast(&reader->changed);
-  while (s->state == SLOT_NEEDS_ROOM && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
+  while (s->state == TRS_SLOT_NEEDS_ROOM && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
   go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
   pthread_mutex_unlock(&reader->lock);
   return go_on;
 }
 
-static PetscBool wait_for_slot(TrsReader reader, const slot *s)
+static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s)
 {
   PetscBool go_on;
 
   pthread_mutex_lock(&reader->lock);
-  while (s->state != SLOT_FREE && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
+  while (s->state != TRS_SLOT_FREE && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
   go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
   pthread_mutex_unlock(&reader->lock);
   return go_on;
 }
 
-static void set_state(TrsReader reader, slot *s, slot_state state)
+static void set_state(TrsReader reader, TrsSlot *s, TrsSlotState state)
 {
   pthread_mutex_lock(&reader->lock);
   s->state = state;
@@ -222,7 +222,7 @@ static void set_state(TrsReader reader, slot *s, slot_state state)
 }
 
 /* Fill the slot with a step's batch; an error goes into its fault. False: stop. */
-static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, slot *s)
+static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
 {
   TrsScheduleStep at;
 
@@ -250,10 +250,10 @@ static void *read_ahead(void *context)
   TrsShuffle shuffle;
 
   for (int64_t step = reader->start; step < reader->total; step++) {
-    slot *s = &reader->slots[step % reader->n_slots];
+    TrsSlot *s = &reader->slots[step % reader->n_slots];
 
     if (!wait_for_slot(reader, s) || !read_step(reader, step, &shuffle, s)) break;
-    set_state(reader, s, SLOT_READY);
+    set_state(reader, s, TRS_SLOT_READY);
     if (s->fault.code != PETSC_SUCCESS) break;
   }
   return NULL;
@@ -261,7 +261,7 @@ static void *read_ahead(void *context)
 
 /* --- the main thread --- */
 
-static PetscErrorCode make_room(TrsReader reader, slot *s, int64_t n_values)
+static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
   const TrsBatchSpec *spec = &reader->spec;
 
@@ -272,7 +272,7 @@ static PetscErrorCode make_room(TrsReader reader, slot *s, int64_t n_values)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_slot(TrsReader reader, slot *s, int64_t n_values)
+static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
   const TrsBatchSpec *spec = &reader->spec;
 
@@ -325,7 +325,7 @@ static PetscErrorCode set_up(TrsReader reader)
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
   PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, spec->with_weights));
-  reader->n_slots = SLOTS_OUT + reader->read_ahead;
+  reader->n_slots = TRS_SLOTS_OUT + reader->read_ahead;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
   reader->next_out = reader->start;
@@ -362,39 +362,39 @@ static PetscErrorCode grow(TrsReader reader)
 {
   PetscFunctionBegin;
   for (int64_t i = 0; i < reader->n_slots; i++) {
-    slot *s = &reader->slots[i];
+    TrsSlot *s = &reader->slots[i];
     int64_t n_values;
 
-    if (s->state != SLOT_NEEDS_ROOM)
+    if (s->state != TRS_SLOT_NEEDS_ROOM)
       continue; /* the thread waits while there is one: its scratch may be read and changed */
     n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
     PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, reader->spec.with_weights));
     PetscCall(make_room(reader, s, n_values));
-    s->state = SLOT_FREE;
+    s->state = TRS_SLOT_FREE;
     pthread_cond_broadcast(&reader->changed);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Under the lock: take the slot when it is ready, making room meanwhile for whichever slot needs it. */
-static PetscErrorCode take_slot(TrsReader reader, slot *s)
+static PetscErrorCode take_slot(TrsReader reader, TrsSlot *s)
 {
   PetscFunctionBegin;
   PetscCall(grow(reader));
-  while (s->state != SLOT_READY) {
-    PetscCheck(s->state != SLOT_OUT, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "all %" PRId64 " batches are out",
+  while (s->state != TRS_SLOT_READY) {
+    PetscCheck(s->state != TRS_SLOT_OUT, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "all %" PRId64 " batches are out",
                reader->n_slots);
     pthread_cond_wait(&reader->changed, &reader->lock);
     PetscCall(grow(reader));
   }
   PetscCall(TrsFaultRaise(&s->fault));
-  s->state = SLOT_OUT;
+  s->state = TRS_SLOT_OUT;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
 {
-  slot *s;
+  TrsSlot *s;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
@@ -415,7 +415,7 @@ PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch)
 {
   PetscFunctionBegin;
   if (!*batch) PetscFunctionReturn(PETSC_SUCCESS);
-  set_state(reader, &reader->slots[(*batch)->step % reader->n_slots], SLOT_FREE);
+  set_state(reader, &reader->slots[(*batch)->step % reader->n_slots], TRS_SLOT_FREE);
   *batch = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -18,7 +18,7 @@ typedef struct {
 } TrsBadId;
 
 typedef struct {
-  int64_t step;         /* global step, counted from 0 of the whole training */
+  int64_t step; /* global step, counted from 0 of the whole training */
   int64_t epoch;
   int64_t batch;        /* B: samples of this rank, may be 0 */
   int64_t global_batch; /* G: over all ranks */
@@ -52,8 +52,8 @@ PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
   Which features a batch holds, in order: keys [n] indices into the dataset's key order; rows [n] id range of each for the bounds check and its mode;
   with_weights: read /sparse/weights. Source of the order: rule A2.
 */
-PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows, const TrsBoundsCheckMode *mode,
-                                    PetscBool with_weights);
+PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows,
+                                    const TrsBoundsCheckMode *mode, PetscBool with_weights);
 
 /* The device that batches are copied to: they are kept in memory that it copies from quickly. Default: cpu. Call before SetUp. */
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* SEEK_DATA */
+#define _GNU_SOURCE /* SEEK_DATA. NOLINT(bugprone-reserved-identifier) */
 #include "io/atomic_file.h"
 
 #include "io/extent.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { N_DIGITS = 16, MAX_BASE = 200, N_TRIES = 16 };
+enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16 };
 static const char suffix[] = ".tmp";
 
 /* ".<prefix>...<16 hex digits>.tmp" */
@@ -26,11 +26,12 @@ static PetscBool is_temporary(const char *name, const char *prefix)
   size_t n = strlen(name), n_prefix = strlen(prefix), n_suffix = sizeof(suffix) - 1;
   const char *digits;
 
-  if (name[0] != '.' || strncmp(name + 1, prefix, n_prefix) != 0 || n < 1 + n_prefix + N_DIGITS + n_suffix)
+  if (name[0] != '.' || strncmp(name + 1, prefix, n_prefix) != 0 ||
+      n < 1 + n_prefix + TRS_N_DIGITS + n_suffix)
     return PETSC_FALSE;
-  digits = name + n - n_suffix - N_DIGITS;
-  if (strcmp(digits + N_DIGITS, suffix) != 0) return PETSC_FALSE;
-  return strspn(digits, "0123456789abcdef") == N_DIGITS ? PETSC_TRUE : PETSC_FALSE;
+  digits = name + n - n_suffix - TRS_N_DIGITS;
+  if (strcmp(digits + TRS_N_DIGITS, suffix) != 0) return PETSC_FALSE;
+  return strspn(digits, "0123456789abcdef") == TRS_N_DIGITS ? PETSC_TRUE : PETSC_FALSE;
 }
 
 void TrsAtomicClean(const char *folder, const char *prefix)
@@ -70,18 +71,18 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   const char *base = NULL;
   struct stat status;
   size_t n;
-  char prefix[MAX_BASE + 2];
+  char prefix[TRS_MAX_BASE + 2];
 
   PetscFunctionBegin;
   *file = (TrsAtomicFile){.fd = -1};
   PetscCall(split_path(path, file, &base));
   PetscCheck(stat(path, &status) != 0 || S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%s cannot be created: something that is not a file has this name", path);
-  snprintf(prefix, sizeof(prefix), "%.*s.", MAX_BASE, base);
+  snprintf(prefix, sizeof(prefix), "%.*s.", TRS_MAX_BASE, base);
   TrsAtomicClean(file->folder, prefix);
-  n = strlen(file->folder) + sizeof(prefix) + N_DIGITS + sizeof(suffix) + 3;
+  n = strlen(file->folder) + sizeof(prefix) + TRS_N_DIGITS + sizeof(suffix) + 3;
   PetscCall(PetscMalloc1(n, &file->temporary));
-  for (int i = 0; i < N_TRIES && file->fd < 0; i++) {
+  for (int i = 0; i < TRS_N_TRIES && file->fd < 0; i++) {
     uint64_t bits = 0;
 
     (void)!getrandom(&bits, sizeof(bits), 0);

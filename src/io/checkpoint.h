@@ -13,11 +13,11 @@
 #include "io/state.h"
 
 typedef struct {
-  int64_t step;         /* updates done */
+  int64_t step; /* updates done */
   int64_t epoch, samples_seen;
-  int64_t run_step;     /* steps of the training data consumed: where a resumed reader goes on */
-  const char *options;  /* text */
-  const char *plan;     /* JSON text */
+  int64_t run_step;    /* steps of the training data consumed: where a resumed reader goes on */
+  const char *options; /* text */
+  const char *plan;    /* JSON text */
 } TrsCheckpointInfo;
 
 /*
@@ -26,7 +26,8 @@ typedef struct {
   Collective on comm. Errors (agreed, all ranks): CANT_CREATE, IO (with the bytes needed and free when the disk is too small); the
   previous file is intact and the temporary one removed.
 */
-PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state, const TrsCheckpointInfo *info);
+PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state,
+                                  const TrsCheckpointInfo *info);
 
 /*
   TrsCheckpointRead - Read this rank's parts of every tensor of state, from any plan's checkpoint.
@@ -36,7 +37,8 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   Out:    info  step, epoch, samples_seen, run_step (step where the file has none); texts NULL
   Errors (agreed): NO_INPUT; DATA naming file and dataset: other format or version, missing tensor, wrong shape or type, checksum mismatch
 */
-PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state, TrsCheckpointInfo *info);
+PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state,
+                                 TrsCheckpointInfo *info);
 
 /*
   TrsCheckpointTry - Could a checkpoint be made at this file, or in this folder (made, too)? To be asked before hours of training.
@@ -52,5 +54,6 @@ PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file, const char *fol
   that fail are named in a warning on rank 0. Left-over temporary files are ignored, and removed by the next Write.
   Both collective on comm.
 */
-PetscErrorCode TrsCheckpointFolderWrite(MPI_Comm comm, const char *folder, int keep, const TrsState *state, const TrsCheckpointInfo *info);
+PetscErrorCode TrsCheckpointFolderWrite(MPI_Comm comm, const char *folder, int keep, const TrsState *state,
+                                        const TrsCheckpointInfo *info);
 PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const char prefix[] = "step-", suffix[] = ".h5";
-enum { MAX_DIGITS = 18 };
+enum { TRS_MAX_DIGITS = 18 };
 
 static int descending(const void *a, const void *b)
 {
@@ -30,7 +30,8 @@ static int64_t step_of(const char *name)
 
   if (strncmp(name, prefix, strlen(prefix)) != 0) return -1;
   n = strspn(digits, "0123456789");
-  if (n < 9 || n > MAX_DIGITS || (n > 9 && digits[0] == '0') || strcmp(digits + n, suffix) != 0) return -1;
+  if (n < 9 || n > TRS_MAX_DIGITS || (n > 9 && digits[0] == '0') || strcmp(digits + n, suffix) != 0)
+    return -1;
   return strtoll(digits, NULL, 10);
 }
 
@@ -188,7 +189,7 @@ PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, 
   *path = NULL;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCall(list_agreed(comm, folder, &n, &steps));
-  for (int i = 0; i < n && !*path; i++) {
+  for (int i = 0; i < n && steps && !*path; i++) {
     PetscErrorCode ierr;
 
     PetscCall(checkpoint_path(folder, steps[i], path));

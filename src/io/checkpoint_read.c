@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
-enum { MAX_NAME = 1024 };
+enum { TRS_MAX_NAME = 1024 };
 
 /* A dataset of the file, read directly where it can be. */
 typedef struct {
@@ -19,7 +19,7 @@ typedef struct {
   hid_t id, memory; /* memory: element type wanted */
   TrsHDF5Shape shape;
   TrsExtent extent;
-} source;
+} TrsSource;
 
 /* One checksum table after the other: this rank takes every size-th part of all. */
 typedef struct {
@@ -29,15 +29,15 @@ typedef struct {
   char *strip;     /* trs_strip_bytes, or one row */
   int64_t strip_bytes;
   PetscErrorCode ierr;
-} verifier;
+} TrsVerifier;
 
 /* --- one dataset --- */
 
 /* Opens the dataset and checks how it is stored; id -1 when absent. Free with close_source(). */
-static PetscErrorCode open_source(const TrsHDF5File *file, const char *name, source *s)
+static PetscErrorCode open_source(const TrsHDF5File *file, const char *name, TrsSource *s)
 {
   PetscFunctionBegin;
-  *s = (source){.file = file, .name = name, .id = -1, .memory = -1};
+  *s = (TrsSource){.file = file, .name = name, .id = -1, .memory = -1};
   PetscCall(TrsHDF5Open(file, name, H5I_DATASET, &s->id));
   if (s->id < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsHDF5CheckDataset(file, name, s->id, &s->shape));
@@ -46,7 +46,7 @@ static PetscErrorCode open_source(const TrsHDF5File *file, const char *name, sou
 }
 
 /* memory: taken over. */
-static PetscErrorCode place_source(source *s, hid_t memory)
+static PetscErrorCode place_source(TrsSource *s, hid_t memory)
 {
   PetscFunctionBegin;
   s->memory = memory;
@@ -54,7 +54,7 @@ static PetscErrorCode place_source(source *s, hid_t memory)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode close_source(source *s)
+static PetscErrorCode close_source(TrsSource *s)
 {
   PetscFunctionBegin;
   PetscCall(TrsExtentFree(&s->extent));
@@ -63,7 +63,8 @@ static PetscErrorCode close_source(source *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static herr_t read_by_hdf5(const source *s, int64_t row, int64_t rows, int64_t col, int64_t cols, void *data)
+static herr_t read_by_hdf5(const TrsSource *s, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                           void *data)
 {
   const hsize_t start[2] = {(hsize_t)row, (hsize_t)col}, count[2] = {(hsize_t)rows, (hsize_t)cols};
   hid_t file_space = H5Dget_space(s->id), memory_space = H5Screate_simple(s->shape.ndim, count, NULL);
@@ -76,7 +77,7 @@ static herr_t read_by_hdf5(const source *s, int64_t row, int64_t rows, int64_t c
 }
 
 /* A rectangle, without gaps. */
-static PetscErrorCode read_rectangle(const source *s, int64_t row, int64_t rows, int64_t col, int64_t cols,
+static PetscErrorCode read_rectangle(const TrsSource *s, int64_t row, int64_t rows, int64_t col, int64_t cols,
                                      void *data)
 {
   PetscFunctionBegin;
@@ -95,7 +96,7 @@ static PetscErrorCode read_rectangle(const source *s, int64_t row, int64_t rows,
 
 /* --- checksums --- */
 
-static PetscErrorCode hash_part(verifier *v, const source *s, const int64_t *part, int64_t *hash)
+static PetscErrorCode hash_part(TrsVerifier *v, const TrsSource *s, const int64_t *part, int64_t *hash)
 {
   int64_t row_bytes = part[3] * (int64_t)s->shape.type_bytes, at_once = v->strip_bytes / row_bytes;
   XXH3_state_t *state = XXH3_createState();
@@ -116,7 +117,7 @@ static PetscErrorCode hash_part(verifier *v, const source *s, const int64_t *par
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_part(verifier *v, const source *s, const int64_t *part)
+static PetscErrorCode check_part(TrsVerifier *v, const TrsSource *s, const int64_t *part)
 {
   int64_t hash;
 
@@ -142,7 +143,7 @@ static PetscErrorCode check_part(verifier *v, const source *s, const int64_t *pa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_parts(verifier *v, const source *s, const source *table)
+static PetscErrorCode check_parts(TrsVerifier *v, const TrsSource *s, const TrsSource *table)
 {
   int64_t *parts, covered = 0, n = table->shape.dims[0];
   PetscErrorCode ierr = PETSC_SUCCESS;
@@ -162,13 +163,13 @@ static PetscErrorCode check_parts(verifier *v, const source *s, const source *ta
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_table(verifier *v, const char *name)
+static PetscErrorCode check_table(TrsVerifier *v, const char *name)
 {
-  char table_name[MAX_NAME];
-  source table, tensor;
+  char table_name[TRS_MAX_NAME];
+  TrsSource table, tensor;
 
   PetscFunctionBegin;
-  CHECK_DATA(snprintf(table_name, sizeof(table_name), TRS_CHECKSUMS "/%s", name) < MAX_NAME,
+  CHECK_DATA(snprintf(table_name, sizeof(table_name), TRS_CHECKSUMS "/%s", name) < TRS_MAX_NAME,
              "%s: a name in /checksums is too long", v->file->path);
   PetscCall(open_source(v->file, table_name, &table));
   PetscCall(open_source(v->file, name, &tensor));
@@ -186,7 +187,7 @@ static PetscErrorCode check_table(verifier *v, const char *name)
 
 static herr_t visit_table(hid_t group, const char *name, const H5O_info_t *info, void *context)
 {
-  verifier *v = context;
+  TrsVerifier *v = context;
 
   (void)group;
   if (info->type == H5O_TYPE_DATASET) v->ierr = check_table(v, name);
@@ -195,7 +196,7 @@ static herr_t visit_table(hid_t group, const char *name, const H5O_info_t *info,
 
 static PetscErrorCode verify_file(const TrsHDF5File *file, int rank, int size)
 {
-  verifier v = {.file = file, .rank = rank, .size = size, .strip_bytes = trs_strip_bytes};
+  TrsVerifier v = {.file = file, .rank = rank, .size = size, .strip_bytes = trs_strip_bytes};
   hid_t sums;
   herr_t status;
 
@@ -213,7 +214,7 @@ static PetscErrorCode verify_file(const TrsHDF5File *file, int rank, int size)
 
 /* --- tensors --- */
 
-static PetscErrorCode check_shape(const source *s, const TrsStateTensor *tensor, int ndim, int64_t cols)
+static PetscErrorCode check_shape(const TrsSource *s, const TrsStateTensor *tensor, int ndim, int64_t cols)
 {
   TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->rows, cols}};
   char found_text[96], want_text[96];
@@ -231,7 +232,7 @@ static PetscErrorCode check_shape(const source *s, const TrsStateTensor *tensor,
 }
 
 /* Rows of a part, strip by strip: col, cols in the file; `spread`: one column in the file for every column of the part. */
-static PetscErrorCode read_part(const source *s, const TrsStatePart *part, int64_t element_bytes,
+static PetscErrorCode read_part(const TrsSource *s, const TrsStatePart *part, int64_t element_bytes,
                                 PetscBool spread)
 {
   int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
@@ -260,7 +261,7 @@ static PetscErrorCode read_part(const source *s, const TrsStatePart *part, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_parts(source *s, const TrsStateTensor *tensor, PetscBool spread)
+static PetscErrorCode read_parts(TrsSource *s, const TrsStateTensor *tensor, PetscBool spread)
 {
   hid_t type;
 
@@ -273,7 +274,7 @@ static PetscErrorCode read_parts(source *s, const TrsStateTensor *tensor, PetscB
 }
 
 /* Are these the columns of the same split? */
-static PetscErrorCode same_columns(const source *s, const TrsStateTensor *tensor, PetscBool *same)
+static PetscErrorCode same_columns(const TrsSource *s, const TrsStateTensor *tensor, PetscBool *same)
 {
   int64_t *offsets;
 
@@ -293,7 +294,7 @@ static PetscErrorCode read_tensor(const TrsHDF5File *file, TrsStateTensor *tenso
 {
   const char *name = tensor->path;
   PetscBool same, spread = PETSC_FALSE;
-  source s;
+  TrsSource s;
 
   PetscFunctionBegin;
   PetscCall(open_source(file, name, &s));
@@ -358,7 +359,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsState *stat
 typedef struct {
   const char *path;
   const TrsState *state;
-} trial;
+} TrsTrial;
 
 static PetscErrorCode try_tensors(const TrsHDF5File *file, const TrsState *state)
 {
@@ -366,7 +367,7 @@ static PetscErrorCode try_tensors(const TrsHDF5File *file, const TrsState *state
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *tensor = &state->tensor[i];
     PetscBool same;
-    source s;
+    TrsSource s;
 
     PetscCall(open_source(file, tensor->path, &s));
     if (tensor->mean_path) PetscCall(same_columns(&s, tensor, &same));
@@ -378,7 +379,7 @@ static PetscErrorCode try_tensors(const TrsHDF5File *file, const TrsState *state
 
 static PetscErrorCode try_file(void *context)
 {
-  const trial *t = context;
+  const TrsTrial *t = context;
   TrsCheckpointInfo info;
   TrsHDF5File file;
 
@@ -392,7 +393,7 @@ static PetscErrorCode try_file(void *context)
 
 static PetscErrorCode open_first(const char *path, const TrsState *state, TrsHDF5File *file)
 {
-  trial t = {path, state};
+  TrsTrial t = {path, state};
 
   PetscFunctionBegin;
   PetscCall(TrsPreflight(path, try_file, &t));

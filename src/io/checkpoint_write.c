@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* fallocate */
+#define _GNU_SOURCE /* fallocate. NOLINT(bugprone-reserved-identifier) */
 #include "core/buffer.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint_impl.h"
@@ -25,13 +25,13 @@ typedef struct {
   int64_t n_parts;     /* rank 0: over all ranks */
   int64_t sums_offset; /* of its checksum table in the file */
   TrsExtent extent;
-} file_tensor;
+} TrsFileTensor;
 
 /* A rectangle that this rank writes: on the wire as 6 integers. */
 typedef struct {
   int64_t tensor, row, col, rows, cols, hash;
-} part;
-enum { PART_INTS = 6, EXTENT_INTS = 8 };
+} TrsPart;
+enum { TRS_PART_INTS = 6, TRS_EXTENT_INTS = 8 };
 
 typedef struct {
   MPI_Comm comm;
@@ -40,19 +40,19 @@ typedef struct {
   const TrsState *state;
   const TrsCheckpointInfo *info;
   int n_tensors;
-  file_tensor *tensor;
+  TrsFileTensor *tensor;
   PetscBool has_means;
   int64_t n_parts, capacity;
-  part *parts;          /* [n_parts] this rank's */
+  TrsPart *parts;       /* [n_parts] this rank's */
   const char **data;    /* [n_parts] first element in memory; NULL: a mean */
   int64_t *stride;      /* [n_parts] bytes */
   int64_t n_all;        /* rank 0 */
-  part *all;            /* [n_all] by rank */
+  TrsPart *all;         /* [n_all] by rank */
   int *counts, *places; /* rank 0: [size] integers of each rank */
   TrsAtomicFile file;   /* rank 0 */
   char *temporary;
   int fd;
-} writer;
+} TrsWriter;
 
 PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
 {
@@ -67,7 +67,7 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
 
 /* --- which parts there are --- */
 
-static PetscErrorCode add_part(writer *w, part p, const char *data, int64_t stride)
+static PetscErrorCode add_part(TrsWriter *w, TrsPart p, const char *data, int64_t stride)
 {
   PetscFunctionBegin;
   if (w->n_parts == w->capacity) {
@@ -84,7 +84,7 @@ static PetscErrorCode add_part(writer *w, part p, const char *data, int64_t stri
 }
 
 /* Cut a rectangle by rows into parts; shared: all ranks hold it, and take its parts in turn. */
-static PetscErrorCode add_rectangle(writer *w, int t, const TrsStatePart *from, PetscBool shared)
+static PetscErrorCode add_rectangle(TrsWriter *w, int t, const TrsStatePart *from, PetscBool shared)
 {
   int64_t element_bytes = w->tensor[t].element_bytes, stride = from->stride * element_bytes;
   int64_t at_once = trs_part_bytes / (from->cols * element_bytes + 1), n = 0;
@@ -92,11 +92,11 @@ static PetscErrorCode add_rectangle(writer *w, int t, const TrsStatePart *from, 
   PetscFunctionBegin;
   if (at_once < 1) at_once = 1;
   for (int64_t r = 0; r < from->rows; r += at_once, n++) {
-    part p = {.tensor = t,
-              .row = from->row_offset + r,
-              .col = from->col_offset,
-              .rows = from->rows - r,
-              .cols = from->cols};
+    TrsPart p = {.tensor = t,
+                 .row = from->row_offset + r,
+                 .col = from->col_offset,
+                 .rows = from->rows - r,
+                 .cols = from->cols};
 
     if (p.rows > at_once) p.rows = at_once;
     if (from->cols == 0 || (shared && n % w->size != w->rank)) continue;
@@ -105,7 +105,7 @@ static PetscErrorCode add_rectangle(writer *w, int t, const TrsStatePart *from, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode list_parts(writer *w)
+static PetscErrorCode list_parts(TrsWriter *w)
 {
   const TrsState *state = w->state;
 
@@ -115,12 +115,12 @@ static PetscErrorCode list_parts(writer *w)
     const TrsStateTensor *from = &state->tensor[i];
     int t = w->n_tensors++;
 
-    w->tensor[t] = (file_tensor){.tensor = from,
-                                 .path = from->path,
-                                 .ndim = from->ndim,
-                                 .rows = from->rows,
-                                 .cols = from->cols,
-                                 .element_bytes = TrsDTypeBytes(from->dtype)};
+    w->tensor[t] = (TrsFileTensor){.tensor = from,
+                                   .path = from->path,
+                                   .ndim = from->ndim,
+                                   .rows = from->rows,
+                                   .cols = from->cols,
+                                   .element_bytes = TrsDTypeBytes(from->dtype)};
     for (int k = 0; k < from->n_parts; k++) PetscCall(add_rectangle(w, t, &from->part[k], from->replicated));
   }
   for (int i = 0; i < state->n; i++) {
@@ -130,24 +130,24 @@ static PetscErrorCode list_parts(writer *w)
 
     if (!from->mean_path) continue;
     w->has_means = PETSC_TRUE;
-    w->tensor[w->n_tensors++] = (file_tensor){.tensor = from,
-                                              .mean = PETSC_TRUE,
-                                              .path = from->mean_path,
-                                              .ndim = 1,
-                                              .rows = from->rows,
-                                              .cols = 1,
-                                              .element_bytes = TrsDTypeBytes(TRS_FP32)};
+    w->tensor[w->n_tensors++] = (TrsFileTensor){.tensor = from,
+                                                .mean = PETSC_TRUE,
+                                                .path = from->mean_path,
+                                                .ndim = 1,
+                                                .rows = from->rows,
+                                                .cols = 1,
+                                                .element_bytes = TrsDTypeBytes(TRS_FP32)};
     PetscCall(add_rectangle(w, t, &whole, PETSC_TRUE));
   }
-  PetscCheck(w->n_parts <= INT_MAX / PART_INTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "too many parts: %" PRId64,
-             w->n_parts);
+  PetscCheck(w->n_parts <= INT_MAX / TRS_PART_INTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "too many parts: %" PRId64, w->n_parts);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* All ranks' parts to rank 0; called again when the hashes are known. */
-static PetscErrorCode gather_parts(writer *w)
+static PetscErrorCode gather_parts(TrsWriter *w)
 {
-  int mine = (int)(w->n_parts * PART_INTS);
+  int mine = (int)(w->n_parts * TRS_PART_INTS);
   int64_t total = 0;
 
   PetscFunctionBegin;
@@ -160,10 +160,10 @@ static PetscErrorCode gather_parts(writer *w)
     w->places[r] = (int)total;
     total += w->counts[r];
     PetscCheck(total <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "too many parts: %" PRId64,
-               total / PART_INTS);
+               total / TRS_PART_INTS);
   }
-  if (w->rank == 0 && !w->all) PetscCall(PetscMalloc1((size_t)(total / PART_INTS + 1), &w->all));
-  w->n_all = total / PART_INTS;
+  if (w->rank == 0 && !w->all) PetscCall(PetscMalloc1((size_t)(total / TRS_PART_INTS + 1), &w->all));
+  w->n_all = total / TRS_PART_INTS;
   PetscCallMPI(
       MPI_Gatherv(w->parts, mine, MPI_INT64_T, w->all, w->counts, w->places, MPI_INT64_T, 0, w->comm));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -172,14 +172,14 @@ static PetscErrorCode gather_parts(writer *w)
 /* --- the file's structure: rank 0, serial HDF5, under the lock --- */
 
 /* Every element is somebody's: the parts' sizes add up. */
-static PetscErrorCode count_parts(writer *w)
+static PetscErrorCode count_parts(TrsWriter *w)
 {
   int64_t *covered;
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1(w->n_tensors + 1, &covered));
   for (int64_t i = 0; i < w->n_all; i++) {
-    const part *p = &w->all[i];
+    const TrsPart *p = &w->all[i];
 
     covered[p->tensor] += p->rows * p->cols;
     w->tensor[p->tensor].n_parts++;
@@ -197,16 +197,16 @@ static PetscErrorCode count_parts(writer *w)
   Chunks for a tensor that is cut into column parts of one width: then each part is contiguous in the file. Of about trs_part_bytes, so
   balanced that the padding of the last one is small. False: plain rows.
 */
-static PetscBool choose_chunk(const writer *w, int t, int64_t chunk[2])
+static PetscBool choose_chunk(const TrsWriter *w, int t, int64_t chunk[2])
 {
-  const file_tensor *tensor = &w->tensor[t];
+  const TrsFileTensor *tensor = &w->tensor[t];
   int64_t width = 0, n;
 
   for (int64_t i = 0; i < w->n_all; i++)
     if (w->all[i].tensor == t && w->all[i].cols > width) width = w->all[i].cols;
   if (tensor->ndim != 2 || width == 0 || width == tensor->cols) return PETSC_FALSE;
   for (int64_t i = 0; i < w->n_all; i++) {
-    const part *p = &w->all[i];
+    const TrsPart *p = &w->all[i];
 
     if (p->tensor == t && (p->col % width != 0 || (p->cols != width && p->col + p->cols != tensor->cols)))
       return PETSC_FALSE;
@@ -217,9 +217,9 @@ static PetscBool choose_chunk(const writer *w, int t, int64_t chunk[2])
   return PETSC_TRUE;
 }
 
-static PetscErrorCode create_tensor(writer *w, int t, hid_t file)
+static PetscErrorCode create_tensor(TrsWriter *w, int t, hid_t file)
 {
-  file_tensor *tensor = &w->tensor[t];
+  TrsFileTensor *tensor = &w->tensor[t];
   const TrsStateTensor *from = tensor->tensor;
   TrsDType dtype = tensor->mean ? TRS_FP32 : from->dtype;
   const int64_t dims[2] = {tensor->rows, tensor->cols};
@@ -239,7 +239,7 @@ static PetscErrorCode create_tensor(writer *w, int t, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_checksums(writer *w, int t, hid_t file)
+static PetscErrorCode create_checksums(TrsWriter *w, int t, hid_t file)
 {
   const int64_t dims[2] = {w->tensor[t].n_parts, TRS_CHECKSUM_COLUMNS};
   char name[1024];
@@ -255,7 +255,7 @@ static PetscErrorCode create_checksums(writer *w, int t, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_objects(writer *w, hid_t file)
+static PetscErrorCode create_objects(TrsWriter *w, hid_t file)
 {
   const TrsCheckpointInfo *info = w->info;
   const int64_t version = TRS_CHECKPOINT_VERSION;
@@ -274,7 +274,7 @@ static PetscErrorCode create_objects(writer *w, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_structure(writer *w, int *memory)
+static PetscErrorCode create_structure(TrsWriter *w, int *memory)
 {
   hid_t file;
   PetscErrorCode ierr;
@@ -290,7 +290,7 @@ static PetscErrorCode create_structure(writer *w, int *memory)
 }
 
 /* Is there room for all tensors and a little more? Asked first, to say how much is missing. */
-static PetscErrorCode check_space(const writer *w)
+static PetscErrorCode check_space(const TrsWriter *w)
 {
   int64_t needed = (int64_t)64 << 10, available;
   struct statvfs disk;
@@ -308,7 +308,7 @@ static PetscErrorCode check_space(const writer *w)
 }
 
 /* Give the file its space for good, so that no rank's write can find the disk full. */
-static PetscErrorCode reserve_space(const writer *w)
+static PetscErrorCode reserve_space(const TrsWriter *w)
 {
   off_t bytes = lseek(w->file.fd, 0, SEEK_END);
   int status, error;
@@ -324,7 +324,7 @@ static PetscErrorCode reserve_space(const writer *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_file(writer *w)
+static PetscErrorCode create_file(TrsWriter *w)
 {
   PetscErrorCode ierr;
   int memory = -1;
@@ -351,13 +351,14 @@ static int64_t n_chunks(const TrsExtent *extent)
   return extent->offset ? (extent->rows + extent->chunk_rows - 1) / extent->chunk_rows * extent->n_bands : 0;
 }
 
-static PetscErrorCode broadcast_extent(const writer *w, TrsExtent *extent)
+static PetscErrorCode broadcast_extent(const TrsWriter *w, TrsExtent *extent)
 {
-  int64_t n[EXTENT_INTS] = {extent->rows,       extent->cols,    extent->element_bytes, extent->chunk_rows,
-                            extent->chunk_cols, extent->n_bands, n_chunks(extent),      0};
+  int64_t n[TRS_EXTENT_INTS] = {
+      extent->rows,       extent->cols,    extent->element_bytes, extent->chunk_rows,
+      extent->chunk_cols, extent->n_bands, n_chunks(extent),      0};
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Bcast(n, EXTENT_INTS, MPI_INT64_T, 0, w->comm));
+  PetscCallMPI(MPI_Bcast(n, TRS_EXTENT_INTS, MPI_INT64_T, 0, w->comm));
   if (w->rank != 0) {
     *extent = (TrsExtent){.rows = n[0],
                           .cols = n[1],
@@ -371,7 +372,7 @@ static PetscErrorCode broadcast_extent(const writer *w, TrsExtent *extent)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode broadcast_layout(writer *w)
+static PetscErrorCode broadcast_layout(TrsWriter *w)
 {
   int n = w->rank == 0 ? (int)strlen(w->temporary) + 1 : 0;
 
@@ -404,9 +405,9 @@ static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_rectangle(const writer *w, part *p, const char *data, int64_t stride)
+static PetscErrorCode write_rectangle(const TrsWriter *w, TrsPart *p, const char *data, int64_t stride)
 {
-  const file_tensor *tensor = &w->tensor[p->tensor];
+  const TrsFileTensor *tensor = &w->tensor[p->tensor];
   int error = TrsExtentWrite(w->fd, &tensor->extent, p->row, p->rows, p->col, p->cols, data, stride);
 
   PetscFunctionBegin;
@@ -417,11 +418,11 @@ static PetscErrorCode write_rectangle(const writer *w, part *p, const char *data
 }
 
 /* The mean over columns that are in the file already, weighted by width: computed in double, stored as float. */
-static PetscErrorCode write_mean(writer *w, part *p)
+static PetscErrorCode write_mean(TrsWriter *w, TrsPart *p)
 {
-  const file_tensor *mean = &w->tensor[p->tensor];
+  const TrsFileTensor *mean = &w->tensor[p->tensor];
   const TrsStateTensor *from = mean->tensor;
-  const file_tensor *columns = mean;
+  const TrsFileTensor *columns = mean;
   float *values, *means;
   int error;
 
@@ -447,7 +448,7 @@ static PetscErrorCode write_mean(writer *w, part *p)
 }
 
 /* This rank's parts, flushed to disk: first the tensors, then the means of what is in the file by then. */
-static PetscErrorCode write_parts(writer *w, PetscBool means)
+static PetscErrorCode write_parts(TrsWriter *w, PetscBool means)
 {
   int64_t n_written = 0;
 
@@ -470,14 +471,14 @@ static PetscErrorCode write_parts(writer *w, PetscBool means)
 }
 
 /* Rank 0: the checksum tables, straight to their places. */
-static PetscErrorCode write_checksums(writer *w)
+static PetscErrorCode write_checksums(TrsWriter *w)
 {
   int64_t *next;
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1(w->n_tensors + 1, &next));
   for (int64_t i = 0; i < w->n_all; i++) {
-    const part *p = &w->all[i];
+    const TrsPart *p = &w->all[i];
     const int64_t row[TRS_CHECKSUM_COLUMNS] = {p->row, p->col, p->rows, p->cols, p->hash};
     int error = TrsWriteFully(w->fd, row, (int64_t)sizeof(row),
                               w->tensor[p->tensor].sums_offset + next[p->tensor]++ * (int64_t)sizeof(row));
@@ -489,7 +490,7 @@ static PetscErrorCode write_checksums(writer *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode publish(writer *w)
+static PetscErrorCode publish(TrsWriter *w)
 {
   PetscFunctionBegin;
   PetscCall(write_checksums(w));
@@ -497,7 +498,7 @@ static PetscErrorCode publish(writer *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_agreed(writer *w)
+static PetscErrorCode write_agreed(TrsWriter *w)
 {
   PetscFunctionBegin;
   PetscCall(TrsAgree(w->comm, list_parts(w)));
@@ -511,7 +512,7 @@ static PetscErrorCode write_agreed(writer *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode free_writer(writer *w)
+static PetscErrorCode free_writer(TrsWriter *w)
 {
   PetscFunctionBegin;
   for (int t = 0; t < w->n_tensors; t++) PetscCall(TrsExtentFree(&w->tensor[t].extent));
@@ -531,7 +532,7 @@ static PetscErrorCode free_writer(writer *w)
 PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state,
                                   const TrsCheckpointInfo *info)
 {
-  writer w = {.comm = comm, .path = path, .state = state, .info = info, .fd = -1};
+  TrsWriter w = {.comm = comm, .path = path, .state = state, .info = info, .fd = -1};
   PetscErrorCode ierr;
 
   PetscFunctionBegin;

@@ -17,7 +17,7 @@ typedef struct TrsDatasetImpl *TrsDataset;
 typedef struct {
   const char *path;
   int64_t num_samples;
-  int num_dense;  /* 0: no /dense */
+  int num_dense; /* 0: no /dense */
   int n_features;
   const char *const *features;   /* [n_features] key order */
   const int64_t *num_embeddings; /* [n_features] */
@@ -49,7 +49,8 @@ PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info
           offsets  [n+1] as in the file
   Faults: DATA (lengths that are negative or disagree with offsets, naming the row), IO
 */
-PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense, float *labels, int32_t *lengths,
-                                     int64_t *offsets, TrsFault *fault);
+PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense,
+                                     float *labels, int32_t *lengths, int64_t *offsets, TrsFault *fault);
 /* Values (widened to int64) and weights (NULL: not wanted) first .. first+n-1, in the same way. */
-PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values, float *weights, TrsFault *fault);
+PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values,
+                                    float *weights, TrsFault *fault);

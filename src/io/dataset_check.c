@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const int64_t max_checked_bytes = (int64_t)256 << 20, samples_at_once = 4096;
-enum { MAX_FEATURES = 1000000 };
+enum { TRS_MAX_FEATURES = 1000000 };
 
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
@@ -36,8 +36,8 @@ static PetscErrorCode open_column(TrsDataset dataset, TrsColumnKind kind, const 
              found, rows);
   CHECK_DATA(cols < 0 || shape.dims[1] == cols, "%s: /%s is %s, expected %" PRId64 " columns", file->path,
              name, found, cols);
-  CHECK_DATA(shape.dims[1] > 0 && shape.dims[1] <= MAX_FEATURES, "%s: /%s is %s, expected 1 to %d columns",
-             file->path, name, found, MAX_FEATURES);
+  CHECK_DATA(shape.dims[1] > 0 && shape.dims[1] <= TRS_MAX_FEATURES,
+             "%s: /%s is %s, expected 1 to %d columns", file->path, name, found, TRS_MAX_FEATURES);
   column->rows = shape.dims[0];
   column->cols = (int)shape.dims[1];
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -62,11 +62,11 @@ static PetscErrorCode place_column(TrsColumn *column, hid_t memory)
 typedef struct {
   const char *name;
   int feature;
-} named;
+} TrsNamed;
 
 static int by_name(const void *a, const void *b)
 {
-  const named *x = a, *y = b;
+  const TrsNamed *x = a, *y = b;
   int order = strcmp(x->name, y->name);
 
   return order ? order : x->feature - y->feature;
@@ -75,13 +75,13 @@ static int by_name(const void *a, const void *b)
 /* None empty, none twice. */
 static PetscErrorCode check_names(const TrsHDF5File *file, int n, char **names)
 {
-  named *sorted;
+  TrsNamed *sorted;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(n, &sorted));
   for (int f = 0; f < n; f++) {
     CHECK_DATA(names[f][0], "%s: feature %d has an empty name", file->path, f);
-    sorted[f] = (named){names[f], f};
+    sorted[f] = (TrsNamed){names[f], f};
   }
   qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
   for (int i = 1; i < n; i++) {

@@ -11,7 +11,7 @@
 #define CALL_HDF5(call) \
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "a dataset is damaged: %s%s", #call, TrsHDF5Error())
 
-enum { STAGE_BYTES = 1 << 16 }; /* on the stack */
+enum { TRS_STAGE_BYTES = 1 << 16 }; /* on the stack */
 static const int64_t max_call_bytes = (int64_t)1 << 30;
 
 int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset)
@@ -118,12 +118,12 @@ PetscErrorCode TrsExtentFree(TrsExtent *extent)
 /* A rectangle inside one chunk: offset of its first element, and the bytes from row to row in the file and in memory. */
 typedef struct {
   int64_t offset, rows, row_bytes, pitch, stride;
-} piece;
+} TrsPiece;
 
-static int read_piece(int fd, const piece *p, char *data)
+static int read_piece(int fd, const TrsPiece *p, char *data)
 {
-  char stage[STAGE_BYTES];
-  int64_t at_once = STAGE_BYTES / p->pitch;
+  char stage[TRS_STAGE_BYTES];
+  int64_t at_once = TRS_STAGE_BYTES / p->pitch;
   int error = 0;
 
   if (p->row_bytes == p->pitch && p->row_bytes == p->stride)
@@ -145,10 +145,10 @@ static int read_piece(int fd, const piece *p, char *data)
 }
 
 /* Only bytes of the piece are written: what lies between its rows may be another rank's. */
-static int write_piece(int fd, const piece *p, const char *data)
+static int write_piece(int fd, const TrsPiece *p, const char *data)
 {
-  char stage[STAGE_BYTES];
-  int64_t at_once = STAGE_BYTES / p->pitch;
+  char stage[TRS_STAGE_BYTES];
+  int64_t at_once = TRS_STAGE_BYTES / p->pitch;
   int error = 0;
 
   if (p->row_bytes == p->pitch && p->row_bytes == p->stride)
@@ -174,13 +174,13 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* The piece that starts at (row, col) and ends at a chunk's or the rectangle's border. */
-static piece piece_at(const TrsExtent *extent, int64_t row, int64_t row_end, int64_t col, int64_t col_end,
-                      int64_t stride)
+static TrsPiece piece_at(const TrsExtent *extent, int64_t row, int64_t row_end, int64_t col, int64_t col_end,
+                         int64_t stride)
 {
   int64_t i = row / extent->chunk_rows, band = col / extent->chunk_cols;
   int64_t in_row = row - i * extent->chunk_rows, in_col = col - band * extent->chunk_cols;
   int64_t cols = smaller(col_end, (band + 1) * extent->chunk_cols) - col;
-  piece p;
+  TrsPiece p;
 
   p.pitch = extent->chunk_cols * extent->element_bytes;
   p.offset = extent->offset[i * extent->n_bands + band] + in_row * p.pitch + in_col * extent->element_bytes;
@@ -199,7 +199,7 @@ int TrsExtentRead(int fd, const TrsExtent *extent, int64_t row, int64_t rows, in
   for (int64_t r = row, next_r; r < row + rows; r = next_r) {
     next_r = smaller(row + rows, (r / extent->chunk_rows + 1) * extent->chunk_rows);
     for (int64_t c = col, next_c; c < col + cols && !error; c = next_c) {
-      piece p = piece_at(extent, r, row + rows, c, col + cols, stride);
+      TrsPiece p = piece_at(extent, r, row + rows, c, col + cols, stride);
 
       next_c = c + p.row_bytes / extent->element_bytes;
       error = read_piece(fd, &p, (char *)data + (r - row) * stride + (c - col) * extent->element_bytes);
@@ -216,7 +216,7 @@ int TrsExtentWrite(int fd, const TrsExtent *extent, int64_t row, int64_t rows, i
   for (int64_t r = row, next_r; r < row + rows; r = next_r) {
     next_r = smaller(row + rows, (r / extent->chunk_rows + 1) * extent->chunk_rows);
     for (int64_t c = col, next_c; c < col + cols && !error; c = next_c) {
-      piece p = piece_at(extent, r, row + rows, c, col + cols, stride_bytes);
+      TrsPiece p = piece_at(extent, r, row + rows, c, col + cols, stride_bytes);
 
       next_c = c + p.row_bytes / extent->element_bytes;
       error = write_piece(fd, &p,

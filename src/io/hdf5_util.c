@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* memfd_create */
+#define _GNU_SOURCE /* memfd_create. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_util.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_NAME = 1024 };
+enum { TRS_MAX_NAME = 1024 };
 
 /* Unpacked chunks that HDF5 keeps of each filtered dataset: the default of 1 MiB would unpack some twice. */
 static const size_t chunk_slots = 4099, chunk_cache_bytes = (size_t)16 << 20;
@@ -132,13 +132,13 @@ PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file)
 /* Every link on the way must be hard: a soft or external one could lead out of the file, or in a circle. */
 static PetscErrorCode check_links(const TrsHDF5File *file, const char *name, PetscBool *found)
 {
-  char part[MAX_NAME];
+  char part[TRS_MAX_NAME];
   H5L_info_t info;
 
   PetscFunctionBegin;
   *found = PETSC_FALSE;
   PetscCheck(strlen(name) < sizeof(part), PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: the name /%.80s... is longer than %d bytes", file->path, name, MAX_NAME - 1);
+             "%s: the name /%.80s... is longer than %d bytes", file->path, name, TRS_MAX_NAME - 1);
   for (const char *end = name; end; end = *end ? end + 1 : NULL) {
     end = strchr(end, '/');
     if (!end) end = name + strlen(name);

@@ -22,7 +22,8 @@ const char *TrsHDF5Error(void);
 
 /* The same for a file that is read (TrsHDF5File *file): if a call fails, what the file says is wrong: DATA. */
 #define TrsReadHDF5(file, call) \
-  PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s is damaged: %s%s", (file)->path, #call, TrsHDF5Error())
+  PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s is damaged: %s%s", (file)->path, #call, \
+             TrsHDF5Error())
 
 void TrsHDF5Lock(void);
 void TrsHDF5Unlock(void);

@@ -10,21 +10,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_SECONDS = 60 };
+enum { TRS_MAX_SECONDS = 60 };
 
 /* What the child tells, in one write. */
 typedef struct {
   PetscErrorCode code;
   char text[2048];
-} verdict;
+} TrsVerdict;
 
 /* The child: dies silently, writes no core, never returns. */
 static void run_check(PetscErrorCode (*check)(void *context), void *context, int out)
 {
   const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
-  const struct rlimit cpu = {MAX_SECONDS, MAX_SECONDS}, core = {0, 0};
+  const struct rlimit cpu = {TRS_MAX_SECONDS, TRS_MAX_SECONDS}, core = {0, 0};
   int null = open("/dev/null", O_WRONLY);
-  verdict v;
+  TrsVerdict v;
 
   for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) (void)signal(signals[i], SIG_DFL);
   (void)setrlimit(RLIMIT_CPU, &cpu);
@@ -38,7 +38,7 @@ static void run_check(PetscErrorCode (*check)(void *context), void *context, int
 
 static PetscErrorCode wait_for_child(const char *path, pid_t child, int in)
 {
-  verdict v;
+  TrsVerdict v;
   ssize_t n;
   int status = 0;
 

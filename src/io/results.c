@@ -12,15 +12,21 @@
 #include <unistd.h>
 
 /* A dataset, or a root attribute (text or integer). */
-typedef enum { ITEM_REAL, ITEM_INT, ITEM_FLOAT, ITEM_ATTRIBUTE_TEXT, ITEM_ATTRIBUTE_INT } item_kind;
+typedef enum {
+  TRS_ITEM_REAL,
+  TRS_ITEM_INT,
+  TRS_ITEM_FLOAT,
+  TRS_ITEM_ATTRIBUTE_TEXT,
+  TRS_ITEM_ATTRIBUTE_INT
+} TrsItemKind;
 
 typedef struct {
   char *name;
-  item_kind kind;
+  TrsItemKind kind;
   int64_t rows, cols; /* cols 0: one dimension */
   int64_t n_bytes;
   TrsBuffer data;
-} item;
+} TrsItem;
 
 enum { TRS_MAX_EXPECTED_ROWS = 1 << 20 }; /* 8 MiB a column; longer ones grow now and then */
 
@@ -30,7 +36,7 @@ struct TrsResultsImpl {
   char *path; /* NULL: collect nothing */
   int64_t expected_rows;
   int n, capacity;
-  item *items; /* [n] rank 0's */
+  TrsItem *items; /* [n] rank 0's */
   TrsBuffer gathered;
 };
 
@@ -77,7 +83,7 @@ static PetscBool collects(TrsResults results)
 }
 
 /* The item of that name, made if it is new. */
-static PetscErrorCode find_item(TrsResults results, const char *name, item_kind kind, item **found)
+static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKind kind, TrsItem **found)
 {
   PetscFunctionBegin;
   *found = NULL;
@@ -105,9 +111,9 @@ PetscErrorCode TrsResultsExpect(TrsResults results, int64_t rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode append(TrsResults results, const char *path, item_kind kind, const void *value)
+static PetscErrorCode append(TrsResults results, const char *path, TrsItemKind kind, const void *value)
 {
-  item *column;
+  TrsItem *column;
 
   PetscFunctionBegin;
   if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -123,21 +129,21 @@ static PetscErrorCode append(TrsResults results, const char *path, item_kind kin
 PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value)
 {
   PetscFunctionBegin;
-  PetscCall(append(results, path, ITEM_REAL, &value));
+  PetscCall(append(results, path, TRS_ITEM_REAL, &value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value)
 {
   PetscFunctionBegin;
-  PetscCall(append(results, path, ITEM_INT, &value));
+  PetscCall(append(results, path, TRS_ITEM_INT, &value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode replace(TrsResults results, const char *name, item_kind kind, int64_t rows,
+static PetscErrorCode replace(TrsResults results, const char *name, TrsItemKind kind, int64_t rows,
                               int64_t cols, const void *data, int64_t n_bytes)
 {
-  item *it;
+  TrsItem *it;
 
   PetscFunctionBegin;
   if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -153,14 +159,14 @@ static PetscErrorCode replace(TrsResults results, const char *name, item_kind ki
 PetscErrorCode TrsResultsSetText(TrsResults results, const char *name, const char *text)
 {
   PetscFunctionBegin;
-  PetscCall(replace(results, name, ITEM_ATTRIBUTE_TEXT, 0, 0, text, (int64_t)strlen(text) + 1));
+  PetscCall(replace(results, name, TRS_ITEM_ATTRIBUTE_TEXT, 0, 0, text, (int64_t)strlen(text) + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsSetInt(TrsResults results, const char *name, int64_t value)
 {
   PetscFunctionBegin;
-  PetscCall(replace(results, name, ITEM_ATTRIBUTE_INT, 0, 0, &value, (int64_t)sizeof(value)));
+  PetscCall(replace(results, name, TRS_ITEM_ATTRIBUTE_INT, 0, 0, &value, (int64_t)sizeof(value)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -168,7 +174,7 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
                                   const double *values)
 {
   PetscFunctionBegin;
-  PetscCall(replace(results, path, ITEM_REAL, rows, cols, values,
+  PetscCall(replace(results, path, TRS_ITEM_REAL, rows, cols, values,
                     rows * (cols ? cols : 1) * (int64_t)sizeof(*values)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -176,12 +182,12 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
 /* Rank 0: put every rank's values at their places. */
 static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, const int64_t *range)
 {
-  item *predictions;
+  TrsItem *predictions;
   float *to;
   const float *from = results->gathered.data;
 
   PetscFunctionBegin;
-  PetscCall(find_item(results, "predictions", ITEM_FLOAT, &predictions));
+  PetscCall(find_item(results, "predictions", TRS_ITEM_FLOAT, &predictions));
   if (predictions->rows != n_total) {
     PetscCall(TrsBufferReserve(&predictions->data, n_total * (int64_t)sizeof(float), PETSC_FALSE));
     predictions->rows = n_total;
@@ -191,7 +197,7 @@ static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, con
   }
   to = predictions->data.data;
   for (int r = 0; r < results->size; r++) {
-    int64_t first = range[2 * r], n = range[2 * r + 1];
+    int64_t first = range[2 * (size_t)r], n = range[2 * (size_t)r + 1];
 
     PetscCheck(first >= 0 && n >= 0 && n <= n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "predictions %" PRId64 " .. +%" PRId64 " of %" PRId64, first, n, n_total);
@@ -230,17 +236,18 @@ PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_item(hid_t file, const item *it)
+static PetscErrorCode write_item(hid_t file, const TrsItem *it)
 {
-  const hid_t types[] = {
-      [ITEM_REAL] = H5T_NATIVE_DOUBLE, [ITEM_INT] = H5T_NATIVE_INT64, [ITEM_FLOAT] = H5T_NATIVE_FLOAT};
+  const hid_t types[] = {[TRS_ITEM_REAL] = H5T_NATIVE_DOUBLE,
+                         [TRS_ITEM_INT] = H5T_NATIVE_INT64,
+                         [TRS_ITEM_FLOAT] = H5T_NATIVE_FLOAT};
   const int64_t dims[2] = {it->rows, it->cols};
   hid_t dataset;
 
   PetscFunctionBegin;
-  if (it->kind == ITEM_ATTRIBUTE_TEXT) {
+  if (it->kind == TRS_ITEM_ATTRIBUTE_TEXT) {
     PetscCall(TrsHDF5WriteString(file, it->name, it->data.data, PETSC_FALSE));
-  } else if (it->kind == ITEM_ATTRIBUTE_INT) {
+  } else if (it->kind == TRS_ITEM_ATTRIBUTE_INT) {
     PetscCall(TrsHDF5WriteInts(file, it->name, 0, it->data.data));
   } else {
     PetscCall(TrsHDF5CreateDataset(file, it->name, types[it->kind], it->cols ? 2 : 1, dims, NULL, PETSC_FALSE,

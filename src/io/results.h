@@ -29,13 +29,15 @@ PetscErrorCode TrsResultsSetText(TrsResults results, const char *name, const cha
 PetscErrorCode TrsResultsSetInt(TrsResults results, const char *name, int64_t value);
 
 /* A whole array (float64 [n] or [rows, cols]), replacing what was there. */
-PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t rows, int64_t cols, const double *values);
+PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t rows, int64_t cols,
+                                  const double *values);
 
 /*
   Predictions float32 [n_total] in dataset order: each rank gives n values for samples first .. first+n-1; gathered on rank 0.
   Collective. Every rank calls equally often.
 */
-PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n, const float *values);
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
+                                        const float *values);
 
 /* Write the file. Collective. Errors (agreed): CANT_CREATE, IO; what was there before is intact. */
 PetscErrorCode TrsResultsWrite(TrsResults results);

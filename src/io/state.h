@@ -20,9 +20,9 @@ typedef struct {
 } TrsStatePart;
 
 typedef struct {
-  char *path;      /* "embedding/user/weight" */
-  TrsDType dtype;  /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16") */
-  int ndim;        /* 1: [rows], cols = 1; 2: [rows, cols] */
+  char *path;     /* "embedding/user/weight" */
+  TrsDType dtype; /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16") */
+  int ndim;       /* 1: [rows], cols = 1; 2: [rows, cols] */
   int64_t rows, cols;
   PetscBool replicated; /* every rank holds all of it as its one part: rank 0 writes, all read */
   int n_parts;
@@ -39,7 +39,8 @@ typedef struct {
   /*
     An unsplit row-wise state when the file has only what a split run wrote needs nothing special: mean_path is always there.
   */
-  PetscBool optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
+  PetscBool
+      optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
   PetscBool was_read; /* out of reading: the file has it */
 } TrsStateTensor;
 
@@ -49,10 +50,11 @@ typedef struct {
 } TrsState;
 
 /* Add a tensor without parts; *tensor is borrowed until the next Add. Not collective. */
-PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, int ndim, int64_t rows, int64_t cols, TrsStateTensor **tensor);
-PetscErrorCode TrsStateAddPart(TrsStateTensor *tensor, int64_t row_offset, int64_t col_offset, int64_t rows, int64_t cols, void *data,
-                               int64_t stride);
+PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, int ndim, int64_t rows,
+                           int64_t cols, TrsStateTensor **tensor);
+PetscErrorCode TrsStateAddPart(TrsStateTensor *tensor, int64_t row_offset, int64_t col_offset, int64_t rows,
+                               int64_t cols, void *data, int64_t stride);
 /* Make the tensor the split form of mean_path; copies the arrays. */
-PetscErrorCode TrsStateSetColumns(TrsStateTensor *tensor, const char *mean_path, int n_columns, const int64_t *column_offsets,
-                                  const double *mean_weights);
+PetscErrorCode TrsStateSetColumns(TrsStateTensor *tensor, const char *mean_path, int n_columns,
+                                  const int64_t *column_offsets, const double *mean_weights);
 PetscErrorCode TrsStateFree(TrsState *state);
