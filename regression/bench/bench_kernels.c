@@ -291,7 +291,9 @@ static PetscErrorCode run_round(bench *b)
       run_codec(b, "encode fp16", "decode fp16", &(TrsCodec){.kind = TRS_CODEC_FP16, .loss_scale = 1.0f}));
   PetscCall(
       run_codec(b, "encode bf16", "decode bf16", &(TrsCodec){.kind = TRS_CODEC_BF16, .loss_scale = 1.0f}));
-  PetscCall(run_codec(b, "encode fp8", "decode fp8", &(TrsCodec){.kind = TRS_CODEC_FP8, .row_dim = 64}));
+  PetscCall(run_codec(b, "encode fp8", "decode fp8", &(TrsCodec){.kind = TRS_CODEC_FP8}));
+  PetscCall(
+      run_codec(b, "encode fp8 rows", "decode fp8 rows", &(TrsCodec){.kind = TRS_CODEC_FP8, .row_dim = 64}));
   PetscCall(run_codec(b, "encode int8", "decode int8", &(TrsCodec){.kind = TRS_CODEC_INT8, .row_dim = 32}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -165,16 +165,27 @@ INLINE void range_of(int n, const float *x, float *low, float *high)
   *high += 0.0f;
 }
 
+INLINE float largest_magnitude(int n, const float *x)
+{
+  Vec most = all(0.0f);
+  float largest;
+  int i = 0;
+
+  for (; i + VECTOR <= n; i += VECTOR) most = maximum(most, (Vec)((Words)load_vec(x + i) & 0x7fffffffu));
+  largest = -least_lane(-most);
+  for (; i < n; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+  return largest;
+}
+
 /* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
 INLINE void encode_fp8_row(const fp8_format f, int64_t n, const float *from, uint8_t *to)
 {
   const int64_t padded = (n + 3) / 4 * 4;
-  float low, high, scale;
+  const float scale = f.largest / (1e-20f + largest_magnitude((int)n, from));
 
-  range_of((int)n, from, &low, &high);
-  scale = f.largest / (1e-20f + (-low > high ? -low : high));
-  memset(to + n, 0, (size_t)(padded - n) + 8);
+  for (int64_t i = n; i < padded; i++) to[i] = 0;
   memcpy(to + padded, &scale, sizeof(scale));
+  memset(to + padded + 4, 0, 4);
   encode_fp8_values(f, n, from, scale, to);
 }
 
