@@ -56,21 +56,23 @@ def uneven(seed):
 
 
 def trshard(binary, options, *more, timeout=600):
-    """Plan, report and peak memory in MB of one run; None if there is no plan."""
+    """Plan, report, and (CPU seconds, peak MB) of one run with MPI's start and reading the options; None if there is no plan."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "run.opts"), "w") as f:
             f.writelines("-%s %s\n" % kv for kv in options.items())
         p = subprocess.run([binary, "-task", "plan", "-options_file", "run.opts", "-plan_report", "report.txt", *more], cwd=folder,
                            env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         if p.returncode:
-            return None, p.stdout, 0
+            return None, p.stdout, (0, 0)
         with open(os.path.join(folder, "report.txt")) as f:
             report = f.read()
         plan = None
         if os.path.exists(os.path.join(folder, "plan.json")):
             with open(os.path.join(folder, "plan.json")) as f:
                 plan = json.load(f)
-    return plan, report, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return plan, report, (usage.ru_utime - before, usage.ru_maxrss / 1024)
 
 
 def seconds(report):
@@ -109,7 +111,7 @@ def speed(a):
 
 
 def growth(a):
-    print("%7s %8s %10s %10s %10s" % ("tables", "devices", "evaluated", "seconds", "peak MB"))
+    print("%7s %8s %10s %10s %10s %10s" % ("tables", "devices", "evaluated", "seconds", "CPU s", "peak MB"))
     for n, world in [(100, 1024), (300, 1024), (1000, 1024), (3000, 1024), (10000, 1024), (1000, 8), (1000, 128), (1000, 4096),
                      (1000, 16384), (10000, 16384)]:
         child = subprocess.run([sys.executable, os.path.abspath(__file__), "one", a.trshard, "--sizes", "%dx%d" % (n, world)],
@@ -119,8 +121,8 @@ def growth(a):
 
 def one(a):
     n, world = map(int, a.sizes.split("x"))
-    _, report, memory = trshard(a.trshard, standard(n, world))
-    print("%7d %8d %10d %10.3f %10.0f" % (n, world, evaluated(report), seconds(report), memory))
+    _, report, usage = trshard(a.trshard, standard(n, world))
+    print("%7d %8d %10d %10.3f %10.2f %10.0f" % (n, world, evaluated(report), seconds(report), *usage))
 
 
 def optimal(a):
