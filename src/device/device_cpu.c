@@ -4,14 +4,25 @@
 
 #include "core/buffer.h"
 
+#include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+/*
+  Threads of this process: what OMP_NUM_THREADS says; else its cores, where the launcher bound it to some, or its share of the host's. Left alone,
+  every rank would take all cores, and ranks that spin for each other's cores run ten times slower.
+*/
 static PetscErrorCode setup_cpu(int local_rank, int local_size)
 {
+  const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  int mine = omp_get_num_procs(); /* those the process may run on */
+
   PetscFunctionBegin;
   (void)local_rank;
-  (void)local_size;
+  if (getenv("OMP_NUM_THREADS")) PetscFunctionReturn(PETSC_SUCCESS);
+  if (mine == cores) mine = cores / local_size;
+  omp_set_num_threads(PetscMax(mine, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
