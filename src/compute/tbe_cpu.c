@@ -79,14 +79,16 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 typedef struct {
   int64_t begin, n; /* its keys in the workspace; n without ids that are no rows */
   int position_bits;
-  const uint64_t *key; /* sorted */
+  const uint64_t *key;   /* sorted, */
+  const int64_t *source; /* and in their order: where gradients are, */
+  const float *scale;    /* and their factors, or NULL: all 1 */
 } TrsTableRun;
 
 /* Views of a workspace that a backward works in; N values. */
 typedef struct {
   uint64_t *key, *scratch; /* [N] */
   int64_t *source;         /* [N] by position within the table's list */
-  float *scale;            /* [N] or NULL: all 1 */
+  float *scale;            /* [2 * N]: by position, then sorted; or NULL: all 1 */
   TrsTableRun *run;        /* [n_tables] */
   float *wide;             /* [threads, 3 * D] where rows are wide */
 } TrsBackward;
@@ -100,8 +102,8 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   if (widest <= TRS_TBE_STACK_COLUMNS) widest = 0;
   PetscCall(TrsBufferReserve(&w->keys, n * (int64_t)sizeof(*b->key), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->scratch, n * (int64_t)sizeof(*b->scratch), PETSC_FALSE));
-  PetscCall(
-      TrsBufferReserve(&w->positions, n * (int64_t)(sizeof(*b->source) + sizeof(*b->scale)), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&w->positions, n * (int64_t)(sizeof(*b->source) + 2 * sizeof(*b->scale)),
+                             PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
   PetscCall(TrsBufferReserve(
       &w->histogram, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
@@ -126,6 +128,22 @@ static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun
         at += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
     run[t].n = at - run[t].begin;
   }
+}
+
+/*
+  Sources and scales in the order of the sorted keys, while all are in the cache: the update reads them one after the other. The half of the
+  sort's memory that the keys do not need takes the sources.
+*/
+static void follow_keys(TrsTableRun *run, const int64_t *source, const float *scale, float *sorted_scale,
+                        int64_t *sorted_source)
+{
+  const uint64_t mask = ((uint64_t)1 << run->position_bits) - 1;
+
+  for (int64_t i = 0; i < run->n; i++) sorted_source[i] = source[run->key[i] & mask];
+  if (scale)
+    for (int64_t i = 0; i < run->n; i++) sorted_scale[i] = scale[run->key[i] & mask];
+  run->source = sorted_source;
+  run->scale = sorted_scale;
 }
 
 /* List and sort one table's occurrences. pooled: a bag's gradient is shared by its ids; else gradient row i belongs to values[i]. */
@@ -158,6 +176,8 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
   run->n = n;
   run->key = TrsRowSort(n, bits, bits + TrsBitsFor((uint64_t)PetscMax(table->rows - 1, 0)), key,
                         b->scratch + run->begin);
+  follow_keys(run, source, scale, scale ? scale + input->n_values : NULL,
+              (int64_t *)(run->key == key ? b->scratch + run->begin : key));
 }
 
 static PetscErrorCode sort_tables(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
@@ -185,9 +205,10 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
   const TrsTableRun *run = &b->run[t];
   TrsRowJob job = {.table = &tbe->table[t],
                    .key = run->key,
+                   .n_keys = run->n,
                    .position_bits = run->position_bits,
-                   .source = b->source + run->begin,
-                   .scale = b->scale ? b->scale + run->begin : NULL,
+                   .source = run->source,
+                   .scale = run->scale,
                    .grad = grad,
                    .max_gradient = max_gradient,
                    .args = args};
@@ -308,7 +329,7 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, con
     b.key[i] = (uint64_t)rows[i] << bits | (uint64_t)i;
     b.source[i] = (index ? index[i] : i) * grad_stride;
   }
-  b.run[0] = (TrsTableRun){.n = n, .position_bits = bits, .key = b.key};
+  b.run[0] = (TrsTableRun){.n = n, .position_bits = bits, .key = b.key, .source = b.source};
 #pragma omp parallel
   update_table(kernels, job_of(&tbe, 0, &b, grad, 0.0f, args), n, b.wide);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -12,11 +12,12 @@ enum { TRS_TBE_STACK_COLUMNS = 512 };
 
 /*
   Gradients of one table's rows: key[i] = row << position_bits | position, sorted by row, positions of one row in the order in which
-  they are added. Position p's gradient is the D floats at grad + source[p], times scale[p].
+  they are added. Key i's gradient is the D floats at grad + source[i], times scale[i].
 */
 typedef struct {
   const TrsTbeTable *table;
   const uint64_t *key;
+  int64_t n_keys;
   int position_bits;
   const int64_t *source;
   const float *scale; /* NULL: all 1 */

@@ -11,9 +11,10 @@
 #include "core/philox.h"
 #include "core/random.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define LANES         16
-#define AHEAD         12 /* rows prefetched: they cover DRAM's latency and fit the line fill buffers */
+#define ALWAYS_INLINE  static inline __attribute__((always_inline))
+#define LANES          16
+#define AHEAD          12 /* rows prefetched: they cover DRAM's latency and fit the line fill buffers */
+#define BACKWARD_AHEAD 24 /* and in the backward, where an id has more lines to wait for */
 
 typedef float TrsVecInMemory __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -178,13 +179,16 @@ static void forward_rows(const TrsTbeTable *table, const int64_t *values, int64_
 
 /* --- sums over columns --- */
 
+typedef float TrsEight __attribute__((vector_size(32)));
+typedef float TrsFour __attribute__((vector_size(16)));
+
 ALWAYS_INLINE float fold(Vec lanes)
 {
-  float x[LANES];
-  store_vec(x, lanes);
-  for (int width = LANES / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; i++) x[i] += x[i + width];
-  return x[0];
+  const TrsEight x = __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15);
+  const TrsFour y = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
+
+  return (y[0] + y[2]) + (y[1] + y[3]);
 }
 
 ALWAYS_INLINE float dot(int D, const float *a, const float *b)
@@ -400,13 +404,10 @@ static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOpt
 ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begin, int64_t end,
                                  float *restrict g)
 {
-  const uint64_t mask = ((uint64_t)1 << job->position_bits) - 1;
-
   for (int d = 0; d < D; d++) g[d] = 0.0f;
   for (int64_t i = begin; i < end; i++) {
-    const uint64_t position = job->key[i] & mask;
-    const float *from = job->grad + job->source[position];
-    const float scale = job->scale ? job->scale[position] : 1.0f;
+    const float *from = job->grad + job->source[i];
+    const float scale = job->scale ? job->scale[i] : 1.0f;
     int d = 0;
     if (job->max_gradient > 0.0f) {
       const float limit = job->max_gradient;
@@ -427,13 +428,12 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
   return i;
 }
 
-/* The row, its state and gradient that will be needed AHEAD keys from now. */
-ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int64_t end, int D)
+/* The row, its state and gradient that will be needed BACKWARD_AHEAD keys from now. */
+ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int D)
 {
-  if (i >= end) return;
+  if (i >= job->n_keys) return;
   const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
-  const uint64_t position = job->key[i] & (((uint64_t)1 << job->position_bits) - 1);
-  const float *grad = job->grad + job->source[position];
+  const float *grad = job->grad + job->source[i];
 
   prefetch_row(job->table, job->table->dtype, row, D);
   for (int at = 0; at < D; at += LANES) __builtin_prefetch(grad + at);
@@ -456,13 +456,17 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D
 
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
-    prefetch_key(job, i + AHEAD, end, D);
-    sum_gradients(job, D, i, next, g);
+    const float *total = job->grad + job->source[i]; /* of most rows the only one, used where it is */
+    for (int64_t k = i; k < next; k++) prefetch_key(job, k + BACKWARD_AHEAD, D);
+    if (next > i + 1 || job->scale || job->max_gradient > 0.0f) {
+      sum_gradients(job, D, i, next, g);
+      total = g;
+    }
     if (dtype == TRS_FP32) {
-      step_row(&step, table, row, D, (float *)table->weight + row * table->stride, g);
+      step_row(&step, table, row, D, (float *)table->weight + row * table->stride, total);
     } else {
       widen_row(table, row, wide);
-      step_row_any(&step, table, row, D, wide, g);
+      step_row_any(&step, table, row, D, wide, total);
       narrow_row(table, row, job->args, wide);
     }
     i = next;
@@ -494,7 +498,7 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
 
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i, end);
-    prefetch_key(job, i + AHEAD, end, job->table->dim);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, k + BACKWARD_AHEAD, job->table->dim);
     rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }
