@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { VALUES_A_PART = 16384 }; /* that one thread converts at least */
+enum { TRS_VALUES_A_PART = 16384 }; /* that one thread converts at least */
 
 const TrsCodecKernels *TrsCodecKernelsGet(void)
 {
@@ -43,7 +43,7 @@ int64_t TrsCodecBytesCpu(const TrsCodec *codec, int64_t n)
 /* Whole rows, so many that a part is worth a thread's while. */
 static int64_t values_a_part(int64_t row)
 {
-  return (VALUES_A_PART + row - 1) / row * row;
+  return (TRS_VALUES_A_PART + row - 1) / row * row;
 }
 
 PetscErrorCode TrsEncodeCpu(TrsStream stream, const TrsCodec *codec, int64_t n, const float *from, void *to)
@@ -93,9 +93,9 @@ PetscErrorCode TrsConvertCpu(TrsStream stream, int64_t n, TrsDType from_type, co
     memcpy(to, from, (size_t)(n * TrsDTypeBytes(to_type)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-#pragma omp parallel for schedule(static) if (n > VALUES_A_PART)
-  for (int64_t i = 0; i < n; i += VALUES_A_PART) {
-    const int64_t here = n - i < VALUES_A_PART ? n - i : VALUES_A_PART;
+#pragma omp parallel for schedule(static) if (n > TRS_VALUES_A_PART)
+  for (int64_t i = 0; i < n; i += TRS_VALUES_A_PART) {
+    const int64_t here = n - i < TRS_VALUES_A_PART ? n - i : TRS_VALUES_A_PART;
 
     if (to_half)
       kernels->narrow(to_type == TRS_FP16, here, (const float *)from + i, (uint16_t *)to + i);

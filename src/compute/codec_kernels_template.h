@@ -16,18 +16,18 @@
 
 #define PREFETCH_ROWS 16
 
-typedef float VecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-typedef int32_t Ints __attribute__((vector_size(4 * VECTOR)));
-typedef uint16_t Shorts __attribute__((vector_size(2 * VECTOR)));
+typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
+typedef int32_t TrsInts __attribute__((vector_size(4 * VECTOR)));
+typedef uint16_t TrsShorts __attribute__((vector_size(2 * VECTOR)));
 
 INLINE Vec load_vec(const float *p)
 {
-  return *(const VecInMemory *)p;
+  return *(const TrsVecInMemory *)p;
 }
 
 INLINE void store_vec(float *p, Vec v)
 {
-  *(VecInMemory *)p = v;
+  *(TrsVecInMemory *)p = v;
 }
 
 INLINE Vec all(float x)
@@ -42,15 +42,15 @@ INLINE void narrow_bf16(uint16_t *p, Vec v)
   const Words bits = (Words)v, magnitude = bits & 0x7fffffffu;
   const Words rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   const Words is_nan = (Words)(magnitude > 0x7f800000u);
-  const Shorts narrow = __builtin_convertvector((rounded & ~is_nan) | ((bits >> 16 | 0x40u) & is_nan),
-                                                Shorts);
+  const TrsShorts narrow = __builtin_convertvector((rounded & ~is_nan) | ((bits >> 16 | 0x40u) & is_nan),
+                                                   TrsShorts);
 
   memcpy(p, &narrow, sizeof(narrow));
 }
 
 INLINE Vec widen_bf16(const uint16_t *p)
 {
-  Shorts narrow;
+  TrsShorts narrow;
 
   memcpy(&narrow, p, sizeof(narrow));
   return (Vec)(__builtin_convertvector(narrow, Words) << 16);
@@ -240,7 +240,7 @@ INLINE void encode_int8_row(int64_t n, const float *from, uint8_t *to)
 
 INLINE Vec load_bytes(const uint8_t *p)
 {
-  return __builtin_convertvector((Ints)widen_bytes(p), Vec);
+  return __builtin_convertvector((TrsInts)widen_bytes(p), Vec);
 }
 
 INLINE void decode_int8_row(int64_t n, const uint8_t *from, float *to)
@@ -280,7 +280,8 @@ INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
   memcpy(word, packed + i * bits / 8, VECTOR * (size_t)bits / 8);
   spread = word[0] - (Words){0};
   if (VECTOR * bits > 32) spread = (spread & ~in_second) | (word[1] & in_second);
-  return __builtin_convertvector((Ints)(spread >> (lane * (uint32_t)bits & 31u) & ((1u << bits) - 1u)), Vec);
+  return __builtin_convertvector((TrsInts)(spread >> (lane * (uint32_t)bits & 31u) & ((1u << bits) - 1u)),
+                                 Vec);
 }
 
 /* fp16 scale and bias of a row; 1 where no scale would do. */
@@ -311,12 +312,12 @@ INLINE void quantise_row_bits(const int bits, TrsRowLayout layout, int dim, cons
   scale = TrsHalfToFloat(parameters[0]);
   bias = TrsHalfToFloat(parameters[1]);
   for (int d = 0; d < dim; d += CHUNK) {
-    const int n = dim - d < CHUNK ? dim - d : CHUNK, n_bytes = (n * bits + 7) / 8;
+    const int64_t n = dim - d < CHUNK ? dim - d : CHUNK, n_bytes = (n * bits + 7) / 8;
     uint8_t *packed = values + d * bits / 8;
 
     memset(chunk, 0, sizeof(chunk));
     quantise_values(n, from + d, bias, 1.0f / scale, (float)((1 << bits) - 1), chunk);
-    for (int i = 0; i < n_bytes; i++) {
+    for (int64_t i = 0; i < n_bytes; i++) {
       if (bits == 8)
         packed[i] = chunk[i];
       else if (bits == 4)
@@ -447,10 +448,10 @@ typedef struct {
   const TrsTbeTable *table;
   const TrsTbeInput *input;
   int64_t end_value; /* of the ids looked up in this call */
-} lookup;
+} TrsLookup;
 
 /* The row that is summed PREFETCH_ROWS ids from now; a bad id's address is no harm to a prefetch. */
-INLINE void prefetch_row(const lookup *look, const int bytes, int64_t i)
+INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
 {
   const char *row;
 
@@ -461,8 +462,8 @@ INLINE void prefetch_row(const lookup *look, const int bytes, int64_t i)
 }
 
 /* Sum of a bag's rows in columns [column, column + n * VECTOR); row_bytes of each are fetched ahead, 0: none. */
-INLINE void sum_bag(const lookup *look, const int bits, const int weighted, const int row_bytes,
-                    const int column, const int n, int64_t begin, int64_t end, float divisor, float *out)
+INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, const int row_bytes,
+                    const int64_t column, const int n, int64_t begin, int64_t end, float divisor, float *out)
 {
   const int64_t *values = look->input->values;
   const uint64_t rows = (uint64_t)look->table->rows;
@@ -471,7 +472,7 @@ INLINE void sum_bag(const lookup *look, const int bits, const int weighted, cons
   Vec sum[16];
 
 #pragma GCC unroll 16
-  for (int v = 0; v < n; v++) sum[v] = (Vec){0.0f};
+  for (int64_t v = 0; v < n; v++) sum[v] = (Vec){0.0f};
   for (int64_t i = begin; i < end; i++) {
     const uint8_t *row = table + values[i] * stride;
     float scale, bias;
@@ -480,7 +481,7 @@ INLINE void sum_bag(const lookup *look, const int bits, const int weighted, cons
     if ((uint64_t)values[i] >= rows) continue;
     scale_and_bias(row, &scale, &bias);
 #pragma GCC unroll 16
-    for (int v = 0; v < n; v++) {
+    for (int64_t v = 0; v < n; v++) {
       const Vec x = multiply_add(load_packed(bits, row + 4, column + v * VECTOR), all(scale), all(bias));
 
       sum[v] += weighted ? look->input->weights[i] * x : x;
@@ -488,14 +489,14 @@ INLINE void sum_bag(const lookup *look, const int bits, const int weighted, cons
   }
   if (divisor > 1.0f) {
 #pragma GCC unroll 16
-    for (int v = 0; v < n; v++) sum[v] /= divisor;
+    for (int64_t v = 0; v < n; v++) sum[v] /= divisor;
   }
 #pragma GCC unroll 16
-  for (int v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v]);
+  for (int64_t v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v]);
 }
 
 /* The last columns, fewer than a vector. */
-INLINE void sum_bag_rest(const lookup *look, const int bits, int column, int64_t begin, int64_t end,
+INLINE void sum_bag_rest(const TrsLookup *look, const int bits, int column, int64_t begin, int64_t end,
                          float divisor, float *out)
 {
   const int dim = look->table->dim;
@@ -517,7 +518,7 @@ INLINE void sum_bag_rest(const lookup *look, const int bits, int column, int64_t
 }
 
 /* Columns in blocks that stay in registers; D, a multiple of 16, is known when compiling, or 0. */
-INLINE void forward_dim(const int D, const int bits, const int weighted, const lookup *look, int64_t first,
+INLINE void forward_dim(const int D, const int bits, const int weighted, const TrsLookup *look, int64_t first,
                         int64_t first_bag, int64_t end_bag, int mean, float *out, int64_t out_stride)
 {
   const int dim = D ? D : look->table->dim, block = VECTOR >= 8 ? 8 : 4;
@@ -540,8 +541,8 @@ INLINE void forward_dim(const int D, const int bits, const int weighted, const l
   }
 }
 
-INLINE void forward_bits(const int bits, const int weighted, const lookup *look, int64_t first, int64_t begin,
-                         int64_t end, int mean, float *out, int64_t out_stride)
+INLINE void forward_bits(const int bits, const int weighted, const TrsLookup *look, int64_t first,
+                         int64_t begin, int64_t end, int mean, float *out, int64_t out_stride)
 {
   switch (look->table->dim) {
   case 32: forward_dim(32, bits, weighted, look, first, begin, end, mean, out, out_stride); break;
@@ -554,7 +555,7 @@ INLINE void forward_bits(const int bits, const int weighted, const lookup *look,
 static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                     int64_t end, int mean, float *out, int64_t out_stride)
 {
-  const lookup look = {table, input, input->offsets[end]};
+  const TrsLookup look = {table, input, input->offsets[end]};
 
   switch (TrsDTypeBits(table->dtype) + (input->weights ? 1 : 0)) {
   case 9: forward_bits(8, 1, &look, first, begin, end, mean, out, out_stride); break;

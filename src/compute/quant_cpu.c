@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { TBE_ROW_ALIGNMENT = 16 };
+enum { TRS_TBE_ROW_ALIGNMENT = 16 };
 
 static PetscBool is_packed(TrsDType dtype)
 {
@@ -17,7 +17,7 @@ int64_t TrsQuantRowBytes(TrsDType dtype, TrsRowLayout layout, int dim)
   const int64_t values = ((int64_t)dim * TrsDTypeBits(dtype) + 7) / 8, parameters = is_packed(dtype) ? 4 : 0;
 
   if (layout == TRS_ROWS_FUSED) return values + (dtype == TRS_INT8 ? 8 : parameters);
-  return (values + parameters + TBE_ROW_ALIGNMENT - 1) / TBE_ROW_ALIGNMENT * TBE_ROW_ALIGNMENT;
+  return (values + parameters + TRS_TBE_ROW_ALIGNMENT - 1) / TRS_TBE_ROW_ALIGNMENT * TRS_TBE_ROW_ALIGNMENT;
 }
 
 static PetscErrorCode check_format(TrsDType dtype, TrsRowLayout layout)

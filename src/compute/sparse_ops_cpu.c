@@ -117,7 +117,7 @@ static inline int64_t local_id(const TrsBucketSpec *spec, int n_buckets, int64_t
   bucket is all that the second pass needs. Lengths are counted a strip of bags at a time: rows of lengths often lie a multiple of 4096 bytes apart,
   and single writes to all of them would throw each other out of the cache.
 */
-enum { STRIP_BAGS = 64, PART_BAGS = 32 * STRIP_BAGS };
+enum { TRS_STRIP_BAGS = 64, TRS_PART_BAGS = 32 * TRS_STRIP_BAGS };
 
 typedef struct {
   int n_buckets, n_features;
@@ -129,48 +129,48 @@ typedef struct {
   int64_t *positions, *unbucketize;
   int32_t *bucket; /* [N] of each id */
   int64_t *cursor; /* [parts, n_buckets] ids of a bucket, then where the next one goes */
-  int32_t *strips; /* [threads, n_buckets, STRIP_BAGS] */
-} bucketize_job;
+  int32_t *strips; /* [threads, n_buckets, TRS_STRIP_BAGS] */
+} TrsBucketizeJob;
 
 /* First pass: every id's bucket, the lengths, and how many ids the part has for each bucket. */
-static void count_part(const bucketize_job *job, int64_t part)
+static void count_part(const TrsBucketizeJob *job, int64_t part)
 {
   const int64_t f = part / job->parts_a_feature, bags = job->n_features * job->batch;
-  const int64_t begin = f * job->batch + part % job->parts_a_feature * PART_BAGS,
-                end = PetscMin(begin + PART_BAGS, (f + 1) * job->batch);
+  const int64_t begin = f * job->batch + part % job->parts_a_feature * TRS_PART_BAGS,
+                end = PetscMin(begin + TRS_PART_BAGS, (f + 1) * job->batch);
   const TrsBucketSpec *spec = &job->spec[f];
   const TrsDivider divider = divider_of(spec->block_size);
   const int64_t last_id = end_of(spec, job->n_buckets);
   int64_t *total = job->cursor + part * job->n_buckets;
-  int32_t *count = job->strips + (int64_t)omp_get_thread_num() * job->n_buckets * STRIP_BAGS;
+  int32_t *count = job->strips + (int64_t)omp_get_thread_num() * job->n_buckets * TRS_STRIP_BAGS;
 
-  for (int64_t first = begin; first < end; first += STRIP_BAGS) {
-    const int64_t n = PetscMin(STRIP_BAGS, end - first);
+  for (int64_t first = begin; first < end; first += TRS_STRIP_BAGS) {
+    const int64_t n = PetscMin(TRS_STRIP_BAGS, end - first);
 
-    memset(count, 0, (size_t)job->n_buckets * STRIP_BAGS * sizeof(*count));
+    memset(count, 0, (size_t)job->n_buckets * TRS_STRIP_BAGS * sizeof(*count));
     for (int64_t b = 0; b < n; b++)
       for (int64_t i = job->in->offsets[first + b]; i < job->in->offsets[first + b + 1]; i++) {
         const int64_t q = bucket_of(spec, &divider, job->n_buckets, last_id, job->in->values[i]);
 
         job->bucket[i] = (int32_t)q;
-        count[q * STRIP_BAGS + b]++;
+        count[q * TRS_STRIP_BAGS + b]++;
       }
     for (int64_t q = 0; q < job->n_buckets; q++) {
       int32_t sum = 0;
 
-      for (int64_t b = 0; b < n; b++) sum += count[q * STRIP_BAGS + b];
-      memcpy(job->out->lengths + q * bags + first, count + q * STRIP_BAGS, (size_t)n * sizeof(*count));
+      for (int64_t b = 0; b < n; b++) sum += count[q * TRS_STRIP_BAGS + b];
+      memcpy(job->out->lengths + q * bags + first, count + q * TRS_STRIP_BAGS, (size_t)n * sizeof(*count));
       total[q] += sum;
     }
   }
 }
 
 /* Second pass: every id to its place. */
-static void place_part(const bucketize_job *job, int64_t part)
+static void place_part(const TrsBucketizeJob *job, int64_t part)
 {
   const int64_t f = part / job->parts_a_feature;
-  const int64_t begin = f * job->batch + part % job->parts_a_feature * PART_BAGS,
-                end = PetscMin(begin + PART_BAGS, (f + 1) * job->batch);
+  const int64_t begin = f * job->batch + part % job->parts_a_feature * TRS_PART_BAGS,
+                end = PetscMin(begin + TRS_PART_BAGS, (f + 1) * job->batch);
   const TrsBucketSpec *spec = &job->spec[f];
   const TrsJagged *in = job->in;
   const int64_t last_id = end_of(spec, job->n_buckets);
@@ -192,19 +192,28 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
                                int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
                                const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize)
 {
-  const int64_t parts_a_feature = (batch + PART_BAGS - 1) / PART_BAGS, n_parts = n_features * parts_a_feature;
-  bucketize_job job = {n_buckets, n_features, batch,    parts_a_feature, spec,
-                       in,        out,        keep_ids, positions,       unbucketize,
-                       NULL,      NULL,       NULL};
+  const int64_t parts_a_feature = (batch + TRS_PART_BAGS - 1) / TRS_PART_BAGS,
+                n_parts = n_features * parts_a_feature;
+  TrsBucketizeJob job = {.n_buckets = n_buckets,
+                         .n_features = n_features,
+                         .batch = batch,
+                         .parts_a_feature = parts_a_feature,
+                         .spec = spec,
+                         .in = in,
+                         .out = out,
+                         .keep_ids = keep_ids};
   int64_t sum = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&workspace->keys, in->n_values * (int64_t)sizeof(*job.bucket), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&workspace->positions, n_parts * n_buckets * (int64_t)sizeof(*job.cursor),
                              PETSC_FALSE));
-  PetscCall(TrsBufferReserve(
-      &workspace->histogram,
-      omp_get_max_threads() * (int64_t)n_buckets * STRIP_BAGS * (int64_t)sizeof(*job.strips), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&workspace->histogram,
+                             omp_get_max_threads() * (int64_t)n_buckets * TRS_STRIP_BAGS *
+                                 (int64_t)sizeof(*job.strips),
+                             PETSC_FALSE));
+  job.positions = positions;
+  job.unbucketize = unbucketize;
   job.bucket = (int32_t *)workspace->keys.data;
   job.cursor = (int64_t *)workspace->positions.data;
   job.strips = (int32_t *)workspace->histogram.data;
