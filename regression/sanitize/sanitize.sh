@@ -14,7 +14,8 @@ python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1:detect_stack_use_after_return=1
+# Without detect_stack_use_after_return: with it gcc 12 misaligns 64-byte locals (its bug 110027).
+export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
 export PYTHONPATH=$source/regression/harness
 
@@ -31,7 +32,7 @@ case $what in
     ;;
   unit)
     # on 1 and 2 ranks: more ranks find other mistakes than these
-    ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -L '^unit$' -LE 'slow|long' -E -- '-n[34]$'
+    ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -L '^unit$' -LE 'slow|long' -E '[-]n[34]$'
     ;;
   golden)
     for name in rowwise_adagrad_dot adam_dot weighted_mixed mean_sum_mixed_cat dcn fp16_rowwise_adagrad last_batch_epochs; do
@@ -49,7 +50,7 @@ case $what in
   leaks)
     export ASAN_OPTIONS=detect_leaks=1:exitcode=99:fast_unwind_on_malloc=0
     export LSAN_OPTIONS=suppressions=$source/regression/sanitize/lsan.supp:print_suppressions=0
-    run_cases evaluate resume_equal version
+    run_cases evaluate version
     ;;
   *)
     echo "sanitize.sh: unknown part $what" >&2
