@@ -15,9 +15,10 @@
 typedef struct {
   int64_t step; /* updates done */
   int64_t epoch, samples_seen;
-  int64_t run_step;    /* steps of the training data consumed: where a resumed reader goes on */
-  const char *options; /* text */
-  const char *plan;    /* JSON text */
+  int64_t run_step;     /* steps of the training data consumed: where a resumed reader goes on, */
+  int64_t global_batch; /* and the samples of a full one of them, over all ranks; 0: not known */
+  const char *options;  /* text */
+  const char *plan;     /* JSON text */
 } TrsCheckpointInfo;
 
 /*
@@ -34,7 +35,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
 
   Collective on comm. Part checksums, where the file has them, are verified first, each by one rank.
 
-  Out:    info  step, epoch, samples_seen, run_step (step where the file has none); texts NULL
+  Out:    info  step, epoch, samples_seen, run_step (step where the file has none), global_batch (0 likewise); texts NULL
   Errors (agreed): NO_INPUT; DATA naming file and dataset: other format or version, missing tensor, wrong shape or type, checksum mismatch
 */
 PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state,

@@ -332,6 +332,8 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "samples_seen", 1, &found, &info->samples_seen));
   info->run_step = info->step;
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
+  info->global_batch = 0;
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "global_batch", 1, &found, &info->global_batch));
   CHECK_DATA(info->step >= 0 && info->epoch >= 0 && info->samples_seen >= 0 && info->run_step >= 0,
              "%s: step %" PRId64 ", epoch %" PRId64 ", samples_seen %" PRId64 ", run_step %" PRId64
              ", expected at least 0",

@@ -267,6 +267,7 @@ static PetscErrorCode create_objects(TrsWriter *w, hid_t file)
   PetscCall(TrsHDF5WriteInts(file, "epoch", 0, &info->epoch));
   PetscCall(TrsHDF5WriteInts(file, "samples_seen", 0, &info->samples_seen));
   PetscCall(TrsHDF5WriteInts(file, "run_step", 0, &info->run_step));
+  PetscCall(TrsHDF5WriteInts(file, "global_batch", 0, &info->global_batch));
   PetscCall(TrsHDF5WriteString(file, "options", info->options ? info->options : "", PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "plan", info->plan ? info->plan : "{}", PETSC_TRUE));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_tensor(w, t, file));

@@ -28,6 +28,33 @@ typedef struct {
   int64_t allocations; /* at the end of the warm-up */
 } TrsTraining;
 
+/*
+  Where in the data a resumed training goes on. With another global batch (other ranks, say) steps are counted anew: whole epochs stay
+  whole, and within one the first new step is the one that holds the first sample not seen yet, so that none is left out.
+*/
+static PetscErrorCode find_place(TrsTraining *t)
+{
+  const int64_t batch = t->session.batch_size * t->session.size, old_batch = t->start.global_batch;
+  const TrsDatasetInfo *info;
+  int64_t epoch_steps, old_epoch_steps;
+  PetscBool drop_last;
+
+  PetscFunctionBegin;
+  t->first_step = t->start.run_step;
+  if (old_batch == 0 || old_batch == batch) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetBool(t->session.options, "-drop_last", &drop_last, NULL));
+  PetscCall(TrsDatasetGetInfo(t->session.train, &info));
+  epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
+  old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
+  t->first_step = t->start.run_step / old_epoch_steps * epoch_steps +
+                  t->start.run_step % old_epoch_steps * old_batch / batch;
+  PetscCall(PetscPrintf(t->session.comm,
+                        "%-10s the global batch was %" PRId64 " and is %" PRId64 ": step %" PRId64
+                        " of then is step %" PRId64 " of now\n",
+                        "resume", old_batch, batch, t->start.run_step, t->first_step));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Weights from -init_from, or from the newest checkpoint under -resume. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
@@ -52,7 +79,7 @@ static PetscErrorCode load_state(TrsTraining *t)
     PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", newest ? "resume" : "weights",
                           newest ? newest : init_from, t->start.step));
   }
-  if (newest) t->first_step = t->start.run_step;
+  if (newest) PetscCall(find_place(t));
   PetscCall(PetscFree(newest));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -109,6 +136,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
   TrsSession *s = &t->session;
   TrsCheckpointInfo info = {.step = t->start.step + t->done - t->first_step,
                             .run_step = t->done,
+                            .global_batch = s->batch_size * s->size,
                             .epoch = t->done / t->per_epoch,
                             .samples_seen = t->samples};
   char *options, *plan;
