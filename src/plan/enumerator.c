@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_MIN_WIDTH = 128, MAX_OPTIONS = TRS_N_SHARDINGS * 3, MAX_COMPARED_CLASSES = 64 };
+enum { TRS_DEFAULT_MIN_WIDTH = 128, TRS_MAX_OPTIONS = TRS_N_SHARDINGS * 3, TRS_MAX_COMPARED_CLASSES = 64 };
 
 static const TrsShardingType pooled_types[] = {
     TRS_SHARDING_DATA_PARALLEL,     TRS_SHARDING_TABLE_WISE, TRS_SHARDING_COLUMN_WISE,
@@ -138,7 +138,7 @@ static PetscErrorCode split_rows_unevenly(const TrsTopology *topology, TrsPlanOp
   PetscCall(PetscSegBufferGet(space->class_of, (size_t)W, &class_of));
   for (int r = 0; r < W; r++) {
     int64_t mine = r < W - 1 ? (int64_t)((double)R * ((double)caps[r] / sum)) : left;
-    int k = PetscMax(0, n - MAX_COMPARED_CLASSES);
+    int k = PetscMax(0, n - TRS_MAX_COMPARED_CLASSES);
 
     while (k < n && rows[k] != mine) k++;
     rows[k] = mine;
@@ -158,7 +158,7 @@ static PetscErrorCode set_shards(const TrsCostModel *model, const TrsTableConfig
 {
   const TrsTopology *topology = model->topology;
   int64_t R = table->num_embeddings, C = table->embedding_dim, least = table->constraints.min_partition;
-  int64_t cut = column_width(C, least ? least : DEFAULT_MIN_WIDTH);
+  int64_t cut = column_width(C, least ? least : TRS_DEFAULT_MIN_WIDTH);
   double caps = 0;
 
   PetscFunctionBegin;
@@ -272,7 +272,7 @@ PetscErrorCode TrsEnumerate(const TrsCostModel *model, TrsSearchSpace *space, in
   *table_alone = -1;
   PetscCall(PetscSegBufferCreate(sizeof(TrsShardClass), 4096, &space->classes));
   PetscCall(PetscSegBufferCreate(sizeof(int), 4096, &space->class_of));
-  PetscCall(PetscMalloc1((size_t)n * MAX_OPTIONS, &space->option));
+  PetscCall(PetscMalloc1((size_t)n * TRS_MAX_OPTIONS, &space->option));
   PetscCall(PetscMalloc1(n, &space->table));
   PetscCall(PetscMalloc1(n, &order));
   TrsPlanTableOrder(model, model->settings->exact_enumerate_order, order);

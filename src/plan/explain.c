@@ -16,9 +16,9 @@ typedef struct {
   const TrsPlanOption *option;
   PetscBool placed;
   double rating;
-} trial_t;
+} TrsTrial;
 
-static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *trial)
+static PetscErrorCode try_options(const TrsReportInput *in, int slot, TrsTrial *trial)
 {
   const TrsTableOptions *mine = &in->space->table[slot];
   const TrsBestPlan *best = &in->search->best;
@@ -38,10 +38,10 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *t
   PetscFunctionBegin;
   PetscCall(TrsPartitionerCreate(&config, proposal.n, &partitioner));
   PetscCall(PetscMalloc1(proposal.n, &proposal.option));
-  memcpy(proposal.option, best->proposal.option, (size_t)proposal.n * sizeof(*proposal.option));
+  memcpy(proposal.option, best->proposal.option, (size_t)proposal.n * sizeof(const TrsPlanOption *));
   while (proposal.option[position]->table != mine->table) position++;
   for (int i = 0; i < mine->n; i++) {
-    trial[i] = (trial_t){.option = &in->space->option[mine->first + i]};
+    trial[i] = (TrsTrial){.option = &in->space->option[mine->first + i]};
     if (!TrsOptionIsValid(trial[i].option)) continue;
     proposal.option[position] = trial[i].option;
     PetscCall(TrsPartition(partitioner, &proposal, &hint, &placement, &trial[i].placed, &trial[i].rating));
@@ -53,14 +53,14 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, trial_t *t
 
 static int compare_trials(const void *a, const void *b)
 {
-  const trial_t *x = a, *y = b;
+  const TrsTrial *x = a, *y = b;
 
   if (x->placed != y->placed) return x->placed ? -1 : 1;
   if (x->placed && x->rating != y->rating) return x->rating < y->rating ? -1 : 1;
   return x->option < y->option ? -1 : 1;
 }
 
-static PetscErrorCode say_shards(const trial_t *trial, TrsText *text)
+static PetscErrorCode say_shards(const TrsTrial *trial, TrsText *text)
 {
   const TrsPlanOption *option = trial->option;
   char perf[128];
@@ -75,7 +75,7 @@ static PetscErrorCode say_shards(const trial_t *trial, TrsText *text)
 }
 
 static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *chosen, int n,
-                                 const trial_t *trial, TrsText *text)
+                                 const TrsTrial *trial, TrsText *text)
 {
   double now = in->search->best.rating;
 
@@ -103,9 +103,9 @@ static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *
 }
 
 static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *chosen, int n,
-                              const trial_t *trial, TrsText *text)
+                              const TrsTrial *trial, TrsText *text)
 {
-  const trial_t *second = NULL;
+  const TrsTrial *second = NULL;
   double now = in->search->best.rating;
 
   PetscFunctionBegin;
@@ -145,7 +145,7 @@ PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *
   const TrsPlanOption *chosen = NULL;
   const TrsTablePlan *plan = TrsShardingPlanFind(in->plan, table);
   const TrsTableConfig *config;
-  trial_t *trial;
+  TrsTrial *trial;
 
   PetscFunctionBegin;
   PetscCheck(slot >= 0 && plan && in->search->best.found, PETSC_COMM_SELF, TRS_ERR_OPTION,
@@ -154,6 +154,7 @@ PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *
     if (in->search->best.proposal.option[i]->table == in->space->table[slot].table)
       chosen = in->search->best.proposal.option[i];
   }
+  PetscCheck(chosen, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "table %s is in no proposal", table);
   config = &in->model->tables->table[chosen->table];
   n = in->space->table[slot].n;
   PetscCall(TrsTextPrintf(text, "Table \"%s\": %" PRId64 " x %d %s, %s, is %s/%s on ", table,

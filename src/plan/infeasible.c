@@ -70,12 +70,12 @@ typedef struct {
   int64_t worst_bytes;
   int largest; /* table slot that needs the most even so */
   int64_t largest_bytes;
-} analysis_t;
+} TrsAnalysis;
 
 static void analyse(const TrsCostModel *model, const TrsReservation *reservation, const TrsSearchSpace *space,
-                    analysis_t *a)
+                    TrsAnalysis *a)
 {
-  *a = (analysis_t){.most = reservation->left[0], .worst = -1, .largest_bytes = -1};
+  *a = (TrsAnalysis){.most = reservation->left[0], .worst = -1, .largest_bytes = -1};
   for (int r = 0; r < model->topology->world_size; r++) {
     a->most.hbm = PetscMax(a->most.hbm, reservation->left[r].hbm);
     a->most.ddr = PetscMax(a->most.ddr, reservation->left[r].ddr);
@@ -83,13 +83,13 @@ static void analyse(const TrsCostModel *model, const TrsReservation *reservation
     a->sum_ddr += reservation->left[r].ddr;
   }
   for (int t = 0; t < space->n_tables; t++) {
-    const TrsPlanOption *closest = NULL, *least = NULL;
+    const TrsPlanOption *closest = &space->option[space->table[t].first], *least = closest;
 
-    for (int i = 0; i < space->table[t].n; i++) {
+    for (int i = 1; i < space->table[t].n; i++) {
       const TrsPlanOption *option = &space->option[space->table[t].first + i];
 
-      if (!closest || shortage(option, &a->most) < shortage(closest, &a->most)) closest = option;
-      if (!least || option->total_storage.hbm < least->total_storage.hbm ||
+      if (shortage(option, &a->most) < shortage(closest, &a->most)) closest = option;
+      if (option->total_storage.hbm < least->total_storage.hbm ||
           (option->total_storage.hbm == least->total_storage.hbm &&
            option->total_storage.ddr < least->total_storage.ddr))
         least = option;
@@ -122,8 +122,8 @@ static PetscErrorCode say_relax(const TrsCostModel *model, const char *table, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpace *space, const analysis_t *a,
-                                  const TrsPlanSearch *search, TrsText *message)
+static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpace *space,
+                                  const TrsAnalysis *a, const TrsPlanSearch *search, TrsText *message)
 {
   PetscBool by_hbm = (PetscBool)(search->lowest_hbm > a->sum_hbm);
   TrsInt128 need = by_hbm ? search->lowest_hbm : search->lowest_ddr, have = by_hbm ? a->sum_hbm : a->sum_ddr;
@@ -141,7 +141,7 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace *space, const analysis_t *a,
+static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace *space, const TrsAnalysis *a,
                                  const TrsPlanSearch *search, TrsText *message)
 {
   const char *largest = model->tables->table[space->table[a->largest].table].name;
@@ -191,7 +191,7 @@ PetscErrorCode TrsPlanDiagnose(const TrsCostModel *model, const TrsReservation *
                                TrsPlanError *error, TrsText *message)
 {
   const TrsPlanOption *invalid;
-  analysis_t a;
+  TrsAnalysis a;
 
   PetscFunctionBegin;
   *error = TRS_PLAN_OK;

@@ -3,22 +3,24 @@
 
 #include <math.h>
 
-enum { N = 624, M = 397, MAX_REDRAWS = 10000 };
+enum { TRS_MERSENNE_N = 624, TRS_MERSENNE_M = 397, TRS_MAX_REDRAWS = 10000 };
 
 void TrsMersenneSeed(TrsMersenne *g, uint32_t seed)
 {
   g->state[0] = seed;
-  for (uint32_t i = 1; i < N; i++)
+  for (uint32_t i = 1; i < TRS_MERSENNE_N; i++)
     g->state[i] = UINT32_C(1812433253) * (g->state[i - 1] ^ (g->state[i - 1] >> 30)) + i;
-  g->next = N;
+  g->next = TRS_MERSENNE_N;
 }
 
 static void twist(TrsMersenne *g)
 {
-  for (int i = 0; i < N; i++) {
-    uint32_t y = (g->state[i] & UINT32_C(0x80000000)) | (g->state[(i + 1) % N] & UINT32_C(0x7fffffff));
+  for (int i = 0; i < TRS_MERSENNE_N; i++) {
+    uint32_t y = (g->state[i] & UINT32_C(0x80000000)) |
+                 (g->state[(i + 1) % TRS_MERSENNE_N] & UINT32_C(0x7fffffff));
 
-    g->state[i] = g->state[(i + M) % N] ^ (y >> 1) ^ (y & 1 ? UINT32_C(0x9908b0df) : 0);
+    g->state[i] = g->state[(i + TRS_MERSENNE_M) % TRS_MERSENNE_N] ^ (y >> 1) ^
+                  (y & 1 ? UINT32_C(0x9908b0df) : 0);
   }
   g->next = 0;
 }
@@ -27,7 +29,7 @@ float TrsMersenneUniform(TrsMersenne *g)
 {
   uint32_t y;
 
-  if (g->next == N) twist(g);
+  if (g->next == TRS_MERSENNE_N) twist(g);
   y = g->state[g->next++];
   y ^= y >> 11;
   y ^= (y << 7) & UINT32_C(0x9d2c5680);
@@ -81,7 +83,7 @@ PetscBool TrsLuusJaakolaNext(TrsLuusJaakola *s, double cost, double *probe)
   } else if (s->y == s->right) {
     s->right_known = PETSC_TRUE;
   }
-  for (int i = 0; i < MAX_REDRAWS; i++) {
+  for (int i = 0; i < TRS_MAX_REDRAWS; i++) {
     s->y = clamp(s, s->x + uniform(s, -s->step, s->step));
     if ((s->left_known && s->y == s->left) || (s->right_known && s->y == s->right)) continue;
     *probe = s->y;

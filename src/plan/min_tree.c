@@ -32,7 +32,7 @@ PetscErrorCode TrsMinTreeFree(TrsMinTree *tree)
 void TrsMinTreeBuild(TrsMinTree *tree)
 {
   for (int i = tree->n_leaves - 1; i >= 1; i--)
-    tree->node[i] = merge(&tree->node[2 * i], &tree->node[2 * i + 1]);
+    tree->node[i] = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]);
 }
 
 void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t ddr)
@@ -40,7 +40,8 @@ void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t
   int i = tree->n_leaves + leaf;
 
   tree->node[i] = (TrsMinNode){load, hbm, ddr};
-  for (i /= 2; i >= 1; i /= 2) tree->node[i] = merge(&tree->node[2 * i], &tree->node[2 * i + 1]);
+  for (i /= 2; i >= 1; i /= 2)
+    tree->node[i] = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]);
 }
 
 typedef struct {
@@ -48,9 +49,9 @@ typedef struct {
   int64_t hbm, ddr;
   int leaf; /* best so far */
   double load;
-} search_t;
+} TrsSearch;
 
-static void search(search_t *s, int i, int first, int width)
+static void search(TrsSearch *s, int i, int first, int width)
 {
   const TrsMinNode *node = &s->tree->node[i];
 
@@ -62,7 +63,8 @@ static void search(search_t *s, int i, int first, int width)
     return;
   }
   width /= 2;
-  if (s->tree->node[2 * i].load <= s->tree->node[2 * i + 1].load) { /* the promising half first */
+  if (s->tree->node[2 * (size_t)i].load <=
+      s->tree->node[2 * (size_t)i + 1].load) { /* the promising half first */
     search(s, 2 * i, first, width);
     search(s, 2 * i + 1, first + width, width);
   } else {
@@ -73,10 +75,11 @@ static void search(search_t *s, int i, int first, int width)
 
 int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr)
 {
-  search_t s = {.tree = tree, .hbm = hbm, .ddr = ddr, .leaf = -1};
+  TrsSearch s = {.tree = tree, .hbm = hbm, .ddr = ddr, .leaf = -1};
   int i = 1;
 
-  while (i < tree->n_leaves) i = 2 * i + (tree->node[2 * i].load <= tree->node[2 * i + 1].load ? 0 : 1);
+  while (i < tree->n_leaves)
+    i = 2 * i + (tree->node[2 * (size_t)i].load <= tree->node[2 * (size_t)i + 1].load ? 0 : 1);
   if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves; /* the usual case */
   search(&s, 1, 0, tree->n_leaves);
   return s.leaf;

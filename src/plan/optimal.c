@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIN_TRIALS = 2000, TRIALS_PER_TABLE = 1000, MAX_RUIN = 12, CRITICAL_EVERY = 2 };
+enum { TRS_MIN_TRIALS = 2000, TRS_TRIALS_PER_TABLE = 1000, TRS_MAX_RUIN = 12, TRS_CRITICAL_EVERY = 2 };
 #define GAP_DONE 1e-4 /* of the bound */
 #define HEAT     0.01 /* how much longer a path may get for a while, at the start */
 #define ROUNDING 1e-9
@@ -25,10 +25,10 @@ typedef struct {
   int *order;                /* of insertion */
   double *weight;            /* [n_tables] least total ms of a table's options */
   int *slot_of;              /* [tables] index in the space */
-} search_t;
+} TrsSearch;
 
 /* xorshift64*: repeatable on every machine. */
-static uint32_t draw(search_t *s, int n)
+static uint32_t draw(TrsSearch *s, int n)
 {
   s->random ^= s->random >> 12;
   s->random ^= s->random << 25;
@@ -36,7 +36,7 @@ static uint32_t draw(search_t *s, int n)
   return (uint32_t)(((s->random * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % (uint64_t)n);
 }
 
-static PetscErrorCode insert(search_t *s, int t, PetscBool *placed)
+static PetscErrorCode insert(TrsSearch *s, int t, PetscBool *placed)
 {
   const TrsTableOptions *mine = &s->space->table[t];
 
@@ -46,7 +46,7 @@ static PetscErrorCode insert(search_t *s, int t, PetscBool *placed)
 }
 
 /* Keep the state as the best plan. */
-static PetscErrorCode keep(search_t *s)
+static PetscErrorCode keep(TrsSearch *s)
 {
   TrsBestPlan *best = s->best;
   int n = s->space->n_tables, n_ranks = 0;
@@ -79,7 +79,7 @@ static PetscErrorCode keep(search_t *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode save(search_t *s, int k, int t)
+static PetscErrorCode save(TrsSearch *s, int k, int t)
 {
   const TrsPlanOption *option = s->state.option[t];
 
@@ -97,7 +97,7 @@ static PetscErrorCode save(search_t *s, int k, int t)
 }
 
 /* Tables that have a shard on the rank that is slowest in some part of the path. */
-static void find_critical(search_t *s)
+static void find_critical(TrsSearch *s)
 {
   const TrsPlanState *state = &s->state;
   double most = 0;
@@ -121,7 +121,7 @@ static void find_critical(search_t *s)
 }
 
 /* Put back what was saved: the new places out, the old ones in. */
-static PetscErrorCode restore(search_t *s, int n)
+static PetscErrorCode restore(TrsSearch *s, int n)
 {
   PetscFunctionBegin;
   for (int k = 0; k < n; k++) {
@@ -133,7 +133,7 @@ static PetscErrorCode restore(search_t *s, int n)
 }
 
 /* Tables that cost much go in first, as long as there is a choice of ranks. */
-static void sort_by_weight(search_t *s, int n)
+static void sort_by_weight(TrsSearch *s, int n)
 {
   for (int i = 1; i < n; i++) {
     int mine = s->order[i], j = i;
@@ -143,7 +143,7 @@ static void sort_by_weight(search_t *s, int n)
   }
 }
 
-static PetscErrorCode recreate(search_t *s, int n, PetscBool *complete)
+static PetscErrorCode recreate(TrsSearch *s, int n, PetscBool *complete)
 {
   PetscFunctionBegin;
   memcpy(s->order, s->ruined, (size_t)n * sizeof(int));
@@ -154,7 +154,7 @@ static PetscErrorCode recreate(search_t *s, int n, PetscBool *complete)
 }
 
 /* Choose k tables, a critical one among them every other time; take them out. */
-static PetscErrorCode ruin(search_t *s, int n, PetscBool critical)
+static PetscErrorCode ruin(TrsSearch *s, int n, PetscBool critical)
 {
   PetscFunctionBegin;
   if (critical) find_critical(s);
@@ -170,7 +170,7 @@ static PetscErrorCode ruin(search_t *s, int n, PetscBool critical)
 }
 
 /* Everything out and in again, largest first: another start than TorchRec's. */
-static PetscErrorCode rebuild(search_t *s, double *now)
+static PetscErrorCode rebuild(TrsSearch *s, double *now)
 {
   PetscBool complete;
   int n = s->state.n_tables;
@@ -189,21 +189,21 @@ static PetscErrorCode rebuild(search_t *s, double *now)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode improve(search_t *s, double end_s, double bound_ms)
+static PetscErrorCode improve(TrsSearch *s, double end_s, double bound_ms)
 {
-  int n = s->state.n_tables, n_trials = PetscMax(MIN_TRIALS, TRIALS_PER_TABLE * n);
+  int n = s->state.n_tables, n_trials = PetscMax(TRS_MIN_TRIALS, TRS_TRIALS_PER_TABLE * n);
   double now = TrsPlanStatePath(&s->state);
 
   PetscFunctionBegin;
   PetscCall(rebuild(s, &now));
   if (now < s->best_ms * (1 - ROUNDING)) PetscCall(keep(s));
   for (int trial = 0; trial < n_trials; trial++) {
-    int k = 1 + (int)draw(s, PetscMin(MAX_RUIN, n));
+    int k = 1 + (int)draw(s, PetscMin(TRS_MAX_RUIN, n));
     double heat = HEAT * (1 - (double)trial / n_trials), path;
     PetscBool complete;
 
     if (s->best_ms <= bound_ms * (1 + GAP_DONE) || TrsPlanClock() > end_s) break;
-    PetscCall(ruin(s, k, (PetscBool)(trial % CRITICAL_EVERY == 0)));
+    PetscCall(ruin(s, k, (PetscBool)(trial % TRS_CRITICAL_EVERY == 0)));
     PetscCall(recreate(s, k, &complete));
     path = TrsPlanStatePath(&s->state);
     if (!complete || path > now * (1 + heat * draw(s, 1000) / 1000.0)) {
@@ -217,7 +217,7 @@ static PetscErrorCode improve(search_t *s, double end_s, double bound_ms)
 }
 
 /* The state of TorchRec's plan, or of one that is built here; *found tells whether there is one. */
-static PetscErrorCode start(search_t *s, PetscBool *found)
+static PetscErrorCode start(TrsSearch *s, PetscBool *found)
 {
   TrsBestPlan *best = s->best;
   int n = s->state.n_tables;
@@ -244,12 +244,12 @@ static PetscErrorCode start(search_t *s, PetscBool *found)
 }
 
 static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *space,
-                             const TrsReservation *reservation, TrsBestPlan *best, search_t *s)
+                             const TrsReservation *reservation, TrsBestPlan *best, TrsSearch *s)
 {
   int n = space->n_tables;
 
   PetscFunctionBegin;
-  *s = (search_t){.space = space, .best = best, .best_ms = HUGE_VAL, .random = UINT64_C(0x853c49e6748fea9b)};
+  *s = (TrsSearch){.space = space, .best = best, .best_ms = HUGE_VAL, .random = UINT64_C(0x853c49e6748fea9b)};
   PetscCall(TrsPlanStateCreate(model->topology, space, reservation, &s->state));
   PetscCall(PetscMalloc1(n, &s->ruined));
   PetscCall(PetscMalloc1(n, &s->order));
@@ -270,7 +270,7 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode destroy(search_t *s)
+static PetscErrorCode destroy(TrsSearch *s)
 {
   PetscFunctionBegin;
   for (int k = 0; k < s->state.n_tables; k++) PetscCall(PetscFree(s->old_rank[k]));
@@ -292,7 +292,7 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
 {
   double end_s = TrsPlanClock() + time_s;
   PetscBool found;
-  search_t s;
+  TrsSearch s;
 
   PetscFunctionBegin;
   if (space->n_tables == 0) PetscFunctionReturn(PETSC_SUCCESS);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TRIED_HOSTS = 4 };
+enum { TRS_TRIED_HOSTS = 4 };
 
 /* Beside the path itself, a placement is worth what it leaves for others: small weights for the load of its rank and for its cost. */
 #define RANK_WEIGHT 1e-3
@@ -16,16 +16,16 @@ enum { TRIED_HOSTS = 4 };
 typedef struct {
   int part[4];
   double ms[4], total;
-} parts_t;
+} TrsParts;
 
-static parts_t parts_of(const TrsPlanOption *option)
+static TrsParts parts_of(const TrsPlanOption *option)
 {
   const TrsPerf *perf = &option->shard_class[0].perf;
   int exchange = TRS_PATH_COMMS + 2 * ((int)option->module * TRS_N_SHARDINGS + (int)option->type);
 
-  return (parts_t){{TRS_PATH_FWD_COMPUTE, TRS_PATH_BWD_COMPUTE, exchange, exchange + 1},
-                   {perf->fwd_compute, perf->bwd_compute, perf->fwd_comms, perf->bwd_comms},
-                   option->shard_class[0].total};
+  return (TrsParts){{TRS_PATH_FWD_COMPUTE, TRS_PATH_BWD_COMPUTE, exchange, exchange + 1},
+                    {perf->fwd_compute, perf->bwd_compute, perf->fwd_comms, perf->bwd_comms},
+                    option->shard_class[0].total};
 }
 
 static PetscBool is_uniform(const TrsPlanOption *option)
@@ -92,7 +92,7 @@ static double maximum(int n, const double *x)
   return most;
 }
 
-static void add_shard(TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int rank)
+static void add_shard(TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int rank)
 {
   for (int k = 0; k < 4; k++) {
     double *load = &state->load[parts->part[k]][rank];
@@ -105,7 +105,7 @@ static void add_shard(TrsPlanState *state, const parts_t *parts, const TrsShardC
   state->ddr[rank] -= shard->storage.ddr;
 }
 
-static void remove_shard(TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int rank)
+static void remove_shard(TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int rank)
 {
   for (int k = 0; k < 4; k++) state->load[parts->part[k]][rank] -= parts->ms[k];
   state->total[rank] -= parts->total;
@@ -116,7 +116,7 @@ static void remove_shard(TrsPlanState *state, const parts_t *parts, const TrsSha
 /* Add (sign 1) or take away (-1) a uniform option. */
 static void shift_uniform(TrsPlanState *state, const TrsPlanOption *option, int sign)
 {
-  parts_t parts = parts_of(option);
+  TrsParts parts = parts_of(option);
 
   for (int k = 0; k < 4; k++) state->uniform[parts.part[k]] += sign * parts.ms[k];
   state->uniform_total += sign * parts.total;
@@ -128,7 +128,7 @@ static void shift_uniform(TrsPlanState *state, const TrsPlanOption *option, int 
   }
 }
 
-static PetscErrorCode use_parts(TrsPlanState *state, const parts_t *parts)
+static PetscErrorCode use_parts(TrsPlanState *state, const TrsParts *parts)
 {
   PetscFunctionBegin;
   for (int k = 0; k < 4; k++) {
@@ -141,7 +141,7 @@ static PetscErrorCode use_parts(TrsPlanState *state, const parts_t *parts)
 
 PetscErrorCode TrsPlanStateAdd(TrsPlanState *state, int table, const TrsPlanOption *option, const int *rank)
 {
-  parts_t parts = parts_of(option);
+  TrsParts parts = parts_of(option);
 
   PetscFunctionBegin;
   state->option[table] = option;
@@ -164,7 +164,7 @@ PetscErrorCode TrsPlanStateAdd(TrsPlanState *state, int table, const TrsPlanOpti
 void TrsPlanStateRemove(TrsPlanState *state, int table)
 {
   const TrsPlanOption *option = state->option[table];
-  parts_t parts = parts_of(option);
+  TrsParts parts = parts_of(option);
 
   state->option[table] = NULL;
   state->sum_total -= parts.total * option->n_shards;
@@ -180,14 +180,14 @@ void TrsPlanStateRemove(TrsPlanState *state, int table)
 
 /* ---- where an option's shards go ---- */
 
-static PetscBool has_room(const TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int r)
+static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int r)
 {
   return (PetscBool)(shard->storage.hbm <= state->hbm[r] && shard->storage.ddr <= state->ddr[r] &&
                      state->total[r] + state->uniform_total + parts->total <= state->rating_limit);
 }
 
 /* The path's four parts if rank r took a shard. */
-static double path_with(const TrsPlanState *state, const parts_t *parts, int r)
+static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
 {
   double path = RANK_WEIGHT * state->total[r];
 
@@ -199,7 +199,7 @@ static double path_with(const TrsPlanState *state, const parts_t *parts, int r)
   return path;
 }
 
-static int best_rank(const TrsPlanState *state, const parts_t *parts, const TrsShardClass *shard, int from,
+static int best_rank(const TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int from,
                      int to)
 {
   double least = HUGE_VAL;
@@ -219,7 +219,7 @@ static int best_rank(const TrsPlanState *state, const parts_t *parts, const TrsS
 }
 
 /* Place the shards one by one on the best of ranks [from, to); the state holds them afterwards, or nothing if one has no place. */
-static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts, int from,
+static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts, int from,
                             int to, int *rank)
 {
   for (int s = 0; s < option->n_shards; s++) {
@@ -236,7 +236,7 @@ static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, co
   return PETSC_TRUE;
 }
 
-static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
+static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                         int host)
 {
   double worst = 0;
@@ -250,7 +250,7 @@ static double host_path(const TrsPlanState *state, const TrsPlanOption *option, 
   return worst;
 }
 
-static PetscBool place_rows_on_host(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
+static PetscBool place_rows_on_host(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                                     int *rank)
 {
   double least = HUGE_VAL;
@@ -273,19 +273,19 @@ static PetscBool place_rows_on_host(TrsPlanState *state, const TrsPlanOption *op
 }
 
 /* table_column_wise: on one of the hosts that are loaded least. */
-static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts,
-                                       int *rank)
+static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
+                                       const TrsParts *parts, int *rank)
 {
-  double least[TRIED_HOSTS];
-  int host[TRIED_HOSTS], n = 0;
+  double least[TRS_TRIED_HOSTS];
+  int host[TRS_TRIED_HOSTS], n = 0;
 
   for (int h = 0; h < state->n_hosts; h++) {
     double sum = 0;
     int i;
 
     for (int r = h * state->group; r < (h + 1) * state->group; r++) sum += state->total[r];
-    if (n == TRIED_HOSTS && sum >= least[n - 1]) continue;
-    if (n < TRIED_HOSTS) n++;
+    if (n == TRS_TRIED_HOSTS && sum >= least[n - 1]) continue;
+    if (n < TRS_TRIED_HOSTS) n++;
     for (i = n - 1; i > 0 && least[i - 1] > sum; i--) {
       least[i] = least[i - 1];
       host[i] = host[i - 1];
@@ -300,7 +300,7 @@ static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption 
   return PETSC_FALSE;
 }
 
-static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *option, const parts_t *parts)
+static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts)
 {
   for (int r = 0; r < state->world_size; r++) {
     if (!has_room(state, parts, TrsOptionShard(option, r), r)) return PETSC_FALSE;
@@ -311,7 +311,7 @@ static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *op
 /* Score of an option on its best ranks; the state is left as it was. HUGE_VAL when it does not fit. */
 static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *option, int *rank, double *score)
 {
-  parts_t parts = parts_of(option);
+  TrsParts parts = parts_of(option);
   double most[4];
   PetscBool placed = PETSC_FALSE;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-  FIRST_LOOK = 16
+  TRS_FIRST_LOOK = 16
 }; /* options placed before the first look at whether the rest is certain; then twice as many */
 
 static PetscBool is_uniform(const TrsPlanOption *option)
@@ -395,7 +395,7 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
   TrsPartitionHint rest = hint ? *hint : (TrsPartitionHint){0}; /* of the options still to come */
   PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules);
   TrsPlacement *placement = &p->placement;
-  int next_look = FIRST_LOOK;
+  int next_look = TRS_FIRST_LOOK;
 
   PetscFunctionBegin;
   placement->n_ranks = 0;

@@ -22,12 +22,12 @@ static double collective_bw(const TrsPerfInput *in, int local, int world)
 /* Bytes that the kernel moves, before any penalty; `write` is also what is sent. */
 typedef struct {
   double read, lookup, write, write_bwd;
-} traffic_t;
+} TrsTraffic;
 
-static traffic_t shard_traffic(const TrsPerfInput *in, int64_t cols)
+static TrsTraffic shard_traffic(const TrsPerfInput *in, int64_t cols)
 {
   double W = in->world_size, n, c = (double)cols;
-  traffic_t t = {0};
+  TrsTraffic t = {0};
 
   switch (in->type) {
   case TRS_SHARDING_DATA_PARALLEL:
@@ -73,7 +73,7 @@ static double data_parallel_comms(const TrsPerfInput *in, int64_t rows, int64_t 
 }
 
 /* Reduce-scatter within a group of ranks, then all-to-all between the groups. */
-static void group_comms(const TrsPerfInput *in, const traffic_t *t, int64_t cols, TrsPerf *perf)
+static void group_comms(const TrsPerfInput *in, const TrsTraffic *t, int64_t cols, TrsPerf *perf)
 {
   int groups = PetscMax(1, in->world_size / in->group);
   double intra_bw = collective_bw(in, PetscMin(in->group, in->local_world_size), in->group);
@@ -91,7 +91,7 @@ static void group_comms(const TrsPerfInput *in, const traffic_t *t, int64_t cols
 
 TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols)
 {
-  traffic_t t = shard_traffic(in, cols);
+  TrsTraffic t = shard_traffic(in, cols);
   double bw = collective_bw(in, in->local_world_size, in->world_size), penalty = 1.0, divisor = 1.0;
   TrsPerf perf = {0};
 

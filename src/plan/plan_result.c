@@ -46,12 +46,12 @@ PetscErrorCode TrsPlanTables(const TrsTableConfigs *tables, const TrsShardingPla
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(tables->n, &by_name));
   for (int t = 0; t < tables->n; t++) by_name[t] = &tables->table[t];
-  qsort(by_name, (size_t)tables->n, sizeof(*by_name), compare_names);
+  qsort(by_name, (size_t)tables->n, sizeof(const TrsTableConfig *), compare_names);
   for (int t = 0; t < plan->n_tables; t++) {
     TrsTableConfig key = {.name = plan->table[t].name};
     const TrsTableConfig *wanted = &key, *const * found;
 
-    found = bsearch(&wanted, by_name, (size_t)tables->n, sizeof(*by_name), compare_names);
+    found = bsearch(&wanted, by_name, (size_t)tables->n, sizeof(const TrsTableConfig *), compare_names);
     PetscCheck(found, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "the plan's table \"%s\" is unknown", key.name);
     config[t] = *found;
   }

@@ -16,7 +16,7 @@ typedef struct {
   TrsProposalBounds bounds;
   PetscBool exact; /* some proposer wants every rating exactly */
   double start_s;
-} loop_t;
+} TrsLoop;
 
 double TrsPlanClock(void)
 {
@@ -54,7 +54,7 @@ static PetscErrorCode keep_best(TrsPlanSearch *search, const TrsProposer *propos
   PetscFunctionBegin;
   if (!best->proposal.option) PetscCall(PetscMalloc1(n, &best->proposal.option));
   best->proposal.n = n;
-  memcpy(best->proposal.option, proposer->proposal.option, (size_t)n * sizeof(*best->proposal.option));
+  memcpy(best->proposal.option, proposer->proposal.option, (size_t)n * sizeof(const TrsPlanOption *));
   PetscCall(TrsPlacementCopy(placement, n, &best->placement));
   best->rating = rating;
   best->proposer = proposer->kind;
@@ -73,7 +73,7 @@ static void note_failure(TrsPlanSearch *search, const TrsProposalBounds *bounds)
 }
 
 /* A proposal that was not seen before: place it, or know what would become of it. */
-static PetscErrorCode evaluate(loop_t *loop, const TrsProposer *proposer, TrsOutcome *outcome)
+static PetscErrorCode evaluate(TrsLoop *loop, const TrsProposer *proposer, TrsOutcome *outcome)
 {
   TrsPlanSearch *search = loop->search;
   const TrsPlacement *placement = NULL;
@@ -101,7 +101,7 @@ static PetscErrorCode evaluate(loop_t *loop, const TrsProposer *proposer, TrsOut
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run_proposer(loop_t *loop, TrsProposer *proposer)
+static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
 {
   double timeout_s = loop->model->settings->timeout_s;
   TrsCacheEntry *entry;
@@ -156,8 +156,8 @@ static PetscErrorCode create_partitioner(const TrsCostModel *model, const TrsRes
 PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace *space,
                                 const TrsReservation *reservation, TrsPlanSearch *search)
 {
-  loop_t loop = {.model = model, .search = search};
-  TrsProposerKind kind[TRS_PLAN_MAX_PROPOSERS + 4];
+  TrsLoop loop = {.model = model, .search = search};
+  TrsProposerKind kind[TRS_PLAN_MAX_PROPOSERS + 4] = {TRS_PROPOSER_GRID_SEARCH};
   int n = PetscMax(1, space->n_tables);
 
   PetscFunctionBegin;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/plan_settings.h"
 
+#include "plan/planner.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -78,13 +80,19 @@ static const TrsOptionSpec specs[] = {
 const TrsOptionGroup trs_planner_options = TRS_OPTION_GROUP("Planner", specs);
 
 /* -embedding_optimizer: none, sgd, adagrad, rowwise_adagrad, adam, and those with one element of state a weight. */
-enum { OPTIMIZER_NONE, OPTIMIZER_SGD, OPTIMIZER_ADAGRAD, OPTIMIZER_ROWWISE_ADAGRAD, OPTIMIZER_ADAM };
+enum {
+  TRS_OPTIMIZER_NONE,
+  TRS_OPTIMIZER_SGD,
+  TRS_OPTIMIZER_ADAGRAD,
+  TRS_OPTIMIZER_ROWWISE_ADAGRAD,
+  TRS_OPTIMIZER_ADAM
+};
 /* -qcomm_..._precision: fp32, fp16, bf16, fp8, int8 */
-enum { QCOMM_FP32, QCOMM_FP16, QCOMM_BF16, QCOMM_FP8 };
+enum { TRS_QCOMM_FP32, TRS_QCOMM_FP16, TRS_QCOMM_BF16, TRS_QCOMM_FP8 };
 /* -interaction: dot, dcn, cat */
-enum { INTERACTION_DOT, INTERACTION_DCN };
+enum { TRS_INTERACTION_DOT, TRS_INTERACTION_DCN };
 /* -task: train, plan, eval, predict, bench */
-enum { TASK_PREDICT = 3 };
+enum { TRS_TASK_PREDICT = 3 };
 
 const char *TrsProposerKindName(TrsProposerKind kind)
 {
@@ -109,7 +117,7 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &s->batch_size, NULL));
   PetscCall(TrsOptionsGetInt(options, "-plan_batch_size", &s->batch_size, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
-  sharder = task == TASK_PREDICT;
+  sharder = task == TRS_TASK_PREDICT;
   PetscCall(TrsOptionsGetEnum(options, "-plan_sharder", &sharder, NULL));
   s->is_quant = (PetscBool)(sharder == 1);
   PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &s->is_inference, NULL));
@@ -120,19 +128,19 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   s->pipeline = (TrsPlanPipeline)pipeline;
   PetscCall(TrsOptionsGetEnum(options, "-embedding_optimizer", &optimizer, NULL));
   s->optimizer_state = TRS_STATE_ONE;
-  if (optimizer == OPTIMIZER_NONE || optimizer == OPTIMIZER_SGD || s->is_quant)
+  if (optimizer == TRS_OPTIMIZER_NONE || optimizer == TRS_OPTIMIZER_SGD || s->is_quant)
     s->optimizer_state = TRS_STATE_NONE;
-  else if (optimizer == OPTIMIZER_ADAM)
+  else if (optimizer == TRS_OPTIMIZER_ADAM)
     s->optimizer_state = TRS_STATE_TWO;
-  else if (optimizer == OPTIMIZER_ROWWISE_ADAGRAD)
+  else if (optimizer == TRS_OPTIMIZER_ROWWISE_ADAGRAD)
     s->optimizer_state = TRS_STATE_ROWWISE;
   PetscCall(TrsOptionsGetEnum(options, "-qcomm_forward_precision", &forward, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-qcomm_backward_precision", &backward, NULL));
-  s->has_qcomm = (PetscBool)((forward != QCOMM_FP32 || backward != QCOMM_FP32) && !s->is_quant);
+  s->has_qcomm = (PetscBool)((forward != TRS_QCOMM_FP32 || backward != TRS_QCOMM_FP32) && !s->is_quant);
   s->a2a_fwd = bytes[forward];
   s->a2a_bwd = bytes[backward];
-  s->sr_fwd = forward == QCOMM_FP8 ? 2 : bytes[forward]; /* fp8 cannot be summed */
-  s->sr_bwd = backward == QCOMM_FP8 ? 2 : bytes[backward];
+  s->sr_fwd = forward == TRS_QCOMM_FP8 ? 2 : bytes[forward]; /* fp8 cannot be summed */
+  s->sr_bwd = backward == TRS_QCOMM_FP8 ? 2 : bytes[backward];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -186,7 +194,7 @@ static PetscErrorCode count_dense_parameters(TrsOptions options, const TrsTableC
   int64_t num_dense = 0, n_cross = 3, rank = 512;
   int64_t standard_dense[3] = {512, 256, 0}, standard_over[4] = {512, 512, 256, 1};
   const int64_t *dense = standard_dense, *over = standard_over;
-  int n_dense = 0, n_over = 0, interaction = INTERACTION_DOT;
+  int n_dense = 0, n_over = 0, interaction = TRS_INTERACTION_DOT;
   double parameters = 0, width, total_dim = 0, n_features = 0;
 
   PetscFunctionBegin;
@@ -215,11 +223,12 @@ static PetscErrorCode count_dense_parameters(TrsOptions options, const TrsTableC
     parameters += layer_parameters(n_dense, dense, &width);
     n_features += 1;
   }
-  if (interaction == INTERACTION_DOT) {
+  if (interaction == TRS_INTERACTION_DOT) {
     width += n_features * (n_features - 1) / 2;
   } else {
     width += total_dim;
-    if (interaction == INTERACTION_DCN) parameters += (double)n_cross * (2 * width * (double)rank + width);
+    if (interaction == TRS_INTERACTION_DCN)
+      parameters += (double)n_cross * (2 * width * (double)rank + width);
   }
   parameters += layer_parameters(n_over, over, &width);
   *bytes = (int64_t)(4 * parameters);

@@ -64,8 +64,6 @@ typedef struct {
       *explain; /* borrowed from the options; NULL: not given */
 } TrsPlanSettings;
 
-extern const TrsOptionGroup trs_planner_options;
-
 /*
   TrsPlanSettingsFromOptions - Read -plan_ and what the cost model takes from the options of the model.
 

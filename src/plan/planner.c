@@ -60,7 +60,7 @@ PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine 
 
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
 {
-  enum { DEVICE_CPU = 1 }; /* -device: auto, cpu, cuda */
+  enum { TRS_DEVICE_CPU = 1 }; /* -device: auto, cpu, cuda */
   const TrsPlannerMachine *machine = &planner->machine;
   TrsTopologyDefaults defaults = {.is_cuda = PETSC_TRUE};
   int size, device = 0;
@@ -68,7 +68,8 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(planner->comm, &size));
   PetscCall(TrsOptionsGetEnum(planner->options, "-device", &device, NULL));
-  defaults.is_cuda = (PetscBool)(device != DEVICE_CPU); /* a dry run plans for GPUs unless told otherwise */
+  defaults.is_cuda = (PetscBool)(device !=
+                                 TRS_DEVICE_CPU); /* a dry run plans for GPUs unless told otherwise */
   defaults.world_size = size;
   if (planner->has_machine) {
     defaults.is_cuda = machine->is_cuda;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/proposal_bounds.h"
 
-enum { RECOUNT_EVERY = 4096 }; /* updates, so that the sums of doubles do not drift */
+enum { TRS_RECOUNT_EVERY = 4096 }; /* updates, so that the sums of doubles do not drift */
 #define ROUNDING 1e-9
 
 PetscErrorCode TrsProposalBoundsCreate(int world_size, int group, const TrsStorage *left, int max_tables,
@@ -78,14 +78,15 @@ static void recount(TrsProposalBounds *b, const TrsProposal *proposal)
     count(b, proposal->option[i], 1);
     b->node[b->n_leaves + i] = leaf_of(proposal->option[i]);
   }
-  for (int i = b->n_leaves - 1; i >= 1; i--) b->node[i] = merge(&b->node[2 * i], &b->node[2 * i + 1]);
+  for (int i = b->n_leaves - 1; i >= 1; i--)
+    b->node[i] = merge(&b->node[2 * (size_t)i], &b->node[2 * (size_t)i + 1]);
 }
 
 void TrsProposalBoundsUpdate(TrsProposalBounds *b, const TrsProposal *proposal, int changed)
 {
   int i = b->n_leaves + changed;
 
-  if (changed < 0 || ++b->n_updates >= RECOUNT_EVERY + b->n) {
+  if (changed < 0 || ++b->n_updates >= TRS_RECOUNT_EVERY + b->n) {
     recount(b, proposal);
     return;
   }
@@ -93,7 +94,7 @@ void TrsProposalBoundsUpdate(TrsProposalBounds *b, const TrsProposal *proposal, 
   b->option[changed] = proposal->option[changed];
   count(b, b->option[changed], 1);
   b->node[i] = leaf_of(b->option[changed]);
-  for (i /= 2; i >= 1; i /= 2) b->node[i] = merge(&b->node[2 * i], &b->node[2 * i + 1]);
+  for (i /= 2; i >= 1; i /= 2) b->node[i] = merge(&b->node[2 * (size_t)i], &b->node[2 * (size_t)i + 1]);
 }
 
 double TrsProposalBoundsRating(const TrsProposalBounds *b)

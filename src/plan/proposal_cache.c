@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/proposal_cache.h"
 
-enum { FIRST_CAPACITY = 4096 };
+enum { TRS_FIRST_CAPACITY = 4096 };
 
 PetscErrorCode TrsProposalCacheCreate(TrsProposalCache *cache)
 {
   PetscFunctionBegin;
   cache->n = 0;
-  cache->capacity = FIRST_CAPACITY;
+  cache->capacity = TRS_FIRST_CAPACITY;
   PetscCall(PetscCalloc1(cache->capacity, &cache->entry));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

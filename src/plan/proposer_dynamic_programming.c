@@ -11,28 +11,28 @@
 /* The fastest way to reach a bin, and how it came there. */
 typedef struct {
   double perf, hbm;
-} reach_t;
+} TrsReach;
 typedef struct {
   int bin;
   int16_t option; /* in the table's options; -1: not reached */
-} step_t;
+} TrsStep;
 
 typedef struct {
   int *sorted;    /* all options by total hbm, ascending; grouped by table in order of first appearance */
   int *first, *n; /* [n_tables] a table's options in sorted */
   int n_proposals, next;
-  step_t *step;       /* [n_tables * n_bins] */
+  TrsStep *step;      /* [n_tables * n_bins] */
   int n_bins, *start; /* bins of the last table that are reached, largest first */
-} dp_t;
+} TrsDp;
 
 typedef struct {
   int64_t hbm;
   int index;
-} by_hbm_t;
+} TrsByHbm;
 
 static int compare_hbm(const void *a, const void *b)
 {
-  const by_hbm_t *x = a, *y = b;
+  const TrsByHbm *x = a, *y = b;
 
   if (x->hbm != y->hbm) return x->hbm < y->hbm ? -1 : 1;
   return x->index < y->index ? -1 : 1;
@@ -42,8 +42,8 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
 {
   const TrsSearchSpace *space = proposer->space;
   int n = space->n_options, n_tables = 0, *slot_of, *slot, *fill;
-  by_hbm_t *order;
-  dp_t *dp;
+  TrsByHbm *order;
+  TrsDp *dp;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&dp));
@@ -58,7 +58,7 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
     slot[t] = -1;
     for (int i = 0; i < space->table[t].n; i++) slot_of[space->table[t].first + i] = t;
   }
-  for (int i = 0; i < n; i++) order[i] = (by_hbm_t){space->option[i].total_storage.hbm, i};
+  for (int i = 0; i < n; i++) order[i] = (TrsByHbm){space->option[i].total_storage.hbm, i};
   qsort(order, (size_t)n, sizeof(*order), compare_hbm);
   for (int i = 0, at = 0; i < n; i++) {
     int t = slot_of[order[i].index];
@@ -79,16 +79,16 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
 }
 
 /* One table: from the bins reached so far to those reached with it. */
-static void advance(const TrsProposer *proposer, const dp_t *dp, int t, double bin_bytes, const reach_t *from,
-                    reach_t *to)
+static void advance(const TrsProposer *proposer, const TrsDp *dp, int t, double bin_bytes,
+                    const TrsReach *from, TrsReach *to)
 {
   const TrsSearchSpace *space = proposer->space;
-  step_t *step = dp->step + (size_t)t * (size_t)dp->n_bins;
+  TrsStep *step = dp->step + (size_t)t * (size_t)dp->n_bins;
   int n_from = t == 0 ? 1 : dp->n_bins;
 
   for (int b = 0; b < dp->n_bins; b++) {
-    to[b] = (reach_t){HUGE_VAL, HUGE_VAL};
-    step[b] = (step_t){-1, -1};
+    to[b] = (TrsReach){HUGE_VAL, HUGE_VAL};
+    step[b] = (TrsStep){-1, -1};
   }
   for (int o = 0; o < dp->n[t]; o++) {
     const TrsPlanOption *option = &space->option[dp->sorted[dp->first[t] + o]];
@@ -98,8 +98,8 @@ static void advance(const TrsProposer *proposer, const dp_t *dp, int t, double b
       double now_hbm = from[b].hbm + hbm, now_perf = from[b].perf + option->total_perf;
 
       if (now_hbm < dp->n_bins && to[(int)now_hbm].perf > now_perf) { /* false for what was not reached */
-        to[(int)now_hbm] = (reach_t){now_perf, now_hbm};
-        step[(int)now_hbm] = (step_t){b, (int16_t)o};
+        to[(int)now_hbm] = (TrsReach){now_perf, now_hbm};
+        step[(int)now_hbm] = (TrsStep){b, (int16_t)o};
       }
     }
   }
@@ -110,8 +110,8 @@ static PetscErrorCode fill_table(TrsProposer *proposer)
   const TrsTopology *topology = proposer->model->topology;
   int64_t bins = proposer->model->settings->dp_hbm_bins * topology->world_size;
   TrsInt128 hbm = 0;
-  reach_t *from, *to;
-  dp_t *dp = proposer->data;
+  TrsReach *from, *to;
+  TrsDp *dp = proposer->data;
   int n = proposer->space->n_tables;
 
   PetscFunctionBegin;
@@ -127,9 +127,9 @@ static PetscErrorCode fill_table(TrsProposer *proposer)
   PetscCall(PetscMalloc1(bins, &from));
   PetscCall(PetscMalloc1(bins, &to));
   PetscCall(PetscMalloc1(bins, &dp->start));
-  from[0] = (reach_t){0, 0};
+  from[0] = (TrsReach){0, 0};
   for (int t = 0; t < n; t++) {
-    reach_t *swap = from;
+    TrsReach *swap = from;
 
     advance(proposer, dp, t, (double)hbm / (double)bins, from, to);
     from = to;
@@ -147,7 +147,7 @@ static PetscErrorCode fill_table(TrsProposer *proposer)
 static PetscErrorCode propose_dp(TrsProposer *proposer, PetscBool *more)
 {
   const TrsSearchSpace *space = proposer->space;
-  dp_t *dp = proposer->data;
+  TrsDp *dp = proposer->data;
   int bin;
 
   PetscFunctionBegin;
@@ -155,7 +155,7 @@ static PetscErrorCode propose_dp(TrsProposer *proposer, PetscBool *more)
   if (!*more) PetscFunctionReturn(PETSC_SUCCESS);
   bin = dp->next ? dp->start[dp->next - 1] : 0;
   for (int t = space->n_tables - 1; t >= 0; t--) {
-    const step_t *step = dp->next ? &dp->step[(size_t)t * (size_t)dp->n_bins + (size_t)bin] : NULL;
+    const TrsStep *step = dp->next ? &dp->step[(size_t)t * (size_t)dp->n_bins + (size_t)bin] : NULL;
 
     proposer->proposal.option[t] = &space->option[dp->sorted[dp->first[t] + (step ? step->option : 0)]];
     if (step) bin = step->bin;
@@ -165,7 +165,7 @@ static PetscErrorCode propose_dp(TrsProposer *proposer, PetscBool *more)
 
 static PetscErrorCode feedback_dp(TrsProposer *proposer, const TrsOutcome *outcome)
 {
-  dp_t *dp = proposer->data;
+  TrsDp *dp = proposer->data;
 
   PetscFunctionBegin;
   (void)outcome;
@@ -176,7 +176,7 @@ static PetscErrorCode feedback_dp(TrsProposer *proposer, const TrsOutcome *outco
 
 static PetscErrorCode destroy_dp(TrsProposer *proposer)
 {
-  dp_t *dp = proposer->data;
+  TrsDp *dp = proposer->data;
 
   PetscFunctionBegin;
   PetscCall(PetscFree(dp->sorted));

@@ -11,7 +11,7 @@ typedef struct {
   PetscBool finished;
   double best; /* rating, for the threshold */
   int64_t n_since_best;
-} greedy_t;
+} TrsGreedy;
 
 static const TrsPlanOption *option_of(const TrsProposer *proposer, int t)
 {
@@ -32,7 +32,7 @@ static PetscBool needs_more(const TrsProposer *proposer, int a, int b)
   return (PetscBool)(a < b);
 }
 
-static void sift_down(const TrsProposer *proposer, greedy_t *greedy, int i)
+static void sift_down(const TrsProposer *proposer, TrsGreedy *greedy, int i)
 {
   int mine = greedy->heap[i];
 
@@ -51,7 +51,7 @@ static void sift_down(const TrsProposer *proposer, greedy_t *greedy, int i)
 static PetscErrorCode load_greedy(TrsProposer *proposer)
 {
   const TrsSearchSpace *space = proposer->space;
-  greedy_t *greedy;
+  TrsGreedy *greedy;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&greedy));
@@ -71,7 +71,7 @@ static PetscErrorCode load_greedy(TrsProposer *proposer)
 
 static PetscErrorCode propose_greedy(TrsProposer *proposer, PetscBool *more)
 {
-  greedy_t *greedy = proposer->data;
+  TrsGreedy *greedy = proposer->data;
 
   PetscFunctionBegin;
   *more = (PetscBool)!greedy->finished;
@@ -81,7 +81,7 @@ static PetscErrorCode propose_greedy(TrsProposer *proposer, PetscBool *more)
 static PetscErrorCode feedback_greedy(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   const TrsSearchSpace *space = proposer->space;
-  greedy_t *greedy = proposer->data;
+  TrsGreedy *greedy = proposer->data;
   int64_t threshold = proposer->model->settings->greedy_threshold;
   int t;
 
@@ -114,7 +114,7 @@ static PetscErrorCode feedback_greedy(TrsProposer *proposer, const TrsOutcome *o
 
 static PetscErrorCode destroy_greedy(TrsProposer *proposer)
 {
-  greedy_t *greedy = proposer->data;
+  TrsGreedy *greedy = proposer->data;
 
   PetscFunctionBegin;
   PetscCall(PetscFree(greedy->sorted));

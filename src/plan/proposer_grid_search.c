@@ -6,12 +6,12 @@ typedef struct {
   int *sorted;  /* options of each table, fastest first */
   int *current; /* [n_tables] the odometer */
   PetscBool finished;
-} grid_t;
+} TrsGrid;
 
 static PetscErrorCode load_grid(TrsProposer *proposer)
 {
   const TrsSearchSpace *space = proposer->space;
-  grid_t *grid;
+  TrsGrid *grid;
   int64_t limit = proposer->model->settings->grid_search_max_proposals, n = 1;
 
   PetscFunctionBegin;
@@ -31,7 +31,7 @@ static PetscErrorCode load_grid(TrsProposer *proposer)
 static PetscErrorCode propose_grid(TrsProposer *proposer, PetscBool *more)
 {
   PetscFunctionBegin;
-  *more = (PetscBool) !((grid_t *)proposer->data)->finished;
+  *more = (PetscBool) !((TrsGrid *)proposer->data)->finished;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -39,7 +39,7 @@ static PetscErrorCode propose_grid(TrsProposer *proposer, PetscBool *more)
 static PetscErrorCode feedback_grid(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   const TrsSearchSpace *space = proposer->space;
-  grid_t *grid = proposer->data;
+  TrsGrid *grid = proposer->data;
   int t = space->n_tables - 1;
 
   PetscFunctionBegin;
@@ -56,7 +56,7 @@ static PetscErrorCode feedback_grid(TrsProposer *proposer, const TrsOutcome *out
 
 static PetscErrorCode destroy_grid(TrsProposer *proposer)
 {
-  grid_t *grid = proposer->data;
+  TrsGrid *grid = proposer->data;
 
   PetscFunctionBegin;
   PetscCall(PetscFree(grid->sorted));

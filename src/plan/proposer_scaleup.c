@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_PROBES = 16, SEED = 42, MAX_PASSES = 128 };
+enum { TRS_MAX_PROBES = 16, TRS_SEED = 42, TRS_MAX_PASSES = 128 };
 #define NO_RATING   1e99
 #define LOW_FACTOR  0.1
 #define HIGH_FACTOR 0.9
@@ -22,7 +22,7 @@ typedef struct {
   const TrsPlanOption **start;     /* [n] starting proposal */
   PetscBool searching, finished;
   TrsLuusJaakola search;
-} scaleup_t;
+} TrsScaleup;
 
 /* size(x) of a table's model: product and sum are rounded to float32 one by one. */
 static double size_at(const TrsScaleupTable *table, float x)
@@ -35,9 +35,9 @@ static double size_at(const TrsScaleupTable *table, float x)
 typedef struct {
   double least, cache, max_cache;
   PetscBool open;
-} budget_t;
+} TrsBudget;
 
-static PetscBool hand_out(int n, const TrsScaleupTable *table, budget_t *b, double *budget)
+static PetscBool hand_out(int n, const TrsScaleupTable *table, TrsBudget *b, double *budget)
 {
   double sum = 0, spent = 0, returned = 0, given = *budget;
   PetscBool any = PETSC_FALSE;
@@ -67,7 +67,7 @@ static PetscBool hand_out(int n, const TrsScaleupTable *table, budget_t *b, doub
 
 PetscErrorCode TrsAllocateBudget(int n, TrsScaleupTable *table, double budget_bytes)
 {
-  budget_t *b;
+  TrsBudget *b;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(n, &b));
@@ -76,7 +76,7 @@ PetscErrorCode TrsAllocateBudget(int n, TrsScaleupTable *table, double budget_by
     b[i].cache = size_at(&table[i], table[i].load_factor) - b[i].least;
     b[i].max_cache = size_at(&table[i], 1) - b[i].least;
   }
-  for (int pass = 0; pass < MAX_PASSES && budget_bytes > 1; pass++) {
+  for (int pass = 0; pass < TRS_MAX_PASSES && budget_bytes > 1; pass++) {
     if (!hand_out(n, table, b, &budget_bytes)) break;
   }
   for (int i = 0; i < n; i++) table[i].load_factor = (float)(b[i].cache / b[i].max_cache);
@@ -89,7 +89,7 @@ static PetscErrorCode recost(const TrsProposer *proposer, const TrsPlanOption *o
                              TrsComputeKernel kernel, PetscBool has_load_factor, double load_factor,
                              const TrsPlanOption **other)
 {
-  scaleup_t *scaleup = proposer->data;
+  TrsScaleup *scaleup = proposer->data;
   TrsPlanOption *copy;
   TrsShardClass *classes;
 
@@ -131,7 +131,7 @@ static TrsInt128 total_hbm(int n, const TrsPlanOption *const *option)
 static PetscErrorCode load_scaleup(TrsProposer *proposer)
 {
   const TrsSearchSpace *space = proposer->space;
-  scaleup_t *scaleup;
+  TrsScaleup *scaleup;
   int *sorted;
 
   PetscFunctionBegin;
@@ -164,14 +164,14 @@ static PetscErrorCode load_scaleup(TrsProposer *proposer)
 static PetscErrorCode propose_scaleup(TrsProposer *proposer, PetscBool *more)
 {
   PetscFunctionBegin;
-  *more = (PetscBool) !((scaleup_t *)proposer->data)->finished;
+  *more = (PetscBool) !((TrsScaleup *)proposer->data)->finished;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The starting proposal with `budget` more bytes of caches; *scaled is false when no table can be scaled. */
 static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *scaled)
 {
-  scaleup_t *scaleup = proposer->data;
+  TrsScaleup *scaleup = proposer->data;
   int n = proposer->proposal.n, n_scalable = 0, *slot;
   TrsScaleupTable *table;
   const TrsPlanOption *low, *high, *fused;
@@ -195,7 +195,7 @@ static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *sca
   }
   *scaled = (PetscBool)(n_scalable > 0);
   PetscCall(TrsAllocateBudget(n_scalable, table, budget));
-  memcpy(proposer->proposal.option, scaleup->start, (size_t)n * sizeof(*scaleup->start));
+  memcpy(proposer->proposal.option, scaleup->start, (size_t)n * sizeof(const TrsPlanOption *));
   for (int i = 0; i < n_scalable; i++) {
     const TrsPlanOption *option = scaleup->start[slot[i]];
     double factor = (double)table[i].load_factor;
@@ -211,7 +211,7 @@ static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *sca
 /* How much more memory there is to spend, and could be spent. */
 static PetscErrorCode start_search(TrsProposer *proposer, const TrsOutcome *outcome)
 {
-  scaleup_t *scaleup = proposer->data;
+  TrsScaleup *scaleup = proposer->data;
   TrsInt128 available = -outcome->used_hbm, ceiling = 0;
   const TrsPlanOption *fused;
 
@@ -225,14 +225,14 @@ static PetscErrorCode start_search(TrsProposer *proposer, const TrsOutcome *outc
     ceiling += fused->total_storage.hbm;
   }
   TrsLuusJaakolaStart(&scaleup->search, 0, (double)PetscMin(available, ceiling - outcome->used_hbm),
-                      MAX_PROBES, SEED, PETSC_TRUE);
+                      TRS_MAX_PROBES, TRS_SEED, PETSC_TRUE);
   scaleup->searching = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode feedback_scaleup(TrsProposer *proposer, const TrsOutcome *outcome)
 {
-  scaleup_t *scaleup = proposer->data;
+  TrsScaleup *scaleup = proposer->data;
   PetscBool scaled = PETSC_FALSE;
   double budget;
 
@@ -254,7 +254,7 @@ static PetscErrorCode feedback_scaleup(TrsProposer *proposer, const TrsOutcome *
 
 static PetscErrorCode destroy_scaleup(TrsProposer *proposer)
 {
-  scaleup_t *scaleup = proposer->data;
+  TrsScaleup *scaleup = proposer->data;
 
   PetscFunctionBegin;
   PetscCall(PetscSegBufferDestroy(&scaleup->options));

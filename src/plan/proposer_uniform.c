@@ -5,7 +5,7 @@
 typedef struct {
   int n, next;
   const TrsPlanOption **option; /* [n * n_tables] the proposals */
-} uniform_t;
+} TrsUniform;
 
 static double score(const TrsProposer *proposer, const TrsPlanOption *option)
 {
@@ -18,7 +18,7 @@ static PetscErrorCode load_uniform(TrsProposer *proposer)
   int n_seen = 0, n_tables[TRS_N_SHARDINGS] = {0};
   TrsShardingType seen[TRS_N_SHARDINGS]; /* types in order of first appearance */
   const TrsPlanOption **best;
-  uniform_t *uniform;
+  TrsUniform *uniform;
   size_t n = (size_t)space->n_tables;
 
   PetscFunctionBegin;
@@ -53,7 +53,7 @@ static PetscErrorCode load_uniform(TrsProposer *proposer)
 
 static PetscErrorCode propose_uniform(TrsProposer *proposer, PetscBool *more)
 {
-  uniform_t *uniform = proposer->data;
+  TrsUniform *uniform = proposer->data;
   int n = proposer->space->n_tables;
 
   PetscFunctionBegin;
@@ -66,7 +66,7 @@ static PetscErrorCode propose_uniform(TrsProposer *proposer, PetscBool *more)
 
 static PetscErrorCode feedback_uniform(TrsProposer *proposer, const TrsOutcome *outcome)
 {
-  uniform_t *uniform = proposer->data;
+  TrsUniform *uniform = proposer->data;
 
   PetscFunctionBegin;
   (void)outcome;
@@ -76,7 +76,7 @@ static PetscErrorCode feedback_uniform(TrsProposer *proposer, const TrsOutcome *
 
 static PetscErrorCode destroy_uniform(TrsProposer *proposer)
 {
-  uniform_t *uniform = proposer->data;
+  TrsUniform *uniform = proposer->data;
 
   PetscFunctionBegin;
   PetscCall(PetscFree(uniform->option));

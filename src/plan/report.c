@@ -11,11 +11,12 @@
 
 #define GIB 1073741824.0
 #define MIB 1048576.0
-enum { WIDTH = 118, N_PARTS = 5, N_CULPRITS = 5, N_TIERS = 5, MAX_SHOWN_RANKS = 8 };
+enum { TRS_WIDTH = 118, TRS_N_PARTS = 5, TRS_N_CULPRITS = 5, TRS_N_TIERS = 5, TRS_MAX_SHOWN_RANKS = 8 };
 
 static const char *const abbreviation[TRS_N_SHARDINGS] = {"DP", "TW", "CW", "RW", "TWRW", "TWCW", "GS"};
-static const char *const part_name[N_PARTS + 1] = {"total perf",       "forward compute", "forward comms",
-                                                   "backward compute", "backward comms",  "prefetch compute"};
+static const char *const part_name[TRS_N_PARTS + 1] = {"total perf",     "forward compute",
+                                                       "forward comms",  "backward compute",
+                                                       "backward comms", "prefetch compute"};
 
 /* What the sections draw on: sums per rank. */
 typedef struct {
@@ -24,8 +25,8 @@ typedef struct {
   int W, *count;                 /* [W * TRS_N_SHARDINGS] shards */
   double *input_mb, *output_mb;  /* [W] */
   double *hbm, *ddr;             /* [W] bytes, with dense and kjt */
-  double *perf[N_PARTS + 1];     /* [W] total and parts */
-} report_t;
+  double *perf[TRS_N_PARTS + 1]; /* [W] total and parts */
+} TrsReport;
 
 static PetscErrorCode rule(TrsText *text, const char *title)
 {
@@ -33,13 +34,13 @@ static PetscErrorCode rule(TrsText *text, const char *title)
 
   PetscFunctionBegin;
   PetscCall(TrsTextPrintf(text, n ? "\n## %s " : "##%s", title));
-  for (int i = n ? n + 4 : 2; i < WIDTH; i++) PetscCall(TrsTextAppend(text, "#", 1));
+  for (int i = n ? n + 4 : 2; i < TRS_WIDTH; i++) PetscCall(TrsTextAppend(text, "#", 1));
   PetscCall(TrsTextPrintf(text, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Input and output bytes of a step, as TorchRec reports them: output in the table's own element type. */
-static PetscErrorCode add_io(report_t *r, int t)
+static PetscErrorCode add_io(TrsReport *r, int t)
 {
   const TrsCostModel *model = r->in->model;
   const TrsTablePlan *table = &r->in->plan->table[t];
@@ -63,18 +64,18 @@ static PetscErrorCode add_io(report_t *r, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode gather(const TrsReportInput *in, report_t *r)
+static PetscErrorCode gather(const TrsReportInput *in, TrsReport *r)
 {
   const TrsShardingPlan *plan = in->plan;
   const TrsReservation *reserved = in->reservation;
 
   PetscFunctionBegin;
-  *r = (report_t){.in = in, .W = plan->world_size};
+  *r = (TrsReport){.in = in, .W = plan->world_size};
   PetscCall(PetscMalloc1(plan->n_tables, &r->config));
   PetscCall(TrsPlanTables(in->model->tables, plan, r->config));
   PetscCall(PetscCalloc1(r->W * TRS_N_SHARDINGS, &r->count));
   PetscCall(PetscCalloc4(r->W, &r->input_mb, r->W, &r->output_mb, r->W, &r->hbm, r->W, &r->ddr));
-  for (int p = 0; p <= N_PARTS; p++) PetscCall(PetscCalloc1(r->W, &r->perf[p]));
+  for (int p = 0; p <= TRS_N_PARTS; p++) PetscCall(PetscCalloc1(r->W, &r->perf[p]));
   for (int d = 0; d < r->W; d++) {
     const TrsPerf *perf = &plan->device_perf[d];
 
@@ -91,17 +92,17 @@ static PetscErrorCode gather(const TrsReportInput *in, report_t *r)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode release(report_t *r)
+static PetscErrorCode release(TrsReport *r)
 {
   PetscFunctionBegin;
   PetscCall(PetscFree(r->config));
   PetscCall(PetscFree(r->count));
   PetscCall(PetscFree4(r->input_mb, r->output_mb, r->hbm, r->ddr));
-  for (int p = 0; p <= N_PARTS; p++) PetscCall(PetscFree(r->perf[p]));
+  for (int p = 0; p <= TRS_N_PARTS; p++) PetscCall(PetscFree(r->perf[p]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_head(const report_t *r, TrsText *text)
+static PetscErrorCode write_head(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;
   const TrsPlanSearch *search = in->search;
@@ -139,7 +140,7 @@ static PetscErrorCode write_used(double used, double cap, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_ranks(const report_t *r, TrsText *text)
+static PetscErrorCode write_ranks(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;
   const TrsTopology *topology = in->model->topology;
@@ -180,7 +181,7 @@ static PetscErrorCode table_ranks(const TrsTablePlan *table, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_table(const report_t *r, int t, TrsText *text)
+static PetscErrorCode write_table(const TrsReport *r, int t, TrsText *text)
 {
   const TrsTablePlan *table = &r->in->plan->table[t];
   const TrsTableConfig *config = r->config[t];
@@ -225,7 +226,7 @@ static PetscErrorCode write_table(const report_t *r, int t, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_tables(const report_t *r, TrsText *text)
+static PetscErrorCode write_tables(const TrsReport *r, TrsText *text)
 {
   PetscFunctionBegin;
   PetscCall(rule(text, "Tables"));
@@ -238,7 +239,7 @@ static PetscErrorCode write_tables(const report_t *r, TrsText *text)
 }
 
 /* Bytes of a kernel's tables: weights alone, and all that was estimated. */
-static PetscErrorCode write_kernels(const report_t *r, TrsText *text)
+static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;
   int n_forced = 0;
@@ -296,7 +297,7 @@ static double sum_of(int n, const double *x)
   return sum;
 }
 
-static PetscErrorCode write_imbalance(const report_t *r, const char *what, const double *x, TrsText *text)
+static PetscErrorCode write_imbalance(const TrsReport *r, const char *what, const double *x, TrsText *text)
 {
   double sum = sum_of(r->W, x), *share;
   TrsImbalance i;
@@ -314,7 +315,7 @@ static PetscErrorCode write_imbalance(const report_t *r, const char *what, const
 }
 
 /* "on ranks 0-7": those within `tolerance` of the value. */
-static PetscErrorCode write_where(const report_t *r, const double *x, double value, double tolerance,
+static PetscErrorCode write_where(const TrsReport *r, const double *x, double value, double tolerance,
                                   TrsText *text)
 {
   int *ranks, n = 0;
@@ -325,7 +326,7 @@ static PetscErrorCode write_where(const report_t *r, const double *x, double val
     if (fabs(x[d] - value) <= tolerance) ranks[n++] = d;
   }
   PetscCall(TrsTextPrintf(text, " on %s ", n == 1 ? "rank" : "ranks"));
-  if (n <= MAX_SHOWN_RANKS || (n && ranks[n - 1] - ranks[0] == n - 1)) {
+  if (n <= TRS_MAX_SHOWN_RANKS || (n && ranks[n - 1] - ranks[0] == n - 1)) {
     PetscCall(TrsRanksText(n, ranks, text));
   } else {
     PetscCall(TrsTextPrintf(text, "%d, %d, ... (%d ranks)", ranks[0], ranks[1], n));
@@ -343,13 +344,13 @@ static double maximum(int n, const double *x)
   return most;
 }
 
-static PetscErrorCode write_maxima(const report_t *r, TrsText *text)
+static PetscErrorCode write_maxima(const TrsReport *r, TrsText *text)
 {
   double mean = sum_of(r->W, r->perf[0]) / r->W, sum_of_maxima = 0, comms_ms, compute_ms;
 
   PetscFunctionBegin;
   PetscCall(rule(text, "Time"));
-  for (int p = 0; p <= N_PARTS; p++) {
+  for (int p = 0; p <= TRS_N_PARTS; p++) {
     double most = maximum(r->W, r->perf[p]);
 
     if (p) sum_of_maxima += most;
@@ -374,7 +375,7 @@ static int compare_doubles(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-static PetscErrorCode write_memory(const report_t *r, TrsText *text)
+static PetscErrorCode write_memory(const TrsReport *r, TrsText *text)
 {
   const TrsReservation *reserved = r->in->reservation;
   const TrsTopology *topology = r->in->model->topology;
@@ -398,7 +399,7 @@ static PetscErrorCode write_memory(const report_t *r, TrsText *text)
   if (mean > 0)
     PetscCall(TrsTextPrintf(text, ", the maximum is %.3g%% above it", 100 * (sorted[r->W - 1] / mean - 1)));
   PetscCall(TrsTextPrintf(text, "\n"));
-  for (int d = r->W - 1; d >= 0 && tier < N_TIERS; d--) {
+  for (int d = r->W - 1; d >= 0 && tier < TRS_N_TIERS; d--) {
     if (last - sorted[d] <= MIB) continue;
     last = sorted[d];
     PetscCall(TrsTextPrintf(text, "Tier %d of HBM pressure: %.3f GB", ++tier, last / GIB));
@@ -420,12 +421,12 @@ static PetscErrorCode write_memory(const report_t *r, TrsText *text)
 }
 
 /* Tables (not split over all ranks) that lie on every rank which reaches the maximum of x: by their first shard, largest first. */
-static PetscErrorCode write_culprits(const report_t *r, const char *what, const double *x, PetscBool by_perf,
+static PetscErrorCode write_culprits(const TrsReport *r, const char *what, const double *x, PetscBool by_perf,
                                      TrsText *text)
 {
   const TrsShardingPlan *plan = r->in->plan;
-  double most = maximum(r->W, x), size[N_CULPRITS];
-  int n = 0, n_maximal = 0, found[N_CULPRITS];
+  double most = maximum(r->W, x), size[TRS_N_CULPRITS];
+  int n = 0, n_maximal = 0, found[TRS_N_CULPRITS];
 
   PetscFunctionBegin;
   if (!(most > 0)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -446,8 +447,8 @@ static PetscErrorCode write_culprits(const report_t *r, const char *what, const 
     }
     if (covered < n_maximal) continue;
     mine = by_perf ? TrsPerfTotal(&table->shard[0].perf) : (double)table->shard[0].storage.hbm;
-    if (n == N_CULPRITS && mine <= size[n - 1]) continue;
-    if (n < N_CULPRITS) n++;
+    if (n == TRS_N_CULPRITS && mine <= size[n - 1]) continue;
+    if (n < TRS_N_CULPRITS) n++;
     for (i = n - 1; i > 0 && size[i - 1] < mine; i--) {
       size[i] = size[i - 1];
       found[i] = found[i - 1];
@@ -463,7 +464,7 @@ static PetscErrorCode write_culprits(const report_t *r, const char *what, const 
 
 PetscErrorCode TrsReportWrite(const TrsReportInput *in, TrsText *text)
 {
-  report_t r;
+  TrsReport r;
 
   PetscFunctionBegin;
   PetscCall(gather(in, &r));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/topology.h"
 
+#include "plan/planner.h"
+
 #include <inttypes.h>
 #include <limits.h>
 

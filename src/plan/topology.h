@@ -23,8 +23,6 @@ typedef struct {
   int64_t hbm_bytes, ddr_bytes; /* a device's; 0: unknown */
 } TrsTopologyDefaults;
 
-extern const TrsOptionGroup trs_topology_options;
-
 /*
   TrsTopologyFromOptions - Read -topology_ and check it.
 

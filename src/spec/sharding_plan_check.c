@@ -165,8 +165,8 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
   PetscCall(PetscMalloc2(plan->n_tables, &plans, tables->n, &configs));
   for (int t = 0; t < plan->n_tables; t++) plans[t] = &plan->table[t];
   for (int t = 0; t < tables->n; t++) configs[t] = &tables->table[t];
-  qsort(plans, (size_t)plan->n_tables, sizeof(*plans), compare_plans);
-  qsort(configs, (size_t)tables->n, sizeof(*configs), compare_configs);
+  qsort(plans, (size_t)plan->n_tables, sizeof(const TrsTablePlan *), compare_plans);
+  qsort(configs, (size_t)tables->n, sizeof(const TrsTableConfig *), compare_configs);
   for (int t = 1; t < plan->n_tables; t++)
     FAIL_UNLESS(strcmp(plans[t - 1]->name, plans[t]->name) != 0, "%s: table \"%s\" appears twice", source,
                 plans[t]->name);

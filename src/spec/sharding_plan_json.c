@@ -28,13 +28,20 @@ PetscErrorCode TrsTextJsonPerf(TrsText *text, const TrsPerf *perf)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscBool same_costs(const TrsShard *a, const TrsShard *b)
+{
+  return (PetscBool)(a->storage.hbm == b->storage.hbm && a->storage.ddr == b->storage.ddr &&
+                     a->perf.fwd_compute == b->perf.fwd_compute && a->perf.fwd_comms == b->perf.fwd_comms &&
+                     a->perf.bwd_compute == b->perf.bwd_compute && a->perf.bwd_comms == b->perf.bwd_comms &&
+                     a->perf.prefetch_compute == b->perf.prefetch_compute);
+}
+
 /* ", \"storage\": ..., \"perf\": ...}" of a shard; most shards cost what the one before them costs, so its text is copied. */
 static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const TrsShard *before, size_t *at,
                                   size_t *n)
 {
   PetscFunctionBegin;
-  if (before && !memcmp(&shard->storage, &before->storage, sizeof(shard->storage)) &&
-      !memcmp(&shard->perf, &before->perf, sizeof(shard->perf))) {
+  if (before && same_costs(shard, before)) {
     size_t from = *at;
 
     *at = text->n;
@@ -119,19 +126,20 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
 typedef struct {
   const char *source;
   char path[256];
-} place_t;
+} TrsPlace;
 
-static void at(place_t *place, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
-static void at(place_t *place, const char *format, ...)
+static void at(TrsPlace *place, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
+static void at(TrsPlace *place, const char *format, ...)
 {
   va_list args;
 
   va_start(args, format);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
   vsnprintf(place->path, sizeof(place->path), format, args);
   va_end(args);
 }
 
-static PetscErrorCode get(const json_t *object, const char *key, json_type type, const place_t *place,
+static PetscErrorCode get(const json_t *object, const char *key, json_type type, const TrsPlace *place,
                           json_t **value)
 {
   static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number"};
@@ -146,7 +154,7 @@ static PetscErrorCode get(const json_t *object, const char *key, json_type type,
 }
 
 static PetscErrorCode get_int(const json_t *object, const char *key, int64_t low, int64_t high,
-                              const place_t *place, int64_t *value)
+                              const TrsPlace *place, int64_t *value)
 {
   json_t *field;
 
@@ -159,7 +167,7 @@ static PetscErrorCode get_int(const json_t *object, const char *key, int64_t low
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode get_real(const json_t *object, const char *key, const place_t *place, double *value)
+static PetscErrorCode get_real(const json_t *object, const char *key, const TrsPlace *place, double *value)
 {
   json_t *field;
 
@@ -170,7 +178,7 @@ static PetscErrorCode get_real(const json_t *object, const char *key, const plac
 }
 
 /* A [row, col] pair. */
-static PetscErrorCode get_pair(const json_t *object, const char *key, const place_t *place, int64_t *row,
+static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsPlace *place, int64_t *row,
                                int64_t *col)
 {
   json_t *field, *entry[2];
@@ -188,7 +196,7 @@ static PetscErrorCode get_pair(const json_t *object, const char *key, const plac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode get_costs(const json_t *object, const place_t *place, TrsStorage *storage,
+static PetscErrorCode get_costs(const json_t *object, const TrsPlace *place, TrsStorage *storage,
                                 TrsPerf *perf)
 {
   json_t *field;
@@ -208,7 +216,7 @@ static PetscErrorCode get_costs(const json_t *object, const place_t *place, TrsS
 
 /* The index of a named choice: `name_of` counts through the enum of n names. */
 static PetscErrorCode get_choice(const json_t *object, const char *key, int n, const char *(*name_of)(int),
-                                 const place_t *place, int *choice)
+                                 const TrsPlace *place, int *choice)
 {
   json_t *field;
 
@@ -231,7 +239,7 @@ static const char *kernel_name(int i)
   return TrsComputeKernelName((TrsComputeKernel)i);
 }
 
-static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const place_t *place,
+static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const TrsPlace *place,
                                  TrsShard *shard)
 {
   int64_t value;
@@ -250,7 +258,7 @@ static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_table(const json_t *object, int index, place_t *place, TrsTablePlan *table)
+static PetscErrorCode read_table(const json_t *object, int index, TrsPlace *place, TrsTablePlan *table)
 {
   json_t *field, *ranks;
   int choice = 0;
@@ -283,7 +291,7 @@ static PetscErrorCode read_table(const json_t *object, int index, place_t *place
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_devices(const json_t *devices, place_t *place, TrsShardingPlan *plan)
+static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsShardingPlan *plan)
 {
   PetscFunctionBegin;
   PetscCheck((size_t)plan->world_size == json_array_size(devices), PETSC_COMM_SELF, TRS_ERR_DATA,
@@ -300,7 +308,7 @@ static PetscErrorCode read_devices(const json_t *devices, place_t *place, TrsSha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_plan(const json_t *root, place_t *place, TrsShardingPlan *plan)
+static PetscErrorCode read_plan(const json_t *root, TrsPlace *place, TrsShardingPlan *plan)
 {
   json_t *field;
   int64_t value;
@@ -341,7 +349,7 @@ PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, Trs
 {
   json_error_t error;
   json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &error);
-  place_t place = {.source = source};
+  TrsPlace place = {.source = source};
   PetscErrorCode ierr;
 
   PetscFunctionBegin;

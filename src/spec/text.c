@@ -43,11 +43,13 @@ PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...)
   PetscCall(reserve(text, 64));
   va_start(args, format);
   va_copy(again, args);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
   n = vsnprintf(text->data + text->n, text->capacity - text->n, format, args);
   va_end(args);
   if (n >= 0 && (size_t)n >= text->capacity - text->n) {
     PetscErrorCode ierr = reserve(text, (size_t)n);
 
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): so is va_copy */
     if (!ierr) vsnprintf(text->data + text->n, text->capacity - text->n, format, again);
     va_end(again);
     PetscCall(ierr);
