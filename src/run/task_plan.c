@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-enum { SHOWN_TABLES = 50 };
+enum { TRS_SHOWN_TABLES = 50 };
 
 /* A dataset that is there tells what the options leave open; where they name the tables, none needs to be there. */
 static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables)
@@ -46,7 +46,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
-  if (!reported && !explained) PetscCall(TrsShardingPlanView(&plan, comm, SHOWN_TABLES));
+  if (!reported && !explained) PetscCall(TrsShardingPlanView(&plan, comm, TRS_SHOWN_TABLES));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));
