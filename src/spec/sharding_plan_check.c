@@ -157,19 +157,25 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
 {
   const TrsTablePlan **plans; /* both lists by name, then side by side */
   const TrsTableConfig **configs;
-  int n_common = PetscMin(plan->n_tables, tables->n);
+  int n_configs = 0, n_common;
 
   PetscFunctionBegin;
   FAIL_UNLESS(plan->world_size == world_size, "%s: the plan is for %d ranks, but this run has %d", source,
               plan->world_size, world_size);
   PetscCall(PetscMalloc2(plan->n_tables, &plans, tables->n, &configs));
   for (int t = 0; t < plan->n_tables; t++) plans[t] = &plan->table[t];
-  for (int t = 0; t < tables->n; t++) configs[t] = &tables->table[t];
+  for (int t = 0; t < tables->n; t++) { /* a plan leaves tables of other device groups out */
+    const TrsTableConfig *config = &tables->table[t];
+
+    if (!config->constraints.device_group || TrsShardingPlanFind(plan, config->name))
+      configs[n_configs++] = config;
+  }
   qsort(plans, (size_t)plan->n_tables, sizeof(const TrsTablePlan *), compare_plans);
-  qsort(configs, (size_t)tables->n, sizeof(const TrsTableConfig *), compare_configs);
+  qsort(configs, (size_t)n_configs, sizeof(const TrsTableConfig *), compare_configs);
   for (int t = 1; t < plan->n_tables; t++)
     FAIL_UNLESS(strcmp(plans[t - 1]->name, plans[t]->name) != 0, "%s: table \"%s\" appears twice", source,
                 plans[t]->name);
+  n_common = PetscMin(plan->n_tables, n_configs);
   for (int t = 0; t < n_common; t++) {
     int order = strcmp(plans[t]->name, configs[t]->name);
 
@@ -177,11 +183,11 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
     FAIL_UNLESS(order >= 0, "%s: table \"%s\" of the plan is not in -tables (another model?)", source,
                 plans[t]->name);
   }
-  FAIL_UNLESS(plan->n_tables <= tables->n, "%s: table \"%s\" of the plan is not in -tables (another model?)",
+  FAIL_UNLESS(plan->n_tables <= n_configs, "%s: table \"%s\" of the plan is not in -tables (another model?)",
               source, plans[n_common]->name);
-  FAIL_UNLESS(plan->n_tables >= tables->n, "%s: the plan has no table \"%s\" (another model?)", source,
+  FAIL_UNLESS(plan->n_tables >= n_configs, "%s: the plan has no table \"%s\" (another model?)", source,
               configs[n_common]->name);
-  for (int t = 0; t < tables->n; t++) PetscCall(check_table(plan, plans[t], configs[t], source));
+  for (int t = 0; t < n_configs; t++) PetscCall(check_table(plan, plans[t], configs[t], source));
   PetscCall(PetscFree2(plans, configs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
