@@ -27,8 +27,10 @@ typedef struct {
 
 /* How ids of one feature are cut into row buckets. */
 typedef struct {
-  int64_t block_size;    /* bucket = id / block_size, local id = id % block_size; ids >= block_size*n go to id % n, id / n */
-  const int64_t *bounds; /* host [n_buckets + 1] explicit row offsets instead; NULL: even blocks. Ids beyond the last bound: as above */
+  int64_t
+      block_size; /* bucket = id / block_size, local id = id % block_size; ids >= block_size*n go to id % n, id / n */
+  const int64_t *
+      bounds; /* host [n_buckets + 1] explicit row offsets instead; NULL: even blocks. Ids beyond the last bound: as above */
 } TrsBucketSpec;
 
 typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
@@ -39,8 +41,8 @@ typedef struct {
   TrsDenseOptimizerKind kind;
   float learning_rate, eps, weight_decay;
   double beta1, beta2; /* 1 - beta is taken in double: 1 - 0.999f is off by 1e-5 */
-  float grad_scale; /* factor of the gradient, from clipping; 1: none */
-  int64_t step;     /* t, counted from 1 */
+  float grad_scale;    /* factor of the gradient, from clipping; 1: none */
+  int64_t step;        /* t, counted from 1 */
 } TrsDenseOptimizerArgs;
 
 /* Wire formats of quantised exchanges (spec: runtime section 11). */
@@ -69,8 +71,9 @@ typedef struct {
     permutation [n_out] and block_begin [n_in + 1] are host arrays; out->n_bags and n_values are set (n_values only when known to the host
     from in->offsets on a host_memory device; otherwise as the caller set it).
   */
-  PetscErrorCode (*permute_blocks)(TrsStream stream, TrsWorkspace workspace, int n_in, const int64_t *block_begin, int n_out,
-                                   const int *permutation, const TrsJagged *in, TrsJagged *out);
+  PetscErrorCode (*permute_blocks)(TrsStream stream, TrsWorkspace workspace, int n_in,
+                                   const int64_t *block_begin, int n_out, const int *permutation,
+                                   const TrsJagged *in, TrsJagged *out);
 
   /*
     Cut every feature's ids into n_buckets row ranges: out is bucket-major, then feature, then bag (n_buckets*F*B bags); the order
@@ -79,120 +82,133 @@ typedef struct {
     in->offsets must be set; out has room for n_buckets*F*B lengths and N values.
     Source: FBGEMM block_bucketize_sparse_features
   */
-  PetscErrorCode (*bucketize)(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features, int64_t batch,
-                              const TrsBucketSpec *spec, PetscBool keep_ids, const TrsJagged *in, TrsJagged *out, int64_t *positions,
-                              int64_t *unbucketize);
+  PetscErrorCode (*bucketize)(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
+                              int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
+                              const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize);
 
   /*
     Check ids against rows[f] (host array [F]) and repair by mode: warning and ignore set a bad id to 0; -1 passes; also repairs offsets
     (spec: runtime section 12). report[0] += violations; the first one's place is report[1] = feature, [2] = bag, [3] = id, [4] = position
     in values (host memory on a CPU; device memory else). Fatal and warning and ignore count alike; none does nothing.
   */
-  PetscErrorCode (*bounds_check)(TrsStream stream, int mode, int n_features, int64_t batch, const int64_t *rows, int64_t *offsets,
-                                 int64_t *values, int64_t n_values, int64_t report[5]);
+  PetscErrorCode (*bounds_check)(TrsStream stream, int mode, int n_features, int64_t batch,
+                                 const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
+                                 int64_t report[5]);
 
   /*
     Unique ids, ascending, of each table's run of values, and where each value went: unique [<= N], reverse [N] (index into the whole
     unique array), unique_begin [T+1] host array. values_begin host [T+1]. Source: FBGEMM jagged_unique_indices
   */
-  PetscErrorCode (*unique)(TrsStream stream, TrsWorkspace workspace, int n_tables, const int64_t *values_begin, const int64_t *values,
-                           int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
+  PetscErrorCode (*unique)(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                           const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                           int64_t *unique_values, int64_t *reverse);
 
   /* --- table-batched embedding (units_optim) --- */
 
   /* out[b, out_column .. + D) of feature f = pooled rows of bag (f, b); empty bags give 0. out is [B, out_stride]; only the features' columns are written. */
-  PetscErrorCode (*tbe_forward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input, float *out,
-                                int64_t out_stride);
+  PetscErrorCode (*tbe_forward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                const TrsTbeInput *input, float *out, int64_t out_stride);
 
   /* Sequence: out row i = row values[i] of its feature's table, [N, out_stride]; -1 gives zeros. */
-  PetscErrorCode (*tbe_forward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input, float *out,
-                                     int64_t out_stride);
+  PetscErrorCode (*tbe_forward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                     const TrsTbeInput *input, float *out, int64_t out_stride);
 
   /*
     Backward with the optimizer fused: every row that occurs gets one update with the sum of its occurrences' gradients in order of
     feature, then bag, then place in the bag. grad is [B, grad_stride], features' columns at out_column; mean divides by the bag's length.
     grad_weights (or NULL) [N]: gradient of per-id weights, from the rows before the update. max_gradient > 0 clamps grad's elements first.
   */
-  PetscErrorCode (*tbe_backward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input, const float *grad,
-                                 int64_t grad_stride, float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
+  PetscErrorCode (*tbe_backward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                 const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                 float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
 
   /* The same for sequences: grad row i belongs to values[i], [N, grad_stride]. */
-  PetscErrorCode (*tbe_backward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
-                                      const float *grad, int64_t grad_stride, float max_gradient, const TrsSparseOptimizerArgs *args);
+  PetscErrorCode (*tbe_backward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                      float max_gradient, const TrsSparseOptimizerArgs *args);
 
   /*
     For data_parallel: no update; the distinct rows that occur (ascending by table, then row) and their summed gradients, to be summed over ranks.
     rows [n_unique] ids, row_begin [T+1] host array, row_grad [n_unique, row_stride] (row_stride >= max D); capacity: N rows.
   */
-  PetscErrorCode (*tbe_row_gradients)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
-                                      const float *grad, int64_t grad_stride, float max_gradient, int64_t *row_begin, int64_t *rows,
-                                      float *row_grad, int64_t row_stride);
+  PetscErrorCode (*tbe_row_gradients)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                      float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
+                                      int64_t row_stride);
 
   /*
     One optimizer step on given rows of one table: n entries (row, gradient), sorted by row; entries of one row are summed in the order
     given. index (or NULL): entry i's gradient is row index[i] of grad.
   */
-  PetscErrorCode (*tbe_update_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table, int64_t n, const int64_t *rows,
-                                    const int64_t *index, const float *grad, int64_t grad_stride, const TrsSparseOptimizerArgs *args);
+  PetscErrorCode (*tbe_update_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
+                                    int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
+                                    int64_t grad_stride, const TrsSparseOptimizerArgs *args);
 
   /* --- moving pooled rows --- */
 
   /* Copy [rows, cols] floats between strided matrices. */
-  PetscErrorCode (*copy_matrix)(TrsStream stream, int64_t rows, int64_t cols, const float *from, int64_t from_stride, float *to,
-                                int64_t to_stride);
+  PetscErrorCode (*copy_matrix)(TrsStream stream, int64_t rows, int64_t cols, const float *from,
+                                int64_t from_stride, float *to, int64_t to_stride);
   /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. */
-  PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride, int64_t rows, int64_t cols,
-                                 float *to, int64_t to_stride);
+  PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
+                                 int64_t rows, int64_t cols, float *to, int64_t to_stride);
   /* Row b divided by lengths[b]; rows of length 0 stay. */
-  PetscErrorCode (*divide_rows)(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths, float *matrix, int64_t stride);
+  PetscErrorCode (*divide_rows)(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
+                                float *matrix, int64_t stride);
   /* Clamp to +-limit. */
-  PetscErrorCode (*clamp_matrix)(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix, int64_t stride);
+  PetscErrorCode (*clamp_matrix)(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
+                                 int64_t stride);
 
   /* --- dense layers --- */
 
   /* C = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. */
-  PetscErrorCode (*gemm)(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                         const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+  PetscErrorCode (*gemm)(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
+                         int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                         float beta, float *c, int64_t ldc);
   /* y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. */
-  PetscErrorCode (*linear_forward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x, int64_t x_stride,
-                                   const float *weight, const float *bias, TrsActivation activation, float *y, int64_t y_stride);
+  PetscErrorCode (*linear_forward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
+                                   int64_t x_stride, const float *weight, const float *bias,
+                                   TrsActivation activation, float *y, int64_t y_stride);
   /*
     dy [B, out] is overwritten by dy * activation'(y); grad_weight [out, in] and grad_bias [out] are overwritten; dx (or NULL) [B, in] is overwritten.
     Sums over the batch run in a fixed order.
   */
-  PetscErrorCode (*linear_backward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x, int64_t x_stride,
-                                    const float *weight, const float *y, int64_t y_stride, TrsActivation activation, float *dy,
-                                    int64_t dy_stride, float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
+  PetscErrorCode (*linear_backward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
+                                    int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
+                                    TrsActivation activation, float *dy, int64_t dy_stride,
+                                    float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
 
   /*
     Dot interaction (rule A1) of n vectors a sample, x [B, n*D] with x_stride: out[b] = [first `copied` floats of x | x_i . x_j, i < j,
     row by row of the upper triangle]. copied is D with a dense vector, else 0.
   */
-  PetscErrorCode (*dot_forward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride, float *out,
-                                int64_t out_stride);
-  PetscErrorCode (*dot_backward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride,
-                                 const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride);
+  PetscErrorCode (*dot_forward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
+                                int64_t x_stride, float *out, int64_t out_stride);
+  PetscErrorCode (*dot_backward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
+                                 int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
+                                 int64_t dx_stride);
 
   /* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All [B, n] dense. */
-  PetscErrorCode (*cross_forward)(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u, const float *bias,
-                                  const float *x, float *y);
+  PetscErrorCode (*cross_forward)(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
+                                  const float *bias, const float *x, float *y);
   /* dx0 += g * (u + bias); h = g * x0; grad_bias [n] = sum over samples of h. */
-  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u, const float *bias,
-                                   const float *g, float *dx0, float *h, float *grad_bias);
+  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                   const float *u, const float *bias, const float *g, float *dx0, float *h,
+                                   float *grad_bias);
 
   /*
     Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over samples of max(z,0) - z*y + log1p(exp(-|z|));
     dz (or NULL) = (sigmoid(z) - y) * scale; p (or NULL) = sigmoid(z). y may be NULL when only p is wanted.
   */
-  PetscErrorCode (*bce)(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y, float scale, double *loss,
-                        float *dz, int64_t dz_stride, float *p);
+  PetscErrorCode (*bce)(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
+                        float scale, double *loss, float *dz, int64_t dz_stride, float *p);
 
   /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double */
   PetscErrorCode (*sum_of_squares)(TrsStream stream, int64_t n, const float *x, double *sum);
 
   /* torch.optim's formulas on n elements; state1, state2: adagrad sum; adam exp_avg, exp_avg_sq. */
-  PetscErrorCode (*dense_update)(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args, const float *grad, float *weight,
-                                 float *state1, float *state2);
+  PetscErrorCode (*dense_update)(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                                 const float *grad, float *weight, float *state1, float *state2);
 
   /* --- codecs (units_quant) --- */
 
@@ -202,7 +218,8 @@ typedef struct {
   PetscErrorCode (*decode)(TrsStream stream, const TrsCodec *codec, int64_t n, const void *from, float *to);
 
   /* Element-wise conversion between fp32 and fp16/bf16 (nearest even), strided rows. */
-  PetscErrorCode (*convert)(TrsStream stream, int64_t n, TrsDType from_type, const void *from, TrsDType to_type, void *to);
+  PetscErrorCode (*convert)(TrsStream stream, int64_t n, TrsDType from_type, const void *from,
+                            TrsDType to_type, void *to);
 } TrsComputeOps;
 
 extern const TrsComputeOps *const trs_compute_backends[];

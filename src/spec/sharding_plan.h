@@ -66,7 +66,8 @@ PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, Trs
 
   Not collective. Errors: DATA (source names the file) saying what is wrong
 */
-PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables, int world_size, const char *source);
+PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
+                                    int world_size, const char *source);
 
 /*
   TrsShardingPlanBroadcast - Rank 0's plan, or rank 0's error, reaches all ranks; all check that they hold the same (hash).

@@ -7,7 +7,11 @@
 #include "core/dtype.h"
 #include "core/options.h"
 
-typedef enum { TRS_POOLING_SUM, TRS_POOLING_MEAN, TRS_POOLING_NONE } TrsPooling; /* none: sequence embeddings */
+typedef enum {
+  TRS_POOLING_SUM,
+  TRS_POOLING_MEAN,
+  TRS_POOLING_NONE
+} TrsPooling; /* none: sequence embeddings */
 
 typedef enum {
   TRS_SHARDING_DATA_PARALLEL,
@@ -39,8 +43,8 @@ typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUN
 /* Planner constraints of one table; a NULL list or an unset flag means "not given". Lists are owned. */
 typedef struct {
   int n_sharding_types, n_compute_kernels;
-  unsigned sharding_types, compute_kernels; /* bit sets over the enums; 0: all */
-  int64_t min_partition;                    /* columns; 0: not given */
+  unsigned sharding_types, compute_kernels;             /* bit sets over the enums; 0: all */
+  int64_t min_partition;                                /* columns; 0: not given */
   int n_pooling_factors, n_num_poolings, n_batch_sizes; /* one entry a feature; 0: not given */
   double *pooling_factors, *num_poolings;
   int64_t *batch_sizes;
@@ -48,7 +52,8 @@ typedef struct {
   PetscBool has_output_dtype;
   TrsDType output_dtype;
   char *device_group; /* NULL: any */
-  PetscBool has_cache_load_factor, has_cache_prefetch_pipeline, cache_prefetch_pipeline, has_cache_stats, cache_lfu;
+  PetscBool has_cache_load_factor, has_cache_prefetch_pipeline, cache_prefetch_pipeline, has_cache_stats,
+      cache_lfu;
   double cache_load_factor;
   int64_t cache_multipass_prefetch_num_passes; /* 0: not given */
   double cache_stats_cacheability, cache_stats_expected_lookups;
@@ -67,8 +72,8 @@ typedef struct {
   TrsBoundsCheckMode bounds_check_mode;
   float init_min, init_max;
   int n_features;
-  char **features;    /* [n_features] names; in a dry run without dataset default {name} */
-  int *feature_keys;  /* [n_features] index into the dataset's key order; NULL in a dry run */
+  char **features;   /* [n_features] names; in a dry run without dataset default {name} */
+  int *feature_keys; /* [n_features] index into the dataset's key order; NULL in a dry run */
   TrsTableConstraints constraints;
 } TrsTableConfig;
 
@@ -80,13 +85,14 @@ typedef struct {
 /* What a dataset says about its features; all NULL / 0 in a dry run. */
 typedef struct {
   int n_features;
-  const char *const *names;       /* [n_features], key order */
-  const int64_t *num_embeddings;  /* [n_features] */
-  const double *mean_lengths;     /* [n_features] ids a sample */
+  const char *const *names;      /* [n_features], key order */
+  const int64_t *num_embeddings; /* [n_features] */
+  const double *mean_lengths;    /* [n_features] ids a sample */
   PetscBool has_weights;
 } TrsDatasetFeatures;
 
-extern const TrsOptionGroup trs_table_options; /* keys of -tables_<key>, -table_<name>_<key>; and -tables itself */
+extern const TrsOptionGroup
+    trs_table_options; /* keys of -tables_<key>, -table_<name>_<key>; and -tables itself */
 extern const TrsOptionGroup trs_tables_options;
 
 /*
@@ -101,7 +107,8 @@ extern const TrsOptionGroup trs_tables_options;
           dataset (dataset's range larger than the table), zero or overflowing sizes, lists of unequal length, ...
   Source: TorchRec EmbeddingBagConfig, ParameterConstraints
 */
-PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfigs *tables);
+PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFeatures *dataset,
+                                          TrsTableConfigs *tables);
 PetscErrorCode TrsTableConfigsFree(TrsTableConfigs *tables);
 
 /* The module a table belongs to: ec when pooling is none, weighted_ebc when weighted, else ebc. */
