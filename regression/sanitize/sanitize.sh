@@ -40,7 +40,7 @@ case $what in
     done
     ;;
   badinput)
-    for group in option_files files datasets ids checkpoints plans; do
+    for group in files ids checkpoints; do
       "$python" "$source/regression/badinput/badinput.py" --binary "$build/trshard" "$group"
     done
     ;;

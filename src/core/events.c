@@ -21,6 +21,7 @@ static PetscBool registered;
 
 /* The stage of the main thread, since when, and the sums; others read `current` alone. */
 static _Atomic int current = TRS_STAGE_NONE;
+static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
 
 static double seconds_now(void)
@@ -59,6 +60,7 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
   if (last != TRS_STAGE_NONE) PetscCall(PetscLogEventEnd(event[last], 0, 0, 0, 0));
   if (stage != TRS_STAGE_NONE) PetscCall(PetscLogEventBegin(event[stage], 0, 0, 0, 0));
   atomic_store_explicit(&current, (int)stage, memory_order_relaxed);
+  atomic_fetch_add_explicit(&n_switches, 1, memory_order_relaxed);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -84,4 +86,9 @@ const char *TrsStageName(TrsStage stage)
 TrsStage TrsStageCurrent(void)
 {
   return (TrsStage)atomic_load_explicit(&current, memory_order_relaxed);
+}
+
+int64_t TrsStageSwitches(void)
+{
+  return atomic_load_explicit(&n_switches, memory_order_relaxed);
 }

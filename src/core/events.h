@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 
+#include <stdint.h>
+
 typedef enum {
   TRS_STAGE_INPUT_DIST,
   TRS_STAGE_LOOKUP,
@@ -36,3 +38,6 @@ const char *TrsStageName(TrsStage stage);
 
 /* The stage this rank is in, for the watchdog: safe to call from any thread. */
 TrsStage TrsStageCurrent(void);
+
+/* How often this rank has changed its stage: as long as the number grows it gets on. From any thread, too. */
+int64_t TrsStageSwitches(void);

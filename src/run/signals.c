@@ -19,7 +19,7 @@ struct TrsWatchdogImpl {
   pthread_t thread;
   double limit_s;
   int rank;
-  _Atomic int64_t step, beat_ms;
+  _Atomic int64_t step, beats;
   _Atomic int done;
 };
 
@@ -43,30 +43,32 @@ PetscErrorCode TrsSignalsInstall(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int64_t now_ms(void)
+static void end_process(TrsWatchdog w, double silent_s)
 {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+  char text[256];
+  const int n = snprintf(text, sizeof(text),
+                         "trshard: error: rank %d has been in stage '%s' of step %lld for %.0f s "
+                         "(-watchdog_seconds): a rank is lost or hangs\n",
+                         w->rank, TrsStageName(TrsStageCurrent()), (long long)atomic_load(&w->step),
+                         silent_s);
+
+  if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(TRS_ERR_LOST - 1000);
+  _exit(TRS_ERR_LOST - 1000);
 }
 
+/* Looks are counted, not time: a job that was suspended as a whole has not been silent. */
 static void *watch(void *argument)
 {
   TrsWatchdog w = (TrsWatchdog)argument;
   const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
+  int64_t seen = -1, silent_ms = 0;
 
   while (!atomic_load(&w->done)) {
-    const int64_t silent_ms = now_ms() - atomic_load(&w->beat_ms);
-    if ((double)silent_ms > 1000.0 * w->limit_s) {
-      char text[256];
-      const int n = snprintf(text, sizeof(text),
-                             "trshard: error: rank %d has been in stage '%s' of step %lld for %.0f s "
-                             "(-watchdog_seconds): a rank is lost or hangs\n",
-                             w->rank, TrsStageName(TrsStageCurrent()), (long long)atomic_load(&w->step),
-                             (double)silent_ms / 1000.0);
-      if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(TRS_ERR_LOST - 1000);
-      _exit(TRS_ERR_LOST - 1000);
-    }
+    const int64_t now = atomic_load(&w->beats) + TrsStageSwitches();
+
+    silent_ms = now == seen ? silent_ms + TRS_POLL_MS : 0;
+    seen = now;
+    if ((double)silent_ms > 1000.0 * w->limit_s) end_process(w, (double)silent_ms / 1000.0);
     nanosleep(&pause, NULL);
   }
   return NULL;
@@ -83,7 +85,6 @@ PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
   PetscCall(PetscNew(&w));
   w->limit_s = seconds;
   w->rank = rank;
-  atomic_store(&w->beat_ms, now_ms());
   sigfillset(&all); /* signals are for the main thread */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   PetscCheck(pthread_create(&w->thread, NULL, watch, w) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
@@ -97,7 +98,7 @@ void TrsWatchdogBeat(TrsWatchdog watchdog, int64_t step)
 {
   if (!watchdog) return;
   atomic_store(&watchdog->step, step);
-  atomic_store(&watchdog->beat_ms, now_ms());
+  atomic_fetch_add(&watchdog->beats, 1);
 }
 
 PetscErrorCode TrsWatchdogStop(TrsWatchdog *watchdog)

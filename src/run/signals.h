@@ -3,8 +3,8 @@
   Stop requests and the watchdog.
 
   SIGTERM and SIGUSR1 set a flag that the ranks agree on at the next step boundary; a second one ends this process with 130 at once. SIGPIPE and SIGXFSZ
-  are ignored: a closed stdout must not end a run, and a file that gets too large is an error of its write. The watchdog is a thread without MPI calls that ends the process with 76 when no
-  heartbeat came for the given time, naming the stage.
+  are ignored: a closed stdout must not end a run, and a file that gets too large is an error of its write. The watchdog is a thread without MPI calls that ends the process with 76 when neither a
+  heartbeat nor another stage came for the given time, naming the stage.
 */
 #pragma once
 
