@@ -27,9 +27,12 @@ AIM = {1: 2.0, 10: 3.0}
 VARIANTS = [(pipeline, env) for pipeline in ("none", "sparse_dist") for env in ({}, {"FBGEMM_FORCE_AUTOVEC": "1"})]
 
 
-def call(command, env=None):
-    """stdout of a command; what it printed if it fails."""
-    result = subprocess.run(command, env=dict(os.environ, **(env or {})), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+def call(command, env=None, tries=1):
+    """stdout of a command; what it printed if it fails. tries: gloo's threads abort a finished TorchRec run now and then."""
+    for _ in range(tries):
+        result = subprocess.run(command, env=dict(os.environ, **(env or {})), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if result.returncode == 0:
+            break
     if result.returncode:
         sys.exit(f"{result.stdout[-3000:]}\nfailed with {result.returncode}: {' '.join(command)}")
     return result.stdout
@@ -62,7 +65,7 @@ def peer(args, pooling, pipeline, env):
                "--pooling", str(pooling), "--pipeline", pipeline, "--batches", str(BATCHES), "--warmup", str(args.warmup), "--steps", str(max(1, args.steps // 3))]
     for name, value in WORKLOAD.items():
         command += [f"--{name}", str(value)]
-    return json.loads(call(command, env).strip().splitlines()[-1])
+    return json.loads(call(command, env, tries=3).strip().splitlines()[-1])
 
 
 def print_stages(stages):
