@@ -6,6 +6,7 @@
 #include "core/version.h"
 #include "run/run_options.h"
 #include "run/signals.h"
+#include "run/task_bench.h"
 #include "run/task_eval.h"
 #include "run/task_plan.h"
 #include "run/task_train.h"
@@ -31,8 +32,10 @@ static PetscErrorCode run_task(TrsOptions options)
   case TRS_TASK_TRAIN: PetscCall(TrsRunTrain(PETSC_COMM_WORLD, options)); break;
   case TRS_TASK_EVAL: PetscCall(TrsRunEval(PETSC_COMM_WORLD, options)); break;
   case TRS_TASK_PLAN: PetscCall(TrsRunPlan(PETSC_COMM_WORLD, options)); break;
+  case TRS_TASK_BENCH: PetscCall(TrsRunBench(PETSC_COMM_WORLD, options)); break;
   default:
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this version has no -task predict and no -task bench");
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+            "-task predict: this version has no quantised inference; -task eval predicts in fp32");
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

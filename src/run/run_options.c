@@ -7,6 +7,7 @@
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
+#include "run/task_bench.h"
 #include "train/dense_allreduce.h"
 #include "train/pipeline.h"
 
@@ -56,5 +57,6 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_qcomm_options,
                                                    &trs_dense_allreduce_options,
                                                    &trs_planner_options,
-                                                   &trs_topology_options};
+                                                   &trs_topology_options,
+                                                   &trs_bench_options};
 const int trs_n_option_groups = (int)(sizeof(trs_option_groups) / sizeof(trs_option_groups[0]));

@@ -138,7 +138,7 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSession *session)
 {
   int64_t seed;
 
@@ -153,6 +153,13 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &session->batch_size, NULL));
   PetscCall(choose_device(session));
   PetscCall(create_groups(session));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSessionCreateMachine(comm, options, session));
   PetscCall(open_datasets(session, training));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscCall(make_plan(session));

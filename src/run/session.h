@@ -32,6 +32,9 @@ typedef struct {
   Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY
 */
 PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
+
+/* The machine's part alone: device, kernels, communicators. Collective on comm. Errors: OPTION, UNAVAILABLE */
+PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSession *session);
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
 /* The tables that the options name, with what the dataset says of them where they do not. Not collective. */

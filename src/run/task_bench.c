@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/task_bench.h"
+
+#include "core/random.h"
+#include "core/version.h"
+#include "run/report.h"
+#include "run/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TRS_BENCH_ROUNDS = 7, TRS_BENCH_DIM = 64, TRS_BENCH_POOLING = 16 };
+
+static const TrsOptionSpec bench_specs[] = {
+    {"-bench_topology", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "option file to write: this machine's bandwidths as -topology_ options"},
+    {"-bench_bytes", TRS_OPTION_BYTES, "16MiB", "[1024,1073741824]", NULL, "bytes",
+     "a rank sends in one timed exchange"},
+    {"-bench_table_bytes", TRS_OPTION_BYTES, "512MiB", "[1048576,]", NULL, "bytes",
+     "of the table whose random rows are read: much more than the caches hold"},
+};
+const TrsOptionGroup trs_bench_options = TRS_OPTION_GROUP("Benchmark", bench_specs);
+
+static int by_value(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Median of the rounds of the slowest rank: what a step waits for. Collective. */
+static PetscErrorCode median_of_slowest(MPI_Comm comm, double seconds[TRS_BENCH_ROUNDS], double *median)
+{
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, seconds, TRS_BENCH_ROUNDS, MPI_DOUBLE, MPI_MAX, comm));
+  qsort(seconds, TRS_BENCH_ROUNDS, sizeof(*seconds), by_value);
+  *median = seconds[TRS_BENCH_ROUNDS / 2];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes/ms at which a rank's lookups read rows, while all ranks do. */
+static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                     int64_t table_bytes, double *bytes_per_ms)
+{
+  const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float), rows = table_bytes / row_bytes;
+  const int64_t bags = 8192, n = bags * TRS_BENCH_POOLING;
+  TrsTbeTable table = {.rows = rows, .stride = TRS_BENCH_DIM, .dim = TRS_BENCH_DIM, .dtype = TRS_FP32};
+  const TrsTbeFeature feature = {.table = 0};
+  const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = &table, .feature = &feature};
+  TrsTbeInput input = {.batch = bags, .n_values = n};
+  double seconds[TRS_BENCH_ROUNDS], median;
+  int64_t *offsets, *values;
+  TrsWorkspace workspace;
+  void *out;
+
+  PetscFunctionBegin;
+  PetscCall(device->alloc(rows * row_bytes, &table.weight));
+  PetscCall(device->zero(table.weight, rows * row_bytes, NULL)); /* so that every page is a page of its own */
+  PetscCall(device->alloc(bags * row_bytes, &out));
+  PetscCall(TrsAlloc(bags + 1, sizeof(*offsets), &offsets));
+  PetscCall(TrsAlloc(n, sizeof(*values), &values));
+  PetscCall(compute->workspace_create(&workspace));
+  for (int64_t b = 0; b <= bags; b++) offsets[b] = b * TRS_BENCH_POOLING;
+  input.offsets = offsets;
+  input.values = values;
+  for (int round = 0; round < TRS_BENCH_ROUNDS; round++) {
+    for (int64_t i = 0; i < n; i++) { /* other rows each round: the last ones may still be cached */
+      uint32_t bits[4];
+      TrsRandom(0, TRS_RANDOM_TEST, (uint64_t)round, (uint64_t)i, bits);
+      values[i] = (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)rows);
+    }
+    PetscCallMPI(MPI_Barrier(comm));
+    seconds[round] = -TrsReportClock();
+    PetscCall(compute->tbe_forward(NULL, workspace, &tbe, &input, (float *)out, TRS_BENCH_DIM));
+    PetscCall(device->stream_synchronize(NULL));
+    seconds[round] += TrsReportClock();
+  }
+  PetscCall(median_of_slowest(comm, seconds, &median));
+  *bytes_per_ms = (double)(n * row_bytes) / (1e3 * median);
+  PetscCall(compute->workspace_destroy(&workspace));
+  PetscCall(TrsFree(&values));
+  PetscCall(TrsFree(&offsets));
+  PetscCall(device->release(&out));
+  PetscCall(device->release(&table.weight));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes/ms that a rank sends to the others of its group, while all groups exchange. 0: a group of one. */
+static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t bytes, double *bytes_per_ms)
+{
+  const int64_t each = bytes / PetscMax(group->size, 1) / (int64_t)sizeof(float);
+  double seconds[TRS_BENCH_ROUNDS], median;
+  int64_t *counts, *displs;
+  void *send, *recv;
+
+  PetscFunctionBegin;
+  *bytes_per_ms = 0;
+  if (group->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc2((size_t)group->size, &counts, (size_t)group->size, &displs));
+  for (int q = 0; q < group->size; q++) {
+    counts[q] = each;
+    displs[q] = q * each;
+  }
+  PetscCall(group->device->alloc(group->size * each * (int64_t)sizeof(float), &send));
+  PetscCall(group->device->alloc(group->size * each * (int64_t)sizeof(float), &recv));
+  for (int round = -1; round < TRS_BENCH_ROUNDS; round++) { /* the first one touches the memory */
+    TrsRequest request = NULL;
+    double start_s;
+    PetscCallMPI(MPI_Barrier(comm));
+    start_s = TrsReportClock();
+    PetscCall(
+        TrsCommAlltoallv(group, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
+    PetscCall(TrsRequestWait(&request, NULL));
+    if (round >= 0) seconds[round] = TrsReportClock() - start_s;
+  }
+  PetscCall(median_of_slowest(comm, seconds, &median));
+  *bytes_per_ms = (double)((group->size - 1) * each) * sizeof(float) / (1e3 * median);
+  PetscCall(group->device->release(&send));
+  PetscCall(group->device->release(&recv));
+  PetscCall(PetscFree2(counts, displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The option file, on rank 0. */
+static PetscErrorCode write_topology(const char *path, const TrsCommGroups *groups, double memory,
+                                     double intra, double inter)
+{
+  FILE *file = fopen(path, "w");
+  PetscBool written;
+
+  PetscFunctionBegin;
+  PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "-bench_topology %s: cannot be created", path);
+  fprintf(file, "# measured by %s %s -task bench on %d ranks, %d a host; bytes/ms of one rank\n", TRS_NAME,
+          TRS_VERSION, groups->world->size, groups->local_world_size);
+  fprintf(file, "-topology_local_world_size %d\n-topology_ddr_mem_bw %.17g\n", groups->local_world_size,
+          memory);
+  if (intra > 0)
+    fprintf(file, "-topology_intra_host_bw %.17g\n", intra);
+  else
+    fprintf(file, "# -topology_intra_host_bw: one rank a host, not measured\n");
+  if (inter > 0)
+    fprintf(file, "-topology_inter_host_bw %.17g\n", inter);
+  else
+    fprintf(file, "# -topology_inter_host_bw: one host, not measured\n");
+  written = (PetscBool)(!ferror(file));
+  written = (PetscBool)(fclose(file) == 0 && written);
+  PetscCheck(written, PETSC_COMM_SELF, TRS_ERR_IO, "-bench_topology %s: cannot be written", path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
+{
+  TrsSession session = {.options = options};
+  const char *path = NULL;
+  double memory = 0, intra = 0, inter = 0;
+  int64_t bytes, table_bytes;
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-bench_topology", &path, NULL));
+  PetscCheck(path, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-task bench measures the topology: give -bench_topology FILE, the option file to write");
+  PetscCall(TrsOptionsGetInt(options, "-bench_bytes", &bytes, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-bench_table_bytes", &table_bytes, NULL));
+  PetscCall(TrsSessionCreateMachine(comm, options, &session));
+  PetscCall(measure_memory(session.comm, session.device, session.compute, table_bytes, &memory));
+  PetscCall(measure_exchange(session.comm, session.groups.host, bytes, &intra));
+  PetscCall(measure_exchange(session.comm, session.groups.cross, bytes, &inter));
+  if (session.rank == 0) ierr = write_topology(path, &session.groups, memory, intra, inter);
+  PetscCall(TrsAgree(session.comm, ierr));
+  PetscCall(PetscPrintf(session.comm,
+                        "memory %.2f GB/s a rank, exchange inside a host %.2f GB/s, across hosts %.2f GB/s "
+                        "(0: not there)\nwrote %s\n",
+                        memory / 1e6, intra / 1e6, inter / 1e6, path));
+  PetscCall(TrsSessionDestroy(&session));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
