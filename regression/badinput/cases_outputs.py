@@ -2,7 +2,6 @@
 """Outputs that cannot be created. They are found before the first step, not after the last one."""
 import os
 
-import trsrun
 from badinput import Case
 from trsrun import check
 
