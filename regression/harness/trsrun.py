@@ -25,7 +25,6 @@ SKIPPED = 77
 
 FEATURES = {"user": 50, "item": 30, "tag": 20}
 NUM_DENSE = 3
-MODEL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -dense_optimizer adagrad -seed 1"
 
 
 class Failed(Exception):
