@@ -189,9 +189,9 @@ static double layer_parameters(int n, const int64_t *sizes, double *width)
 
 /* float32 bytes of dense_arch, interaction and over_arch. */
 static PetscErrorCode count_dense_parameters(TrsOptions options, const TrsTableConfigs *tables,
-                                             int64_t *bytes)
+                                             int64_t num_dense, int64_t *bytes)
 {
-  int64_t num_dense = 0, n_cross = 3, rank = 512;
+  int64_t n_cross = 3, rank = 512;
   int64_t standard_dense[3] = {512, 256, 0}, standard_over[4] = {512, 512, 256, 1};
   const int64_t *dense = standard_dense, *over = standard_over;
   int n_dense = 0, n_over = 0, interaction = TRS_INTERACTION_DOT;
@@ -235,7 +235,8 @@ static PetscErrorCode count_dense_parameters(TrsOptions options, const TrsTableC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_reservation(TrsOptions options, const TrsTableConfigs *tables, TrsPlanSettings *s)
+static PetscErrorCode read_reservation(TrsOptions options, const TrsTableConfigs *tables, int64_t num_dense,
+                                       TrsPlanSettings *s)
 {
   int kind = 0;
   PetscBool set;
@@ -253,18 +254,18 @@ static PetscErrorCode read_reservation(TrsOptions options, const TrsTableConfigs
   PetscCall(TrsOptionsGetReal(options, "-plan_parameter_multiplier", &s->parameter_multiplier, NULL));
   PetscCall(TrsOptionsGetInt(options, "-plan_dense_tensor_estimate", &s->dense_tensor_bytes, NULL));
   PetscCall(TrsOptionsGetInt(options, "-plan_dense_parameter_bytes", &s->dense_parameter_bytes, &set));
-  if (!set) PetscCall(count_dense_parameters(options, tables, &s->dense_parameter_bytes));
+  if (!set) PetscCall(count_dense_parameters(options, tables, num_dense, &s->dense_parameter_bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsPlanSettingsFromOptions(TrsOptions options, const TrsTableConfigs *tables,
-                                          TrsPlanSettings *settings)
+                                          int64_t num_dense, TrsPlanSettings *settings)
 {
   PetscFunctionBegin;
   *settings = (TrsPlanSettings){0};
   PetscCall(read_cost_model(options, settings));
   PetscCall(read_search(options, settings));
-  PetscCall(read_reservation(options, tables, settings));
+  PetscCall(read_reservation(options, tables, num_dense, settings));
   PetscCall(TrsOptionsGetString(options, "-plan_input", &settings->input, NULL));
   PetscCall(TrsOptionsGetString(options, "-plan_output", &settings->output, NULL));
   PetscCall(TrsOptionsGetString(options, "-plan_search_space", &settings->search_space, NULL));

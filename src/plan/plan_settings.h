@@ -68,10 +68,11 @@ typedef struct {
   TrsPlanSettingsFromOptions - Read -plan_ and what the cost model takes from the options of the model.
 
   Not collective.
-  In:     tables  their widths and features size the dense layers
+  In:     tables     their widths and features size the dense layers
+          num_dense  dense features of the dataset, 0 without one; -num_dense wins
   Errors: OPTION for contradictions
 */
 PetscErrorCode TrsPlanSettingsFromOptions(TrsOptions options, const TrsTableConfigs *tables,
-                                          TrsPlanSettings *settings);
+                                          int64_t num_dense, TrsPlanSettings *settings);
 
 const char *TrsProposerKindName(TrsProposerKind kind);

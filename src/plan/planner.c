@@ -80,7 +80,8 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   }
   PetscCall(TrsTopologyFree(&planner->topology));
   PetscCall(TrsTopologyFromOptions(planner->options, &defaults, &planner->topology));
-  PetscCall(TrsPlanSettingsFromOptions(planner->options, planner->tables, &planner->settings));
+  PetscCall(TrsPlanSettingsFromOptions(planner->options, planner->tables,
+                                       planner->has_machine ? machine->num_dense : 0, &planner->settings));
   planner->model = (TrsCostModel){&planner->topology, &planner->settings, planner->tables};
   planner->is_set_up = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);

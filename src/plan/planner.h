@@ -25,6 +25,7 @@ typedef struct {
   PetscBool is_cuda;
   int local_world_size;         /* ranks a host; 0: unknown */
   int64_t hbm_bytes, ddr_bytes; /* of one rank; 0: unknown */
+  int num_dense;                /* dense features of the dataset; -num_dense wins */
 } TrsPlannerMachine;
 
 /* Collective on comm (keeps a reference). */

@@ -90,6 +90,7 @@ static PetscErrorCode make_plan(TrsSession *s)
   const int64_t host_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
   TrsPlannerMachine machine = {.is_cuda = (PetscBool)(strcmp(s->device->name, "cuda") == 0),
                                .ddr_bytes = host_bytes};
+  const TrsDatasetInfo *info;
   int64_t pod = 1, free_bytes;
   TrsPlanner planner;
   TrsStage before;
@@ -99,6 +100,8 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
   machine.local_world_size = (int)(s->groups.local_world_size / pod);
   machine.ddr_bytes = host_bytes / machine.local_world_size;
+  PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
+  machine.num_dense = info->num_dense;
   if (machine.is_cuda) PetscCall(s->device->memory(&free_bytes, &machine.hbm_bytes));
   PetscCall(TrsPlannerCreate(s->comm, &planner));
   PetscCall(TrsPlannerSetFromOptions(planner, s->options));
