@@ -28,6 +28,26 @@ typedef struct {
   int64_t allocations; /* at the end of the warm-up */
 } TrsTraining;
 
+/* Optimizer states that a trained checkpoint does not have begin at zero: say so, it may be another optimizer's. */
+static PetscErrorCode warn_of_missing_states(const TrsTraining *t)
+{
+  const TrsState *state = &t->session.state;
+  const char *first = NULL;
+  int n = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < state->n; i++) {
+    if (state->tensor[i].was_read) continue;
+    if (!first) first = state->tensor[i].path;
+    n++;
+  }
+  if (n && t->start.step > 0)
+    PetscCall(PetscPrintf(t->session.comm,
+                          "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
+                          "warning", n, n == 1 ? "" : "s", first));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Where in the data a resumed training goes on. With another global batch (other ranks, say) steps are counted anew: whole epochs stay
   whole, and within one the first new step is the one that holds the first sample not seen yet, so that none is left out.
@@ -78,6 +98,7 @@ static PetscErrorCode load_state(TrsTraining *t)
     PetscCall(TrsCheckpointRead(s->comm, newest ? newest : init_from, &s->state, &t->start));
     PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", newest ? "resume" : "weights",
                           newest ? newest : init_from, t->start.step));
+    PetscCall(warn_of_missing_states(t));
   }
   if (newest) PetscCall(find_place(t));
   PetscCall(PetscFree(newest));
