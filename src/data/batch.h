@@ -7,8 +7,8 @@
 #pragma once
 
 #include "core/buffer.h"
+#include "data/batch_order.h"
 #include "data/reader.h"
-#include "data/schedule.h"
 #include "data/shuffle.h"
 
 typedef enum { TRS_DATA_CHECK_FATAL, TRS_DATA_CHECK_WARNING, TRS_DATA_CHECK_NONE } TrsDataCheck;

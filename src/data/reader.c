@@ -43,7 +43,7 @@ typedef struct {
 struct TrsReaderImpl {
   MPI_Comm comm;
   TrsDeviceOps memory; /* whose alloc gives memory for batches: the host's */
-  TrsSchedule schedule;
+  TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given; -1: not */
   PetscBool training, shuffle;
   int64_t seed, read_ahead;
@@ -155,7 +155,7 @@ PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step)
 
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch)
 {
-  int64_t n = TrsScheduleStepsPerEpoch(&reader->schedule), steps;
+  int64_t n = TrsBatchOrderStepsPerEpoch(&reader->schedule), steps;
 
   PetscFunctionBegin;
   if (reader->epochs < 0 && reader->steps >= 0) {
@@ -224,9 +224,9 @@ static void set_state(TrsReader reader, TrsSlot *s, TrsSlotState state)
 /* Fill the slot with a step's batch; an error goes into its fault. False: stop. */
 static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
 {
-  TrsScheduleStep at;
+  TrsBatchOrderStep at;
 
-  TrsScheduleAt(&reader->schedule, step, &at);
+  TrsBatchOrderAt(&reader->schedule, step, &at);
   s->batch.step = step;
   s->batch.epoch = at.epoch;
   s->batch.position = at.position;
@@ -295,9 +295,9 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
 /* Largest batch of this rank and of all; a rank of a small pass may have none, but keeps room for one sample. */
 static void find_largest(TrsReader reader)
 {
-  TrsScheduleStep first;
+  TrsBatchOrderStep first;
 
-  TrsScheduleAt(&reader->schedule, 0, &first); /* the first step of a pass is the largest */
+  TrsBatchOrderAt(&reader->schedule, 0, &first); /* the first step of a pass is the largest */
   reader->max_batch = first.batch > 0 ? first.batch : 1;
   reader->max_global = first.global_batch;
 }

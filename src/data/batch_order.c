@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "data/schedule.h"
+#include "data/batch_order.h"
 
-int64_t TrsScheduleStepsPerEpoch(const TrsSchedule *schedule)
+int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule)
 {
   int64_t global = schedule->batch_size * schedule->size;
   int64_t whole = schedule->num_samples / global;
@@ -9,9 +9,9 @@ int64_t TrsScheduleStepsPerEpoch(const TrsSchedule *schedule)
   return !schedule->drop_last && schedule->num_samples % global ? whole + 1 : whole;
 }
 
-void TrsScheduleAt(const TrsSchedule *schedule, int64_t step, TrsScheduleStep *out)
+void TrsBatchOrderAt(const TrsBatchOrder *schedule, int64_t step, TrsBatchOrderStep *out)
 {
-  int64_t per_epoch = TrsScheduleStepsPerEpoch(schedule), global = schedule->batch_size * schedule->size;
+  int64_t per_epoch = TrsBatchOrderStepsPerEpoch(schedule), global = schedule->batch_size * schedule->size;
   int64_t rank = schedule->rank, left;
 
   out->epoch = step / per_epoch;

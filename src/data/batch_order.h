@@ -16,17 +16,17 @@ typedef struct {
   int64_t batch_size; /* B of a rank */
   int rank, size;
   PetscBool drop_last;
-} TrsSchedule;
+} TrsBatchOrder;
 
 /* One step's part of the epoch's order. */
 typedef struct {
   int64_t epoch, position; /* position: samples of the epoch before this step */
   int64_t first, batch;    /* this rank's samples: first .. first+batch-1 */
   int64_t global_batch;
-} TrsScheduleStep;
+} TrsBatchOrderStep;
 
 /* Steps of one epoch; 0 when drop_last leaves none. */
-int64_t TrsScheduleStepsPerEpoch(const TrsSchedule *schedule);
+int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule);
 
 /* Step s of the whole training, from 0; needs at least one step per epoch. */
-void TrsScheduleAt(const TrsSchedule *schedule, int64_t step, TrsScheduleStep *out);
+void TrsBatchOrderAt(const TrsBatchOrder *schedule, int64_t step, TrsBatchOrderStep *out);

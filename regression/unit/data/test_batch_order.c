@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which samples a rank takes in a step: numbers by hand, and by the law that each pass takes every sample once. */
-#include "data/schedule.h"
+#include "data/batch_order.h"
 #include "trs_test.h"
 
 /* 71 samples, 4 ranks of 4: 4 whole steps and one of 7 (golden case last_batch_epochs: 15 steps in 3 epochs; drop_last_epochs: 8 in 2). */
 static void test_by_hand(void **state)
 {
-  TrsSchedule schedule = {.num_samples = 71, .batch_size = 4, .size = 4};
+  TrsBatchOrder schedule = {.num_samples = 71, .batch_size = 4, .size = 4};
   const int64_t first[4] = {64, 66, 68, 70}, batch[4] = {2, 2, 2, 1};
 
   (void)state;
-  assert_int_equal(3 * TrsScheduleStepsPerEpoch(&schedule), 15);
+  assert_int_equal(3 * TrsBatchOrderStepsPerEpoch(&schedule), 15);
   for (schedule.rank = 0; schedule.rank < 4; schedule.rank++) {
-    TrsScheduleStep step;
+    TrsBatchOrderStep step;
 
-    TrsScheduleAt(&schedule, 6, &step); /* second step of the second pass */
+    TrsBatchOrderAt(&schedule, 6, &step); /* second step of the second pass */
     assert_int_equal(step.epoch, 1);
     assert_int_equal(step.position, 16);
     assert_int_equal(step.first, 16 + 4 * schedule.rank);
     assert_int_equal(step.batch, 4);
     assert_int_equal(step.global_batch, 16);
-    TrsScheduleAt(&schedule, 9, &step); /* the last one */
+    TrsBatchOrderAt(&schedule, 9, &step); /* the last one */
     assert_int_equal(step.global_batch, 7);
     assert_int_equal(step.first, first[schedule.rank]);
     assert_int_equal(step.batch, batch[schedule.rank]);
   }
   schedule.drop_last = PETSC_TRUE;
-  assert_int_equal(2 * TrsScheduleStepsPerEpoch(&schedule), 8);
+  assert_int_equal(2 * TrsBatchOrderStepsPerEpoch(&schedule), 8);
   schedule.num_samples = 15;
-  assert_int_equal(TrsScheduleStepsPerEpoch(&schedule), 0);
+  assert_int_equal(TrsBatchOrderStepsPerEpoch(&schedule), 0);
 }
 
 static void test_every_sample_once(void **state)
@@ -37,16 +37,16 @@ static void test_every_sample_once(void **state)
   for (int size = 1; size <= 8; size++) {
     for (int64_t n = 1; n <= 40; n++) {
       for (int64_t batch_size = 1; batch_size <= 5; batch_size++) {
-        TrsSchedule schedule = {.num_samples = n, .batch_size = batch_size, .size = size};
-        int64_t next = 0, steps = TrsScheduleStepsPerEpoch(&schedule);
+        TrsBatchOrder schedule = {.num_samples = n, .batch_size = batch_size, .size = size};
+        int64_t next = 0, steps = TrsBatchOrderStepsPerEpoch(&schedule);
 
         for (int64_t s = 2 * steps; s < 3 * steps; s++) {
           int64_t sum = 0;
 
           for (schedule.rank = 0; schedule.rank < size; schedule.rank++) {
-            TrsScheduleStep step;
+            TrsBatchOrderStep step;
 
-            TrsScheduleAt(&schedule, s, &step);
+            TrsBatchOrderAt(&schedule, s, &step);
             assert_int_equal(step.epoch, 2);
             assert_int_equal(step.first, next);
             next += step.batch;
