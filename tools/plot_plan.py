@@ -44,6 +44,10 @@ def stack(axes, rows, top, colours, label):
         axes.bar(ranks, rest, bottom=bottom, color="lightgrey", width=0.9, label="%d others" % len(rows[top:]))
     axes.set_ylabel(label)
     axes.set_xlabel("rank")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    if not any(np.any(row) for _, row in rows):
+        axes.text(0.5, 0.5, "none used", transform=axes.transAxes, ha="center", color="grey")
+        return
     axes.legend(fontsize=7, ncol=2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
