@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of tbe_kernels_<isa>.c, which define before: Vec (16 floats), widen_fp16(), widen_bf16(), square_root(), MAX_REGISTER_COLUMNS. Defines
+  The text of tbe_kernels_<isa>.c, which define before: Vec (16 floats), widen_fp16(), widen_bf16(), MAX_REGISTER_COLUMNS. Defines
   TBE_KERNELS. No include guard: each of those files takes it once.
 
   Widths that are known when this is compiled keep a row's sums in registers: 1.7 times the speed of a loop over a run-time width. Sums over

@@ -19,6 +19,8 @@ typedef struct {
   TrsPooledReduceScatter dist;
 } TrsRowWise;
 
+static const int64_t one_block = 0; /* displacement of the only block: all columns come together */
+
 static PetscErrorCode setup_row_wise(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
@@ -89,15 +91,11 @@ static PetscErrorCode prepare_row_wise(TrsSharding sharding, TrsShardingSlot *sl
 static PetscErrorCode forward_start_row_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                              const TrsPooledMatrix *pooled)
 {
-  const TrsShardingContext *context = sharding->context;
   TrsRowWise *rw = (TrsRowWise *)sharding->data;
 
   PetscFunctionBegin;
   (void)pooled;
-  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
-                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
-                             sharding->local_dim));
+  PetscCall(TrsShardingLookup(sharding, slot, stream));
   PetscCall(TrsPooledReduceScatterStart(rw->dist, stream, (const float *)sharding->pooled.data,
                                         slot->source_batch));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -111,8 +109,8 @@ static PetscErrorCode forward_wait_row_wise(TrsSharding sharding, TrsShardingSlo
 
   PetscFunctionBegin;
   PetscCall(TrsPooledReduceScatterWait(rw->dist, stream, &summed));
-  PetscCall(
-      TrsShardingScatterRuns(sharding, 0, stream, slot->batch->batch, summed, sharding->local_dim, pooled));
+  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, summed, &one_block,
+                                   &sharding->local_dim, pooled));
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -127,7 +125,8 @@ static PetscErrorCode backward_start_row_wise(TrsSharding sharding, TrsShardingS
   /* dividing in place is allowed: these columns of the model's gradient are this group's alone and read once */
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   PetscCall(TrsPooledReduceScatterGradBuffer(rw->dist, &send));
-  PetscCall(TrsShardingGatherRuns(sharding, 0, stream, slot->batch->batch, grad, send, sharding->local_dim));
+  PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, &one_block,
+                                  &sharding->local_dim));
   PetscCall(TrsPooledReduceScatterGradStart(rw->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

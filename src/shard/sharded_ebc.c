@@ -27,8 +27,7 @@ static const TrsShardingOps *const family_of[TRS_N_SHARDINGS] = {
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
   const TrsTableConfig *config = &ebc->context.tables->table[t];
-  const TrsTablePlan *plan = TrsShardingPlanFind(ebc->context.plan, config->name);
-  const TrsShardingOps *ops = family_of[plan->sharding_type];
+  const TrsShardingOps *ops = family_of[ebc->context.table_plan[t]->sharding_type];
   TrsSharding group;
   int g = 0;
 
@@ -40,7 +39,6 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
     ebc->n_groups++;
     group->ops = ops;
     group->context = &ebc->context;
-    group->type = plan->sharding_type;
     group->weighted = config->is_weighted;
     PetscCall(PetscMalloc1((size_t)ebc->context.tables->n, &group->table));
     PetscCall(ebc->context.compute->workspace_create(&group->workspace));
@@ -65,14 +63,14 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .device = device,
                                   .compute = compute,
                                   .tables = tables,
-                                  .plan = plan,
                                   .shards = shards,
                                   .dist = *dist,
                                   .columns = columns};
-  for (int t = 0; t < tables->n; t++) context->n_features += tables->table[t].n_features;
-  PetscCall(PetscMalloc1((size_t)context->n_features, &context->feature_table));
-  for (int t = 0, f = 0; t < tables->n; t++) {
-    for (int k = 0; k < tables->table[t].n_features; k++) context->feature_table[f++] = t;
+  PetscCall(
+      PetscMalloc2((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature));
+  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
+    context->table_plan[t] = TrsShardingPlanFind(plan, tables->table[t].name);
+    context->first_feature[t] = f;
     PetscCall(add_table(e, t));
   }
   for (int g = 0; g < e->n_groups; g++) {
@@ -108,7 +106,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(PetscFree(group->table));
     PetscCall(PetscFree(group->run));
   }
-  PetscCall(PetscFree(e->context.feature_table));
+  PetscCall(PetscFree2(e->context.table_plan, e->context.first_feature));
   PetscCall(PetscFree(*ebc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,7 +8,7 @@ const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i)
 
 const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i)
 {
-  return TrsShardingPlanFind(sharding->context->plan, TrsShardingTableConfig(sharding, i)->name);
+  return sharding->context->table_plan[sharding->table[i]];
 }
 
 PetscBool TrsShardingIsMean(const TrsTableConfig *config)
@@ -18,9 +18,7 @@ PetscBool TrsShardingIsMean(const TrsTableConfig *config)
 
 int TrsShardingFirstFeature(TrsSharding sharding, int i)
 {
-  int f = 0;
-  while (sharding->context->feature_table[f] != sharding->table[i]) f++;
-  return f;
+  return sharding->context->first_feature[sharding->table[i]];
 }
 
 int TrsShardingFeatures(TrsSharding sharding, int *feature)
@@ -51,29 +49,40 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
-                                      const float *from, int64_t from_stride, const TrsPooledMatrix *pooled)
+PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(sharding->context->device, &sharding->pooled,
+                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
+                             sharding->local_dim));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B, const float *blocks,
+                                      const int64_t *displs, const int64_t *dims,
+                                      const TrsPooledMatrix *pooled)
 {
   PetscFunctionBegin;
   for (int i = 0; i < sharding->n_runs; i++) {
     const TrsColumnRun *run = &sharding->run[i];
-    if (run->block == block)
-      PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width, from + run->block_column,
-                                                        from_stride, pooled->data + run->column,
-                                                        pooled->stride));
+    PetscCall(sharding->context->compute->copy_matrix(
+        stream, B, run->width, blocks + displs[run->block] + run->block_column, dims[run->block],
+        pooled->data + run->column, pooled->stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
-                                     const TrsPooledMatrix *pooled, float *to, int64_t to_stride)
+PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
+                                     const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
+                                     const int64_t *dims)
 {
   PetscFunctionBegin;
   for (int i = 0; i < sharding->n_runs; i++) {
     const TrsColumnRun *run = &sharding->run[i];
-    if (run->block == block)
-      PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width, pooled->data + run->column,
-                                                        pooled->stride, to + run->block_column, to_stride));
+    PetscCall(sharding->context->compute->copy_matrix(
+        stream, B, run->width, pooled->data + run->column, pooled->stride,
+        blocks + displs[run->block] + run->block_column, dims[run->block]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

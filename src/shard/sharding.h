@@ -28,12 +28,11 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   const TrsTableConfigs *tables;
-  const TrsShardingPlan *plan;
   const TrsEmbeddingShards *shards;
   TrsPooledDistOptions dist;
-  int n_features;
-  int *feature_table;     /* [n_features] */
-  const int64_t *columns; /* [n_features] of the model's matrix */
+  const TrsTablePlan **table_plan; /* [T] each table's plan, */
+  int *first_feature;              /* [T] and its first feature: they follow one another */
+  const int64_t *columns;          /* [F] of the model's matrix */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
@@ -56,7 +55,6 @@ typedef struct {
 typedef struct TrsShardingImpl {
   const TrsShardingOps *ops;
   const TrsShardingContext *context;
-  TrsShardingType type; /* of the group's first table, for messages */
   int n_tables;
   int *table; /* [n_tables] indices into context->tables */
   PetscBool weighted;
@@ -115,11 +113,18 @@ int TrsShardingFirstFeature(TrsSharding sharding, int i);
 PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,
                                  int64_t width);
 
-/* Copy block's runs from its matrix [B, block_stride] to the model's, or the other way. */
-PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
-                                      const float *from, int64_t from_stride, const TrsPooledMatrix *pooled);
-PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, int block, TrsStream stream, int64_t B,
-                                     const TrsPooledMatrix *pooled, float *to, int64_t to_stride);
+/* Room for the lookup's result, and the lookup: the slot's ids -> sharding->pooled [G, local_dim]. */
+PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
+
+/*
+  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]] at displs[q] floats.
+*/
+PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B, const float *blocks,
+                                      const int64_t *displs, const int64_t *dims,
+                                      const TrsPooledMatrix *pooled);
+PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
+                                     const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
+                                     const int64_t *dims);
 
 /* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,

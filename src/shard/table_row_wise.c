@@ -184,10 +184,7 @@ static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShar
     for (int h = 0; h < twrw->H; h++) twrw->chunk_rows[j] += slot->source_batch[h * L + j];
   }
   for (int h = 0; h < twrw->H; h++) twrw->host_batch[h] = slot->source_batch[h * L + l];
-  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
-                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
-                             sharding->local_dim));
+  PetscCall(TrsShardingLookup(sharding, slot, stream));
   PetscCall(TrsPooledReduceScatterStart(twrw->intra, stream, (const float *)sharding->pooled.data,
                                         twrw->chunk_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -204,9 +201,7 @@ static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShard
   PetscCall(TrsPooledReduceScatterWait(twrw->intra, stream, &summed));
   PetscCall(TrsPooledAllToAllStart(twrw->cross, stream, summed, twrw->host_batch));
   PetscCall(TrsPooledAllToAllWait(twrw->cross, stream, &recv, &displs));
-  for (int h = 0; h < twrw->H; h++)
-    PetscCall(TrsShardingScatterRuns(sharding, h, stream, slot->batch->batch, recv + displs[h], twrw->dims[h],
-                                     pooled));
+  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, twrw->dims, pooled));
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -221,9 +216,7 @@ static PetscErrorCode backward_start_table_row_wise(TrsSharding sharding, TrsSha
   PetscFunctionBegin;
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   PetscCall(TrsPooledAllToAllGradBuffer(twrw->cross, &send, &displs));
-  for (int h = 0; h < twrw->H; h++)
-    PetscCall(TrsShardingGatherRuns(sharding, h, stream, slot->batch->batch, grad, send + displs[h],
-                                    twrw->dims[h]));
+  PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, twrw->dims));
   PetscCall(TrsPooledAllToAllGradStart(twrw->cross, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

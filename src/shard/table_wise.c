@@ -113,15 +113,11 @@ static PetscErrorCode prepare_table_wise(TrsSharding sharding, TrsShardingSlot *
 static PetscErrorCode forward_start_table_wise(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                                const TrsPooledMatrix *pooled)
 {
-  const TrsShardingContext *context = sharding->context;
   TrsTableWise *tw = (TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
   (void)pooled;
-  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
-                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
-                             sharding->local_dim));
+  PetscCall(TrsShardingLookup(sharding, slot, stream));
   PetscCall(
       TrsPooledAllToAllStart(tw->dist, stream, (const float *)sharding->pooled.data, slot->source_batch));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -136,9 +132,7 @@ static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingS
 
   PetscFunctionBegin;
   PetscCall(TrsPooledAllToAllWait(tw->dist, stream, &recv, &displs));
-  for (int q = 0; q < sharding->context->groups->world->size; q++)
-    PetscCall(TrsShardingScatterRuns(sharding, q, stream, slot->batch->batch, recv + displs[q], tw->dims[q],
-                                     pooled));
+  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, tw->dims, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,9 +145,7 @@ static PetscErrorCode backward_start_table_wise(TrsSharding sharding, TrsShardin
 
   PetscFunctionBegin;
   PetscCall(TrsPooledAllToAllGradBuffer(tw->dist, &send, &displs));
-  for (int q = 0; q < sharding->context->groups->world->size; q++)
-    PetscCall(
-        TrsShardingGatherRuns(sharding, q, stream, slot->batch->batch, grad, send + displs[q], tw->dims[q]));
+  PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, tw->dims));
   PetscCall(TrsPooledAllToAllGradStart(tw->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
