@@ -7,6 +7,7 @@
 #include "compute/compute_ops.h"
 #include "compute/half.h"
 #include "core/random.h"
+#include "optimizer_definition.h"
 #include "trs_test.h"
 
 #include <math.h>
@@ -252,78 +253,6 @@ static void sum_gradients(const problem *p, int t, double *g, int *occurs)
         g[p->values[i] * table->dim + d] += scale * fmin(fmax((double)from[d], -limit), limit);
       }
     }
-  }
-}
-
-static double norm(int n, const double *x)
-{
-  double sum = 0.0;
-
-  for (int i = 0; i < n; i++) sum += x[i] * x[i];
-  return sqrt(sum);
-}
-
-/* adam, lamb and their partial forms: moments m, v are updated, w moves along m^ / (sqrt(v^) + eps) + decay * w. */
-static void step_moments(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g, double *m,
-                         double *v)
-{
-  const double b1 = (double)a->beta1, b2 = (double)a->beta2, t = (double)a->step;
-  const int partial = a->kind == TRS_OPTIM_PARTIAL_ROWWISE_ADAM || a->kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB;
-  const int lamb = a->kind == TRS_OPTIM_LAMB || a->kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB;
-  double r[MAX_DIM], rate = (double)a->learning_rate;
-
-  if (partial) v[0] = b2 * v[0] + (1.0 - b2) * norm(D, g) * norm(D, g) / D;
-  for (int d = 0; d < D; d++) {
-    m[d] = b1 * m[d] + (1.0 - b1) * g[d];
-    if (!partial) v[d] = b2 * v[d] + (1.0 - b2) * g[d] * g[d];
-    r[d] = m[d] / (1.0 - pow(b1, t)) / (sqrt(v[partial ? 0 : d] / (1.0 - pow(b2, t))) + (double)a->eps) +
-           (double)a->weight_decay * w[d];
-  }
-  if (lamb) rate *= norm(D, w) / norm(D, r);
-  for (int d = 0; d < D; d++) w[d] -= rate * r[d];
-}
-
-/* The formulas of TorchRec's fused optimizers for one row. */
-static void step_by_definition(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g, double *m,
-                               double *v)
-{
-  const double lr = (double)a->learning_rate, eps = (double)a->eps, decay = (double)a->weight_decay;
-  const double alpha = lr * (double)a->eta * norm(D, w) / (norm(D, g) + decay * norm(D, w));
-  double sum = 0.0, rate, keep = 1.0;
-
-  switch (a->kind) {
-  case TRS_OPTIM_SGD:
-    for (int d = 0; d < D; d++) w[d] -= lr * g[d];
-    break;
-  case TRS_OPTIM_ADAGRAD:
-    for (int d = 0; d < D; d++) {
-      m[d] += g[d] * g[d];
-      w[d] -= lr * g[d] / (sqrt(m[d]) + eps);
-    }
-    break;
-  case TRS_OPTIM_ROWWISE_ADAGRAD:
-    for (int d = 0; d < D; d++)
-      sum += pow(g[d] + (a->weight_decay_mode == TRS_DECAY_L2 ? decay * w[d] : 0.0), 2.0);
-    m[0] += sum / D;
-    rate = lr / (sqrt(m[0]) + eps);
-    if (a->weight_decay_mode != TRS_DECAY_NONE)
-      keep = 1.0 - decay * (a->weight_decay_mode == TRS_DECAY_L2 ? rate : lr);
-    for (int d = 0; d < D; d++) w[d] = keep * w[d] - rate * g[d];
-    break;
-  case TRS_OPTIM_LARS_SGD:
-    for (int d = 0; d < D; d++) {
-      m[d] = (double)a->momentum * m[d] + alpha * (g[d] + decay * w[d]);
-      w[d] -= m[d];
-    }
-    break;
-  case TRS_OPTIM_LION:
-    for (int d = 0; d < D; d++) {
-      const double u = (double)a->beta1 * m[d] + (1.0 - (double)a->beta1) * g[d];
-      w[d] -= lr * ((u > 0.0) - (u < 0.0) + decay * w[d]);
-      m[d] = (double)a->beta2 * m[d] + (1.0 - (double)a->beta2) * g[d];
-    }
-    break;
-  default: step_moments(a, D, w, g, m, v); break;
   }
 }
 

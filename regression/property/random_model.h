@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Random models, plans and batches of the property tests. Everything is a function of the seed and the number of ranks, so every rank draws
+  the same and a failure is told by its seed.
+*/
+#pragma once
+
+#include "compute/tbe.h"
+#include "spec/sharding_plan.h"
+
+enum { MODEL_MAX_RANKS = 8 };
+
+typedef struct {
+  uint64_t state;
+} random_stream;
+
+/* A uniform integer in [low, high], a uniform float in [low, high) with 24 bits, true once in n. */
+int64_t random_int(random_stream *r, int64_t low, int64_t high);
+float random_float(random_stream *r, float low, float high);
+PetscBool random_once_in(random_stream *r, int n);
+
+typedef struct {
+  uint64_t seed;
+  int size, local_world_size;
+  TrsTableConfigs tables; /* features of table t follow those of t-1 (rule A2) */
+  TrsShardingPlan plan;
+  TrsSparseOptimizerArgs args; /* step is the test's */
+  int n_features;
+  int *table_of;      /* [n_features] */
+  int64_t *columns;   /* [n_features] first column of the model's matrix, with gaps between some */
+  int64_t stride;     /* of that matrix */
+  PetscBool weighted; /* do the batches carry weights? */
+  int n_steps;
+  PetscBool ahead; /* the next batch's input dist starts before this one's forward */
+} random_model;
+
+/* A global batch, feature-major; rank q has samples first[q] .. first[q + 1). */
+typedef struct {
+  int64_t G, first[MODEL_MAX_RANKS + 1];
+  int32_t *lengths; /* [F * G] */
+  int64_t *offsets; /* [F * G + 1] */
+  int64_t *values;  /* -1 among them */
+  float *weights;   /* NULL: none */
+  float *grad;      /* [G, stride] gradient of the pooled matrix */
+} random_batch;
+
+PetscErrorCode random_model_create(uint64_t seed, int size, random_model *model);
+PetscErrorCode random_model_destroy(random_model *model);
+
+PetscErrorCode random_batch_create(const random_model *model, int step, random_batch *batch);
+PetscErrorCode random_batch_destroy(random_batch *batch);
+
+/* One line a table: what was drawn, and its shards. */
+void random_model_print(const random_model *model);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "reference.h"
+
+#include "core/random.h"
+#include "optimizer_definition.h"
+
+#include <math.h>
+#include <string.h>
+
+int reference_width(const reference_table *table, int s)
+{
+  return s >= 0 && table->rowwise[s] ? table->n_blocks : table->D;
+}
+
+/* The column blocks of a table's plan, whose shards come by column, then row. */
+static PetscErrorCode find_blocks(const TrsTablePlan *plan, reference_table *table)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)plan->n_shards + 1, &table->block));
+  table->block[0] = 0;
+  table->n_blocks = 1;
+  for (int i = 0; i < plan->n_shards; i++)
+    if (plan->shard[i].col_offset > table->block[table->n_blocks - 1])
+      table->block[table->n_blocks++] = plan->shard[i].col_offset;
+  table->block[table->n_blocks] = table->D;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode reference_create(const random_model *model, reference_table **tables)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)model->tables.n, tables));
+  for (int t = 0; t < model->tables.n; t++) {
+    const TrsTableConfig *config = &model->tables.table[t];
+    const size_t n = (size_t)config->num_embeddings * (size_t)config->embedding_dim;
+    reference_table *table = &(*tables)[t];
+    const char *names[TRS_SPARSE_MAX_STATES];
+    float *initial;
+
+    table->R = config->num_embeddings;
+    table->D = config->embedding_dim;
+    PetscCall(find_blocks(&model->plan.table[t], table));
+    TrsSparseOptimizerStates(model->args.kind, &table->n_states, names, table->rowwise);
+    PetscCall(PetscMalloc1(n, &table->weight));
+    for (int s = 0; s < table->n_states; s++)
+      PetscCall(PetscCalloc1((size_t)(table->R * reference_width(table, s)), &table->state[s]));
+    PetscCall(PetscMalloc2((size_t)table->R, &table->touched, n, &table->undetermined));
+    PetscCall(PetscMalloc1(n, &initial));
+    TrsRandomUniformFill(model->seed, TRS_RANDOM_TABLE_INIT, TrsNameHash(config->name), 0, (int64_t)n,
+                         config->init_min, config->init_max, initial);
+    for (size_t i = 0; i < n; i++) table->weight[i] = (double)initial[i];
+    PetscCall(PetscFree(initial));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode reference_destroy(const random_model *model, reference_table **tables)
+{
+  PetscFunctionBegin;
+  for (int t = 0; *tables && t < model->tables.n; t++) {
+    reference_table *table = &(*tables)[t];
+    PetscCall(PetscFree(table->block));
+    PetscCall(PetscFree(table->weight));
+    for (int s = 0; s < table->n_states; s++) PetscCall(PetscFree(table->state[s]));
+    PetscCall(PetscFree2(table->touched, table->undetermined));
+  }
+  PetscCall(PetscFree(*tables));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Factor of the i-th id of bag b: its weight, and in a mean one over the bag's length, pruned ids counted. */
+static double factor_of(const TrsTableConfig *config, const random_batch *batch, int64_t b, int64_t i)
+{
+  if (config->is_weighted) return (double)batch->weights[i];
+  return config->pooling == TRS_POOLING_SUM ? 1.0 : 1.0 / (double)batch->lengths[b];
+}
+
+void reference_forward(const random_model *model, const reference_table *tables, const random_batch *batch,
+                       double *pooled)
+{
+  for (int f = 0; f < model->n_features; f++) {
+    const reference_table *table = &tables[model->table_of[f]];
+    const TrsTableConfig *config = &model->tables.table[model->table_of[f]];
+    for (int64_t g = 0; g < batch->G; g++) {
+      const int64_t b = f * batch->G + g;
+      double *out = pooled + g * model->stride + model->columns[f];
+      memset(out, 0, (size_t)table->D * sizeof(*out));
+      for (int64_t i = batch->offsets[b]; i < batch->offsets[b + 1]; i++)
+        for (int d = 0; batch->values[i] >= 0 && d < table->D; d++)
+          out[d] += factor_of(config, batch, b, i) * table->weight[batch->values[i] * table->D + d];
+    }
+  }
+}
+
+/* The gradient of every row of table t, summed over all its occurrences in the global batch. */
+static void sum_gradients(const random_model *model, int t, const random_batch *batch, reference_table *table,
+                          double *sum)
+{
+  for (int f = 0; f < model->n_features; f++)
+    for (int64_t g = 0; model->table_of[f] == t && g < batch->G; g++) {
+      const int64_t b = f * batch->G + g;
+      const float *grad = batch->grad + g * model->stride + model->columns[f];
+      for (int64_t i = batch->offsets[b]; i < batch->offsets[b + 1]; i++) {
+        const int64_t row = batch->values[i];
+        if (row < 0) continue;
+        table->touched[row] = PETSC_TRUE;
+        for (int d = 0; d < table->D; d++)
+          sum[row * table->D + d] += factor_of(&model->tables.table[t], batch, b, i) * (double)grad[d];
+      }
+    }
+}
+
+/* Lion steps by the sign of beta1 m + (1 - beta1) g, which says nothing where that is no more than rounding's size. */
+static void find_undetermined(const TrsSparseOptimizerArgs *args, reference_table *table, const double *g)
+{
+  for (int64_t i = 0; args->kind == TRS_OPTIM_LION && i < table->R * table->D; i++) {
+    const double u = (double)args->beta1 * table->state[0][i] + (1.0 - (double)args->beta1) * g[i];
+    table->undetermined[i] = (PetscBool)(u != 0.0 && fabs(u) < 1e-6);
+  }
+}
+
+static void update_row(const TrsSparseOptimizerArgs *args, reference_table *table, int64_t row,
+                       const double *g)
+{
+  for (int c = 0; c < table->n_blocks; c++) {
+    double *state[TRS_SPARSE_MAX_STATES] = {NULL};
+    for (int s = 0; s < table->n_states; s++)
+      state[s] = table->state[s] + row * reference_width(table, s) +
+                 (table->rowwise[s] ? c : table->block[c]);
+    step_by_definition(args, (int)(table->block[c + 1] - table->block[c]),
+                       table->weight + row * table->D + table->block[c], g + row * table->D + table->block[c],
+                       state[0], state[1]);
+  }
+}
+
+PetscErrorCode reference_update(const random_model *model, reference_table *tables, const random_batch *batch,
+                                const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < model->tables.n; t++) {
+    reference_table *table = &tables[t];
+    double *sum;
+
+    PetscCall(PetscCalloc1((size_t)(table->R * table->D), &sum));
+    memset(table->touched, 0, (size_t)table->R * sizeof(*table->touched));
+    memset(table->undetermined, 0, (size_t)(table->R * table->D) * sizeof(*table->undetermined));
+    sum_gradients(model, t, batch, table, sum);
+    find_undetermined(args, table, sum);
+    for (int64_t row = 0; row < table->R; row++)
+      if (table->touched[row]) update_row(args, table, row, sum);
+    PetscCall(PetscFree(sum));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Property: a collection of tables computes the same however a plan spreads it over the ranks.
+
+    mpirun -n W property_sharded_ebc [--draws N] [--first SEED]    N models, of seeds SEED, SEED + 1, ...
+    mpirun -n W property_sharded_ebc --seed SEED                   one, shown in full
+
+  Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches (random_model.h), lets
+  TrsShardedEbc do the steps, and after each compares pooled rows, weights and states with the unsharded definition (reference.h), which
+  then goes on from what it found: so the tolerance is one step's rounding, and for 16-bit tables one unit in the last place. A failure names
+  its seed and ends the program with 1. A run of at least 100 draws also fails if it did not meet every sharding type, optimizer and feature kind.
+*/
+#include "shard/sharded_ebc.h"
+
+#include "compute/half.h"
+#include "core/start.h"
+#include "reference.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Written beside the features' columns, to see that nobody else does. */
+static const float gap = 7.5F;
+
+typedef struct {
+  int size, rank;
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsCommGroups groups[MODEL_MAX_RANKS + 1]; /* by ranks of a host, made when first wanted */
+  char failure[512];                         /* of the draw, on rank 0 */
+  int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
+      met_weighted, met_empty_rank;
+} property_run;
+
+/* One draw under way. */
+typedef struct {
+  property_run *run;
+  const random_model *model;
+  TrsEmbeddingShards shards;
+  TrsShardedEbc ebc;
+  reference_table *reference; /* on rank 0 */
+  random_batch batch[3];
+  TrsKjt kjt[3];
+  float *matrix; /* [B, stride] of this rank, pooled rows, then gradients */
+  int step;
+} property_draw;
+
+/* Keep the first failure. */
+__attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, const char *format, ...)
+{
+  char *to = draw->run->failure;
+  va_list arguments;
+  int n;
+
+  if (*to) return;
+  n = snprintf(to, sizeof(draw->run->failure), "step %d: ", draw->step);
+  va_start(arguments, format);
+  (void)vsnprintf(to + n, sizeof(draw->run->failure) - (size_t)n, format, arguments);
+  va_end(arguments);
+}
+
+/* --- the sharded side --- */
+
+/* This rank's samples of a global batch. */
+static PetscErrorCode make_kjt(property_draw *draw, const random_batch *batch, TrsKjt *kjt)
+{
+  const int F = draw->model->n_features, rank = draw->run->rank;
+  const int64_t first = batch->first[rank], B = batch->first[rank + 1] - first;
+  int64_t n = 0;
+
+  PetscFunctionBegin;
+  for (int f = 0; f < F; f++)
+    n += batch->offsets[f * batch->G + first + B] - batch->offsets[f * batch->G + first];
+  PetscCall(TrsKjtReserve(draw->run->device, kjt, F, B, n, draw->model->weighted));
+  n = 0;
+  for (int f = 0; f < F; f++) {
+    const int64_t b = f * batch->G + first, begin = batch->offsets[b], end = batch->offsets[b + B];
+    memcpy(kjt->jagged.lengths + f * B, batch->lengths + b, (size_t)B * sizeof(*batch->lengths));
+    memcpy(kjt->jagged.values + n, batch->values + begin, (size_t)(end - begin) * sizeof(*batch->values));
+    if (draw->model->weighted)
+      memcpy(kjt->jagged.weights + n, batch->weights + begin,
+             (size_t)(end - begin) * sizeof(*batch->weights));
+    n += end - begin;
+  }
+  PetscCall(TrsKjtOffsets(draw->run->compute, NULL, kjt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode start_input_dist(property_draw *draw, int step)
+{
+  PetscFunctionBegin;
+  PetscCall(make_kjt(draw, &draw->batch[step], &draw->kjt[step]));
+  PetscCall(TrsShardedEbcInputDistStart(draw->ebc, step % TRS_SHARD_SLOTS, &draw->kjt[step], NULL));
+  PetscCall(TrsShardedEbcInputDistTensors(draw->ebc, step % TRS_SHARD_SLOTS, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static double element_of(const TrsTbeTable *table, int64_t i)
+{
+  if (table->dtype == TRS_FP16) return (double)TrsHalfToFloat(((const uint16_t *)table->weight)[i]);
+  if (table->dtype == TRS_BF16) return (double)TrsBf16ToFloat(((const uint16_t *)table->weight)[i]);
+  return (double)((const float *)table->weight)[i];
+}
+
+/* Put this rank's rectangles of a table's weights (s < 0) or state into the whole, [R, width]. */
+static void place_shards(const property_draw *draw, int t, int s, PetscBool rowwise, int width, double *whole)
+{
+  for (int i = 0; i < draw->shards.n; i++) {
+    const TrsEmbeddingShard *shard = &draw->shards.shard[i];
+    const TrsTbeTable *tbe = &shard->tbe;
+    const int64_t first = rowwise ? shard->column : tbe->col_offset, n = rowwise ? 1 : tbe->dim;
+    if (shard->table != t) continue;
+    for (int64_t row = 0; row < tbe->rows; row++)
+      for (int64_t c = 0; c < n; c++)
+        whole[(tbe->row_offset + row) * width + first + c] = s < 0 ? element_of(tbe, row * tbe->stride + c)
+                                                                   : (double)tbe->state[s][row * n + c];
+  }
+}
+
+/* A table's weights or state from all ranks on rank 0. Replicas must be equal bit for bit. */
+static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool rowwise, int width,
+                                    double *found)
+{
+  const TrsTableConfig *config = &draw->model->tables.table[t];
+  const int n = (int)config->num_embeddings * width;
+  double *mine, *least;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)n, &mine));
+  place_shards(draw, t, s, rowwise, width, mine);
+  if (draw->model->plan.table[t].sharding_type == TRS_SHARDING_DATA_PARALLEL) {
+    PetscCall(PetscMalloc1((size_t)n, &least));
+    PetscCallMPI(MPI_Reduce(mine, found, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD));
+    PetscCallMPI(MPI_Reduce(mine, least, n, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD));
+    if (draw->run->rank == 0 && memcmp(found, least, (size_t)n * sizeof(*found)) != 0)
+      fail(draw, "table %s: the replicas differ", config->name);
+    PetscCall(PetscFree(least));
+  } else {
+    PetscCallMPI(MPI_Reduce(mine, found, n, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD));
+  }
+  PetscCall(PetscFree(mine));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the comparison, on rank 0 --- */
+
+/* Distance of neighbouring numbers of a type at x; 0 for fp32, which the tolerance covers. */
+static double spacing(TrsDType dtype, double x)
+{
+  const int bits = dtype == TRS_FP16 ? 10 : 7, least = dtype == TRS_FP16 ? -24 : -133;
+  int exponent;
+
+  if (dtype == TRS_FP32) return 0.0;
+  (void)frexp(x, &exponent);
+  return ldexp(1.0, PetscMax(exponent - 1 - bits, least));
+}
+
+/* How far a stored element may be from the expected one: what was not updated, not at all; else the step's rounding, and the store's. */
+static double tolerance(const property_draw *draw, int t, int s, PetscBool initial, int64_t row, int64_t i,
+                        double expected, double found)
+{
+  const TrsTableConfig *config = &draw->model->tables.table[t];
+  const reference_table *table = &draw->reference[t];
+  const double size = PetscMax(fabs(expected), fabs(found));
+  double allowed;
+
+  if (initial) return s < 0 ? 0.5 * spacing(config->data_type, size) : 0.0;
+  if (!table->touched[row]) return 0.0;
+  if (s >= 0) return 1e-5 + 2e-5 * size;
+  allowed = 1e-5 + 1e-6 * size + (config->stochastic_rounding ? 1.0 : 0.5) * spacing(config->data_type, size);
+  if (table->undetermined[i]) allowed += 2.0 * (double)draw->model->args.learning_rate;
+  return allowed;
+}
+
+static void compare_tensor(property_draw *draw, int t, int s, PetscBool initial, const double *found)
+{
+  const TrsTableConfig *config = &draw->model->tables.table[t];
+  const reference_table *table = &draw->reference[t];
+  const int width = reference_width(table, s);
+  double *expected = s < 0 ? table->weight : table->state[s];
+
+  for (int64_t i = 0; i < table->R * width; i++) {
+    const double allowed = tolerance(draw, t, s, initial, i / width, i, expected[i], found[i]);
+    if (!(fabs(found[i] - expected[i]) <= allowed)) /* also for NaN */
+      fail(draw, "table %s, %s%c [%" PRId64 ", %" PRId64 "]: %.9g, expected %.9g +- %.2g", config->name,
+           s < 0 ? "weight" : "state ", s < 0 ? ' ' : '0' + s, i / width, i % width, found[i], expected[i],
+           allowed);
+    expected[i] = found[i]; /* the next step starts from the stored numbers */
+  }
+}
+
+static PetscErrorCode compare_tables(property_draw *draw, PetscBool initial)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < draw->model->tables.n; t++) {
+    const TrsTableConfig *config = &draw->model->tables.table[t];
+    const TrsTablePlan *plan = &draw->model->plan.table[t];
+    const char *names[TRS_SPARSE_MAX_STATES];
+    PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+    int n_states, n_blocks = 1;
+    double *found;
+
+    TrsSparseOptimizerStates(draw->model->args.kind, &n_states, names, rowwise);
+    for (int i = 1; i < plan->n_shards; i++)
+      n_blocks += plan->shard[i].col_offset != plan->shard[i - 1].col_offset;
+    PetscCall(PetscMalloc1((size_t)config->num_embeddings * (size_t)config->embedding_dim, &found));
+    for (int s = -1; s < n_states; s++) {
+      const PetscBool by_row = (PetscBool)(s >= 0 && rowwise[s]);
+      PetscCall(gather_tensor(draw, t, s, by_row, by_row ? n_blocks : config->embedding_dim, found));
+      if (draw->run->rank == 0) compare_tensor(draw, t, s, initial, found);
+    }
+    PetscCall(PetscFree(found));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All samples' pooled rows against the definition; and nothing but them was written. */
+static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *batch)
+{
+  const random_model *model = draw->model;
+  const int64_t n = batch->G * model->stride;
+  int counts[MODEL_MAX_RANKS], displs[MODEL_MAX_RANKS];
+  float *found;
+  double *expected;
+
+  PetscFunctionBegin;
+  for (int q = 0; q < draw->run->size; q++) {
+    displs[q] = (int)(batch->first[q] * model->stride);
+    counts[q] = (int)(batch->first[q + 1] * model->stride) - displs[q];
+  }
+  PetscCall(PetscMalloc2((size_t)n, &found, (size_t)n, &expected));
+  PetscCallMPI(MPI_Gatherv(draw->matrix, counts[draw->run->rank], MPI_FLOAT, found, counts, displs, MPI_FLOAT,
+                           0, MPI_COMM_WORLD));
+  if (draw->run->rank == 0) {
+    for (int64_t i = 0; i < n; i++) expected[i] = (double)gap;
+    reference_forward(model, draw->reference, batch, expected);
+    for (int64_t i = 0; i < n; i++)
+      if (!(fabs((double)found[i] - expected[i]) <= 1e-5 + 1e-6 * fabs(expected[i])))
+        fail(draw, "pooled rows, sample %" PRId64 ", column %" PRId64 ": %.9g, expected %.9g",
+             i / model->stride, i % model->stride, (double)found[i], expected[i]);
+  }
+  PetscCall(PetscFree2(found, expected));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- a draw --- */
+
+static PetscErrorCode do_step(property_draw *draw, int step)
+{
+  const random_model *model = draw->model;
+  const random_batch *batch = &draw->batch[step];
+  const int slot = step % TRS_SHARD_SLOTS;
+  const int64_t first = batch->first[draw->run->rank], B = batch->first[draw->run->rank + 1] - first;
+  TrsPooledMatrix matrix = {.stride = model->stride, .columns = model->columns};
+  TrsSparseOptimizerArgs args = model->args;
+
+  PetscFunctionBegin;
+  draw->step = step;
+  args.step = step + 1;
+  PetscCall(PetscMalloc1((size_t)(B * model->stride), &draw->matrix));
+  for (int64_t i = 0; i < B * model->stride; i++) draw->matrix[i] = gap;
+  matrix.data = draw->matrix;
+  if (step == 0 || !model->ahead) PetscCall(start_input_dist(draw, step));
+  PetscCall(TrsShardedEbcInputDistWait(draw->ebc, slot, NULL));
+  if (model->ahead && step + 1 < model->n_steps) PetscCall(start_input_dist(draw, step + 1));
+  PetscCall(TrsShardedEbcForwardStart(draw->ebc, slot, NULL, &matrix));
+  PetscCall(TrsShardedEbcForwardWait(draw->ebc, slot, NULL, &matrix));
+  PetscCall(compare_pooled(draw, batch));
+  memcpy(draw->matrix, batch->grad + first * model->stride, (size_t)(B * model->stride) * sizeof(float));
+  PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, NULL, &matrix));
+  PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, NULL, &matrix, &args));
+  if (draw->run->rank == 0) PetscCall(reference_update(model, draw->reference, batch, &args));
+  PetscCall(compare_tables(draw, PETSC_FALSE));
+  PetscCall(PetscFree(draw->matrix));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void note_draw(property_run *run, const random_model *model)
+{
+  run->met_optimizer[model->args.kind]++;
+  for (int t = 0; t < model->tables.n; t++) {
+    const TrsTableConfig *config = &model->tables.table[t];
+    run->met_sharding[model->plan.table[t].sharding_type]++;
+    run->met_pooling[config->pooling]++;
+    run->met_type[config->data_type]++;
+    run->met_weighted += config->is_weighted;
+  }
+}
+
+static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
+{
+  const TrsPooledDistOptions dist = {.gradient_division = PETSC_FALSE}; /* fp32, as the model has it */
+  property_draw draw = {.run = run};
+  TrsCommGroups *groups;
+  random_model model;
+
+  PetscFunctionBegin;
+  run->failure[0] = '\0';
+  PetscCall(random_model_create(seed, run->size, &model));
+  note_draw(run, &model);
+  if (show && run->rank == 0) random_model_print(&model);
+  draw.model = &model;
+  groups = &run->groups[model.local_world_size];
+  if (!groups->world)
+    PetscCall(TrsCommGroupsCreate(MPI_COMM_WORLD, model.local_world_size, "mpi", run->device, run->compute,
+                                  groups));
+  PetscCall(TrsEmbeddingShardsCreate(run->device, run->compute, &model.tables, &model.plan, run->rank,
+                                     model.args.kind, seed, &draw.shards));
+  PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
+                                model.columns, &dist, &draw.ebc));
+  for (int s = 0; s < model.n_steps; s++) {
+    PetscCall(random_batch_create(&model, s, &draw.batch[s]));
+    for (int q = 0; q < run->size; q++)
+      run->met_empty_rank += draw.batch[s].first[q] == draw.batch[s].first[q + 1];
+  }
+  if (run->rank == 0) PetscCall(reference_create(&model, &draw.reference));
+  PetscCall(compare_tables(&draw, PETSC_TRUE));
+  for (int s = 0; s < model.n_steps; s++) PetscCall(do_step(&draw, s));
+
+  for (int s = 0; s < model.n_steps; s++) {
+    PetscCall(random_batch_destroy(&draw.batch[s]));
+    PetscCall(TrsKjtFree(run->device, &draw.kjt[s]));
+  }
+  PetscCall(reference_destroy(&model, &draw.reference));
+  PetscCall(TrsShardedEbcDestroy(&draw.ebc));
+  PetscCall(TrsEmbeddingShardsDestroy(&draw.shards));
+  if (run->failure[0] && run->rank == 0) {
+    printf("FAILED, to see it again: mpirun -n %d property_sharded_ebc --seed %" PRIu64 "\n  %s\n", run->size,
+           seed, run->failure);
+    if (!show) random_model_print(&model);
+  }
+  PetscCall(random_model_destroy(&model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Did the draws meet all they are there for? */
+static PetscBool all_met(const property_run *run)
+{
+  PetscBool met = (PetscBool)(run->met_weighted > 0);
+
+  for (int i = 0; i < TRS_N_SHARDINGS; i++) met = (PetscBool)(met && run->met_sharding[i] > 0);
+  for (int i = TRS_OPTIM_SGD; i <= TRS_OPTIM_LION; i++) met = (PetscBool)(met && run->met_optimizer[i] > 0);
+  for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
+  return (PetscBool)(met && (run->size == 1 || run->met_empty_rank > 0));
+}
+
+static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, int *n_failed)
+{
+  int64_t n_tables = 0;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(MPI_COMM_WORLD, &run->size));
+  PetscCallMPI(MPI_Comm_rank(MPI_COMM_WORLD, &run->rank));
+  PetscCall(TrsDeviceFind("cpu", &run->device));
+  PetscCall(TrsComputeFind("cpu", &run->compute));
+  for (int64_t i = 0; i < n; i++) {
+    PetscCall(run_draw(run, first + (uint64_t)i, (PetscBool)(n == 1)));
+    *n_failed += run->failure[0] != '\0';
+  }
+  PetscCallMPI(MPI_Bcast(n_failed, 1, MPI_INT, 0, MPI_COMM_WORLD));
+  for (int L = 1; L <= run->size; L++)
+    if (run->groups[L].world) PetscCall(TrsCommGroupsDestroy(&run->groups[L]));
+  if (n >= 100 && !all_met(run)) {
+    if (run->rank == 0) printf("FAILED: some kind of table was never drawn\n");
+    ++*n_failed;
+  }
+  for (int i = 0; i < TRS_N_SHARDINGS; i++) n_tables += run->met_sharding[i];
+  if (run->rank == 0)
+    printf("%" PRId64 " draws on %d ranks, %" PRId64 " tables, %d failed\n", n, run->size, n_tables,
+           *n_failed);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  static property_run run;
+  uint64_t first = 1;
+  int64_t n = 100;
+  int n_failed = 0;
+
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const uint64_t value = strtoull(argv[i + 1], NULL, 10);
+    if (strcmp(argv[i], "--draws") == 0) n = (int64_t)value;
+    if (strcmp(argv[i], "--first") == 0) first = value;
+    if (strcmp(argv[i], "--seed") == 0) {
+      first = value;
+      n = 1;
+    }
+  }
+  if (TrsStart(argc, argv) != PETSC_SUCCESS) return 70;
+  if (run_draws(&run, first, n, &n_failed) != PETSC_SUCCESS) {
+    (void)fprintf(stderr, "%s\n", TrsErrorMessage());
+    MPI_Abort(MPI_COMM_WORLD, 70);
+  }
+  return TrsStop() ? 70 : n_failed > 0;
+}
