@@ -30,12 +30,6 @@ typedef enum {
   TRS_MPI_BROADCAST
 } TrsMpiRequestKind;
 
-/* Host memory that the device copies from quickly; grows. */
-typedef struct {
-  void *data;
-  int64_t capacity_bytes;
-} TrsPinnedBuffer;
-
 /* Blocks to and from every rank; displacements and counts in elements. */
 typedef struct {
   const char *send;
@@ -71,16 +65,6 @@ typedef struct {
   TrsMpiRequest *active, **active_end, *free;
 } TrsMpiData;
 
-static PetscErrorCode reserve_pinned(const TrsDeviceOps *device, TrsPinnedBuffer *buffer, int64_t bytes)
-{
-  PetscFunctionBegin;
-  if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  if (buffer->data) PetscCall(device->release_host(&buffer->data));
-  buffer->capacity_bytes = bytes + bytes / 2;
-  PetscCall(device->alloc_host(buffer->capacity_bytes, &buffer->data));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* --- requests --- */
 
 static PetscErrorCode new_request(TrsComm comm, TrsMpiRequest **request)
@@ -106,8 +90,8 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   const TrsDeviceOps *device = request->base.comm->device;
 
   PetscFunctionBegin;
-  if (request->send_stage.data) PetscCall(device->release_host(&request->send_stage.data));
-  if (request->recv_stage.data) PetscCall(device->release_host(&request->recv_stage.data));
+  PetscCall(TrsPinnedBufferFree(device, &request->send_stage));
+  PetscCall(TrsPinnedBufferFree(device, &request->recv_stage));
   PetscCall(TrsDeviceBufferFree(device, &request->parts));
   PetscCall(TrsBufferFree(&request->pending));
   PetscCall(PetscFree(request->counts));
@@ -217,14 +201,14 @@ static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, ch
   hull(comm->size, x->send_counts, x->send_displs, &begin, &end);
   begin *= x->elem_bytes;
   end *= x->elem_bytes;
-  PetscCall(reserve_pinned(comm->device, &request->send_stage, end));
+  PetscCall(TrsPinnedBufferReserve(comm->device, &request->send_stage, end));
   if (end > begin) {
     PetscCall(comm->device->copy((char *)request->send_stage.data + begin, x->send + begin, end - begin,
                                  request->stream));
     PetscCall(comm->device->stream_synchronize(request->stream));
   }
   hull(comm->size, x->recv_counts, x->recv_displs, &begin, &end);
-  PetscCall(reserve_pinned(comm->device, &request->recv_stage, end * x->elem_bytes));
+  PetscCall(TrsPinnedBufferReserve(comm->device, &request->recv_stage, end * x->elem_bytes));
   *send = (const char *)request->send_stage.data;
   *recv = (char *)request->recv_stage.data;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -524,7 +508,7 @@ static PetscErrorCode broadcast_mpi(TrsComm comm, TrsStream stream, void *values
   PetscCall(take_request(comm, TRS_MPI_BROADCAST, stream, &started));
   started->blocks = (TrsMpiBlocks){.recv = (char *)values, .elem_bytes = bytes};
   if (!comm->device->host_memory) {
-    PetscCall(reserve_pinned(comm->device, &started->recv_stage, bytes));
+    PetscCall(TrsPinnedBufferReserve(comm->device, &started->recv_stage, bytes));
     buffer = (char *)started->recv_stage.data;
     if (comm->rank == root && bytes > 0) PetscCall(comm->device->copy(buffer, values, bytes, stream));
     PetscCall(comm->device->stream_synchronize(stream));

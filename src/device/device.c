@@ -44,3 +44,24 @@ PetscErrorCode TrsDeviceBufferFree(const TrsDeviceOps *device, TrsDeviceBuffer *
   buffer->capacity_bytes = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsPinnedBufferReserve(const TrsDeviceOps *device, TrsPinnedBuffer *buffer, int64_t bytes)
+{
+  int64_t capacity;
+
+  PetscFunctionBegin;
+  if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  capacity = PetscMax(bytes, buffer->capacity_bytes + buffer->capacity_bytes / 2);
+  PetscCall(TrsPinnedBufferFree(device, buffer));
+  PetscCall(device->alloc_host(capacity, &buffer->data));
+  buffer->capacity_bytes = capacity;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPinnedBufferFree(const TrsDeviceOps *device, TrsPinnedBuffer *buffer)
+{
+  PetscFunctionBegin;
+  if (buffer->data) PetscCall(device->release_host(&buffer->data));
+  buffer->capacity_bytes = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -55,3 +55,12 @@ typedef struct {
 
 PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes);
 PetscErrorCode TrsDeviceBufferFree(const TrsDeviceOps *device, TrsDeviceBuffer *buffer);
+
+/* The same of host memory that the device copies from and to quickly: for what the host must see, or put on the device. */
+typedef struct {
+  void *data;
+  int64_t capacity_bytes;
+} TrsPinnedBuffer;
+
+PetscErrorCode TrsPinnedBufferReserve(const TrsDeviceOps *device, TrsPinnedBuffer *buffer, int64_t bytes);
+PetscErrorCode TrsPinnedBufferFree(const TrsDeviceOps *device, TrsPinnedBuffer *buffer);

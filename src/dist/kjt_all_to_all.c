@@ -29,7 +29,9 @@ struct TrsKjtExchangeImpl {
   TrsKjt arrived;         /* [source][local feature][sample] */
   TrsRequest lengths, values, weights;
   TrsWorkspace workspace;
-  TrsBuffer limits; /* host int64 of block_limits() */
+  TrsBuffer limits;              /* host int64 of block_limits() */
+  TrsPinnedBuffer id_begin;      /* int64 [n_sent + 1] where the send KJT's features begin */
+  TrsDeviceBuffer device_limits; /* scratch of TrsKjtReadLimits() */
   /* of the first of the exchanges whose counts travel together */
   TrsBuffer counts; /* int64: sent [size][n][TRS_KJT_N_SPLITS], then received */
   MPI_Request counts_request;
@@ -120,6 +122,8 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscCall(TrsKjtFree(x->comm->device, &x->arrived));
   PetscCall(TrsBufferFree(&x->counts));
   PetscCall(TrsBufferFree(&x->limits));
+  PetscCall(TrsPinnedBufferFree(x->comm->device, &x->id_begin));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->device_limits));
   PetscCall(destroy_splits(&x->send_bags));
   PetscCall(destroy_splits(&x->recv_bags));
   PetscCall(destroy_splits(&x->send_values));
@@ -147,13 +151,9 @@ PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Bags and ids for each destination, read from the send KJT's offsets. Asynchronous when those are on a
-  device: until the stream is synchronised and set_counts() called, send_values.counts holds the ends.
-*/
-static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
+/* Bags for each destination, and where each feature's ids begin: TrsKjtReadLimits(). */
+static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool *pending)
 {
-  const TrsDeviceOps *device = x->comm->device;
   const TrsKjt *send = x->send;
 
   PetscFunctionBegin;
@@ -163,26 +163,22 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream)
       x->send_bags.counts[q] += TrsKjtStride(send, f);
   }
   (void)sum_splits(x->comm->size, &x->send_bags);
-  for (int q = 0; q < x->comm->size; q++) {
-    const int64_t *begin = send->jagged.offsets + x->send_bags.displs[q],
-                  *end = begin + x->send_bags.counts[q];
-    if (device->host_memory) {
-      x->send_values.displs[q] = *begin;
-      x->send_values.counts[q] = *end;
-    } else {
-      PetscCall(device->copy(&x->send_values.displs[q], begin, (int64_t)sizeof(*begin), stream));
-      PetscCall(device->copy(&x->send_values.counts[q], end, (int64_t)sizeof(*end), stream));
-    }
-  }
+  PetscCall(TrsPinnedBufferReserve(x->comm->device, &x->id_begin,
+                                   (x->n_sent + 1) * (int64_t)sizeof(*send->id_begin)));
+  PetscCall(TrsKjtReadLimits(x->comm->device, x->comm->compute, stream, send, &x->device_limits,
+                             (int64_t *)x->id_begin.data, pending));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* What the ranks are told of an exchange: told [size] rows, stride apart. */
 static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
+  const int64_t *id_begin = (const int64_t *)x->id_begin.data;
+
   for (int q = 0; q < x->comm->size; q++) {
     int64_t *row = told + q * stride;
-    x->send_values.counts[q] -= x->send_values.displs[q];
+    x->send_values.displs[q] = id_begin[x->feature_begin[q]];
+    x->send_values.counts[q] = id_begin[x->feature_begin[q + 1]] - x->send_values.displs[q];
     row[0] = x->send->batch;
     row[1] = x->send_values.counts[q];
     for (int i = TRS_KJT_N_SPLITS; i < x->n_told; i++) {
@@ -195,6 +191,7 @@ static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
                                          TrsStream stream)
 {
+  PetscBool pending = PETSC_FALSE;
   TrsComm comm;
   int64_t *told;
   int64_t stride = 0;
@@ -209,10 +206,10 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
     PetscCheck(exchange[i]->is_variable || !send[i]->strides, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "exchange %d is not for batches that differ by feature", i);
     exchange[i]->send = send[i];
-    PetscCall(read_limits(exchange[i], stream));
+    PetscCall(read_limits(exchange[i], stream, &pending));
     stride += exchange[i]->n_told;
   }
-  if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(stream));
+  if (pending) PetscCall(comm->device->stream_synchronize(stream));
   PetscCall(
       TrsBufferReserve(&exchange[0]->counts, 2 * stride * comm->size * (int64_t)sizeof(*told), PETSC_FALSE));
   told = (int64_t *)exchange[0]->counts.data;

@@ -41,8 +41,8 @@ PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange);
   TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all of counts
   and batch sizes.
 
-  Collective on the comm; the host must be able to read send->offsets at block limits (a CUDA KJT is
-  synchronised here, once).
+  Collective on the comm. Where the host does not know the send KJTs' limits (id_begin) and cannot read their offsets, the stream is
+  synchronised, once for all.
 
   In: exchange [n]
       send     [n] KJTs in send layout, offsets filled; batch is this rank's own B, may differ between ranks,

@@ -31,38 +31,58 @@ static int column_of(const TrsTablePlan *plan, int index)
   return column;
 }
 
-static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableConfig *config,
-                                 const TrsDeviceOps *device, const TrsComputeOps *compute, uint64_t seed)
+/* Rows [row, row + n) of a shard in fp32: a function of (seed, table, row, column) alone. */
+static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64_t seed, int64_t row,
+                      int64_t n, float *to)
 {
-  const TrsTbeTable *t = &shard->tbe;
+  for (int64_t r = 0; r < n; r++)
+    TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key,
+                         (uint64_t)((t->row_offset + row + r) * t->table_dim + t->col_offset), t->dim,
+                         config->init_min, config->init_max, to + r * t->dim);
+}
+
+/* Strip by strip: made and rounded on the host, whatever the device, then copied. */
+static PetscErrorCode initialise_by_strips(const TrsTbeTable *t, const TrsTableConfig *config,
+                                           const TrsDeviceOps *device, uint64_t seed)
+{
   const int64_t strip_rows = PetscMax((int64_t)1, (int64_t)TRS_INIT_STRIP_FLOATS / t->dim);
-  const int element_bytes = TrsDTypeBytes(t->dtype);
-  const PetscBool direct = (PetscBool)(t->dtype == TRS_FP32 && device->host_memory && t->stride == t->dim);
-  const PetscBool full_width = (PetscBool)(t->dim == t->table_dim);
+  const int64_t row_bytes = (int64_t)t->dim * TrsDTypeBytes(t->dtype);
+  TrsPinnedBuffer converted = {0};
+  const TrsComputeOps *host;
   float *strip = NULL;
-  char *converted = NULL;
 
   PetscFunctionBegin;
-  if (direct && full_width) { /* one run of consecutive elements of the table */
-    TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key, (uint64_t)(t->row_offset * t->table_dim),
-                         t->rows * t->dim, config->init_min, config->init_max, (float *)t->weight);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
+  PetscCheck(t->stride == t->dim, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a table with gaps between rows");
+  PetscCall(TrsComputeFind("cpu", &host));
   PetscCall(TrsAlloc(strip_rows * t->dim, sizeof(float), &strip));
-  PetscCall(TrsAlloc(strip_rows * t->dim, (size_t)element_bytes, &converted));
+  PetscCall(TrsPinnedBufferReserve(device, &converted, strip_rows * row_bytes));
   for (int64_t row = 0; row < t->rows; row += strip_rows) {
     const int64_t n = PetscMin(strip_rows, t->rows - row);
-    for (int64_t r = 0; r < n; r++)
-      TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key,
-                           (uint64_t)((t->row_offset + row + r) * t->table_dim + t->col_offset), t->dim,
-                           config->init_min, config->init_max, strip + r * t->dim);
-    PetscCall(compute->convert(NULL, n * t->dim, TRS_FP32, strip, t->dtype, converted));
-    for (int64_t r = 0; r < n; r++)
-      PetscCall(device->copy((char *)t->weight + (row + r) * t->stride * element_bytes,
-                             converted + r * t->dim * element_bytes, (int64_t)t->dim * element_bytes, NULL));
+
+    fill_rows(t, config, seed, row, n, strip);
+    PetscCall(device->stream_synchronize(NULL)); /* the strip before is on its way from `converted` */
+    PetscCall(host->convert(NULL, n * t->dim, TRS_FP32, strip, t->dtype, converted.data));
+    PetscCall(device->copy((char *)t->weight + row * row_bytes, converted.data, n * row_bytes, NULL));
   }
+  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(TrsPinnedBufferFree(device, &converted));
   PetscCall(TrsFree(&strip));
-  PetscCall(TrsFree(&converted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableConfig *config,
+                                 const TrsDeviceOps *device, uint64_t seed)
+{
+  const TrsTbeTable *t = &shard->tbe;
+
+  PetscFunctionBegin;
+  if (t->dtype == TRS_FP32 && device->host_memory && t->stride == t->table_dim) {
+    /* one run of consecutive elements of the table */
+    TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key, (uint64_t)(t->row_offset * t->table_dim),
+                         t->rows * t->dim, config->init_min, config->init_max, (float *)t->weight);
+  } else {
+    PetscCall(initialise_by_strips(t, config, device, seed));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -93,8 +113,8 @@ static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsTableConfig *c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
-                                        const TrsTableConfigs *tables, const TrsShardingPlan *plan, int rank,
+PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                        const TrsShardingPlan *plan, int rank,
                                         TrsSparseOptimizerKind optimizer, uint64_t seed,
                                         TrsEmbeddingShards *shards)
 {
@@ -116,7 +136,7 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsCom
       shard->column = column_of(table_plan, i);
       shard->whole = (PetscBool)(table_plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
       PetscCall(allocate(shard, &tables->table[t], &table_plan->shard[i], device, optimizer));
-      if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[t], device, compute, seed));
+      if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[t], device, seed));
       shards->n++;
     }
   }

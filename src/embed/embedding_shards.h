@@ -34,8 +34,8 @@ typedef struct {
   Errors: MEMORY
   Source: rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
 */
-PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
-                                        const TrsTableConfigs *tables, const TrsShardingPlan *plan, int rank,
+PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                        const TrsShardingPlan *plan, int rank,
                                         TrsSparseOptimizerKind optimizer, uint64_t seed,
                                         TrsEmbeddingShards *shards);
 PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);

@@ -231,6 +231,20 @@ static PetscErrorCode check_shape(const TrsSource *s, const TrsStateTensor *tens
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* n rows as they are in the file to rows of the part from its r-th on; `spread`: the one column to all. */
+static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBool spread, const char *strip,
+                       int64_t n, int64_t stride, char *to)
+{
+  int64_t row_bytes = (spread ? 1 : part->cols) * element_bytes;
+
+  for (int64_t i = 0; i < n; i++) {
+    char *row = to + i * stride * element_bytes;
+
+    for (int64_t c = 0; c < (spread ? part->cols : 1); c++)
+      memcpy(row + c * element_bytes, strip + i * row_bytes, (size_t)row_bytes);
+  }
+}
+
 /* Rows of a part, strip by strip: col, cols in the file; `spread`: one column in the file for every column of the part. */
 static PetscErrorCode read_part(const TrsSource *s, const TrsStatePart *part, int64_t element_bytes,
                                 PetscBool spread)
@@ -240,36 +254,66 @@ static PetscErrorCode read_part(const TrsSource *s, const TrsStatePart *part, in
   char *strip, *to = part->data;
 
   PetscFunctionBegin;
-  if (part->rows == 0 || part->cols == 0) PetscFunctionReturn(PETSC_SUCCESS);
   if (!spread && part->stride == part->cols) {
     PetscCall(read_rectangle(s, part->row_offset, part->rows, col, cols, to));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(TrsAlloc(at_once * row_bytes, 1, &strip));
   for (int64_t r = 0; r < part->rows; r += at_once) {
-    int64_t n = part->rows - r < at_once ? part->rows - r : at_once;
+    int64_t n = PetscMin(part->rows - r, at_once);
 
     PetscCall(read_rectangle(s, part->row_offset + r, n, col, cols, strip));
-    for (int64_t i = 0; i < n; i++) {
-      char *row = to + (r + i) * part->stride * element_bytes;
-
-      for (int64_t c = 0; c < (spread ? part->cols : 1); c++)
-        memcpy(row + c * element_bytes, strip + i * row_bytes, (size_t)row_bytes);
-    }
+    place_rows(part, element_bytes, spread, strip, n, part->stride, to + r * part->stride * element_bytes);
   }
   PetscCall(TrsFree(&strip));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_parts(TrsSource *s, const TrsStateTensor *tensor, PetscBool spread)
+/* The same for a part that the host cannot write: through two strips, one as in the file, one as in the part. */
+static PetscErrorCode read_remote_part(const TrsSource *s, const TrsStateMemory *memory,
+                                       const TrsStatePart *part, int64_t element_bytes, PetscBool spread)
 {
+  int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
+  int64_t row_bytes = part->cols * element_bytes, at_once = trs_strip_bytes / (row_bytes + 1) + 1;
+  void *strip = NULL, *stage = NULL;
+
+  PetscFunctionBegin;
+  PetscCheck(part->stride == part->cols, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "/%s: a part on the device has gaps", s->name);
+  at_once = PetscMin(at_once, part->rows);
+  PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &strip));
+  PetscCall(memory->alloc(memory->context, at_once * row_bytes, &stage));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    int64_t n = PetscMin(part->rows - r, at_once);
+
+    PetscCall(read_rectangle(s, part->row_offset + r, n, col, cols, strip));
+    place_rows(part, element_bytes, spread, strip, n, part->cols, stage);
+    PetscCall(memory->copy(memory->context, (char *)part->data + r * row_bytes, stage, n * row_bytes));
+  }
+  PetscCall(memory->release(memory->context, &stage));
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_parts(TrsSource *s, const TrsStateMemory *memory, const TrsStateTensor *tensor,
+                                 PetscBool spread)
+{
+  const int64_t element_bytes = TrsDTypeBytes(tensor->dtype);
   hid_t type;
 
   PetscFunctionBegin;
   PetscCall(TrsCheckpointType(tensor->dtype, &type));
   PetscCall(place_source(s, type));
-  for (int k = 0; k < tensor->n_parts; k++)
-    PetscCall(read_part(s, &tensor->part[k], TrsDTypeBytes(tensor->dtype), spread));
+  for (int k = 0; k < tensor->n_parts; k++) {
+    const TrsStatePart *part = &tensor->part[k];
+
+    if (part->rows == 0 || part->cols == 0) continue;
+    if (memory->copy) {
+      PetscCall(read_remote_part(s, memory, part, element_bytes, spread));
+    } else {
+      PetscCall(read_part(s, part, element_bytes, spread));
+    }
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -290,7 +334,8 @@ static PetscErrorCode same_columns(const TrsSource *s, const TrsStateTensor *ten
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_tensor(const TrsHDF5File *file, TrsStateTensor *tensor)
+static PetscErrorCode read_tensor(const TrsHDF5File *file, const TrsStateMemory *memory,
+                                  TrsStateTensor *tensor)
 {
   const char *name = tensor->path;
   PetscBool same, spread = PETSC_FALSE;
@@ -312,7 +357,7 @@ static PetscErrorCode read_tensor(const TrsHDF5File *file, TrsStateTensor *tenso
              name);
   if (tensor->was_read) {
     PetscCall(check_shape(&s, tensor, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols));
-    PetscCall(read_parts(&s, tensor, spread));
+    PetscCall(read_parts(&s, memory, tensor, spread));
   }
   PetscCall(close_source(&s));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -353,7 +398,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsState *stat
 {
   PetscFunctionBegin;
   PetscCall(read_info(file, info));
-  for (int i = 0; i < state->n; i++) PetscCall(read_tensor(file, &state->tensor[i]));
+  for (int i = 0; i < state->n; i++) PetscCall(read_tensor(file, &state->memory, &state->tensor[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

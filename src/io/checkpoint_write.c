@@ -43,9 +43,11 @@ typedef struct {
   TrsFileTensor *tensor;
   PetscBool has_means;
   int64_t n_parts, capacity;
-  TrsPart *parts;       /* [n_parts] this rank's */
-  const char **data;    /* [n_parts] first element in memory; NULL: a mean */
-  int64_t *stride;      /* [n_parts] bytes */
+  TrsPart *parts;    /* [n_parts] this rank's */
+  const char **data; /* [n_parts] first element in memory; NULL: a mean */
+  int64_t *stride;   /* [n_parts] bytes */
+  void *stage;       /* of parts that the host cannot read: at most trs_part_bytes, or one row */
+  int64_t stage_bytes;
   int64_t n_all;        /* rank 0 */
   TrsPart *all;         /* [n_all] by rank */
   int *counts, *places; /* rank 0: [size] integers of each rank */
@@ -418,6 +420,30 @@ static PetscErrorCode write_rectangle(const TrsWriter *w, TrsPart *p, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A part of the state: from where it is, or from a copy that the host can read. */
+static PetscErrorCode write_part(TrsWriter *w, int64_t i)
+{
+  const TrsStateMemory *memory = &w->state->memory;
+  TrsPart *p = &w->parts[i];
+  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes, bytes = p->rows * row_bytes;
+
+  PetscFunctionBegin;
+  if (!memory->copy) {
+    PetscCall(write_rectangle(w, p, w->data[i], w->stride[i]));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCheck(w->stride[i] == row_bytes, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "/%s: a part on the device has gaps", w->tensor[p->tensor].path);
+  if (bytes > w->stage_bytes) {
+    if (w->stage) PetscCall(memory->release(memory->context, &w->stage));
+    PetscCall(memory->alloc(memory->context, bytes, &w->stage));
+    w->stage_bytes = bytes;
+  }
+  PetscCall(memory->copy(memory->context, w->stage, w->data[i], bytes));
+  PetscCall(write_rectangle(w, p, (const char *)w->stage, row_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The mean over columns that are in the file already, weighted by width: computed in double, stored as float. */
 static PetscErrorCode write_mean(TrsWriter *w, TrsPart *p)
 {
@@ -462,7 +488,7 @@ static PetscErrorCode write_parts(TrsWriter *w, PetscBool means)
     if (means) {
       PetscCall(write_mean(w, &w->parts[i]));
     } else {
-      PetscCall(write_rectangle(w, &w->parts[i], w->data[i], w->stride[i]));
+      PetscCall(write_part(w, i));
     }
     n_written++;
   }
@@ -521,6 +547,7 @@ static PetscErrorCode free_writer(TrsWriter *w)
   PetscCall(TrsAtomicDiscard(&w->file));
   PetscCall(PetscFree(w->tensor));
   PetscCall(PetscFree(w->parts));
+  if (w->stage) PetscCall(w->state->memory.release(w->state->memory.context, &w->stage));
   PetscCall(PetscFree(w->data));
   PetscCall(PetscFree(w->stride));
   PetscCall(PetscFree(w->all));

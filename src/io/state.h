@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* A rectangle of a tensor, in host memory. */
+/* A rectangle of a tensor, in the memory that the state says. */
 typedef struct {
   int64_t row_offset, col_offset, rows, cols;
   void *data;     /* element (r, c) of the part at data + (r * stride + c) elements */
@@ -44,9 +44,18 @@ typedef struct {
   PetscBool was_read; /* out of reading: the file has it */
 } TrsStateTensor;
 
+/* How to reach parts that the host cannot read or write itself. All zero: they are in host memory. */
+typedef struct {
+  const void *context;
+  PetscErrorCode (*alloc)(const void *context, int64_t bytes, void **host); /* staging memory of the host */
+  PetscErrorCode (*release)(const void *context, void **host);
+  PetscErrorCode (*copy)(const void *context, void *to, const void *from, int64_t bytes); /* done on return */
+} TrsStateMemory;
+
 typedef struct {
   int n, capacity;
   TrsStateTensor *tensor; /* [n] */
+  TrsStateMemory memory;  /* of all parts */
 } TrsState;
 
 /* Add a tensor without parts; *tensor is borrowed until the next Add. Not collective. */

@@ -64,8 +64,8 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
     PetscCall(TrsBufferReserve(&host, n_bytes, PETSC_FALSE));
     initialise(params, p, seed, host.data);
     PetscCall(device->copy(param->value, host.data, n_bytes, NULL));
+    PetscCall(device->stream_synchronize(NULL)); /* the next one is made in the same place */
   }
-  PetscCall(device->stream_synchronize(NULL));
   PetscCall(TrsBufferFree(&host));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -223,6 +223,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   }
   PetscCall(TrsReaderCreate(session->comm, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, session->options, training));
+  PetscCall(TrsReaderSetDevice(*reader, session->device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
   PetscCall(TrsReaderSetStart(*reader, first_step));

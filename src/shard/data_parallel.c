@@ -16,7 +16,11 @@ typedef struct {
   int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
   int64_t *all_begin;       /* [W, n_tables + 1] everybody's */
   int64_t *counts, *displs; /* [W] rows of each rank */
-  TrsDeviceBuffer rows, grads, all_rows, all_grads, merged[2];
+  TrsDeviceBuffer rows, grads, all_rows, all_grads;
+  TrsPinnedBuffer host_rows; /* int64: all_rows where the host can read them */
+  TrsBuffer merged[2];       /* TrsRowEntry */
+  TrsPinnedBuffer sorted;    /* int64 [2, total]: the merged entries' rows, then where their gradients are */
+  TrsDeviceBuffer on_device; /* the same */
   TrsRequest rows_request, grads_request;
   TrsWorkspace update; /* apart from the group's, which the next batch's input dist uses */
 } TrsDataParallel;
@@ -62,12 +66,15 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
 static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
-  TrsDeviceBuffer *buffers[] = {&dp->rows,      &dp->grads,     &dp->all_rows,
-                                &dp->all_grads, &dp->merged[0], &dp->merged[1]};
+  TrsDeviceBuffer *buffers[] = {&dp->rows, &dp->grads, &dp->all_rows, &dp->all_grads, &dp->on_device};
+  const TrsDeviceOps *device = sharding->context->device;
 
   PetscFunctionBegin;
   for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
-    PetscCall(TrsDeviceBufferFree(sharding->context->device, buffers[i]));
+    PetscCall(TrsDeviceBufferFree(device, buffers[i]));
+  PetscCall(TrsPinnedBufferFree(device, &dp->host_rows));
+  PetscCall(TrsPinnedBufferFree(device, &dp->sorted));
+  for (int i = 0; i < 2; i++) PetscCall(TrsBufferFree(&dp->merged[i]));
   PetscCall(sharding->context->compute->workspace_destroy(&dp->update));
   PetscCall(PetscFree(dp->feature));
   PetscCall(PetscFree4(dp->row_begin, dp->all_begin, dp->counts, dp->displs));
@@ -146,9 +153,9 @@ static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, i
 }
 
 /* All ranks' entries of table t, sorted by row, then rank; in one of the two merge buffers. Returns their number. */
-static int64_t merge_table(const TrsDataParallel *dp, int W, int t, const TrsRowEntry **merged)
+static int64_t merge_table(const TrsDataParallel *dp, int W, int t, const int64_t *all_rows,
+                           const TrsRowEntry **merged)
 {
-  const int64_t *all_rows = (const int64_t *)dp->all_rows.data;
   TrsRowEntry *from = (TrsRowEntry *)dp->merged[0].data, *to = (TrsRowEntry *)dp->merged[1].data;
   int64_t n = 0;
 
@@ -176,6 +183,53 @@ static int64_t merge_table(const TrsDataParallel *dp, int W, int t, const TrsRow
   return n;
 }
 
+/* All ranks' rows on the host. */
+static PetscErrorCode read_rows(TrsDataParallel *dp, const TrsDeviceOps *device, TrsStream stream,
+                                int64_t total, const int64_t **all_rows)
+{
+  const int64_t bytes = total * (int64_t)sizeof(**all_rows);
+
+  PetscFunctionBegin;
+  *all_rows = (const int64_t *)dp->all_rows.data;
+  if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPinnedBufferReserve(device, &dp->host_rows, bytes));
+  PetscCall(device->copy(dp->host_rows.data, *all_rows, bytes, stream));
+  PetscCall(device->stream_synchronize(stream));
+  *all_rows = (const int64_t *)dp->host_rows.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Every table's entries, merged, one table after the other: rows, then indices as the kernel takes them. */
+static PetscErrorCode merge_tables(TrsDataParallel *dp, const TrsDeviceOps *device, TrsStream stream, int W,
+                                   int64_t total, const int64_t **sorted)
+{
+  const int64_t bytes = 2 * total * (int64_t)sizeof(**sorted);
+  const int64_t *all_rows = NULL;
+  int64_t *rows, at = 0;
+
+  PetscFunctionBegin;
+  PetscCall(read_rows(dp, device, stream, total, &all_rows));
+  for (int i = 0; i < 2; i++)
+    PetscCall(TrsBufferReserve(&dp->merged[i], total * (int64_t)sizeof(TrsRowEntry), PETSC_FALSE));
+  PetscCall(TrsPinnedBufferReserve(device, &dp->sorted, bytes));
+  rows = (int64_t *)dp->sorted.data;
+  for (int t = 0; t < dp->n_tables; t++) {
+    const TrsRowEntry *merged;
+    const int64_t n = merge_table(dp, W, t, all_rows, &merged);
+
+    for (int64_t i = 0; i < n; i++, at++) {
+      rows[at] = merged[i].row;
+      rows[total + at] = merged[i].index;
+    }
+  }
+  *sorted = rows;
+  if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserve(device, &dp->on_device, bytes));
+  PetscCall(device->copy(dp->on_device.data, rows, bytes, stream));
+  *sorted = (const int64_t *)dp->on_device.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
                                                     TrsStream stream, const TrsPooledMatrix *grad,
                                                     const TrsSparseOptimizerArgs *args)
@@ -184,27 +238,24 @@ static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsSha
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   const int W = context->groups->world->size;
   const int64_t total = dp->displs[W - 1] + dp->counts[W - 1];
+  const int64_t *sorted = NULL;
 
   PetscFunctionBegin;
   (void)grad;
   (void)slot;
   PetscCall(TrsRequestWait(&dp->rows_request, stream));
   PetscCall(TrsRequestWait(&dp->grads_request, stream));
-  for (int i = 0; i < 2; i++)
-    PetscCall(TrsDeviceBufferReserve(context->device, &dp->merged[i], total * (int64_t)sizeof(TrsRowEntry)));
+  PetscCall(merge_tables(dp, context->device, stream, W, total, &sorted));
   for (int t = 0; t < dp->n_tables; t++) {
-    const TrsRowEntry *merged;
-    int64_t *rows, *index;
-    const int64_t n = merge_table(dp, W, t, &merged);
-    /* split the entries into the two arrays the kernel takes: the other merge buffer has room for both */
-    rows = (int64_t *)(merged == dp->merged[0].data ? dp->merged[1].data : dp->merged[0].data);
-    index = rows + n;
-    for (int64_t i = 0; i < n; i++) {
-      rows[i] = merged[i].row;
-      index[i] = merged[i].index;
+    int64_t n = 0;
+
+    for (int q = 0; q < W; q++) {
+      const int64_t *begin = dp->all_begin + (int64_t)q * (dp->n_tables + 1);
+      n += begin[t + 1] - begin[t];
     }
-    PetscCall(context->compute->tbe_update_rows(stream, dp->update, &dp->table[t], n, rows, index,
+    PetscCall(context->compute->tbe_update_rows(stream, dp->update, &dp->table[t], n, sorted, sorted + total,
                                                 (const float *)dp->all_grads.data, dp->row_stride, args));
+    sorted += n;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -12,8 +12,11 @@
 #include "dist/pooled_all_to_all.h"
 #include "embed/lookup.h"
 
-/* Batches that may be in flight: the one computed, the next one's input dist, and one of an evaluation between two steps. */
-enum { TRS_SHARD_SLOTS = 3 };
+/*
+  Batches that may be in flight: the one computed, the next one's input dist, one whose backward a device has not ended yet, and one of an
+  evaluation between two steps.
+*/
+enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS };
 
 /* A [B, ...] matrix of pooled embeddings in the model's layout: feature f of sample b at data + b * stride + columns[f]. */
 typedef struct {

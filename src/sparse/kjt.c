@@ -10,6 +10,7 @@ static PetscErrorCode reserve(const TrsDeviceOps *device, TrsKjt *kjt, int64_t n
   PetscCall(TrsDeviceBufferReserve(device, &kjt->values, n_values * (int64_t)sizeof(int64_t)));
   if (weighted) PetscCall(TrsDeviceBufferReserve(device, &kjt->weights, n_values * (int64_t)sizeof(float)));
   kjt->is_weighted = weighted;
+  kjt->id_begin = NULL;
   kjt->jagged = (TrsJagged){.n_bags = n_bags,
                             .n_values = n_values,
                             .lengths = (int32_t *)kjt->lengths.data,
@@ -52,6 +53,7 @@ PetscErrorCode TrsKjtFree(const TrsDeviceOps *device, TrsKjt *kjt)
   PetscCall(TrsDeviceBufferFree(device, &kjt->values));
   PetscCall(TrsDeviceBufferFree(device, &kjt->weights));
   PetscCall(TrsBufferFree(&kjt->scratch));
+  PetscCall(TrsDeviceBufferFree(device, &kjt->limits));
   *kjt = (TrsKjt){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -63,23 +65,44 @@ PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where each feature's bags and ids begin, on the host: [n_features + 1] each. */
-static PetscErrorCode read_limits(const TrsDeviceOps *device, TrsStream stream, const TrsKjt *kjt,
-                                  int64_t *bag_begin, int64_t *id_begin)
+/* The same from offsets that only the device can read. */
+static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
+                                  const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin)
+{
+  const int64_t n = kjt->n_features + 1, width = (int64_t)(sizeof(*id_begin) / sizeof(float));
+  int64_t bag = 0;
+
+  PetscFunctionBegin;
+  if (!kjt->strides) { /* evenly apart: put side by side first */
+    PetscCall(TrsDeviceBufferReserve(device, limits, n * (int64_t)sizeof(*id_begin)));
+    PetscCall(compute->copy_matrix(stream, n, width, (const float *)kjt->jagged.offsets, kjt->batch * width,
+                                   (float *)limits->data, width));
+    PetscCall(device->copy(id_begin, limits->data, n * (int64_t)sizeof(*id_begin), stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int f = 0; f < n; f++) {
+    PetscCall(device->copy(&id_begin[f], kjt->jagged.offsets + bag, (int64_t)sizeof(*id_begin), stream));
+    if (f < kjt->n_features) bag += TrsKjtStride(kjt, f);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtReadLimits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
+                                const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin,
+                                PetscBool *pending)
 {
   int64_t bag = 0;
 
   PetscFunctionBegin;
+  if (!kjt->id_begin && !device->host_memory) {
+    *pending = PETSC_TRUE;
+    PetscCall(copy_limits(device, compute, stream, kjt, limits, id_begin));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   for (int f = 0; f <= kjt->n_features; f++) {
-    bag_begin[f] = bag;
-    if (device->host_memory) {
-      id_begin[f] = kjt->jagged.offsets[bag];
-    } else {
-      PetscCall(device->copy(&id_begin[f], kjt->jagged.offsets + bag, (int64_t)sizeof(*id_begin), stream));
-    }
+    id_begin[f] = kjt->id_begin ? kjt->id_begin[f] : kjt->jagged.offsets[bag];
     if (f < kjt->n_features) bag += TrsKjtStride(kjt, f);
   }
-  if (!device->host_memory) PetscCall(device->stream_synchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -87,28 +110,35 @@ PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *co
                              TrsWorkspace workspace, const TrsKjt *in, int n_out, const int *indices,
                              TrsKjt *out)
 {
-  int64_t *id_begin, *bag_begin, *strides, n_values = 0;
+  int64_t *id_begin, *bag_begin, *strides, *out_begin;
+  PetscBool pending = PETSC_FALSE;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&out->scratch, (2 * (in->n_features + 1) + n_out) * (int64_t)sizeof(int64_t),
-                             PETSC_FALSE));
+  PetscCall(TrsBufferReserve(
+      &out->scratch, (2 * (in->n_features + 1) + 2 * n_out + 1) * (int64_t)sizeof(int64_t), PETSC_FALSE));
   id_begin = (int64_t *)out->scratch.data;
   bag_begin = id_begin + in->n_features + 1;
   strides = bag_begin + in->n_features + 1;
-  PetscCall(read_limits(device, stream, in, bag_begin, id_begin));
+  out_begin = strides + n_out;
+  PetscCall(TrsKjtReadLimits(device, compute, stream, in, &out->limits, id_begin, &pending));
+  bag_begin[0] = 0;
+  for (int f = 0; f < in->n_features; f++) bag_begin[f + 1] = bag_begin[f] + TrsKjtStride(in, f);
+  if (pending) PetscCall(device->stream_synchronize(stream));
+  out_begin[0] = 0;
   for (int j = 0; j < n_out; j++) {
     PetscCheck(indices[j] >= 0 && indices[j] < in->n_features, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "feature %d of a batch with %d", indices[j], in->n_features);
     strides[j] = TrsKjtStride(in, indices[j]);
-    n_values += id_begin[indices[j] + 1] - id_begin[indices[j]];
+    out_begin[j + 1] = out_begin[j] + id_begin[indices[j] + 1] - id_begin[indices[j]];
   }
   if (in->strides) {
-    PetscCall(TrsKjtReserveVariable(device, out, n_out, strides, n_values, in->is_weighted));
+    PetscCall(TrsKjtReserveVariable(device, out, n_out, strides, out_begin[n_out], in->is_weighted));
   } else {
-    PetscCall(TrsKjtReserve(device, out, n_out, in->batch, n_values, in->is_weighted));
+    PetscCall(TrsKjtReserve(device, out, n_out, in->batch, out_begin[n_out], in->is_weighted));
   }
   PetscCall(compute->permute_blocks(stream, workspace, in->n_features, bag_begin, n_out, indices, &in->jagged,
                                     &out->jagged));
+  out->id_begin = out_begin;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,6 +154,7 @@ PetscErrorCode TrsKjtView(const TrsKjt *kjt, int begin, int n, TrsKjt *view)
   *view = (TrsKjt){
       .n_features = n, .batch = kjt->batch, .is_weighted = kjt->is_weighted, .jagged = kjt->jagged};
   view->strides = kjt->strides ? kjt->strides + begin : NULL;
+  view->id_begin = kjt->id_begin ? kjt->id_begin + begin : NULL;
   view->jagged.n_bags = n_bags;
   view->jagged.lengths += bag_begin;
   view->jagged.offsets += bag_begin;

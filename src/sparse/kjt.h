@@ -20,8 +20,11 @@ typedef struct {
   TrsJagged jagged; /* borrowed views of the buffers below */
   TrsDeviceBuffer lengths, offsets, values, weights;
   const int64_t
-      *strides;      /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
+      *strides; /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
+  const int64_t
+      *id_begin;     /* host [n_features + 1] where each feature's ids begin; NULL: only offsets say so */
   TrsBuffer scratch; /* host memory of TrsKjtPermute() */
+  TrsDeviceBuffer limits; /* of TrsKjtPermute() */
 } TrsKjt;
 
 /*
@@ -44,6 +47,15 @@ static inline int64_t TrsKjtStride(const TrsKjt *kjt, int f)
 {
   return kjt->strides ? kjt->strides[f] : kjt->batch;
 }
+
+/*
+  Where each feature's ids begin: id_begin host [n_features + 1]. What the host does not know already is copied from the device's
+  offsets, in one transfer (a variable batch: one a feature): valid once the caller has synchronised the stream, if *pending was set.
+  limits is scratch that lives as long. Not collective.
+*/
+PetscErrorCode TrsKjtReadLimits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
+                                const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin,
+                                PetscBool *pending);
 
 /* Fill offsets from lengths. */
 PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, TrsKjt *kjt);

@@ -3,6 +3,13 @@
 
 #include "comm/qcomm.h"
 #include "core/events.h"
+#include "train/device_batch.h"
+
+/* A batch between its input dist and the end of its backward. */
+typedef struct {
+  TrsDeviceBatch *copy;
+  TrsEvent ready, done; /* its ids are at the shards; nothing uses them any more */
+} TrsModelSlot;
 
 struct TrsModelParallelImpl {
   TrsModelParallelConfig config;
@@ -15,7 +22,12 @@ struct TrsModelParallelImpl {
   TrsSchedule schedule;
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t n_columns;            /* embedding columns of the model's matrix: they are its last */
-  TrsStream stream;             /* compute */
+  TrsStream stream, memcpy, data_dist, results;
+  TrsModelSlot slot[TRS_SHARD_SLOTS];
+  TrsDeviceBatch copy[TRS_SHARD_SLOTS]; /* training batches in turn, and the last for evaluations */
+  int next_copy;
+  TrsEvent loss_ready;
+  TrsPinnedBuffer loss, predictions; /* what comes back: one double, [B] */
 };
 
 static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
@@ -57,6 +69,45 @@ static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode create_streams(TrsModelParallel m)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  PetscCall(device->stream_create("compute", &m->stream));
+  PetscCall(device->stream_create("memcpy", &m->memcpy));
+  PetscCall(device->stream_create("data_dist", &m->data_dist));
+  PetscCall(device->stream_create("results", &m->results));
+  PetscCall(device->event_create(&m->loss_ready));
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    PetscCall(device->event_create(&m->slot[s].ready));
+    PetscCall(device->event_create(&m->slot[s].done));
+    PetscCall(TrsDeviceBatchCreate(device, &m->copy[s]));
+  }
+  PetscCall(TrsPinnedBufferReserve(device, &m->loss, (int64_t)sizeof(double)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_streams(TrsModelParallel m)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    PetscCall(TrsDeviceBatchDestroy(device, &m->copy[s]));
+    PetscCall(device->event_destroy(&m->slot[s].ready));
+    PetscCall(device->event_destroy(&m->slot[s].done));
+  }
+  PetscCall(TrsPinnedBufferFree(device, &m->loss));
+  PetscCall(TrsPinnedBufferFree(device, &m->predictions));
+  PetscCall(device->event_destroy(&m->loss_ready));
+  PetscCall(device->stream_destroy(&m->results));
+  PetscCall(device->stream_destroy(&m->data_dist));
+  PetscCall(device->stream_destroy(&m->memcpy));
+  PetscCall(device->stream_destroy(&m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
@@ -72,9 +123,9 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsQcommFromOptions(options, &dist.forward, &dist.backward));
   m->sparse.args.seed = config->seed;
   if (!config->training) m->sparse.args.kind = TRS_OPTIM_NONE;
-  PetscCall(config->device->stream_create("compute", &m->stream));
+  PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
-  PetscCall(TrsEmbeddingShardsCreate(config->device, config->compute, config->tables, config->plan,
+  PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                      config->groups->world->rank, m->sparse.args.kind, config->seed,
                                      &m->shards));
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
@@ -96,27 +147,96 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
   PetscCall(TrsDlrmDestroy(&m->dlrm));
   PetscCall(TrsScheduleFree(&m->schedule));
-  PetscCall(m->config.device->stream_destroy(&m->stream));
+  PetscCall(destroy_streams(m));
   PetscCall(PetscFree(*model));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* How io/ reaches tensors on the device. */
+static PetscErrorCode alloc_stage(const void *device, int64_t bytes, void **host)
+{
+  PetscFunctionBegin;
+  PetscCall(((const TrsDeviceOps *)device)->alloc_host(bytes, host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_stage(const void *device, void **host)
+{
+  PetscFunctionBegin;
+  PetscCall(((const TrsDeviceOps *)device)->release_host(host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_stage(const void *context, void *to, const void *from, int64_t bytes)
+{
+  const TrsDeviceOps *device = (const TrsDeviceOps *)context;
+
+  PetscFunctionBegin;
+  PetscCall(device->copy(to, from, bytes, NULL));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static TrsStateMemory state_memory(const TrsDeviceOps *device)
+{
+  return (TrsStateMemory){
+      .context = device, .alloc = alloc_stage, .release = release_stage, .copy = copy_stage};
 }
 
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
+  if (!m->config.device->host_memory) state->memory = state_memory(m->config.device);
   PetscCall(TrsEmbeddingShardsAddState(&m->shards, state));
   PetscCall(TrsDlrmAddState(m->dlrm, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel m, const TrsBatch *batch)
+{
+  TrsDeviceBatch *copy = &m->copy[m->next_copy];
+
+  PetscFunctionBegin;
+  if (m->config.device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(!copy->host, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d training batches on the device",
+             TRS_TRAINING_SLOTS);
+  PetscCall(TrsDeviceBatchCopy(m->config.device, m->memcpy, batch, m->config.num_dense, copy));
+  m->next_copy = (m->next_copy + 1) % TRS_TRAINING_SLOTS;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The slot's batch on the device: copied ahead, or now. */
+static PetscErrorCode take_batch(TrsModelParallel m, int slot, const TrsBatch *batch)
+{
+  const PetscBool in_turn = (PetscBool)(slot < TRS_TRAINING_SLOTS && !m->config.device->host_memory);
+  int i = in_turn ? 0 : slot;
+
+  PetscFunctionBegin;
+  if (in_turn) {
+    while (i < TRS_TRAINING_SLOTS && m->copy[i].host != batch) i++;
+    if (i == TRS_TRAINING_SLOTS) {
+      i = m->next_copy;
+      PetscCall(TrsModelParallelCopyStart(m, batch));
+    }
+  } else {
+    PetscCall(TrsDeviceBatchCopy(m->config.device, m->memcpy, batch, m->config.num_dense, &m->copy[i]));
+  }
+  m->slot[slot].copy = &m->copy[i];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, const TrsBatch *batch)
 {
+  const TrsDeviceOps *device = m->config.device;
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
-  PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &batch->kjt, m->stream));
+  PetscCall(take_batch(m, slot, batch));
+  PetscCall(device->stream_wait(m->data_dist, m->slot[slot].copy->copied));
+  PetscCall(device->stream_wait(m->data_dist, m->slot[slot].done));
+  PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &m->slot[slot].copy->batch->kjt, m->data_dist));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -127,19 +247,47 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel m, int slot)
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
-  PetscCall(TrsShardedEbcInputDistTensors(m->ebc, slot, m->stream));
+  PetscCall(TrsShardedEbcInputDistTensors(m->ebc, slot, m->data_dist));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
 {
+  const TrsDeviceOps *device = m->config.device;
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
-  PetscCall(TrsShardedEbcInputDistWait(m->ebc, slot, m->stream));
+  PetscCall(TrsShardedEbcInputDistWait(m->ebc, slot, m->data_dist));
+  PetscCall(device->event_record(m->slot[slot].ready, m->data_dist));
+  PetscCall(device->stream_wait(m->stream, m->slot[slot].ready));
   PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What was started so far is the last to use the slot and its batch. */
+static PetscErrorCode release_slot(TrsModelParallel m, int slot)
+{
+  PetscFunctionBegin;
+  PetscCall(m->config.device->event_record(m->slot[slot].done, m->stream));
+  PetscCall(m->config.device->event_record(m->slot[slot].copy->used, m->stream));
+  m->slot[slot].copy->host = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The probabilities where the host can read them. */
+static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const float **predictions)
+{
+  const TrsDeviceOps *device = m->config.device;
+  const int64_t bytes = n * (int64_t)sizeof(**predictions);
+
+  PetscFunctionBegin;
+  if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPinnedBufferReserve(device, &m->predictions, bytes));
+  PetscCall(device->copy(m->predictions.data, *predictions, bytes, m->stream));
+  PetscCall(device->stream_synchronize(m->stream));
+  *predictions = (const float *)m->predictions.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -147,22 +295,43 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
                                        const float **predictions)
 {
   const float scale = (float)(1.0 / (double)PetscMax(batch->global_batch, 1));
-  double sum = 0;
+  const TrsBatch *on_device = m->slot[slot].copy->batch;
+  double *sum = (double *)m->loss.data;
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, &before));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, on_device->dense));
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, scale, &sum, predictions));
+  *sum = 0;
+  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, on_device->labels, scale, sum, predictions));
+  PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
   PetscCall(TrsCommProgress(m->config.groups->input));
   PetscCall(TrsStageSwitch(before, NULL));
-  if (loss_sum) *loss_sum = sum;
+  if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
+  if (loss_sum) PetscCall(TrsModelParallelLoss(m, loss_sum));
+  if (slot >= TRS_TRAINING_SLOTS) PetscCall(release_slot(m, slot));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, double *loss_sum)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  PetscCall(device->stream_wait(m->results, m->loss_ready));
+  PetscCall(device->stream_synchronize(m->results));
+  *loss_sum = *(const double *)m->loss.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel m)
+{
+  return (PetscBool)!m->config.device->host_memory;
 }
 
 /* -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). */
@@ -191,13 +360,14 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
-  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, m->slot[slot].copy->batch->dense));
   PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, &args));
   PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
+  PetscCall(release_slot(m, slot));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

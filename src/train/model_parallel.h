@@ -3,6 +3,9 @@
   ModelParallel: a DLRM whose tables are sharded and whose dense layers are replicated; forward, backward and update of one batch.
   Source: TorchRec DistributedModelParallel (torchrec.distributed.model_parallel), FusedOptimizer.
 
+  Four streams: "memcpy" brings batches to the device, "data_dist" their ids to the shards, "compute" does the rest, "results" takes the loss back; events
+  order them, and slots and copies of batches are used in turn, so that none waits for another's work on the same batch only. A CPU's streams run inline.
+
   A batch takes a slot of the sharded collection (shard/sharded_ebc.h): InputDist* bring its ids to the shards, Forward uses them. What
   travels does so under compute: pooled rows under the dense arch, gradients of rows and of dense layers under the rest of the backward.
 */
@@ -37,6 +40,12 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 /* Add all that a checkpoint holds: tables, dense layers, and in training the optimizers' states. Not collective. */
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state);
 
+/*
+  Start the copy of a batch of the reader to the device, ahead of its input dist: at most TRS_TRAINING_SLOTS batches between this and their Backward.
+  Where it was not called InputDistStart does it. Nothing on a CPU. Not collective. The batch is borrowed until its Backward.
+*/
+PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel model, const TrsBatch *batch);
+
 /* The three parts of a batch's input dist (spec: runtime section 14). Collective. The batch is borrowed until the slot is used again. */
 PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel model, int slot, const TrsBatch *batch);
 PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel model, int slot);
@@ -47,11 +56,18 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 
   Collective.
 
-  Out:    loss_sum     of this rank's samples; 0 without labels. May be NULL
-          predictions  [B] probabilities, borrowed until the next Forward. May be NULL
+  Out:    loss_sum     of this rank's samples; 0 without labels. NULL: to be had later by TrsModelParallelLoss()
+          predictions  host [B] probabilities, borrowed until the next Forward. May be NULL
+  The host waits for the device only where an output is asked for.
 */
 PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                        double *loss_sum, const float **predictions);
+
+/* The last Forward's loss_sum; the host waits for that Forward, not for what was started after it. Not collective. */
+PetscErrorCode TrsModelParallelLoss(TrsModelParallel model, double *loss_sum);
+
+/* Does work go on behind the host's back, so that the loss is better asked for once the backward has been started? */
+PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 
 /*
   TrsModelParallelBackward - Backward and both optimizers' step, after a Forward of the same batch with labels.

@@ -28,7 +28,7 @@ struct TrsPipelineImpl {
   PetscBool filled;
   PetscErrorCode fetch_error; /* of this rank's reader, to be agreed on */
   TrsBatch *batch[2];         /* in hand: the one to compute, and the next */
-  int slot;                   /* of batch[0]; the next one's is the other of 0 and 1 */
+  int slot;                   /* of batch[0]; slots are taken in turn */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   MPI_Request agreement;
 };
@@ -49,13 +49,20 @@ static PetscErrorCode fetch(TrsPipeline p, int i)
   p->batch[i] = NULL;
   if (!p->fetch_error) p->fetch_error = TrsReaderNext(p->reader, &p->batch[i]);
   PetscCall(TrsStageSwitch(before, NULL));
+  if (p->batch[i]) PetscCall(TrsModelParallelCopyStart(p->model, p->batch[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode agreement_start(TrsPipeline p, double loss_sum)
+/* Two are enough where a backward has ended when it returns; a third, where it goes on, lets the next input dist start under it. */
+static int next_slot(TrsPipeline p)
+{
+  return (p->slot + 1) % (TrsModelParallelIsAsynchronous(p->model) ? TRS_TRAINING_SLOTS : 2);
+}
+
+static PetscErrorCode agreement_start(TrsPipeline p)
 {
   PetscFunctionBegin;
-  p->mine[TRS_AGREE_LOSS] = loss_sum;
+  PetscCall(TrsModelParallelLoss(p->model, &p->mine[TRS_AGREE_LOSS]));
   p->mine[TRS_AGREE_STOP] = *p->stop != 0;
   p->mine[TRS_AGREE_ERROR] = p->fetch_error != 0;
   p->mine[TRS_AGREE_BAD_IDS] = (double)p->batch[0]->bad_ids;
@@ -108,22 +115,20 @@ static PetscErrorCode advance(TrsPipeline p)
   PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
   p->batch[0] = p->batch[1];
   p->batch[1] = NULL;
-  p->slot = 1 - p->slot;
+  p->slot = next_slot(p);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
 {
-  double loss_sum;
-
   PetscFunctionBegin;
   PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
   PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], &loss_sum, NULL));
+  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], NULL, NULL));
   PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
   PetscCall(fetch(p, 1));
-  PetscCall(agreement_start(p, loss_sum));
+  PetscCall(agreement_start(p));
   PetscCall(agreement_wait(p, result));
   PetscCall(advance(p));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -132,20 +137,21 @@ static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
 /* Batch 0's input dist is under way when this is called. */
 static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
 {
-  const int next = 1 - p->slot;
+  const PetscBool loss_is_late = TrsModelParallelIsAsynchronous(p->model);
+  const int next = next_slot(p);
   TrsBatch *after;
-  double loss_sum;
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
   if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next, p->batch[1]));
-  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], &loss_sum, NULL));
+  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], NULL, NULL));
   if (p->batch[1]) PetscCall(TrsModelParallelInputDistTensors(p->model, next));
 
   after = p->batch[1]; /* fetch i+2 while i+1 is kept */
   if (after) PetscCall(fetch(p, 1));
-  PetscCall(agreement_start(p, loss_sum));
+  if (!loss_is_late) PetscCall(agreement_start(p));
   PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
+  if (loss_is_late) PetscCall(agreement_start(p));
   PetscCall(agreement_wait(p, result));
 
   PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
