@@ -43,7 +43,11 @@ static const TrsComputeOps compute_cpu = {
     .convert = TrsConvertCpu,
 };
 
-const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu, NULL};
+const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu,
+#if defined(TRS_HAVE_CUDA)
+                                                     &trs_compute_cuda,
+#endif
+                                                     NULL};
 
 PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute)
 {

@@ -222,6 +222,8 @@ typedef struct {
                             TrsDType to_type, void *to);
 } TrsComputeOps;
 
+extern const TrsComputeOps trs_compute_cuda; /* gpu/compute_cuda.c, where TRS_HAVE_CUDA */
+
 extern const TrsComputeOps *const trs_compute_backends[];
 
 /* The kernels for a device's name. Errors: UNAVAILABLE. Not collective. */

@@ -5,7 +5,11 @@
 
 #include <string.h>
 
-const TrsDeviceOps *const trs_device_backends[] = {&trs_device_cpu, NULL};
+const TrsDeviceOps *const trs_device_backends[] = {&trs_device_cpu,
+#if defined(TRS_HAVE_CUDA)
+                                                   &trs_device_cuda,
+#endif
+                                                   NULL};
 
 PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
 {

@@ -18,8 +18,12 @@ typedef struct {
   const char *name;      /* "cpu", "cuda" */
   PetscBool host_memory; /* may the host read and write what alloc() returns? */
 
+  /* Devices that this process can see; where there is none, why. Not collective. */
+  PetscErrorCode (*available)(int *n_devices, char *why_not, size_t why_not_size);
   /* Pick the device of this process; local_rank of local_size processes on this host. Errors: UNAVAILABLE. Not collective. */
   PetscErrorCode (*setup)(int local_rank, int local_size);
+  /* Name of the picked device, the same for processes that share it; "" where sharing is no matter. After setup(). */
+  PetscErrorCode (*identity)(char *name, size_t size);
   PetscErrorCode (*memory)(int64_t *free_bytes, int64_t *total_bytes);
 
   PetscErrorCode (*alloc)(int64_t bytes, void **pointer); /* 64-byte aligned, zeroed. Errors: MEMORY */
@@ -40,6 +44,8 @@ typedef struct {
   PetscErrorCode (*event_record)(TrsEvent event, TrsStream stream);
   PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event); /* the stream waits, not the host */
 } TrsDeviceOps;
+
+extern const TrsDeviceOps trs_device_cuda; /* gpu/device_cuda.c, where TRS_HAVE_CUDA */
 
 /* All backends built in, ended by NULL; the first is the CPU. */
 extern const TrsDeviceOps *const trs_device_backends[];

@@ -26,6 +26,22 @@ static PetscErrorCode setup_cpu(int local_rank, int local_size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode available_cpu(int *n_devices, char *why_not, size_t why_not_size)
+{
+  PetscFunctionBegin;
+  (void)why_not;
+  (void)why_not_size;
+  *n_devices = 1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode identity_cpu(char *name, size_t size)
+{
+  PetscFunctionBegin;
+  if (size > 0) name[0] = '\0';
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode memory_cpu(int64_t *free_bytes, int64_t *total_bytes)
 {
   const int64_t page = (int64_t)sysconf(_SC_PAGESIZE);
@@ -121,7 +137,9 @@ static PetscErrorCode stream_wait_cpu(TrsStream stream, TrsEvent event)
 const TrsDeviceOps trs_device_cpu = {
     .name = "cpu",
     .host_memory = PETSC_TRUE,
+    .available = available_cpu,
     .setup = setup_cpu,
+    .identity = identity_cpu,
     .memory = memory_cpu,
     .alloc = alloc_cpu,
     .release = release_cpu,

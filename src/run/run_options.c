@@ -15,6 +15,8 @@ static const TrsOptionSpec run_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL, "what to do"},
     {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL,
      "where tables and layers live; auto: cuda where there is one"},
+    {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "several ranks may use one GPU (with -comm_backend mpi; NCCL wants one for each rank)"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "of all randomness: initial weights, shuffling, rounding"},
     {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "HDF5 file for the run's results; none: not kept"},

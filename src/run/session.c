@@ -7,28 +7,75 @@
 #include <string.h>
 #include <unistd.h>
 
+/* -device auto: the last backend of which every rank sees a device; the CPU is the first. */
+static PetscErrorCode find_device(TrsSession *s)
+{
+  int best = 0, agreed;
+
+  PetscFunctionBegin;
+  for (int i = 0; trs_device_backends[i]; i++) {
+    char why_not[256];
+    int n_devices;
+
+    PetscCall(trs_device_backends[i]->available(&n_devices, why_not, sizeof(why_not)));
+    if (n_devices > 0) best = i;
+  }
+  PetscCallMPI(MPI_Allreduce(&best, &agreed, 1, MPI_INT, MPI_MIN, s->comm));
+  s->device = trs_device_backends[agreed];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Ranks of a host on one device share its memory and time, which must be asked for. Collective on host. */
+static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank, int local_size)
+{
+  enum { NAME = 128 };
+  char mine[NAME] = "", *all;
+  PetscBool share;
+  int n_here = 0, n_devices = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(s->options, "-gpu_share", &share, NULL));
+  PetscCall(s->device->identity(mine, sizeof(mine)));
+  PetscCall(PetscMalloc1((size_t)local_size * NAME, &all));
+  PetscCallMPI(MPI_Allgather(mine, NAME, MPI_CHAR, all, NAME, MPI_CHAR, host));
+  for (int r = 0; r < local_size; r++) {
+    int first = 0;
+
+    while (strcmp(all + (size_t)first * NAME, all + (size_t)r * NAME) != 0) first++;
+    n_devices += first == r;
+    n_here += strcmp(all + (size_t)r * NAME, mine) == 0;
+  }
+  PetscCall(PetscFree(all));
+  PetscCheck(share || !mine[0] || n_here == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "%d ranks on this host, %d GPU%s for them (rank %d of the host has %s): start one rank for each "
+             "GPU, or "
+             "let ranks share with -gpu_share (tables then share its memory, too)",
+             local_size, n_devices, n_devices == 1 ? "" : "s", local_rank, mine);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode choose_device(TrsSession *s)
 {
   static const char *const names[] = {"auto", "cpu", "cuda"};
-  int choice, local_rank;
+  int choice, local_rank, local_size;
+  PetscErrorCode ierr;
   MPI_Comm host;
-  int local_size;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(s->options, "-device", &choice, NULL));
-  if (choice == 0) {
-    int last = 0;
-    while (trs_device_backends[last + 1]) last++;
-    PetscCall(TrsDeviceFind(trs_device_backends[last]->name, &s->device));
-  } else {
+  if (choice == 0)
+    PetscCall(find_device(s));
+  else
     PetscCall(TrsDeviceFind(names[choice], &s->device));
-  }
   PetscCall(TrsComputeFind(s->device->name, &s->compute));
   PetscCallMPI(MPI_Comm_split_type(s->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
   PetscCallMPI(MPI_Comm_rank(host, &local_rank));
   PetscCallMPI(MPI_Comm_size(host, &local_size));
+  ierr = s->device->setup(local_rank, local_size);
+  PetscCall(TrsAgree(s->comm, ierr));
+  ierr = check_sharing(s, host, local_rank, local_size);
+  PetscCall(TrsAgree(s->comm, ierr));
   PetscCallMPI(MPI_Comm_free(&host));
-  PetscCall(s->device->setup(local_rank, local_size));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

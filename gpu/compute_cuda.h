@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The GPU's kernels on jagged tensors, embeddings and matrices: slots of compute_ops.h that compute_cuda.c puts into the GPU's table. Internal to gpu/; what each does is
+  documented at its slot, and the CPU's twin in src/compute is its specification.
+*/
+#pragma once
+
+#if defined(__cplusplus)
+  #include "gpu/cuda_language.h"
+#else
+  #include "compute/compute_ops.h"
+#endif
+
+PETSC_EXTERN PetscErrorCode TrsWorkspaceCreateCuda(TrsWorkspace *workspace);
+PETSC_EXTERN PetscErrorCode TrsWorkspaceDestroyCuda(TrsWorkspace *workspace);
+
+/* sparse_ops_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *lengths,
+                                           int64_t *offsets);
+PETSC_EXTERN PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n_in,
+                                                 const int64_t *block_begin, int n_out,
+                                                 const int *permutation, const TrsJagged *in, TrsJagged *out);
+PETSC_EXTERN PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_buckets,
+                                             int n_features, int64_t batch, const TrsBucketSpec *spec,
+                                             PetscBool keep_ids, const TrsJagged *in, TrsJagged *out,
+                                             int64_t *positions, int64_t *unbucketize);
+PETSC_EXTERN PetscErrorCode TrsBoundsCheckCuda(TrsStream stream, int mode, int n_features, int64_t batch,
+                                               const int64_t *rows, int64_t *offsets, int64_t *values,
+                                               int64_t n_values, int64_t report[5]);
+PETSC_EXTERN PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                          const int64_t *values_begin, const int64_t *values,
+                                          int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
+
+/* tbe_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                              const TrsTbeInput *input, float *out, int64_t out_stride);
+PETSC_EXTERN PetscErrorCode TrsTbeForwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                                  const TrsTbeInput *input, float *out, int64_t out_stride);
+PETSC_EXTERN PetscErrorCode TrsTbeBackwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, const float *grad,
+                                               int64_t grad_stride, float max_gradient,
+                                               const TrsSparseOptimizerArgs *args, float *grad_weights);
+PETSC_EXTERN PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace,
+                                                   const TrsTbe *tbe, const TrsTbeInput *input,
+                                                   const float *grad, int64_t grad_stride, float max_gradient,
+                                                   const TrsSparseOptimizerArgs *args);
+PETSC_EXTERN PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace,
+                                                   const TrsTbe *tbe, const TrsTbeInput *input,
+                                                   const float *grad, int64_t grad_stride, float max_gradient,
+                                                   int64_t *row_begin, int64_t *rows, float *row_grad,
+                                                   int64_t row_stride);
+PETSC_EXTERN PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace,
+                                                 const TrsTbeTable *table, int64_t n, const int64_t *rows,
+                                                 const int64_t *index, const float *grad, int64_t grad_stride,
+                                                 const TrsSparseOptimizerArgs *args);
+
+/* matrix_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, const float *from,
+                                              int64_t from_stride, float *to, int64_t to_stride);
+PETSC_EXTERN PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,
+                                               int64_t from_stride, int64_t rows, int64_t cols, float *to,
+                                               int64_t to_stride);
+PETSC_EXTERN PetscErrorCode TrsDivideRowsCuda(TrsStream stream, int64_t rows, int64_t cols,
+                                              const int32_t *lengths, float *matrix, int64_t stride);
+PETSC_EXTERN PetscErrorCode TrsClampMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, float limit,
+                                               float *matrix, int64_t stride);

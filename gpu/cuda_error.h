@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* CUDA's errors become ours: the message names the call; memory that is not there is TRS_ERR_MEMORY, all else TRS_ERR_UNAVAILABLE. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <petscsys.h>
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+#include "core/error.h"
+#if defined(__cplusplus)
+}
+#endif
+
+#define TrsCallCUDA(...) \
+  do { \
+    const cudaError_t trs_cuda_error_ = (__VA_ARGS__); \
+    PetscCheck(trs_cuda_error_ == cudaSuccess, PETSC_COMM_SELF, \
+               trs_cuda_error_ == cudaErrorMemoryAllocation ? TRS_ERR_MEMORY : TRS_ERR_UNAVAILABLE, \
+               "CUDA: %s (%s) from %s", cudaGetErrorString(trs_cuda_error_), \
+               cudaGetErrorName(trs_cuda_error_), #__VA_ARGS__); \
+  } while (0)
+
+/* After each launch: a bad configuration, or what an earlier kernel did, at the first place that can say so. */
+#define TrsCheckLaunch() TrsCallCUDA(cudaGetLastError())

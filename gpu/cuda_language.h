@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  What every .cu file includes first: CUDA's language, or its stand-in on a CPU (regression/cuda_on_cpu); PETSc's errors; the slots' types.
+
+  A source differs between the two in a launch, CU_LAUNCH(kernel, grid, block, shared bytes, stream, arguments...), with a template in
+  parentheses, and in dynamic shared memory, CU_DYN_SHARED(type, name). No <<<>>> and no inline PTX elsewhere.
+*/
+#pragma once
+
+#include <cuda_runtime.h>
+#include <petscsys.h>
+
+extern "C" {
+#include "compute/compute_ops.h"
+}
+#include "gpu/cuda_error.h"
+
+#if defined(__CUDACC__)
+  #define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
+    kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
+  #define CU_DYN_SHARED(T, name) \
+    extern __shared__ __align__(16) unsigned char name##_bytes[]; \
+    T *name = reinterpret_cast<T *>(name##_bytes)
+#endif
+
+/* A TrsStream is a cudaStream_t. */
+static inline cudaStream_t TrsCudaStream(TrsStream stream)
+{
+  return reinterpret_cast<cudaStream_t>(stream);
+}
+
+/* Blocks of `threads` threads for n of them, at least one and at most what keeps a grid-stride loop busy on any GPU. */
+static inline dim3 TrsCudaBlocks(int64_t n, int threads)
+{
+  const int64_t blocks = (n + threads - 1) / threads, most = 132 * 32;
+
+  return dim3(static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks));
+}
+
+/* First index of this thread in a grid-stride loop, and its step. */
+static __device__ __forceinline__ int64_t TrsCudaFirst()
+{
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ int64_t TrsCudaStep()
+{
+  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The CUDA device: plain allocations (no managed memory), streams that do not wait for the default stream, events without timing.
+
+  The runtime is linked statically and finds the driver when it is first called, so a program with this file in it starts without a driver.
+*/
+#include "gpu/device_cuda.h"
+
+#include "gpu/cuda_error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Oldest GPUs that kernels are built for: compute capability 8.0, Ampere. */
+enum { TRS_CUDA_OLDEST = 8 };
+
+static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_not_size)
+{
+  int driver = 0, runtime = 0;
+  cudaError_t error;
+
+  PetscFunctionBegin;
+  *n_devices = 0;
+  error = cudaGetDeviceCount(n_devices);
+  if (error == cudaSuccess && *n_devices > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  *n_devices = 0;
+  (void)cudaGetLastError(); /* not an error of a later call */
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaRuntimeGetVersion(&runtime);
+  if (driver == 0)
+    snprintf(why_not, why_not_size, "there is no NVIDIA driver");
+  else if (error == cudaErrorInsufficientDriver)
+    snprintf(why_not, why_not_size,
+             "the NVIDIA driver is too old: it supports CUDA %d.%d, this program needs %d.%d", driver / 1000,
+             driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  else
+    snprintf(why_not, why_not_size, "%s", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A task may see one GPU of its own or all of the host's; which case it is shows in the identities of the chosen ones. */
+static PetscErrorCode setup_cuda(int local_rank, int local_size)
+{
+  char why_not[256];
+  int n_devices, device, major = 0, minor = 0;
+
+  PetscFunctionBegin;
+  (void)local_size;
+  PetscCall(available_cuda(&n_devices, why_not, sizeof(why_not)));
+  PetscCheck(n_devices > 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-device cuda: %s (CUDA_VISIBLE_DEVICES hides GPUs, -device cpu needs none)", why_not);
+  device = local_rank % n_devices;
+  TrsCallCUDA(cudaSetDevice(device));
+  TrsCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TrsCallCUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  PetscCheck(major >= TRS_CUDA_OLDEST, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-device cuda: GPU %d has compute capability %d.%d, this program needs %d.0", device, major,
+             minor, TRS_CUDA_OLDEST);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The UUID: a slice of a GPU (MIG) has its own. */
+static PetscErrorCode identity_cuda(char *name, size_t size)
+{
+  struct cudaDeviceProp properties;
+  size_t at;
+  int device;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&device));
+  TrsCallCUDA(cudaGetDeviceProperties(&properties, device));
+  at = (size_t)snprintf(name, size, "%.64s GPU-", properties.name);
+  for (int i = 0; i < 16 && at + 3 < size; i++)
+    at += (size_t)snprintf(name + at, size - at, "%02x", (unsigned)(unsigned char)properties.uuid.bytes[i]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode memory_cuda(int64_t *free_bytes, int64_t *total_bytes)
+{
+  size_t now_free, total;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaMemGetInfo(&now_free, &total));
+  *free_bytes = (int64_t)now_free;
+  *total_bytes = (int64_t)total;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode alloc_cuda(int64_t bytes, void **pointer)
+{
+  size_t now_free = 0, total = 0;
+  cudaError_t error;
+
+  PetscFunctionBegin;
+  *pointer = NULL;
+  if (bytes <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  error = cudaMalloc(pointer, (size_t)bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&now_free, &total);
+  }
+  PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "the GPU has no %" PRId64 " bytes left: %zu of its %zu are free", bytes, now_free, total);
+  TrsCallCUDA(error);
+  TrsCallCUDA(cudaMemset(*pointer, 0, (size_t)bytes));
+  TrsCallCUDA(cudaStreamSynchronize(NULL)); /* our streams do not wait for the default one */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_cuda(void **pointer)
+{
+  PetscFunctionBegin;
+  if (*pointer) TrsCallCUDA(cudaFree(*pointer));
+  *pointer = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode alloc_host_cuda(int64_t bytes, void **pointer)
+{
+  cudaError_t error;
+
+  PetscFunctionBegin;
+  *pointer = NULL;
+  if (bytes <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  error = cudaHostAlloc(pointer, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "the host has no %" PRId64 " bytes to pin for the GPU (ulimit -l, memory of the job)", bytes);
+  TrsCallCUDA(error);
+  memset(*pointer, 0, (size_t)bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_host_cuda(void **pointer)
+{
+  PetscFunctionBegin;
+  if (*pointer) TrsCallCUDA(cudaFreeHost(*pointer));
+  *pointer = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_cuda(void *to, const void *from, int64_t bytes, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (bytes > 0)
+    TrsCallCUDA(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, TrsStreamCuda(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode zero_cuda(void *to, int64_t bytes, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (bytes > 0) TrsCallCUDA(cudaMemsetAsync(to, 0, (size_t)bytes, TrsStreamCuda(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_create_cuda(const char *name, TrsStream *stream)
+{
+  cudaStream_t created;
+
+  PetscFunctionBegin;
+  (void)name;
+  TrsCallCUDA(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+  *stream = (TrsStream)(void *)created;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
+{
+  PetscFunctionBegin;
+  if (*stream) {
+    TrsCallCUDA(cudaStreamSynchronize(TrsStreamCuda(*stream)));
+    TrsCallCUDA(cudaStreamDestroy(TrsStreamCuda(*stream)));
+  }
+  *stream = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_synchronize_cuda(TrsStream stream)
+{
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaStreamSynchronize(TrsStreamCuda(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode event_create_cuda(TrsEvent *event)
+{
+  cudaEvent_t created;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaEventCreateWithFlags(&created, cudaEventDisableTiming));
+  *event = (TrsEvent)(void *)created;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode event_destroy_cuda(TrsEvent *event)
+{
+  PetscFunctionBegin;
+  if (*event) TrsCallCUDA(cudaEventDestroy(TrsEventCuda(*event)));
+  *event = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode event_record_cuda(TrsEvent event, TrsStream stream)
+{
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaEventRecord(TrsEventCuda(event), TrsStreamCuda(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode stream_wait_cuda(TrsStream stream, TrsEvent event)
+{
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaStreamWaitEvent(TrsStreamCuda(stream), TrsEventCuda(event), 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsDeviceOps trs_device_cuda = {
+    .name = "cuda",
+    .host_memory = PETSC_FALSE,
+    .available = available_cuda,
+    .setup = setup_cuda,
+    .identity = identity_cuda,
+    .memory = memory_cuda,
+    .alloc = alloc_cuda,
+    .release = release_cuda,
+    .alloc_host = alloc_host_cuda,
+    .release_host = release_host_cuda,
+    .copy = copy_cuda,
+    .zero = zero_cuda,
+    .stream_create = stream_create_cuda,
+    .stream_destroy = stream_destroy_cuda,
+    .stream_synchronize = stream_synchronize_cuda,
+    .event_create = event_create_cuda,
+    .event_destroy = event_destroy_cuda,
+    .event_record = event_record_cuda,
+    .stream_wait = stream_wait_cuda,
+};

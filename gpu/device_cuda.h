@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams and events of the CUDA device, to the other files of gpu/: a TrsStream is a cudaStream_t, a TrsEvent a cudaEvent_t. */
+#pragma once
+
+#include "device/device.h"
+
+#include <cuda_runtime_api.h>
+
+static inline cudaStream_t TrsStreamCuda(TrsStream stream)
+{
+  return (cudaStream_t)(void *)stream;
+}
+
+static inline cudaEvent_t TrsEventCuda(TrsEvent event)
+{
+  return (cudaEvent_t)(void *)event;
+}

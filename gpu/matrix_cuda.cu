@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Moving and adding pooled rows on the GPU: one thread for 16 bytes where rows are aligned to that, else for 4; all are bound by memory.
+*/
+#include "gpu/compute_cuda.h"
+
+enum { TRS_MATRIX_THREADS = 256, TRS_SUM_PARTS = 64 };
+
+/* A place for each element of a [rows, cols] matrix, cols in elements of type T. */
+template <class T> struct Matrix {
+  T *data;
+  int64_t stride;
+  __device__ __forceinline__ T *at(int64_t row, int64_t col) const
+  {
+    return data + row * stride + col;
+  }
+};
+
+static bool is_wide(const void *pointer, int64_t stride, int64_t cols)
+{
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride % 4 == 0 && cols % 4 == 0;
+}
+
+static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
+{
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/* Reads and writes rows * cols elements once. */
+template <class T>
+static __global__ void copy_kernel(int64_t rows, int64_t cols, Matrix<const T> from, Matrix<T> to)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep())
+    *to.at(i / cols, i % cols) = *from.at(i / cols, i % cols);
+}
+
+template <class T>
+static PetscErrorCode copy(TrsStream stream, int64_t rows, int64_t cols, Matrix<const T> from, Matrix<T> to)
+{
+  PetscFunctionBegin;
+  CU_LAUNCH((copy_kernel<T>), TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, from, to);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, const float *from,
+                                 int64_t from_stride, float *to, int64_t to_stride)
+{
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_wide(from, from_stride, cols) && is_wide(to, to_stride, cols)) {
+    const Matrix<const float4> wide_from = {reinterpret_cast<const float4 *>(from), from_stride / 4};
+    const Matrix<float4> wide_to = {reinterpret_cast<float4 *>(to), to_stride / 4};
+
+    PetscCall(copy<float4>(stream, rows, cols / 4, wide_from, wide_to));
+  } else {
+    PetscCall(copy<float>(stream, rows, cols, {from, from_stride}, {to, to_stride}));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+struct Parts {
+  const float *part[TRS_SUM_PARTS];
+  int n;
+  int go_on; /* add to what `to` holds: parts before these */
+};
+
+/* Reads each part once and writes the sum; parts are added in their order. */
+template <class T>
+static __global__ void sum_kernel(Parts parts, int64_t from_stride, int64_t rows, int64_t cols, Matrix<T> to)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    const int64_t row = i / cols, col = i % cols, from = row * from_stride + col;
+    T *const place = to.at(row, col);
+    T sum = parts.go_on ? *place : reinterpret_cast<const T *>(parts.part[0])[from];
+
+    for (int p = parts.go_on ? 0 : 1; p < parts.n; p++)
+      sum = sum + reinterpret_cast<const T *>(parts.part[p])[from];
+    *place = sum;
+  }
+}
+
+PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,
+                                  int64_t from_stride, int64_t rows, int64_t cols, float *to,
+                                  int64_t to_stride)
+{
+  bool wide = is_wide(to, to_stride, cols);
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int p = 0; p < n_parts; p++) wide = wide && is_wide(from[p], from_stride, cols);
+  for (int first = 0; first < n_parts; first += TRS_SUM_PARTS) {
+    Parts parts = {{}, PetscMin(n_parts - first, static_cast<int>(TRS_SUM_PARTS)), first > 0};
+
+    for (int p = 0; p < parts.n; p++) parts.part[p] = from[first + p];
+    if (wide) {
+      const Matrix<float4> wide_to = {reinterpret_cast<float4 *>(to), to_stride / 4};
+      CU_LAUNCH((sum_kernel<float4>), TrsCudaBlocks(rows * cols / 4, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS,
+                0, TrsCudaStream(stream), parts, from_stride / 4, rows, cols / 4, wide_to);
+    } else {
+      const Matrix<float> any_to = {to, to_stride};
+      CU_LAUNCH((sum_kernel<float>), TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+                TrsCudaStream(stream), parts, from_stride, rows, cols, any_to);
+    }
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void divide_kernel(int64_t rows, int64_t cols, const int32_t *lengths, Matrix<float> matrix)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    const int32_t length = lengths[i / cols];
+    if (length > 1) *matrix.at(i / cols, i % cols) /= static_cast<float>(length);
+  }
+}
+
+PetscErrorCode TrsDivideRowsCuda(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
+                                 float *matrix, int64_t stride)
+{
+  const Matrix<float> m = {matrix, stride};
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(divide_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, lengths, m);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void clamp_kernel(int64_t rows, int64_t cols, float limit, Matrix<float> matrix)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    float *const place = matrix.at(i / cols, i % cols);
+    const float x = *place;
+    *place = x > limit ? limit : x < -limit ? -limit : x;
+  }
+}
+
+PetscErrorCode TrsClampMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
+                                  int64_t stride)
+{
+  const Matrix<float> m = {matrix, stride};
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(clamp_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, limit, m);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/workspace_cuda.h"
+
+#include "gpu/compute_cuda.h"
+#include "gpu/cuda_error.h"
+#include "gpu/device_cuda.h"
+
+#include <string.h>
+
+static const TrsDeviceOps *const device = &trs_device_cuda;
+
+PetscErrorCode TrsWorkspaceCreateCuda(TrsWorkspace *workspace)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscNew(workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsWorkspaceDestroyCuda(TrsWorkspace *workspace)
+{
+  TrsWorkspace w = *workspace;
+
+  PetscFunctionBegin;
+  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < TRS_CUDA_N_SCRATCH; i++) PetscCall(TrsDeviceBufferFree(device, &w->scratch[i]));
+  for (int i = 0; i < TRS_CUDA_N_UPLOADS; i++) {
+    PetscCall(TrsDeviceBufferFree(device, &w->upload[i].device));
+    PetscCall(device->release_host(&w->upload[i].host));
+    PetscCall(device->event_destroy(&w->upload[i].copied));
+  }
+  PetscCall(device->release_host(&w->answer));
+  PetscCall(PetscFree(*workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
+                              void *pointer_to_pointer)
+{
+  TrsDeviceBuffer *buffer = &workspace->scratch[which];
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(device, buffer, PetscMax(n, 1) * (int64_t)size));
+  *(void **)pointer_to_pointer = buffer->data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Pinned memory of at least so many bytes; contents are lost. */
+static PetscErrorCode reserve_host(int64_t bytes, int64_t *capacity_bytes, void **host)
+{
+  PetscFunctionBegin;
+  if (bytes <= *capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(device->release_host(host));
+  *capacity_bytes = PetscMax(bytes, 2 * *capacity_bytes);
+  PetscCall(device->alloc_host(*capacity_bytes, host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream stream, int64_t bytes,
+                                  const void *host, void *pointer_to_pointer)
+{
+  TrsCudaUpload *upload = &workspace->upload[which];
+
+  PetscFunctionBegin;
+  if (bytes > 0 && (bytes != upload->bytes || memcmp(host, upload->host, (size_t)bytes) != 0)) {
+    if (upload->copied)
+      TrsCallCUDA(cudaEventSynchronize(TrsEventCuda(upload->copied)));
+    else
+      PetscCall(device->event_create(&upload->copied));
+    PetscCall(reserve_host(bytes, &upload->capacity_bytes, &upload->host));
+    PetscCall(TrsDeviceBufferReserve(device, &upload->device, upload->capacity_bytes));
+    memcpy(upload->host, host, (size_t)bytes);
+    upload->bytes = bytes;
+    PetscCall(device->copy(upload->device.data, upload->host, bytes, stream));
+    PetscCall(device->event_record(upload->copied, stream));
+  }
+  *(void **)pointer_to_pointer = upload->device.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaAnswer(TrsWorkspace workspace, TrsStream stream, int64_t bytes, const void *from,
+                             void *host)
+{
+  PetscFunctionBegin;
+  PetscCall(reserve_host(bytes, &workspace->answer_bytes, &workspace->answer));
+  PetscCall(device->copy(workspace->answer, from, bytes, stream));
+  PetscCall(device->stream_synchronize(stream));
+  memcpy(host, workspace->answer, (size_t)bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Scratch of the GPU's kernels, and small host arrays (tables, offsets of blocks) on their way to the device.
+
+  Belongs to one stream at a time, as every TrsWorkspace. Nothing here is allocated once it has seen the largest call.
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+
+/* Scratch arrays that a call may use at the same time. */
+enum {
+  TRS_CUDA_KEYS,
+  TRS_CUDA_KEYS_SORTED,
+  TRS_CUDA_ITEMS,
+  TRS_CUDA_ITEMS_SORTED,
+  TRS_CUDA_SORT,
+  TRS_CUDA_FLAGS,
+  TRS_CUDA_RUNS,
+  TRS_CUDA_PIECES,
+  TRS_CUDA_SUMS,
+  TRS_CUDA_BAGS,
+  TRS_CUDA_N_SCRATCH
+};
+
+/* Arrays uploaded by one call. */
+enum { TRS_CUDA_N_UPLOADS = 4 };
+
+typedef struct {
+  void *host; /* pinned: what the device holds, or will when the copies enqueued are done */
+  TrsDeviceBuffer device;
+  int64_t bytes, capacity_bytes;
+  TrsEvent copied; /* the pinned copy may be changed again */
+} TrsCudaUpload;
+
+struct TrsWorkspaceImpl {
+  TrsDeviceBuffer scratch[TRS_CUDA_N_SCRATCH];
+  TrsCudaUpload upload[TRS_CUDA_N_UPLOADS];
+  void *answer; /* pinned, for what a slot returns to the host */
+  int64_t answer_bytes;
+};
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* Device memory for n elements in one of the workspace's scratch arrays; contents are what the last user left. */
+PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
+                              void *pointer_to_pointer);
+
+/*
+  TrsCudaUploadArray - A device copy of a small host array, valid for kernels enqueued on the stream from now on, until the next upload there.
+
+  Does not wait as a rule: an array that equals the last one is there already (tables and blocks seldom change from step to step); a changed one
+  goes through pinned memory, which waits only while the copy before has not been done yet.
+*/
+PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream stream, int64_t bytes,
+                                  const void *host, void *pointer_to_pointer);
+
+/* Copy device memory to the host and wait for it: what a slot's host results need. */
+PetscErrorCode TrsCudaAnswer(TrsWorkspace workspace, TrsStream stream, int64_t bytes, const void *device,
+                             void *host);
+
+#if defined(__cplusplus)
+}
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stand-in for the part of CUB that gpu/ uses: stable radix sort of pairs. */
+#pragma once
+
+#include "cuda_on_cpu.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace cub
+{
+struct DeviceRadixSort {
+  /* As CUB: without temp it only says how many bytes it wants there. In and out must not overlap. */
+  template <class Key, class Value>
+  static cudaError_t SortPairs(void *temp, size_t &temp_bytes, const Key *keys_in, Key *keys_out,
+                               const Value *values_in, Value *values_out, int64_t n, int begin_bit,
+                               int end_bit, cudaStream_t stream)
+  {
+    if (!temp) {
+      temp_bytes = 256;
+      return cudaSuccess;
+    }
+    if (temp_bytes < 256 || n < 0) return cudaErrorInvalidValue;
+    cuda_on_cpu::enqueue(stream, "cub::DeviceRadixSort::SortPairs", [=] {
+      const int bits = end_bit - begin_bit;
+      const Key mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Key(0) : (Key(1) << bits) - 1;
+      std::vector<int64_t> order(static_cast<size_t>(n));
+
+      std::iota(order.begin(), order.end(), int64_t(0));
+      std::stable_sort(order.begin(), order.end(), [=](int64_t a, int64_t b) {
+        return (keys_in[a] >> begin_bit & mask) < (keys_in[b] >> begin_bit & mask);
+      });
+      for (int64_t i = 0; i < n; i++) {
+        keys_out[i] = keys_in[order[static_cast<size_t>(i)]];
+        values_out[i] = values_in[order[static_cast<size_t>(i)]];
+      }
+      return true;
+    });
+    return cudaSuccess;
+  }
+};
+} // namespace cub

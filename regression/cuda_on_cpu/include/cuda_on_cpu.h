@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the stand-in's own parts (kernels, NCCL, cuBLASLt, CUB) use of its streams. */
+#pragma once
+
+#include "cuda_runtime_api.h"
+
+#include <functional>
+
+namespace cuda_on_cpu
+{
+/*
+  Append an operation to a stream. It is called, with device memory open, once all before it is done and the random order picks the stream; it
+  returns true when it is done, false to be called again later (an exchange whose partners have not come): never wait inside.
+  name is kept by pointer, for messages.
+*/
+void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step);
+
+/* A random number of the stand-in's own sequence: the environment's CUDA_ON_CPU_SEED. */
+unsigned random();
+
+[[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+} // namespace cuda_on_cpu

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Stand-in for CUDA C++: the language of kernels, as far as gpu/ uses it. A block's threads are fibers of one CPU thread, switched where they
+  meet: __syncthreads() and warp functions. Blocks run one after the other, warps in a random order.
+*/
+#pragma once
+
+#include "cuda_on_cpu.h"
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __restrict__ __restrict
+#define __constant__ static
+#define __shared__   static /* blocks run one at a time */
+
+/* The two places where a source differs between nvcc and the stand-in; gpu/cuda_language.h has nvcc's. */
+#define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  cuda_on_cpu::launch(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__)
+#define CU_DYN_SHARED(T, name) T *name = reinterpret_cast<T *>(cuda_on_cpu::dynamic_shared())
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+  {
+  }
+};
+struct __attribute__((aligned(8))) int2 {
+  int x, y;
+};
+struct __attribute__((aligned(16))) int4 {
+  int x, y, z, w;
+};
+struct __attribute__((aligned(8))) uint2 {
+  unsigned x, y;
+};
+struct __attribute__((aligned(16))) uint4 {
+  unsigned x, y, z, w;
+};
+struct __attribute__((aligned(8))) float2 {
+  float x, y;
+};
+struct __attribute__((aligned(16))) float4 {
+  float x, y, z, w;
+};
+static inline float2 make_float2(float x, float y)
+{
+  return {x, y};
+}
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+  return {x, y, z, w};
+}
+
+namespace cuda_on_cpu
+{
+/* The thread that runs, and its block and grid. */
+struct place {
+  uint3 thread, block_index;
+  dim3 block, grid;
+  int index; /* of the thread in its block */
+};
+extern place here;
+
+enum warp_call { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, SYNC, MATCH };
+
+void *dynamic_shared();
+void meet_block();
+/* All lanes of the mask bring a value; each gets the 32 values. The call's kind must be the same in all lanes. */
+const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call);
+void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
+void count_launch();
+
+template <class... P, class... A>
+void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+            A... arguments)
+{
+  std::tuple<std::decay_t<P>...> values(static_cast<std::decay_t<P>>(arguments)...); /* now, as CUDA does */
+
+  count_launch();
+  enqueue(stream, name, [=] {
+    run_grid(name, grid, block, shared, [&] { std::apply(kernel, values); });
+    return true;
+  });
+}
+
+template <class T> uint64_t to_bits(T value)
+{
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value,
+                "a warp function takes up to 8 bytes");
+  uint64_t bits = 0;
+  memcpy(&bits, &value, sizeof(value));
+  return bits;
+}
+
+template <class T> T from_bits(uint64_t bits)
+{
+  T value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+inline int lane()
+{
+  return here.index & 31;
+}
+} // namespace cuda_on_cpu
+
+#define threadIdx (cuda_on_cpu::here.thread)
+#define blockIdx  (cuda_on_cpu::here.block_index)
+#define blockDim  (cuda_on_cpu::here.block)
+#define gridDim   (cuda_on_cpu::here.grid)
+#define warpSize  32
+
+static inline void __syncthreads()
+{
+  cuda_on_cpu::meet_block();
+}
+
+static inline void __syncwarp(unsigned mask = ~0u)
+{
+  cuda_on_cpu::meet_warp(mask, 0, cuda_on_cpu::SYNC);
+}
+
+template <class T> T __shfl_sync(unsigned mask, T value, int from, int width = 32)
+{
+  const int base = cuda_on_cpu::lane() & ~(width - 1);
+  return cuda_on_cpu::from_bits<T>(cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value),
+                                                          cuda_on_cpu::SHUFFLE)[base + (from & (width - 1))]);
+}
+
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+  const int lane = cuda_on_cpu::lane(), from = (lane & (width - 1)) < (int)by ? lane : lane - (int)by;
+  return cuda_on_cpu::from_bits<T>(
+      cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value), cuda_on_cpu::SHUFFLE_UP)[from]);
+}
+
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+  const int lane = cuda_on_cpu::lane(),
+            from = (lane & (width - 1)) + (int)by >= width ? lane : lane + (int)by;
+  return cuda_on_cpu::from_bits<T>(
+      cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value), cuda_on_cpu::SHUFFLE_DOWN)[from]);
+}
+
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int with, int width = 32)
+{
+  const int lane = cuda_on_cpu::lane(), other = lane ^ with;
+  const int from = other / width == lane / width ? other : lane;
+  return cuda_on_cpu::from_bits<T>(
+      cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value), cuda_on_cpu::SHUFFLE_XOR)[from]);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int predicate)
+{
+  const uint64_t *values = cuda_on_cpu::meet_warp(mask, predicate != 0, cuda_on_cpu::BALLOT);
+  unsigned set = 0;
+
+  for (unsigned i = 0; i < 32; i++)
+    if (mask >> i & 1 && values[i]) set |= 1u << i;
+  return set;
+}
+
+static inline int __any_sync(unsigned mask, int predicate)
+{
+  return __ballot_sync(mask, predicate) != 0;
+}
+
+static inline int __all_sync(unsigned mask, int predicate)
+{
+  return __ballot_sync(mask, predicate) == mask;
+}
+
+template <class T> unsigned __match_any_sync(unsigned mask, T value)
+{
+  const uint64_t bits = cuda_on_cpu::to_bits(value),
+                 *values = cuda_on_cpu::meet_warp(mask, bits, cuda_on_cpu::MATCH);
+  unsigned same = 0;
+
+  for (unsigned i = 0; i < 32; i++)
+    if (mask >> i & 1 && values[i] == bits) same |= 1u << i;
+  return same;
+}
+
+static inline int __popc(unsigned x)
+{
+  return __builtin_popcount(x);
+}
+static inline int __popcll(unsigned long long x)
+{
+  return __builtin_popcountll(x);
+}
+static inline int __ffs(int x)
+{
+  return __builtin_ffs(x);
+}
+static inline int __clz(int x)
+{
+  return x ? __builtin_clz((unsigned)x) : 32;
+}
+static inline int __clzll(long long x)
+{
+  return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
+static inline void __threadfence()
+{
+}
+static inline void __threadfence_block()
+{
+}
+static inline unsigned __float_as_uint(float x)
+{
+  return cuda_on_cpu::from_bits<unsigned>(cuda_on_cpu::to_bits(x));
+}
+static inline float __uint_as_float(unsigned x)
+{
+  return cuda_on_cpu::from_bits<float>(x);
+}
+template <class T> T __ldg(const T *p)
+{
+  return *p;
+}
+
+/* Threads switch only where they meet, so plain operations are atomic. Types as CUDA has them: no other overloads. */
+#define CUDA_ON_CPU_ATOMIC(name, T, result) \
+  static inline T name(T *address, T value) \
+  { \
+    const T old = *address; \
+    *address = (result); \
+    return old; \
+  }
+CUDA_ON_CPU_ATOMIC(atomicAdd, int, old + value)
+CUDA_ON_CPU_ATOMIC(atomicAdd, unsigned, old + value)
+CUDA_ON_CPU_ATOMIC(atomicAdd, unsigned long long, old + value)
+CUDA_ON_CPU_ATOMIC(atomicAdd, float, old + value)
+CUDA_ON_CPU_ATOMIC(atomicAdd, double, old + value)
+CUDA_ON_CPU_ATOMIC(atomicMax, int, old > value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMax, unsigned, old > value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMax, unsigned long long, old > value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMax, long long, old > value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMin, int, old < value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMin, unsigned, old < value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMin, unsigned long long, old < value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicMin, long long, old < value ? old : value)
+CUDA_ON_CPU_ATOMIC(atomicExch, int, value)
+CUDA_ON_CPU_ATOMIC(atomicExch, unsigned, value)
+CUDA_ON_CPU_ATOMIC(atomicExch, unsigned long long, value)
+CUDA_ON_CPU_ATOMIC(atomicExch, float, value)
+CUDA_ON_CPU_ATOMIC(atomicOr, int, old | value)
+CUDA_ON_CPU_ATOMIC(atomicOr, unsigned, old | value)
+CUDA_ON_CPU_ATOMIC(atomicOr, unsigned long long, old | value)
+template <class T> T atomicCAS(T *address, T expected, T value)
+{
+  const T old = *address;
+  if (old == expected) *address = value;
+  return old;
+}
+
+/* Typed forms that CUDA's C++ header adds. */
+template <class T> cudaError_t cudaMalloc(T **pointer, size_t bytes)
+{
+  return cudaMalloc(reinterpret_cast<void **>(pointer), bytes);
+}
+template <class T> cudaError_t cudaFuncSetAttribute(T *, cudaFuncAttribute, int)
+{
+  return cudaSuccess;
+}

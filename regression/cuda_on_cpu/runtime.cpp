@@ -1,0 +1,634 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Devices, memory, streams and events of the stand-in. One process is one device's host; one lock, so any thread may call.
+#include "cuda_on_cpu.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sched.h>
+#include <sys/mman.h>
+#include <vector>
+
+using cuda_on_cpu::fail;
+
+namespace
+{
+struct operation {
+  enum { STEP, RECORD, WAIT } kind;
+  const char *name;
+  std::function<bool()> step;
+  cudaEvent_t event;
+  uint64_t generation;
+};
+} // namespace
+
+struct CUstream_st {
+  std::deque<operation> queue;
+};
+struct CUevent_st {
+  uint64_t issued = 0, done = 0;
+  std::chrono::steady_clock::time_point time;
+};
+
+namespace
+{
+constexpr size_t PAGE = 4096, ARENA_BYTES = size_t(1) << 38, CANARY_BYTES = 64;
+constexpr unsigned char POISON = 0xFF, CANARY = 0xA5;
+
+struct block {
+  size_t bytes; // asked for; room follows for the canary
+  size_t room;
+};
+
+struct machine {
+  std::recursive_mutex lock;
+  CUstream_st null_stream;
+  std::vector<cudaStream_t> streams{&null_stream};
+  char *arena = nullptr;
+  size_t extent = 0;              // of the arena that was ever used
+  std::map<size_t, block> blocks; // by place in the arena
+  std::map<char *, size_t> pinned;
+  size_t used_bytes = 0, total_bytes = size_t(16) << 30;
+  int n_devices = 8, device = 0, open = 0;
+  bool check = true, running = false;
+  unsigned seed = 1;
+  cudaError_t last_error = cudaSuccess, at_start = cudaSuccess;
+  cuda_on_cpu_counters counters = {};
+
+  machine();
+  ~machine();
+};
+
+int64_t from_environment(const char *name, int64_t otherwise)
+{
+  const char *text = getenv(name);
+  return text && *text ? strtoll(text, nullptr, 10) : otherwise;
+}
+
+machine::machine()
+{
+  const char *error = getenv("CUDA_ON_CPU_ERROR");
+
+  total_bytes = static_cast<size_t>(from_environment("CUDA_ON_CPU_BYTES", static_cast<int64_t>(total_bytes)));
+  n_devices = static_cast<int>(from_environment("CUDA_ON_CPU_DEVICES", n_devices));
+  check = from_environment("CUDA_ON_CPU_CHECK", 1) != 0;
+  seed = static_cast<unsigned>(from_environment("CUDA_ON_CPU_SEED", 1)) * 2654435761u | 1u;
+  if (error && strcmp(error, "driver") == 0) at_start = cudaErrorInsufficientDriver;
+  if (n_devices < 1) at_start = cudaErrorNoDevice;
+  arena = static_cast<char *>(
+      mmap(nullptr, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (arena == MAP_FAILED) fail("no address space for the device's memory");
+}
+
+machine::~machine()
+{
+  if (from_environment("CUDA_ON_CPU_REPORT", 0))
+    fprintf(stderr,
+            "cuda_on_cpu: %lld launches, %lld allocations, %lld device waits, %lld pageable copies, %zu "
+            "bytes left\n",
+            static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
+            static_cast<long long>(counters.device_waits), static_cast<long long>(counters.pageable_copies),
+            used_bytes);
+}
+
+machine &m()
+{
+  static machine one;
+  return one;
+}
+
+struct guard : std::lock_guard<std::recursive_mutex> {
+  guard() : lock_guard(m().lock)
+  {
+  }
+};
+
+cudaError_t say(cudaError_t error)
+{
+  if (error != cudaSuccess && error != cudaErrorNotReady) m().last_error = error;
+  return error;
+}
+
+// Device memory can be read and written only while one of these lives: the host's own accesses fault.
+struct open_memory {
+  open_memory()
+  {
+    set(m().open++ == 0, PROT_READ | PROT_WRITE);
+  }
+  ~open_memory()
+  {
+    set(--m().open == 0 && m().check, PROT_NONE);
+  }
+  static void set(bool now, int protection)
+  {
+    if (now && m().extent > 0 && mprotect(m().arena, m().extent, protection)) fail("mprotect failed");
+  }
+};
+
+bool is_device(const void *pointer)
+{
+  const char *p = static_cast<const char *>(pointer);
+  return p >= m().arena && p < m().arena + ARENA_BYTES;
+}
+
+bool is_pinned(const void *pointer)
+{
+  char *p = static_cast<char *>(const_cast<void *>(pointer));
+  auto next = m().pinned.upper_bound(p);
+
+  return next != m().pinned.begin() && (--next, p < next->first + next->second);
+}
+
+cudaStream_t stream_of(cudaStream_t stream)
+{
+  return stream ? stream : &m().null_stream;
+}
+
+bool is_ready(cudaStream_t stream)
+{
+  if (stream->queue.empty()) return false;
+  const operation &next = stream->queue.front();
+  return next.kind != operation::WAIT || next.event->done >= next.generation;
+}
+
+// One step of a stream; false when its operation has to be called again.
+bool step(cudaStream_t stream)
+{
+  operation &next = stream->queue.front();
+
+  if (next.kind == operation::STEP && !next.step()) return false;
+  if (next.kind == operation::RECORD) {
+    next.event->done = next.generation;
+    next.event->time = std::chrono::steady_clock::now();
+  }
+  stream->queue.pop_front();
+  return true;
+}
+
+bool step_any()
+{
+  std::vector<cudaStream_t> ready;
+
+  std::copy_if(m().streams.begin(), m().streams.end(), std::back_inserter(ready), is_ready);
+  while (!ready.empty()) {
+    const size_t pick = cuda_on_cpu::random() % ready.size();
+
+    if (step(ready[pick])) return true;
+    ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(pick));
+  }
+  return false;
+}
+
+void run_until(const std::function<bool()> &stop)
+{
+  if (m().running) fail("a device operation waits for the device");
+  if (stop()) return;
+  open_memory open;
+  m().running = true;
+  while (!stop())
+    if (!step_any()) sched_yield(); // an exchange waits for other ranks
+  m().running = false;
+}
+
+bool all_idle()
+{
+  return std::all_of(m().streams.begin(), m().streams.end(), [](cudaStream_t s) { return s->queue.empty(); });
+}
+
+void wait_for_device()
+{
+  m().counters.device_waits++;
+  run_until(all_idle);
+}
+
+void check_canary(size_t at, const block &b)
+{
+  for (size_t i = 0; i < CANARY_BYTES; i++)
+    if (static_cast<unsigned char>(m().arena[at + b.bytes + i]) != CANARY)
+      fail("device memory of %zu bytes was written %zu bytes behind its end", b.bytes, i);
+}
+
+// First gap that is large enough.
+size_t place_for(size_t room)
+{
+  size_t at = 0;
+
+  for (const auto &[begin, b] : m().blocks) {
+    if (begin - at >= room) return at;
+    at = begin + b.room;
+  }
+  return at;
+}
+} // namespace
+
+namespace cuda_on_cpu
+{
+unsigned random()
+{
+  unsigned &x = m().seed;
+
+  x ^= x << 13;
+  x ^= x >> 17;
+  x ^= x << 5;
+  return x;
+}
+
+void fail(const char *format, ...)
+{
+  va_list arguments;
+
+  fprintf(stderr, "cuda_on_cpu: ");
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+  abort();
+}
+
+void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step)
+{
+  guard g;
+  stream_of(stream)->queue.push_back({operation::STEP, name, std::move(step), nullptr, 0});
+}
+
+void count_launch()
+{
+  guard g;
+  m().counters.launches++;
+}
+} // namespace cuda_on_cpu
+
+extern "C" {
+
+cuda_on_cpu_counters cuda_on_cpu_count(void)
+{
+  guard g;
+  return m().counters;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+  switch (error) {
+  case cudaSuccess: return "cudaSuccess";
+  case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+  case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+  case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+  case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+  case cudaErrorNoDevice: return "cudaErrorNoDevice";
+  case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+  case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+  case cudaErrorNotReady: return "cudaErrorNotReady";
+  case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+  case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+  }
+  return "an unknown error";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+  return cudaGetErrorName(error);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+  guard g;
+  const cudaError_t last = m().last_error;
+
+  m().last_error = cudaSuccess;
+  return last;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+  guard g;
+  return m().last_error;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+  *version = m().at_start == cudaErrorInsufficientDriver ? 11040 : CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+  guard g;
+  *count = m().at_start == cudaSuccess ? m().n_devices : 0;
+  return say(m().at_start);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+  guard g;
+  if (device < 0 || device >= m().n_devices) return say(cudaErrorInvalidDevice);
+  m().device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+  guard g;
+  *device = m().device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
+{
+  guard g;
+  if (device < 0 || device >= m().n_devices) return say(cudaErrorInvalidDevice);
+  memset(properties, 0, sizeof(*properties));
+  snprintf(properties->name, sizeof(properties->name), "CPU standing in for a GPU");
+  properties->uuid.bytes[15] = static_cast<char>(device);
+  properties->totalGlobalMem = m().total_bytes;
+  properties->major = 9;
+  properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
+{
+  guard g;
+  if (device < 0 || device >= m().n_devices) return say(cudaErrorInvalidDevice);
+  switch (attribute) {
+  case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
+  case cudaDevAttrMultiProcessorCount: *value = 2; break;
+  case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+  case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+  case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+  guard g;
+  wait_for_device();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **pointer, size_t bytes)
+{
+  guard g;
+  const size_t room = (bytes + CANARY_BYTES + PAGE - 1) / PAGE * PAGE, at = place_for(room);
+
+  m().counters.allocations++;
+  *pointer = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (room > m().total_bytes - m().used_bytes || at + room > ARENA_BYTES)
+    return say(cudaErrorMemoryAllocation);
+  m().used_bytes += room;
+  m().blocks[at] = {bytes, room};
+  if (m().open && at + room > m().extent && mprotect(m().arena, at + room, PROT_READ | PROT_WRITE))
+    fail("mprotect failed");
+  m().extent = std::max(m().extent, at + room);
+  open_memory open;
+  memset(m().arena + at, POISON, bytes);
+  memset(m().arena + at + bytes, CANARY, room - bytes);
+  *pointer = m().arena + at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *pointer)
+{
+  guard g;
+
+  if (!pointer) return cudaSuccess;
+  wait_for_device();
+  const size_t at = static_cast<size_t>(static_cast<char *>(pointer) - m().arena);
+  const auto found = is_device(pointer) ? m().blocks.find(at) : m().blocks.end();
+  if (found == m().blocks.end()) fail("cudaFree of %p, which cudaMalloc did not return", pointer);
+  {
+    open_memory open;
+    check_canary(at, found->second);
+  }
+  madvise(pointer, found->second.room, MADV_DONTNEED);
+  m().used_bytes -= found->second.room;
+  m().blocks.erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags)
+{
+  guard g;
+  void *p = mmap(nullptr, std::max(bytes, size_t(1)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                 0);
+
+  (void)flags;
+  m().counters.allocations++;
+  *pointer = nullptr;
+  if (p == MAP_FAILED) return say(cudaErrorMemoryAllocation);
+  m().pinned[static_cast<char *>(p)] = std::max(bytes, size_t(1));
+  *pointer = p;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *pointer)
+{
+  guard g;
+
+  if (!pointer) return cudaSuccess;
+  wait_for_device();
+  const auto found = m().pinned.find(static_cast<char *>(pointer));
+  if (found == m().pinned.end()) fail("cudaFreeHost of %p, which cudaHostAlloc did not return", pointer);
+  munmap(pointer, found->second);
+  m().pinned.erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+  guard g;
+  *free_bytes = m().total_bytes - m().used_bytes;
+  *total_bytes = m().total_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer)
+{
+  guard g;
+  void *p = const_cast<void *>(pointer);
+
+  *attributes = {cudaMemoryTypeUnregistered, m().device, nullptr, p};
+  if (is_device(pointer)) *attributes = {cudaMemoryTypeDevice, m().device, p, nullptr};
+  if (is_pinned(pointer)) *attributes = {cudaMemoryTypeHost, m().device, p, p};
+  return cudaSuccess;
+}
+
+// Pageable memory behaves as CUDA documents: a source may be changed when the call returns, a destination is filled then.
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+  guard g;
+
+  (void)kind;
+  if (bytes == 0) return cudaSuccess;
+  if (!to || !from) return say(cudaErrorInvalidValue);
+  if (!is_device(from) && !is_pinned(from)) {
+    auto kept = std::make_shared<std::vector<char>>(static_cast<const char *>(from),
+                                                    static_cast<const char *>(from) + bytes);
+    m().counters.pageable_copies++;
+    cuda_on_cpu::enqueue(stream, "copy", [=] { return memcpy(to, kept->data(), bytes), true; });
+  } else {
+    cuda_on_cpu::enqueue(stream, "copy", [=] { return memmove(to, from, bytes), true; });
+  }
+  if (!is_device(to) && !is_pinned(to)) {
+    m().counters.pageable_copies++;
+    return cudaStreamSynchronize(stream);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+  guard g;
+  cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  return cudaStreamSynchronize(nullptr);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream)
+{
+  for (size_t row = 0; row < height; row++) {
+    const cudaError_t error = cudaMemcpyAsync(static_cast<char *>(to) + row * to_pitch,
+                                              static_cast<const char *>(from) + row * from_pitch, width, kind,
+                                              stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+  guard g;
+  if (bytes == 0) return cudaSuccess;
+  if (!is_device(to) && !is_pinned(to)) return say(cudaErrorInvalidValue);
+  cuda_on_cpu::enqueue(stream, "set", [=] { return memset(to, value, bytes), true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+  return cudaMemsetAsync(to, value, bytes, nullptr);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+  guard g;
+  if (flags != cudaStreamNonBlocking)
+    fail("only streams that do not wait for the default stream are made here");
+  *stream = new CUstream_st;
+  m().streams.push_back(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+  guard g;
+  const auto found = std::find(m().streams.begin(), m().streams.end(), stream);
+
+  if (!stream || found == m().streams.end()) return say(cudaErrorInvalidResourceHandle);
+  run_until([=] { return stream->queue.empty(); });
+  m().streams.erase(found);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+  guard g;
+  stream = stream_of(stream);
+  run_until([=] { return stream->queue.empty(); });
+  return cudaSuccess;
+}
+
+// A device goes on while the host asks: one step for each question.
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+  guard g;
+  stream = stream_of(stream);
+  if (!stream->queue.empty()) {
+    open_memory open;
+    step_any();
+  }
+  return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+  guard g;
+  (void)flags;
+  stream_of(stream)->queue.push_back({operation::WAIT, "wait", {}, event, event->issued});
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data)
+{
+  cuda_on_cpu::enqueue(stream, "host function", [=] { return function(data), true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+  guard g;
+  (void)flags;
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+  guard g;
+  run_until([=] { return event->done == event->issued; });
+  for (cudaStream_t stream : m().streams) // waits that are already over
+    for (operation &o : stream->queue)
+      if (o.event == event) o = {operation::STEP, "past wait", [] { return true; }, nullptr, 0};
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+  guard g;
+  stream_of(stream)->queue.push_back({operation::RECORD, "record", {}, event, ++event->issued});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+  guard g;
+  if (event->done != event->issued) {
+    open_memory open;
+    step_any();
+  }
+  return event->done == event->issued ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+  guard g;
+  run_until([=] { return event->done == event->issued; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+  guard g;
+  if (start->done != start->issued || end->done != end->issued) return say(cudaErrorNotReady);
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  return cudaSuccess;
+}
+
+} // extern "C"
