@@ -73,6 +73,8 @@ int main(int argc, char **argv)
   MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* for the end of the run alone */
   ierr = run(argc, argv);
   status = TrsErrorFinish(comm, ierr); /* also after success: another rank may have failed late */
+  if (TrsSignalsIgnore())
+    status = TRS_ERR_INTERNAL - 1000; /* mpirun ends all once one has left with a failure */
   MPI_Comm_free(&comm);
   if (TrsStop()) return TRS_ERR_INTERNAL - 1000;
   return status;

@@ -51,7 +51,8 @@ class Job:
         self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
         os.makedirs(self.notes)
         words = shlex.split(options) if isinstance(options, str) else list(options)
-        variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
+        variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1",
+                         OMPI_MCA_odls_base_sigkill_timeout="30")  # a busy machine needs a while to note a status
         variables.update(environment or {})
         command = MPIRUN + list(launcher) + ["-n", str(ranks), "sh", "-c", prelude + NOTES, "rank", binary] + words
         self.start_s = time.monotonic()

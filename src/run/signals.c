@@ -43,6 +43,17 @@ PetscErrorCode TrsSignalsInstall(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsSignalsIgnore(void)
+{
+  struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+  PetscFunctionBegin;
+  sigemptyset(&ignore.sa_mask);
+  PetscCheck(sigaction(SIGTERM, &ignore, NULL) == 0 && sigaction(SIGUSR1, &ignore, NULL) == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "sigaction failed");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static void end_process(TrsWatchdog w, double silent_s)
 {
   char text[256];

@@ -15,6 +15,10 @@
 /* Install the handlers. After TrsStart(). Not collective. */
 PetscErrorCode TrsSignalsInstall(void);
 
+/* From now on neither SIGTERM nor SIGUSR1 does anything: the exit status is settled, and a launcher that ends all ranks once one has failed must
+   not change the others'. Not collective. */
+PetscErrorCode TrsSignalsIgnore(void);
+
 /* Non-zero once this rank was asked to stop. */
 extern volatile int trs_stop_requested;
 
