@@ -9,8 +9,14 @@
 #include "gpu/cuda_error.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Streams are asked this often between two looks at what may hold them up, and before the processor is offered to others. */
+enum { TRS_CUDA_QUERIES = 64 };
+
+static PetscErrorCode (*while_waiting)(double start_s); /* set once, at set-up */
 
 /* Oldest GPUs that kernels are built for: compute capability 8.0, Ampere. */
 enum { TRS_CUDA_OLDEST = 8 };
@@ -178,9 +184,28 @@ static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
 
 static PetscErrorCode stream_synchronize_cuda(TrsStream stream)
 {
+  const double start_s = MPI_Wtime();
+  cudaError_t error = cudaErrorNotReady;
+
   PetscFunctionBegin;
-  TrsCallCUDA(cudaStreamSynchronize(TrsStreamCuda(stream)));
+  if (!while_waiting) {
+    TrsCallCUDA(cudaStreamSynchronize(TrsStreamCuda(stream)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  while (error == cudaErrorNotReady) {
+    for (int i = 0; i < TRS_CUDA_QUERIES && error == cudaErrorNotReady; i++)
+      error = cudaStreamQuery(TrsStreamCuda(stream));
+    if (error != cudaErrorNotReady) break;
+    PetscCall(while_waiting(start_s));
+    (void)sched_yield();
+  }
+  TrsCallCUDA(error);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsCudaWhileWaiting(PetscErrorCode (*check)(double start_s))
+{
+  while_waiting = check;
 }
 
 static PetscErrorCode event_create_cuda(TrsEvent *event)

@@ -15,3 +15,9 @@ static inline cudaEvent_t TrsEventCuda(TrsEvent event)
 {
   return (cudaEvent_t)(void *)event;
 }
+
+/*
+  While the host waits for a stream, `check` is called again and again with the time the wait began (MPI_Wtime): what other ranks hold up may never end,
+  and a blocked host would not learn why. An error of check ends the wait. Not collective.
+*/
+void TrsCudaWhileWaiting(PetscErrorCode (*check)(double start_s));

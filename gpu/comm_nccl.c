@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The nccl backend: a communicator has a stream of its own, which an operation takes over from the caller's stream by an event and gives back
+  by another; the host waits for nothing.
+
+  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Sums are made by our own kernel in rank order, from all ranks'
+  parts of a chunk: comm.h promises the order, NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W - 1
+  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. Only moving data is left to NCCL's own all-gather and broadcast.
+
+  Communicators do not block: a call returns at once, and is over when the communicator says so. Whatever waits here or in device_cuda.c looks at
+  all communicators meanwhile (check_all) and has a deadline. What goes wrong becomes one error, UNAVAILABLE, after every communicator
+  of this rank was aborted, so that no kernel of NCCL is left behind; the job then ends as for any error of one rank (core/error.h).
+*/
+#include "comm/comm.h"
+
+#include "gpu/cuda_error.h"
+#include "gpu/device_cuda.h"
+#include "gpu/nccl_library.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define WAIT_AT_MOST_S \
+  300.0 /* set-up, and any wait for other ranks; TRSHARD_NCCL_WAIT_S in the environment, for tests */
+
+typedef struct TrsNcclRequest {
+  struct TrsRequestImpl base;
+  struct TrsNcclRequest *next; /* of the free ones */
+  cudaEvent_t before, done;
+  int64_t *counts, *displs;                       /* [size] chunks of a sum */
+  int64_t *own_counts, *own_displs, *part_displs; /* [size] this rank's chunk, for every rank */
+  const float **part_of;                          /* [size] */
+  TrsDeviceBuffer parts;                          /* what the ranks have for my chunk */
+} TrsNcclRequest;
+
+typedef struct TrsNcclData {
+  const TrsNccl *nccl;
+  ncclComm_t comm; /* NULL: a group of one rank */
+  cudaStream_t stream;
+  TrsNcclRequest *free;
+  struct TrsNcclData *next; /* of all communicators of this process */
+} TrsNcclData;
+
+/* Blocks to and from every rank; displacements and counts in elements. */
+typedef struct {
+  const char *send;
+  const int64_t *send_counts, *send_displs;
+  char *recv;
+  const int64_t *recv_counts, *recv_displs;
+  int64_t elem_bytes;
+  PetscBool skip_own; /* my own block is used where it is */
+} TrsNcclBlocks;
+
+static TrsNcclData *all_communicators; /* so that a failure of one ends them all; the main thread's */
+
+/* --- errors --- */
+
+static PetscErrorCode deadline(double *seconds)
+{
+  const char *text = getenv("TRSHARD_NCCL_WAIT_S");
+
+  PetscFunctionBegin;
+  *seconds = text && *text ? strtod(text, NULL) : WAIT_AT_MOST_S;
+  PetscCheck(*seconds > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "TRSHARD_NCCL_WAIT_S=%s in the environment is not a positive number of seconds", text);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void abort_all(void)
+{
+  for (TrsNcclData *data = all_communicators; data; data = data->next) {
+    if (data->comm) (void)data->nccl->CommAbort(data->comm);
+    data->comm = NULL;
+  }
+  all_communicators = NULL;
+}
+
+/* The one message; `what` was being done. */
+static PetscErrorCode fail(const TrsNccl *nccl, ncclResult_t result, ncclComm_t comm, const char *what)
+{
+  char text[512];
+
+  PetscFunctionBegin;
+  PetscCall(
+      PetscSNPrintf(text, sizeof(text), "%s (%s)", nccl->GetErrorString(result), nccl->GetLastError(comm)));
+  abort_all();
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "NCCL failed in %s: %s%s", what, text,
+          result == ncclInvalidUsage ? "; ranks that share a GPU need -comm_backend mpi" : "");
+}
+
+static PetscErrorCode check_in_time(double start_s, const char *what)
+{
+  double limit_s;
+
+  PetscFunctionBegin;
+  PetscCall(deadline(&limit_s));
+  if (MPI_Wtime() - start_s > limit_s) {
+    abort_all();
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "NCCL: %s did not end in %g s; a rank or the network hangs",
+            what, limit_s);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Wait until the communicator's last call is over. */
+static PetscErrorCode settle(const TrsNccl *nccl, ncclComm_t comm, ncclResult_t result, const char *what)
+{
+  const double start_s = MPI_Wtime();
+
+  PetscFunctionBegin;
+  while (result == ncclInProgress) {
+    ncclResult_t asked = nccl->CommGetAsyncError(comm, &result);
+
+    if (asked != ncclSuccess) result = asked;
+    if (result != ncclInProgress) break;
+    PetscCall(check_in_time(start_s, what));
+    (void)sched_yield();
+  }
+  if (result != ncclSuccess) PetscCall(fail(nccl, result, comm, what));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Has an operation of any communicator failed behind our back, or has the host waited too long? device_cuda.c asks while it waits (since start_s; 0: it does not). */
+static PetscErrorCode check_all(double start_s)
+{
+  PetscFunctionBegin;
+  for (const TrsNcclData *data = all_communicators; data; data = data->next) {
+    ncclResult_t result = ncclSuccess, asked;
+
+    if (!data->comm) continue;
+    asked = data->nccl->CommGetAsyncError(data->comm, &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result != ncclSuccess && result != ncclInProgress)
+      PetscCall(fail(data->nccl, result, data->comm, "an exchange"));
+  }
+  if (start_s > 0 && all_communicators) PetscCall(check_in_time(start_s, "an exchange"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- requests --- */
+
+static PetscErrorCode new_request(TrsComm comm, TrsNcclRequest **request)
+{
+  const size_t size = (size_t)comm->size;
+  int64_t *numbers;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(request));
+  (*request)->base.comm = comm;
+  PetscCall(PetscCalloc1(5 * size, &numbers));
+  (*request)->counts = numbers;
+  (*request)->displs = numbers + size;
+  (*request)->own_counts = numbers + 2 * size;
+  (*request)->own_displs = numbers + 3 * size;
+  (*request)->part_displs = numbers + 4 * size;
+  PetscCall(PetscMalloc1(size, &(*request)->part_of));
+  TrsCallCUDA(cudaEventCreateWithFlags(&(*request)->before, cudaEventDisableTiming));
+  TrsCallCUDA(cudaEventCreateWithFlags(&(*request)->done, cudaEventDisableTiming));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_request(TrsNcclRequest *request)
+{
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaEventDestroy(request->before));
+  TrsCallCUDA(cudaEventDestroy(request->done));
+  PetscCall(TrsDeviceBufferFree(request->base.comm->device, &request->parts));
+  PetscCall(PetscFree(request->counts));
+  PetscCall(PetscFree(request->part_of));
+  PetscCall(PetscFree(request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A request from the pool; the communicator's stream goes on from where the caller's is. */
+static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **request)
+{
+  TrsNcclData *data = (TrsNcclData *)comm->data;
+
+  PetscFunctionBegin;
+  if (!data->free) PetscCall(new_request(comm, &data->free));
+  *request = data->free;
+  data->free = (*request)->next;
+  TrsCallCUDA(cudaEventRecord((*request)->before, TrsStreamCuda(stream)));
+  TrsCallCUDA(cudaStreamWaitEvent(data->stream, (*request)->before, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What is on the communicator's stream now is the operation. */
+static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
+{
+  const TrsNcclData *data = (const TrsNcclData *)started->base.comm->data;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaEventRecord(started->done, data->stream));
+  *request = &started->base;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- exchanges --- */
+
+static PetscBool has_messages(TrsComm comm, const TrsNcclBlocks *x)
+{
+  for (int q = 0; q < comm->size; q++)
+    if (q != comm->rank && (x->send_counts[q] > 0 || x->recv_counts[q] > 0)) return PETSC_TRUE;
+  return PETSC_FALSE;
+}
+
+/* Put the blocks' messages on the communicator's stream; the own block is a copy. Ranks start with their neighbour, so that not all send to one. */
+static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
+{
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
+  const int64_t own_bytes = x->send_counts[comm->rank] * x->elem_bytes;
+  const char *from = x->send + x->send_displs[comm->rank] * x->elem_bytes;
+  char *to = x->recv + x->recv_displs[comm->rank] * x->elem_bytes;
+  ncclResult_t result = ncclSuccess;
+
+  PetscFunctionBegin;
+  if (own_bytes > 0 && from != to && !x->skip_own)
+    TrsCallCUDA(cudaMemcpyAsync(to, from, (size_t)own_bytes, cudaMemcpyDeviceToDevice, data->stream));
+  if (!has_messages(comm, x)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(settle(data->nccl, data->comm, data->nccl->GroupStart(), "a group"));
+  for (int i = 1; i < comm->size && (result == ncclSuccess || result == ncclInProgress); i++) {
+    const int to_rank = (comm->rank + i) % comm->size, from_rank = (comm->rank + comm->size - i) % comm->size;
+    const size_t sent = (size_t)(x->send_counts[to_rank] * x->elem_bytes);
+    const size_t received = (size_t)(x->recv_counts[from_rank] * x->elem_bytes);
+
+    if (sent)
+      result = data->nccl->Send(x->send + x->send_displs[to_rank] * x->elem_bytes, sent, ncclUint8, to_rank,
+                                data->comm, data->stream);
+    if (received && (result == ncclSuccess || result == ncclInProgress))
+      result = data->nccl->Recv(x->recv + x->recv_displs[from_rank] * x->elem_bytes, received, ncclUint8,
+                                from_rank, data->comm, data->stream);
+  }
+  if (result != ncclSuccess && result != ncclInProgress)
+    PetscCall(fail(data->nccl, result, data->comm, "an exchange"));
+  PetscCall(settle(data->nccl, data->comm, data->nccl->GroupEnd(), "an exchange"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Chunk q of counts[q] elements belongs to rank q. */
+static void set_chunks(TrsNcclRequest *request, const int64_t *counts, PetscBool gather_in_place)
+{
+  const TrsComm comm = request->base.comm;
+  int64_t n = 0;
+
+  for (int q = 0; q < comm->size; q++) {
+    request->counts[q] = counts[q];
+    request->displs[q] = n;
+    request->own_counts[q] = counts[comm->rank];
+    request->part_displs[q] = q * counts[comm->rank];
+    n += counts[q];
+  }
+  for (int q = 0; q < comm->size; q++)
+    request->own_displs[q] = gather_in_place ? request->displs[comm->rank] : 0;
+}
+
+/* to = the sum over ranks of their chunk for this rank, in rank order. */
+static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, float *to)
+{
+  const TrsComm comm = request->base.comm;
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
+  const int64_t n = request->counts[comm->rank];
+  const float *own = send + request->displs[comm->rank];
+  TrsNcclBlocks blocks = {.send = (const char *)send,
+                          .send_counts = request->counts,
+                          .send_displs = request->displs,
+                          .recv_counts = request->own_counts,
+                          .recv_displs = request->part_displs,
+                          .elem_bytes = (int64_t)sizeof(float),
+                          .skip_own = (PetscBool)(own != to)}; /* the kernel's result may not lie on a part */
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, comm->size * n * (int64_t)sizeof(float)));
+  blocks.recv = (char *)request->parts.data;
+  PetscCall(exchange(comm, &blocks));
+  for (int q = 0; q < comm->size; q++)
+    request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
+  if (blocks.skip_own) request->part_of[comm->rank] = own;
+  if (n > 0)
+    PetscCall(comm->compute->sum_matrices((TrsStream)(void *)data->stream, comm->size, request->part_of, n, 1,
+                                          n, to, n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the table --- */
+
+/* All ranks call NCCL's own set-up with the same id; over when the communicator says so. */
+static PetscErrorCode connect(TrsComm comm)
+{
+  TrsNcclData *data = (TrsNcclData *)comm->data;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclUniqueId id;
+  ncclResult_t result = ncclSuccess;
+
+  PetscFunctionBegin;
+  config.blocking = 0;
+  if (comm->rank == 0) result = data->nccl->GetUniqueId(&id);
+  PetscCall(TrsAgree(comm->mpi, result == ncclSuccess ? PETSC_SUCCESS
+                                                      : fail(data->nccl, result, NULL, "ncclGetUniqueId")));
+  PetscCallMPI(MPI_Bcast(&id, (int)sizeof(id), MPI_BYTE, 0, comm->mpi));
+  result = data->nccl->CommInitRankConfig(&data->comm, comm->size, id, comm->rank, &config);
+  PetscCall(settle(data->nccl, data->comm, result, "the set-up of a communicator"));
+  data->next = all_communicators;
+  all_communicators = data;
+  TrsCudaWhileWaiting(check_all);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode setup_nccl(TrsComm comm)
+{
+  TrsNcclData *data;
+
+  PetscFunctionBegin;
+  PetscCheck(!comm->device->host_memory, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-comm_backend nccl needs -device cuda, it is %s; use -comm_backend mpi", comm->device->name);
+  PetscCall(PetscNew(&data));
+  comm->data = data;
+  PetscCall(TrsNcclOpen(&data->nccl));
+  TrsCallCUDA(cudaStreamCreateWithFlags(&data->stream, cudaStreamNonBlocking));
+  if (comm->size > 1) PetscCall(TrsAgree(comm->mpi, connect(comm)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_nccl(TrsComm comm)
+{
+  TrsNcclData *data = (TrsNcclData *)comm->data;
+
+  PetscFunctionBegin;
+  PetscCall(comm->device->stream_synchronize((TrsStream)(void *)data->stream));
+  for (TrsNcclData **at = &all_communicators; *at; at = &(*at)->next) {
+    if (*at != data) continue;
+    *at = data->next;
+    break;
+  }
+  if (data->comm) {
+    PetscCall(
+        settle(data->nccl, data->comm, data->nccl->CommFinalize(data->comm), "the end of a communicator"));
+    (void)data->nccl->CommDestroy(data->comm);
+  }
+  while (data->free) {
+    TrsNcclRequest *next = data->free->next;
+    PetscCall(free_request(data->free));
+    data->free = next;
+  }
+  TrsCallCUDA(cudaStreamDestroy(data->stream));
+  PetscCall(PetscFree(comm->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode alltoallv_nccl(TrsComm comm, TrsStream stream, const void *send,
+                                     const int64_t *send_counts, const int64_t *send_displs, void *recv,
+                                     const int64_t *recv_counts, const int64_t *recv_displs,
+                                     int64_t elem_bytes, TrsRequest *request)
+{
+  const TrsNcclBlocks blocks = {(const char *)send, send_counts, send_displs, (char *)recv,
+                                recv_counts,        recv_displs, elem_bytes,  PETSC_FALSE};
+  TrsNcclRequest *started = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(begin(comm, stream, &started));
+  PetscCall(exchange(comm, &blocks));
+  PetscCall(end(started, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reduce_scatterv_nccl(TrsComm comm, TrsStream stream, const float *send,
+                                           const int64_t *counts, float *recv, TrsRequest *request)
+{
+  TrsNcclRequest *started = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(begin(comm, stream, &started));
+  set_chunks(started, counts, PETSC_FALSE);
+  PetscCall(sum_chunk(started, send, recv));
+  PetscCall(end(started, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* NCCL's own all-gather knows the network, but only blocks of one size side by side. */
+static PetscBool is_even(TrsComm comm, const int64_t *counts, const int64_t *displs)
+{
+  for (int q = 0; q < comm->size; q++)
+    if (counts[q] != counts[0] || displs[q] != q * counts[0]) return PETSC_FALSE;
+  return (PetscBool)(comm->size > 1 && counts[0] > 0);
+}
+
+static PetscErrorCode allgatherv_nccl(TrsComm comm, TrsStream stream, const void *send, void *recv,
+                                      const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
+                                      TrsRequest *request)
+{
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
+  TrsNcclRequest *started = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(begin(comm, stream, &started));
+  if (is_even(comm, counts, displs)) {
+    PetscCall(settle(data->nccl, data->comm,
+                     data->nccl->AllGather(send, recv, (size_t)(counts[0] * elem_bytes), ncclUint8,
+                                           data->comm, data->stream),
+                     "an all-gather"));
+  } else {
+    TrsNcclBlocks blocks = {.send = (const char *)send,
+                            .recv = (char *)recv,
+                            .recv_counts = counts,
+                            .recv_displs = displs,
+                            .elem_bytes = elem_bytes};
+
+    set_chunks(started, counts, PETSC_FALSE);
+    blocks.send_counts = started->own_counts;
+    blocks.send_displs = started->own_displs;
+    PetscCall(exchange(comm, &blocks));
+  }
+  PetscCall(end(started, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode allreduce_nccl(TrsComm comm, TrsStream stream, float *values, int64_t n,
+                                     TrsRequest *request)
+{
+  TrsNcclRequest *started = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(begin(comm, stream, &started));
+  if (comm->size > 1) {
+    TrsNcclBlocks sums = {.send = (const char *)values,
+                          .recv = (char *)values,
+                          .elem_bytes = (int64_t)sizeof(float),
+                          .skip_own = PETSC_TRUE};
+
+    for (int q = 0; q < comm->size; q++)
+      started->counts[q] = n / comm->size + (q < n % comm->size); /* as even as can be */
+    set_chunks(started, started->counts, PETSC_TRUE);
+    PetscCall(sum_chunk(started, values, values + started->displs[comm->rank]));
+    sums.send_counts = started->own_counts;
+    sums.send_displs = started->own_displs;
+    sums.recv_counts = started->counts;
+    sums.recv_displs = started->displs;
+    PetscCall(exchange(comm, &sums));
+  }
+  PetscCall(end(started, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode broadcast_nccl(TrsComm comm, TrsStream stream, void *values, int64_t bytes, int root,
+                                     TrsRequest *request)
+{
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
+  TrsNcclRequest *started = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(begin(comm, stream, &started));
+  if (comm->size > 1 && bytes > 0)
+    PetscCall(settle(
+        data->nccl, data->comm,
+        data->nccl->Broadcast(values, values, (size_t)bytes, ncclUint8, root, data->comm, data->stream),
+        "a broadcast"));
+  PetscCall(end(started, request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The device moves by itself; only errors are looked for. */
+static PetscErrorCode progress_nccl(TrsComm comm)
+{
+  PetscFunctionBegin;
+  (void)comm;
+  PetscCall(check_all(0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode wait_nccl(TrsRequest base, TrsStream stream)
+{
+  TrsNcclRequest *request = (TrsNcclRequest *)base;
+  TrsNcclData *data = (TrsNcclData *)base->comm->data;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaStreamWaitEvent(TrsStreamCuda(stream), request->done, 0));
+  request->next = data->free;
+  data->free = request;
+  PetscCall(check_all(0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsCommOps trs_comm_nccl = {
+    .name = "nccl",
+    .setup = setup_nccl,
+    .destroy = destroy_nccl,
+    .alltoallv = alltoallv_nccl,
+    .reduce_scatterv = reduce_scatterv_nccl,
+    .allgatherv = allgatherv_nccl,
+    .allreduce = allreduce_nccl,
+    .broadcast = broadcast_nccl,
+    .progress = progress_nccl,
+    .wait = wait_nccl,
+};

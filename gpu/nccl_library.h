@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  NCCL, opened when it is first needed: a program built with it starts on machines that have none, and runs there on a CPU or with -comm_backend mpi.
+
+  A stand-in is linked instead of opened.
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <nccl.h>
+
+#define TRS_NCCL_FUNCTIONS(X) \
+  X(GetVersion) \
+  X(GetUniqueId) \
+  X(CommInitRankConfig) \
+  X(CommFinalize) \
+  X(CommDestroy) \
+  X(CommAbort) \
+  X(CommGetAsyncError) \
+  X(GetErrorString) \
+  X(GetLastError) \
+  X(GroupStart) \
+  X(GroupEnd) \
+  X(Send) \
+  X(Recv) \
+  X(AllGather) \
+  X(Broadcast)
+
+/* One pointer a function: Send is ncclSend. */
+typedef struct {
+#define TRS_NCCL_POINTER(name) __typeof__(&nccl##name) name;
+  TRS_NCCL_FUNCTIONS(TRS_NCCL_POINTER)
+#undef TRS_NCCL_POINTER
+} TrsNccl;
+
+/* Open it, once a process. Errors: UNAVAILABLE when there is none, or an older one than this program was built for. Not collective. */
+PetscErrorCode TrsNcclOpen(const TrsNccl **nccl);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Stand-in for NCCL, the part that gpu/ uses: non-blocking communicators whose messages travel over MPI when the stand-in's streams come to them.
+  Names, types and meanings are NCCL's (2.28).
+
+  Checked, each with a message and abort(): a call to a communicator whose last call is not over, one of a blocking communicator, a communicator used
+  from two streams, messages whose two ends disagree on their size, host memory given for device memory.
+
+  NCCL_ON_CPU_FAULT=rank,call,kind in the environment: on that rank of MPI_COMM_WORLD the call-th operation (from 0, over all communicators) meets
+  a fault. error: it never ends and its communicator reports one; hang: it never ends and nothing is reported; init: set-up fails instead.
+*/
+#pragma once
+
+#include "cuda_runtime_api.h"
+
+#include <limits.h>
+
+#define NCCL_MAJOR                        2
+#define NCCL_MINOR                        28
+#define NCCL_PATCH                        0
+#define NCCL_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+#define NCCL_VERSION_CODE                 NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)
+#define NCCL_UNIQUE_ID_BYTES              128
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+typedef struct ncclComm *ncclComm_t;
+
+typedef struct {
+  char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+typedef enum {
+  ncclSuccess,
+  ncclUnhandledCudaError,
+  ncclSystemError,
+  ncclInternalError,
+  ncclInvalidArgument,
+  ncclInvalidUsage,
+  ncclRemoteError,
+  ncclInProgress
+} ncclResult_t;
+
+typedef enum { ncclInt8, ncclUint8 } ncclDataType_t; /* bytes are all that is moved */
+
+typedef struct {
+  size_t size;
+  int blocking;
+} ncclConfig_t;
+#define NCCL_CONFIG_INITIALIZER \
+  { \
+    sizeof(ncclConfig_t), 1 \
+  }
+
+ncclResult_t ncclGetVersion(int *version);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config);
+ncclResult_t ncclCommFinalize(ncclComm_t comm);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
+const char *ncclGetErrorString(ncclResult_t result);
+const char *ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream);
+
+#if defined(__cplusplus)
+}
+#endif

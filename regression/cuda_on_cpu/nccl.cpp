@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The stand-in's NCCL: every operation is a set of MPI messages, posted when its stream comes to it, over when all have arrived.
+#include "nccl.h"
+
+#include "cuda_on_cpu.h"
+
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+using cuda_on_cpu::fail;
+
+struct ncclComm {
+  MPI_Comm mpi = MPI_COMM_NULL;
+  int size = 0, rank = 0;
+  ncclResult_t error = ncclSuccess;
+  bool in_progress = true; // until somebody asks: a non-blocking call is never over at once
+  bool aborted = false, finalised = false;
+  bool has_stream = false;
+  cudaStream_t stream = nullptr;
+};
+
+namespace
+{
+struct message {
+  bool is_send;
+  char *at;
+  size_t bytes;
+  int peer;
+};
+
+// What an operation is while it is under way.
+struct operation {
+  std::shared_ptr<ncclComm> comm;
+  std::vector<message> messages;
+  std::vector<MPI_Request> requests;
+  bool posted = false, never_ends = false;
+};
+
+struct group {
+  int depth = 0;
+  std::vector<std::pair<ncclComm_t, cudaStream_t>> users; // in order of first use
+  std::vector<std::vector<message>> messages;
+};
+
+group &current()
+{
+  static group one;
+  return one;
+}
+
+// Communicators live until the last operation on them is over, whatever was destroyed.
+std::vector<std::shared_ptr<ncclComm>> &communicators()
+{
+  static std::vector<std::shared_ptr<ncclComm>> all;
+  return all;
+}
+
+std::shared_ptr<ncclComm> shared(ncclComm_t comm)
+{
+  for (const auto &c : communicators())
+    if (c.get() == comm) return c;
+  fail("a call to a communicator that is not or no longer there");
+}
+
+struct fault {
+  int rank = -1;
+  long call = -1;
+  char kind[16] = "";
+};
+
+const fault &wanted_fault()
+{
+  static const fault f = [] {
+    fault read;
+    const char *text = getenv("NCCL_ON_CPU_FAULT");
+    if (text && sscanf(text, "%d,%ld,%15s", &read.rank, &read.call, read.kind) != 3)
+      fail("NCCL_ON_CPU_FAULT=%s is not rank,call,kind", text);
+    return read;
+  }();
+  return f;
+}
+
+bool is_fault_here(const char *kind)
+{
+  int rank;
+
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return wanted_fault().rank == rank && strcmp(wanted_fault().kind, kind) == 0;
+}
+
+constexpr int TAG = 7;
+
+void post(operation &o)
+{
+  for (const message &m : o.messages) {
+    if (m.bytes > INT_MAX) fail("a message of %zu bytes is too long for the stand-in", m.bytes);
+    MPI_Request request;
+    if (m.is_send)
+      MPI_Isend(m.at, static_cast<int>(m.bytes), MPI_BYTE, m.peer, TAG, o.comm->mpi, &request);
+    else
+      MPI_Irecv(m.at, static_cast<int>(m.bytes), MPI_BYTE, m.peer, TAG, o.comm->mpi, &request);
+    o.requests.push_back(request);
+  }
+  o.posted = true;
+}
+
+// One look; true when the operation is over.
+bool drive(operation &o)
+{
+  std::vector<MPI_Status> status(o.messages.size());
+  int done = 0;
+
+  if (o.comm->aborted) {
+    for (MPI_Request &request : o.requests)
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request), MPI_Request_free(&request);
+    return true;
+  }
+  if (o.never_ends) return false;
+  if (!o.posted) post(o);
+  MPI_Testall(static_cast<int>(o.requests.size()), o.requests.data(), &done, status.data());
+  if (!done) return false;
+  for (size_t i = 0; i < o.messages.size(); i++) {
+    int bytes;
+    if (o.messages[i].is_send) continue;
+    MPI_Get_count(&status[i], MPI_BYTE, &bytes);
+    if (static_cast<size_t>(bytes) != o.messages[i].bytes)
+      fail("rank %d waits for %zu bytes from rank %d, which sent %d", o.comm->rank, o.messages[i].bytes,
+           o.messages[i].peer, bytes);
+  }
+  return true;
+}
+
+void check_device_memory(const message &m)
+{
+  cudaPointerAttributes attributes;
+
+  cudaPointerGetAttributes(&attributes, m.at);
+  if (m.bytes > 0 && attributes.type == cudaMemoryTypeUnregistered)
+    fail("%s of memory that is not the device's", m.is_send ? "ncclSend" : "ncclRecv");
+}
+
+// Put a communicator's messages of a group on their stream.
+void start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
+{
+  static long calls;
+  auto o = std::make_shared<operation>();
+
+  if (comm->in_progress) fail("a call to a communicator whose last call is not over");
+  if (comm->finalised || comm->aborted) fail("a call to a communicator that has been ended");
+  if (comm->has_stream && comm->stream != stream) fail("a communicator used from two streams");
+  comm->has_stream = true;
+  comm->stream = stream;
+  for (const message &m : messages) check_device_memory(m);
+  o->comm = shared(comm);
+  o->messages = std::move(messages);
+  if (calls == wanted_fault().call && is_fault_here("error")) {
+    comm->error = ncclRemoteError;
+    o->never_ends = true;
+  }
+  if (calls == wanted_fault().call && is_fault_here("hang")) o->never_ends = true;
+  calls++;
+  comm->in_progress = true;
+  cuda_on_cpu::enqueue(stream, "NCCL", [o] { return drive(*o); });
+}
+
+void add(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
+{
+  group &g = current();
+  size_t i = 0;
+
+  while (i < g.users.size() && g.users[i].first != comm) i++;
+  if (i == g.users.size()) {
+    g.users.push_back({comm, stream});
+    g.messages.emplace_back();
+  }
+  if (g.users[i].second != stream) fail("a communicator used from two streams in a group");
+  g.messages[i].insert(g.messages[i].end(), messages.begin(), messages.end());
+}
+
+ncclResult_t end_group()
+{
+  group done = std::move(current());
+
+  current() = group();
+  for (size_t i = 0; i < done.users.size(); i++)
+    start(done.users[i].first, done.users[i].second, std::move(done.messages[i]));
+  return done.users.empty() ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t operate(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
+{
+  shared(comm);
+  add(comm, stream, std::move(messages));
+  return current().depth ? ncclSuccess : end_group();
+}
+
+message send_of(const void *from, size_t bytes, int peer)
+{
+  return {true, static_cast<char *>(const_cast<void *>(from)), bytes, peer};
+}
+
+// The id holds the world rank of who made it and how many it has made: members meet there.
+struct meeting {
+  int root, number;
+};
+} // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int *version)
+{
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+  static int made;
+  meeting place = {0, made++};
+
+  MPI_Comm_rank(MPI_COMM_WORLD, &place.root);
+  memset(id, 0, sizeof(*id));
+  memcpy(id->internal, &place, sizeof(place));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+  auto made = std::make_shared<ncclComm>();
+  std::vector<int> members(static_cast<size_t>(size));
+  MPI_Group world, group;
+  meeting place;
+  int me;
+
+  if (config->size != sizeof(*config) || config->blocking != 0)
+    fail("only non-blocking communicators can be aborted");
+  memcpy(&place, id.internal, sizeof(place));
+  const int tag = 1000 + place.number % 1000;
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  if (rank == 0) {
+    members[0] = me;
+    for (int i = 1; i < size; i++) {
+      int pair[2];
+      MPI_Recv(pair, 2, MPI_INT, MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      members[static_cast<size_t>(pair[0])] = pair[1];
+    }
+    for (int i = 1; i < size; i++)
+      MPI_Send(members.data(), size, MPI_INT, members[static_cast<size_t>(i)], tag + 1000, MPI_COMM_WORLD);
+  } else {
+    const int pair[2] = {rank, me};
+    MPI_Send(pair, 2, MPI_INT, place.root, tag, MPI_COMM_WORLD);
+    MPI_Recv(members.data(), size, MPI_INT, place.root, tag + 1000, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_incl(world, size, members.data(), &group);
+  MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &made->mpi);
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  made->size = size;
+  made->rank = rank;
+  if (is_fault_here("init")) made->error = ncclSystemError;
+  communicators().push_back(made);
+  *comm = made.get();
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+  shared(comm)->finalised = true;
+  comm->in_progress = true;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+  const auto kept = shared(comm);
+  auto &all = communicators();
+
+  if (!comm->finalised || comm->in_progress) fail("ncclCommDestroy before ncclCommFinalize was over");
+  MPI_Comm_free(&comm->mpi);
+  for (size_t i = 0; i < all.size(); i++)
+    if (all[i] == kept) return all.erase(all.begin() + static_cast<std::ptrdiff_t>(i)), ncclSuccess;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+  shared(comm)->aborted = true; // its operations end at their next turn
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+  const bool was = shared(comm)->in_progress;
+
+  comm->in_progress = false;
+  *error = comm->error != ncclSuccess ? comm->error : was ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+  static const char *const names[] = {"no error",       "unhandled cuda error", "system error",
+                                      "internal error", "invalid argument",     "invalid usage",
+                                      "remote error",   "in progress"};
+  return names[result];
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+  (void)comm;
+  return "the stand-in's fault";
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+  current().depth++;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+  if (current().depth == 0) fail("ncclGroupEnd without ncclGroupStart");
+  return --current().depth ? ncclSuccess : end_group();
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+  (void)type;
+  return operate(comm, stream, {send_of(from, count, peer)});
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+  (void)type;
+  return operate(comm, stream, {message{false, static_cast<char *>(to), count, peer}});
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+  std::vector<message> messages;
+
+  (void)type;
+  for (int q = 0; q < comm->size; q++) {
+    messages.push_back(send_of(from, count, q));
+    messages.push_back({false, static_cast<char *>(to) + static_cast<size_t>(q) * count, count, q});
+  }
+  return operate(comm, stream, messages);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+  std::vector<message> messages;
+
+  (void)type;
+  if (from != to) fail("the stand-in broadcasts in place only");
+  if (comm->rank != root) messages.push_back({false, static_cast<char *>(to), count, root});
+  for (int q = 0; q < comm->size && comm->rank == root; q++)
+    if (q != root) messages.push_back(send_of(from, count, q));
+  return operate(comm, stream, messages);
+}
+
+} // extern "C"
