@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_TABLES = 8, MAX_FEATURES = 3, MAX_DIM = 40, MAX_ROWS = 60, MAX_BATCH = 6, MAX_BLOCKS = 4 };
+enum { MAX_TABLES = 8, MAX_FEATURES = 3, MAX_DIM = 40, MAX_ROWS = 60, MAX_BATCH = 24, MAX_BLOCKS = 4 };
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA'14): apart from the product's own generator, which is under test here. */
 static uint64_t next_bits(random_stream *r)
@@ -198,14 +198,11 @@ static PetscErrorCode lay_out_features(random_stream *r, random_model *model)
 
 PetscErrorCode random_model_create(uint64_t seed, int size, random_model *model)
 {
-  random_stream r = {.state = seed * 16 + (uint64_t)size};
+  random_stream r = {.state = seed << 8}, split = {.state = seed << 8 | 16 | (uint64_t)size};
 
   PetscFunctionBegin;
   PetscCheck(size <= MODEL_MAX_RANKS, PETSC_COMM_SELF, TRS_ERR_OPTION, "at most %d ranks", MODEL_MAX_RANKS);
   *model = (random_model){.seed = seed, .size = size};
-  do { /* of the ranks' divisors */
-    model->local_world_size = (int)random_int(&r, 1, size);
-  } while (size % model->local_world_size);
   model->n_steps = (int)random_int(&r, 2, 3);
   model->ahead = random_once_in(&r, 2);
   draw_optimizer(&r, seed, &model->args);
@@ -213,7 +210,10 @@ PetscErrorCode random_model_create(uint64_t seed, int size, random_model *model)
   PetscCall(PetscCalloc1((size_t)model->tables.n, &model->tables.table));
   for (int t = 0; t < model->tables.n; t++) PetscCall(draw_table(&r, t, &model->tables.table[t]));
   PetscCall(lay_out_features(&r, model));
-  PetscCall(draw_plan(&r, model));
+  do { /* of the ranks' divisors */
+    model->local_world_size = (int)random_int(&split, 1, size);
+  } while (size % model->local_world_size);
+  PetscCall(draw_plan(&split, model));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -226,19 +226,14 @@ PetscErrorCode random_model_destroy(random_model *model)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Samples of each rank: equal, or any number; none on some, but not on all. */
-static void draw_batches(random_stream *r, int size, random_batch *batch)
+/* Samples of each rank: as equal as can be, or any number, also none. */
+static void draw_split(random_stream *r, int size, random_batch *batch)
 {
-  const int64_t equal = random_once_in(r, 3) ? random_int(r, 1, MAX_BATCH) : 0;
+  const PetscBool equal = random_once_in(r, 3);
 
-  do {
-    for (int q = 0; q < size; q++) {
-      int64_t B = equal;
-      if (!equal && !random_once_in(r, 4)) B = random_int(r, 0, MAX_BATCH);
-      batch->first[q + 1] = batch->first[q] + B;
-    }
-    batch->G = batch->first[size];
-  } while (batch->G == 0);
+  batch->first[size] = batch->G;
+  for (int q = 1; q < size; q++) batch->first[q] = equal ? q * batch->G / size : random_int(r, 0, batch->G);
+  qsort(batch->first + 1, (size_t)size - 1, sizeof(*batch->first), compare_cuts);
 }
 
 /* Ids of a bag: none in every third; a few rows come often, every tenth id is pruned. */
@@ -250,12 +245,15 @@ static int64_t draw_id(random_stream *r, int64_t rows)
 
 PetscErrorCode random_batch_create(const random_model *model, int step, random_batch *batch)
 {
-  random_stream r = {.state = (model->seed * 16 + (uint64_t)model->size) * 16 + 1 + (uint64_t)step};
+  random_stream r = {.state = model->seed << 8 | 32 | (uint64_t)step};
+  random_stream split = {.state = model->seed << 8 | 64 |
+                                  (uint64_t)(step * 2 * MODEL_MAX_RANKS + model->size)};
   int64_t bags, n;
 
   PetscFunctionBegin;
   *batch = (random_batch){0};
-  draw_batches(&r, model->size, batch);
+  batch->G = random_int(&r, 1, random_once_in(&r, 4) ? 3 : MAX_BATCH);
+  draw_split(&split, model->size, batch);
   bags = model->n_features * batch->G;
   PetscCall(PetscMalloc2((size_t)bags, &batch->lengths, (size_t)bags + 1, &batch->offsets));
   batch->offsets[0] = 0;

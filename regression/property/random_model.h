@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Random models, plans and batches of the property tests. Everything is a function of the seed and the number of ranks, so every rank draws
-  the same and a failure is told by its seed.
+  Random models, plans and batches of the property tests. All ranks draw the same, so a failure is told by its seed: tables, optimizer and
+  global batches are a function of the seed; the plan, the hosts and which samples a rank has, of the seed and the number of ranks.
 */
 #pragma once
 

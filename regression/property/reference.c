@@ -13,20 +13,20 @@ int reference_width(const reference_table *table, int s)
 }
 
 /* The column blocks of a table's plan, whose shards come by column, then row. */
-static PetscErrorCode find_blocks(const TrsTablePlan *plan, reference_table *table)
+static PetscErrorCode find_blocks(const TrsTablePlan *plan, PetscBool whole_rows, reference_table *table)
 {
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)plan->n_shards + 1, &table->block));
   table->block[0] = 0;
   table->n_blocks = 1;
-  for (int i = 0; i < plan->n_shards; i++)
+  for (int i = 0; !whole_rows && i < plan->n_shards; i++)
     if (plan->shard[i].col_offset > table->block[table->n_blocks - 1])
       table->block[table->n_blocks++] = plan->shard[i].col_offset;
   table->block[table->n_blocks] = table->D;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode reference_create(const random_model *model, reference_table **tables)
+PetscErrorCode reference_create(const random_model *model, PetscBool whole_rows, reference_table **tables)
 {
   PetscFunctionBegin;
   PetscCall(PetscCalloc1((size_t)model->tables.n, tables));
@@ -39,7 +39,7 @@ PetscErrorCode reference_create(const random_model *model, reference_table **tab
 
     table->R = config->num_embeddings;
     table->D = config->embedding_dim;
-    PetscCall(find_blocks(&model->plan.table[t], table));
+    PetscCall(find_blocks(&model->plan.table[t], whole_rows, table));
     TrsSparseOptimizerStates(model->args.kind, &table->n_states, names, table->rowwise);
     PetscCall(PetscMalloc1(n, &table->weight));
     for (int s = 0; s < table->n_states; s++)

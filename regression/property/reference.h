@@ -12,7 +12,8 @@
 typedef struct {
   int64_t R;
   int D, n_blocks, n_states;
-  int64_t *block; /* [n_blocks + 1] first columns: a row-wise optimizer takes a column shard for a table */
+  int64_t
+      *block; /* [n_blocks + 1] first columns of what an optimizer takes for a row: a column shard, or all */
   PetscBool rowwise[TRS_SPARSE_MAX_STATES];
   double *weight, *state[TRS_SPARSE_MAX_STATES];
   PetscBool *touched;      /* [R] did the last update's batch name the row? */
@@ -22,7 +23,8 @@ typedef struct {
 /* Numbers in a row of state s, of the weights for s < 0. */
 int reference_width(const reference_table *table, int s);
 
-PetscErrorCode reference_create(const random_model *model, reference_table **tables);
+/* whole_rows: column shards share a row's statistics (-reproducible). */
+PetscErrorCode reference_create(const random_model *model, PetscBool whole_rows, reference_table **tables);
 PetscErrorCode reference_destroy(const random_model *model, reference_table **tables);
 
 /* pooled [G, stride]: the features' columns are written. */

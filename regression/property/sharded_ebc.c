@@ -2,13 +2,15 @@
 /*
   Property: a collection of tables computes the same however a plan spreads it over the ranks.
 
-    mpirun -n W property_sharded_ebc [--draws N] [--first SEED]    N models, of seeds SEED, SEED + 1, ...
-    mpirun -n W property_sharded_ebc --seed SEED                   one, shown in full
+    mpirun -n W property_sharded_ebc [--reproducible] [--draws N] [--first SEED]    N models, of seeds SEED, SEED + 1, ...
+    mpirun -n W property_sharded_ebc [--reproducible] --seed SEED                   one, shown in full
 
   Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches (random_model.h), lets
   TrsShardedEbc do the steps, and after each compares pooled rows, weights and states with the unsharded definition (reference.h), which
-  then goes on from what it found: so the tolerance is one step's rounding, and for 16-bit tables one unit in the last place. A failure names
-  its seed and ends the program with 1. A run of at least 100 draws also fails if it did not meet every sharding type, optimizer and feature kind.
+  then goes on from what it found: so the tolerance is one step's rounding, and for 16-bit tables one unit in the last place. With
+  --reproducible, each model runs on 1, 2, ... W ranks, each time with another plan and another split of the same global batches, and pooled
+  rows, weights and states must be equal bit for bit too. A failure names its seed and ends the program with 1. A run of at least 100 draws
+  also fails if it did not meet every sharding type, optimizer and feature kind.
 */
 #include "shard/sharded_ebc.h"
 
@@ -27,11 +29,17 @@
 static const float gap = 7.5F;
 
 typedef struct {
-  int size, rank;
+  int world_size, rank;
+  PetscBool reproducible;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsCommGroups groups[MODEL_MAX_RANKS + 1]; /* by ranks of a host, made when first wanted */
+  int size;                           /* ranks of the run under way: the first ones */
+  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* by their number */
+  TrsCommGroups groups[MODEL_MAX_RANKS + 1]
+                      [MODEL_MAX_RANKS + 1]; /* by that and the ranks of a host, made when wanted */
   char failure[512];                         /* of the draw, on rank 0 */
+  double *trace; /* rank 0: all that the draw's first run computed, in order, to compare others with */
+  int64_t n_trace, trace_capacity, traced; /* numbers in it, room for, passed by the run under way */
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
       met_weighted, met_empty_rank;
 } property_run;
@@ -57,7 +65,7 @@ __attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, cons
   int n;
 
   if (*to) return;
-  n = snprintf(to, sizeof(draw->run->failure), "step %d: ", draw->step);
+  n = snprintf(to, sizeof(draw->run->failure), "on %d ranks, step %d: ", draw->run->size, draw->step);
   va_start(arguments, format);
   (void)vsnprintf(to + n, sizeof(draw->run->failure) - (size_t)n, format, arguments);
   va_end(arguments);
@@ -112,7 +120,8 @@ static void place_shards(const property_draw *draw, int t, int s, PetscBool roww
   for (int i = 0; i < draw->shards.n; i++) {
     const TrsEmbeddingShard *shard = &draw->shards.shard[i];
     const TrsTbeTable *tbe = &shard->tbe;
-    const int64_t first = rowwise ? shard->column : tbe->col_offset, n = rowwise ? 1 : tbe->dim;
+    const int64_t block = draw->shards.shared_rowwise ? 0 : shard->column;
+    const int64_t first = rowwise ? block : tbe->col_offset, n = rowwise ? 1 : tbe->dim;
     if (shard->table != t) continue;
     for (int64_t row = 0; row < tbe->rows; row++)
       for (int64_t c = 0; c < n; c++)
@@ -121,26 +130,28 @@ static void place_shards(const property_draw *draw, int t, int s, PetscBool roww
   }
 }
 
-/* A table's weights or state from all ranks on rank 0. Replicas must be equal bit for bit. */
+/*
+  A table's weights or state from all ranks on rank 0, bit for bit: elements that are not here are zero bits. Those that several ranks have
+  (replicas, shared states of rows) must be the same.
+*/
 static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool rowwise, int width,
                                     double *found)
 {
   const TrsTableConfig *config = &draw->model->tables.table[t];
+  const MPI_Comm comm = draw->run->comm[draw->run->size];
   const int n = (int)config->num_embeddings * width;
-  double *mine, *least;
+  double *mine, *common;
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1((size_t)n, &mine));
   place_shards(draw, t, s, rowwise, width, mine);
+  PetscCallMPI(MPI_Reduce(mine, found, n, MPI_UINT64_T, MPI_BOR, 0, comm));
   if (draw->model->plan.table[t].sharding_type == TRS_SHARDING_DATA_PARALLEL) {
-    PetscCall(PetscMalloc1((size_t)n, &least));
-    PetscCallMPI(MPI_Reduce(mine, found, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD));
-    PetscCallMPI(MPI_Reduce(mine, least, n, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD));
-    if (draw->run->rank == 0 && memcmp(found, least, (size_t)n * sizeof(*found)) != 0)
+    PetscCall(PetscMalloc1((size_t)n, &common));
+    PetscCallMPI(MPI_Reduce(mine, common, n, MPI_UINT64_T, MPI_BAND, 0, comm));
+    if (draw->run->rank == 0 && memcmp(found, common, (size_t)n * sizeof(*found)) != 0)
       fail(draw, "table %s: the replicas differ", config->name);
-    PetscCall(PetscFree(least));
-  } else {
-    PetscCallMPI(MPI_Reduce(mine, found, n, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD));
+    PetscCall(PetscFree(common));
   }
   PetscCall(PetscFree(mine));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -176,6 +187,31 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
   return allowed;
 }
 
+/* On rank 0: note n numbers of the draw's first run, or compare with what it had there. */
+static PetscErrorCode trace(property_draw *draw, const char *what, int64_t n, const double *found)
+{
+  property_run *run = draw->run;
+
+  PetscFunctionBegin;
+  if (!run->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
+  if (run->size == 1) {
+    if (run->n_trace + n > run->trace_capacity) {
+      run->trace_capacity = 2 * (run->n_trace + n);
+      PetscCall(PetscRealloc((size_t)run->trace_capacity * sizeof(*run->trace), &run->trace));
+    }
+    memcpy(run->trace + run->n_trace, found, (size_t)n * sizeof(*found));
+    run->n_trace += n;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (run->traced + n > run->n_trace) fail(draw, "%s: the run on one rank has less", what);
+  for (int64_t i = 0; i < n && run->traced + n <= run->n_trace; i++)
+    if (memcmp(&found[i], &run->trace[run->traced + i], sizeof(*found)) != 0)
+      fail(draw, "%s [%" PRId64 "] is %a, but %a on one rank", what, i, found[i],
+           run->trace[run->traced + i]);
+  run->traced += n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static void compare_tensor(property_draw *draw, int t, int s, PetscBool initial, const double *found)
 {
   const TrsTableConfig *config = &draw->model->tables.table[t];
@@ -205,13 +241,16 @@ static PetscErrorCode compare_tables(property_draw *draw, PetscBool initial)
     double *found;
 
     TrsSparseOptimizerStates(draw->model->args.kind, &n_states, names, rowwise);
-    for (int i = 1; i < plan->n_shards; i++)
+    for (int i = 1; !draw->run->reproducible && i < plan->n_shards; i++)
       n_blocks += plan->shard[i].col_offset != plan->shard[i - 1].col_offset;
     PetscCall(PetscMalloc1((size_t)config->num_embeddings * (size_t)config->embedding_dim, &found));
     for (int s = -1; s < n_states; s++) {
       const PetscBool by_row = (PetscBool)(s >= 0 && rowwise[s]);
       PetscCall(gather_tensor(draw, t, s, by_row, by_row ? n_blocks : config->embedding_dim, found));
-      if (draw->run->rank == 0) compare_tensor(draw, t, s, initial, found);
+      if (draw->run->rank != 0) continue;
+      PetscCall(trace(draw, config->name,
+                      config->num_embeddings * (by_row ? n_blocks : config->embedding_dim), found));
+      compare_tensor(draw, t, s, initial, found);
     }
     PetscCall(PetscFree(found));
   }
@@ -234,8 +273,10 @@ static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *ba
   }
   PetscCall(PetscMalloc2((size_t)n, &found, (size_t)n, &expected));
   PetscCallMPI(MPI_Gatherv(draw->matrix, counts[draw->run->rank], MPI_FLOAT, found, counts, displs, MPI_FLOAT,
-                           0, MPI_COMM_WORLD));
+                           0, draw->run->comm[draw->run->size]));
   if (draw->run->rank == 0) {
+    for (int64_t i = 0; i < n; i++) expected[i] = (double)found[i];
+    PetscCall(trace(draw, "pooled rows", n, expected));
     for (int64_t i = 0; i < n; i++) expected[i] = (double)gap;
     reference_forward(model, draw->reference, batch, expected);
     for (int64_t i = 0; i < n; i++)
@@ -291,33 +332,36 @@ static void note_draw(property_run *run, const random_model *model)
   }
 }
 
-static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
+/* One model on the first `size` ranks. */
+static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, PetscBool show)
 {
-  const TrsPooledDistOptions dist = {.gradient_division = PETSC_FALSE}; /* fp32, as the model has it */
+  const TrsPooledDistOptions dist = {.reproducible = run->reproducible}; /* fp32, as the model has it */
   property_draw draw = {.run = run};
   TrsCommGroups *groups;
   random_model model;
 
   PetscFunctionBegin;
-  run->failure[0] = '\0';
-  PetscCall(random_model_create(seed, run->size, &model));
+  run->size = size;
+  run->traced = 0;
+  PetscCall(random_model_create(seed, size, &model));
   note_draw(run, &model);
   if (show && run->rank == 0) random_model_print(&model);
   draw.model = &model;
-  groups = &run->groups[model.local_world_size];
+  groups = &run->groups[size][model.local_world_size];
   if (!groups->world)
-    PetscCall(TrsCommGroupsCreate(MPI_COMM_WORLD, model.local_world_size, "mpi", run->device, run->compute,
+    PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, "mpi", run->device, run->compute,
                                   groups));
   PetscCall(TrsEmbeddingShardsCreate(run->device, run->compute, &model.tables, &model.plan, run->rank,
                                      model.args.kind, seed, &draw.shards));
+  draw.shards.shared_rowwise = run->reproducible;
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
                                 model.columns, &dist, &draw.ebc));
   for (int s = 0; s < model.n_steps; s++) {
     PetscCall(random_batch_create(&model, s, &draw.batch[s]));
-    for (int q = 0; q < run->size; q++)
+    for (int q = 0; q < size; q++)
       run->met_empty_rank += draw.batch[s].first[q] == draw.batch[s].first[q + 1];
   }
-  if (run->rank == 0) PetscCall(reference_create(&model, &draw.reference));
+  if (run->rank == 0) PetscCall(reference_create(&model, run->reproducible, &draw.reference));
   PetscCall(compare_tables(&draw, PETSC_TRUE));
   for (int s = 0; s < model.n_steps; s++) PetscCall(do_step(&draw, s));
 
@@ -328,11 +372,24 @@ static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
   PetscCall(reference_destroy(&model, &draw.reference));
   PetscCall(TrsShardedEbcDestroy(&draw.ebc));
   PetscCall(TrsEmbeddingShardsDestroy(&draw.shards));
-  if (run->failure[0] && run->rank == 0) {
-    printf("FAILED, to see it again: mpirun -n %d property_sharded_ebc --seed %" PRIu64 "\n  %s\n", run->size,
-           seed, run->failure);
-    if (!show) random_model_print(&model);
-  }
+  PetscCall(random_model_destroy(&model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
+{
+  random_model model;
+
+  PetscFunctionBegin;
+  run->failure[0] = '\0';
+  run->n_trace = 0;
+  for (int size = run->reproducible ? 1 : run->world_size; size <= run->world_size; size++)
+    if (run->rank < size) PetscCall(run_model(run, seed, size, show));
+  if (!run->failure[0] || run->rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  printf("FAILED, to see it again: mpirun -n %d property_sharded_ebc %s--seed %" PRIu64 "\n  %s\n",
+         run->world_size, run->reproducible ? "--reproducible " : "", seed, run->failure);
+  PetscCall(random_model_create(seed, run->world_size, &model));
+  if (!show) random_model_print(&model);
   PetscCall(random_model_destroy(&model));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -345,7 +402,7 @@ static PetscBool all_met(const property_run *run)
   for (int i = 0; i < TRS_N_SHARDINGS; i++) met = (PetscBool)(met && run->met_sharding[i] > 0);
   for (int i = TRS_OPTIM_SGD; i <= TRS_OPTIM_LION; i++) met = (PetscBool)(met && run->met_optimizer[i] > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
-  return (PetscBool)(met && (run->size == 1 || run->met_empty_rank > 0));
+  return (PetscBool)(met && (run->world_size == 1 || run->met_empty_rank > 0));
 }
 
 static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, int *n_failed)
@@ -353,8 +410,11 @@ static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, in
   int64_t n_tables = 0;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(MPI_COMM_WORLD, &run->size));
+  PetscCallMPI(MPI_Comm_size(MPI_COMM_WORLD, &run->world_size));
   PetscCallMPI(MPI_Comm_rank(MPI_COMM_WORLD, &run->rank));
+  for (int size = 1; size <= run->world_size; size++)
+    PetscCallMPI(
+        MPI_Comm_split(MPI_COMM_WORLD, run->rank < size ? 0 : MPI_UNDEFINED, run->rank, &run->comm[size]));
   PetscCall(TrsDeviceFind("cpu", &run->device));
   PetscCall(TrsComputeFind("cpu", &run->compute));
   for (int64_t i = 0; i < n; i++) {
@@ -362,15 +422,19 @@ static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, in
     *n_failed += run->failure[0] != '\0';
   }
   PetscCallMPI(MPI_Bcast(n_failed, 1, MPI_INT, 0, MPI_COMM_WORLD));
-  for (int L = 1; L <= run->size; L++)
-    if (run->groups[L].world) PetscCall(TrsCommGroupsDestroy(&run->groups[L]));
+  for (int size = 1; size <= run->world_size; size++) {
+    for (int L = 1; L <= size; L++)
+      if (run->groups[size][L].world) PetscCall(TrsCommGroupsDestroy(&run->groups[size][L]));
+    if (run->rank < size) PetscCallMPI(MPI_Comm_free(&run->comm[size]));
+  }
+  PetscCall(PetscFree(run->trace));
   if (n >= 100 && !all_met(run)) {
     if (run->rank == 0) printf("FAILED: some kind of table was never drawn\n");
     ++*n_failed;
   }
   for (int i = 0; i < TRS_N_SHARDINGS; i++) n_tables += run->met_sharding[i];
   if (run->rank == 0)
-    printf("%" PRId64 " draws on %d ranks, %" PRId64 " tables, %d failed\n", n, run->size, n_tables,
+    printf("%" PRId64 " draws on %d ranks, %" PRId64 " tables, %d failed\n", n, run->world_size, n_tables,
            *n_failed);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -382,8 +446,9 @@ int main(int argc, char **argv)
   int64_t n = 100;
   int n_failed = 0;
 
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const uint64_t value = strtoull(argv[i + 1], NULL, 10);
+  for (int i = 1; i < argc; i++) {
+    const uint64_t value = i + 1 < argc ? strtoull(argv[i + 1], NULL, 10) : 0;
+    if (strcmp(argv[i], "--reproducible") == 0) run.reproducible = PETSC_TRUE;
     if (strcmp(argv[i], "--draws") == 0) n = (int64_t)value;
     if (strcmp(argv[i], "--first") == 0) first = value;
     if (strcmp(argv[i], "--seed") == 0) {

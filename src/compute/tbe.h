@@ -51,6 +51,7 @@ typedef struct {
   uint64_t key;                   /* hash of the table's name, keys the rounding */
   int64_t row_offset, col_offset; /* the shard's place in the whole table, */
   int64_t table_dim; /* and the whole table's width: element (row_offset + r) * table_dim + col_offset + c */
+  const int64_t *row_of; /* [rows] or NULL: rows picked from a shard, row r being its row row_of[r] */
 } TrsTbeTable;
 
 /* One feature: which table its ids address, how they are pooled, where its pooled vector goes. */

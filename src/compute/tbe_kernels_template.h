@@ -383,7 +383,8 @@ static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOpt
                        const float *from)
 {
   uint16_t *to = (uint16_t *)table->weight + row * table->stride;
-  const uint64_t element = (uint64_t)((table->row_offset + row) * table->table_dim + table->col_offset);
+  const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
+  const uint64_t element = (uint64_t)(place * table->table_dim + table->col_offset);
   const uint64_t key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING);
   const uint64_t stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u;
   uint32_t random[4] = {0};

@@ -17,6 +17,7 @@
 typedef struct {
   TrsCodec forward, backward; /* kind fp32: none */
   PetscBool gradient_division;
+  PetscBool reproducible; /* sums in the order of the global batch, whatever the split; codecs must be fp32 */
 } TrsPooledDistOptions;
 
 typedef enum { TRS_CODED_ALLTOALLV, TRS_CODED_ALLGATHERV, TRS_CODED_REDUCE_SCATTERV } TrsCodedKind;

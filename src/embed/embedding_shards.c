@@ -191,6 +191,7 @@ static PetscErrorCode add_parts(const TrsEmbeddingShards *shards, int t, int sta
     } else if (rowwise) {
       PetscCall(TrsStateAddPart(tensor, tbe->row_offset, by_column ? shard->column : 0, tbe->rows, 1,
                                 tbe->state[state], 1));
+      tensor->part[tensor->n_parts - 1].copy = (PetscBool)(shards->shared_rowwise && shard->column > 0);
     } else {
       PetscCall(TrsStateAddPart(tensor, tbe->row_offset, tbe->col_offset, tbe->rows, tbe->dim,
                                 tbe->state[state], tbe->dim));
@@ -210,7 +211,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
   TrsStateTensor *tensor;
 
   PetscFunctionBegin;
-  if (n_columns == 1) {
+  if (n_columns == 1 || shards->shared_rowwise) {
     PetscCall(TrsStateAdd(list, path, TRS_FP32, 1, config->num_embeddings, 1, &tensor));
   } else {
     char columns_path[PETSC_MAX_PATH_LEN];
@@ -228,7 +229,8 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
     PetscCall(PetscFree2(offsets, weights));
   }
   tensor->optional = PETSC_TRUE;
-  PetscCall(add_parts(shards, t, state, PETSC_TRUE, (PetscBool)(n_columns > 1), tensor));
+  PetscCall(
+      add_parts(shards, t, state, PETSC_TRUE, (PetscBool)(n_columns > 1 && !shards->shared_rowwise), tensor));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

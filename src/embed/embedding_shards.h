@@ -21,6 +21,8 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
   TrsSparseOptimizerKind optimizer;
+  PetscBool
+      shared_rowwise; /* do the column shards of a row keep equal row-wise states? Set after Create; false */
   int n;
   TrsEmbeddingShard *shard; /* [n] by table, then in the plan's order of shards; empty rectangles too */
 } TrsEmbeddingShards;

@@ -17,7 +17,7 @@ static int32_t table_of(TrsLookup lookup, const TrsEmbeddingShards *shards, int 
   while (t < lookup->tbe.n_tables && lookup->shard_of_table[t] != shard) t++;
   if (t == lookup->tbe.n_tables) {
     lookup->shard_of_table[t] = shard;
-    lookup->table[t] = shards->shard[shard].tbe;
+    lookup->table[t] = shard < 0 ? (TrsTbeTable){.dim = 1, .stride = 1} : shards->shard[shard].tbe;
     lookup->tbe.n_tables++;
   }
   return t;
@@ -82,6 +82,17 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   if (lookup->tbe.n_features == 0 || kjt->batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, 0.0F,
                                           args, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
+                                    int64_t stride)
+{
+  const TrsTbeInput input = input_of(kjt);
+
+  PetscFunctionBegin;
+  if (lookup->tbe.n_features == 0 || kjt->batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(lookup->compute->tbe_forward_rows(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -8,7 +8,7 @@
 #include "sparse/kjt.h"
 
 typedef struct {
-  int shard;          /* index into the TrsEmbeddingShards */
+  int shard; /* index into the TrsEmbeddingShards; -1: none of the table's rows is here, all ids are as if pruned */
   PetscBool mean;     /* divide by the bag's length in the call */
   int64_t out_column; /* where its pooled vector goes in a row of the output */
 } TrsLookupFeature;
@@ -27,6 +27,10 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 /* Backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch, stride]. */
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                  int64_t stride, const TrsSparseOptimizerArgs *args);
+
+/* Row values[i] of its feature's shard to out + i * stride. Source: TorchRec GroupedEmbeddingsLookup. */
+PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
+                                    int64_t stride);
 
 /* Distinct rows and their summed gradients instead of an update (compute_ops.h tbe_row_gradients). row_begin host [n_tables + 1]. */
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,

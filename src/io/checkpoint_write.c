@@ -123,7 +123,8 @@ static PetscErrorCode list_parts(TrsWriter *w)
                                    .rows = from->rows,
                                    .cols = from->cols,
                                    .element_bytes = TrsDTypeBytes(from->dtype)};
-    for (int k = 0; k < from->n_parts; k++) PetscCall(add_rectangle(w, t, &from->part[k], from->replicated));
+    for (int k = 0; k < from->n_parts; k++)
+      if (!from->part[k].copy) PetscCall(add_rectangle(w, t, &from->part[k], from->replicated));
   }
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *from = &state->tensor[i];

@@ -17,6 +17,7 @@ typedef struct {
   int64_t row_offset, col_offset, rows, cols;
   void *data;     /* element (r, c) of the part at data + (r * stride + c) elements */
   int64_t stride; /* elements */
+  PetscBool copy; /* of numbers that another part has, here or on another rank: read, not written */
 } TrsStatePart;
 
 typedef struct {

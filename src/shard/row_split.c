@@ -35,15 +35,29 @@ PetscErrorCode TrsRowSplitSet(TrsRowSplit *split, int f, const TrsShard *shard)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsRowSplitSetPart(TrsRowSplit *split, int f, int first, int n_shards, const TrsShard *shard)
+{
+  int64_t *bounds = split->bounds + (int64_t)f * (split->n_buckets + 1);
+
+  PetscFunctionBegin;
+  for (int q = 0; q <= split->n_buckets; q++) {
+    const int i = PetscMin(PetscMax(q - first, 0), n_shards);
+    bounds[q] = i < n_shards ? shard[i].row_offset
+                             : shard[n_shards - 1].row_offset + shard[n_shards - 1].rows;
+  }
+  split->spec[f] = (TrsBucketSpec){.block_size = 1, .bounds = bounds};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRowSplitBucketize(const TrsRowSplit *split, const TrsDeviceOps *device,
                                     const TrsComputeOps *compute, TrsStream stream, TrsWorkspace workspace,
-                                    const TrsKjt *in, TrsKjt *out)
+                                    const TrsKjt *in, TrsKjt *out, int64_t *places)
 {
   PetscFunctionBegin;
   PetscCall(TrsKjtReserve(device, out, split->n_buckets * split->n_features, in->batch, in->jagged.n_values,
                           in->is_weighted));
   PetscCall(compute->bucketize(stream, workspace, split->n_buckets, split->n_features, in->batch, split->spec,
-                               PETSC_FALSE, &in->jagged, &out->jagged, NULL, NULL));
+                               PETSC_FALSE, &in->jagged, &out->jagged, NULL, places));
   PetscCall(TrsKjtOffsets(compute, stream, out));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

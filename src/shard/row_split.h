@@ -17,7 +17,13 @@ PetscErrorCode TrsRowSplitDestroy(TrsRowSplit *split);
 /* Feature f's table is cut as shard [n_buckets] (consecutive row ranges, some may be empty) says. */
 PetscErrorCode TrsRowSplitSet(TrsRowSplit *split, int f, const TrsShard *shard);
 
-/* in [F][B] -> out [bucket][F][B] with ids counted from the start of their shard. out grows as needed; its offsets are filled. */
+/* The same where only ranks from `first` on, as many as shard [n_shards] has, hold rows. */
+PetscErrorCode TrsRowSplitSetPart(TrsRowSplit *split, int f, int first, int n_shards, const TrsShard *shard);
+
+/*
+  in [F][B] -> out [bucket][F][B] with ids counted from the start of their shard. out grows as needed; its offsets are filled. places (or
+  NULL) [N]: where in out each id of in went.
+*/
 PetscErrorCode TrsRowSplitBucketize(const TrsRowSplit *split, const TrsDeviceOps *device,
                                     const TrsComputeOps *compute, TrsStream stream, TrsWorkspace workspace,
-                                    const TrsKjt *in, TrsKjt *out);
+                                    const TrsKjt *in, TrsKjt *out, int64_t *places);

@@ -84,7 +84,7 @@ static PetscErrorCode prepare_row_wise(TrsSharding sharding, TrsShardingSlot *sl
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
                           rw->n_features, rw->feature, &rw->group));
   PetscCall(TrsRowSplitBucketize(&rw->split, context->device, context->compute, stream, sharding->workspace,
-                                 &rw->group, &slot->send));
+                                 &rw->group, &slot->send, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharded_ebc.h"
 
+#include "shard/whole_rows.h"
+
 enum { TRS_MAX_GROUPS = 8 }; /* four families, weighted or not */
 
 struct TrsShardedEbcImpl {
@@ -23,11 +25,23 @@ static const TrsShardingOps *const family_of[TRS_N_SHARDINGS] = {
     [TRS_SHARDING_GRID_SHARD] = &trs_sharding_table_row_wise,
 };
 
+/* Where the split must not show in the bits: table_wise and column_wise make their sums in one place as they are. */
+static const TrsShardingOps *const ordered_family_of[TRS_N_SHARDINGS] = {
+    [TRS_SHARDING_DATA_PARALLEL] = &trs_sharding_ordered_replicas,
+    [TRS_SHARDING_TABLE_WISE] = &trs_sharding_table_wise,
+    [TRS_SHARDING_COLUMN_WISE] = &trs_sharding_table_wise,
+    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_sharding_table_wise,
+    [TRS_SHARDING_ROW_WISE] = &trs_sharding_ordered_rows,
+    [TRS_SHARDING_TABLE_ROW_WISE] = &trs_sharding_ordered_rows,
+    [TRS_SHARDING_GRID_SHARD] = &trs_sharding_ordered_rows,
+};
+
 /* Put table t into the group of its family and weightedness, opening it when it is the first. */
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
   const TrsTableConfig *config = &ebc->context.tables->table[t];
-  const TrsShardingOps *ops = family_of[ebc->context.table_plan[t]->sharding_type];
+  const TrsShardingType type = ebc->context.table_plan[t]->sharding_type;
+  const TrsShardingOps *ops = ebc->context.dist.reproducible ? ordered_family_of[type] : family_of[type];
   TrsSharding group;
   int g = 0;
 
@@ -75,6 +89,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
   }
   for (int g = 0; g < e->n_groups; g++) {
     PetscCall(e->group[g].ops->setup(&e->group[g]));
+    if (dist->reproducible) PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
       TrsShardingSlot *slot = &e->group[g].slot[s];
       if (!slot->exchange) continue;
@@ -95,6 +110,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   for (int g = 0; g < e->n_groups; g++) {
     TrsSharding group = &e->group[g];
     PetscCall(group->ops->destroy(group));
+    PetscCall(TrsWholeRowsDestroy(&group->whole));
     PetscCall(TrsLookupDestroy(&group->lookup));
     PetscCall(TrsDeviceBufferFree(e->context.device, &group->pooled));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {

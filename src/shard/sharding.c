@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharding.h"
 
+#include "shard/whole_rows.h"
+
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i)
 {
   return &sharding->context->tables->table[sharding->table[i]];
@@ -84,6 +86,17 @@ PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int
         stream, B, run->width, pooled->data + run->column, pooled->stride,
         blocks + displs[run->block] + run->block_column, dims[run->block]));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingUpdate(TrsSharding sharding, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                 int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  if (sharding->whole)
+    PetscCall(TrsWholeRowsUpdate(sharding->whole, stream, kjt, grad, stride, args));
+  else
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, kjt, grad, stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -39,6 +39,7 @@ typedef struct {
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
+typedef struct TrsWholeRowsImpl *TrsWholeRows; /* whole_rows.h */
 
 /* A copy of adjacent columns between the block that rank (or host) `block` sends and the model's matrix. */
 typedef struct {
@@ -67,8 +68,9 @@ typedef struct TrsShardingImpl {
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
   int n_runs;
-  TrsColumnRun *run; /* [n_runs] */
-  void *data;        /* the family's own */
+  TrsColumnRun *run;  /* [n_runs] */
+  TrsWholeRows whole; /* the update, where results must be reproducible; else NULL */
+  void *data;         /* the family's own */
 } * TrsSharding;
 
 struct TrsShardingOps {
@@ -92,7 +94,7 @@ struct TrsShardingOps {
 };
 
 extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
-    trs_sharding_table_row_wise;
+    trs_sharding_table_row_wise, trs_sharding_ordered_rows, trs_sharding_ordered_replicas;
 
 /* --- shared by the families (sharding.c) --- */
 
@@ -128,6 +130,10 @@ PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, in
 PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                      const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
                                      const int64_t *dims);
+
+/* The fused update, of whole rows where there is a TrsWholeRows; arguments as TrsLookupBackward(). */
+PetscErrorCode TrsShardingUpdate(TrsSharding sharding, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                 int64_t stride, const TrsSparseOptimizerArgs *args);
 
 /* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,

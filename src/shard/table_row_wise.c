@@ -164,7 +164,7 @@ static PetscErrorCode prepare_table_row_wise(TrsSharding sharding, TrsShardingSl
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
                           twrw->n_entries, twrw->feature, &twrw->group));
   PetscCall(TrsRowSplitBucketize(&twrw->split, context->device, context->compute, stream, sharding->workspace,
-                                 &twrw->group, &twrw->bucketized));
+                                 &twrw->group, &twrw->bucketized, NULL));
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, &twrw->bucketized,
                           twrw->n_entries * twrw->L, twrw->stagger, &slot->send));
   PetscFunctionReturn(PETSC_SUCCESS);

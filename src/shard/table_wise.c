@@ -38,7 +38,7 @@ static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs
         if (lookup)
           lookup[*n] = (TrsLookupFeature){
               .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], s),
-              .mean = TrsShardingIsMean(config),
+              .mean = (PetscBool)(!context->dist.reproducible && TrsShardingIsMean(config)),
               .out_column = *dim};
         if (add_runs)
           PetscCall(
@@ -133,6 +133,8 @@ static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingS
   PetscFunctionBegin;
   PetscCall(TrsPooledAllToAllWait(tw->dist, stream, &recv, &displs));
   PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, tw->dims, pooled));
+  if (sharding->context->dist.reproducible) /* where and how the other families do it */
+    PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -144,6 +146,7 @@ static PetscErrorCode backward_start_table_wise(TrsSharding sharding, TrsShardin
   const int64_t *displs;
 
   PetscFunctionBegin;
+  if (sharding->context->dist.reproducible) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   PetscCall(TrsPooledAllToAllGradBuffer(tw->dist, &send, &displs));
   PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, tw->dims));
   PetscCall(TrsPooledAllToAllGradStart(tw->dist, stream));
@@ -160,7 +163,7 @@ static PetscErrorCode backward_update_table_wise(TrsSharding sharding, TrsShardi
   PetscFunctionBegin;
   (void)grad;
   PetscCall(TrsPooledAllToAllGradWait(tw->dist, stream, &arrived));
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, arrived, sharding->local_dim, args));
+  PetscCall(TrsShardingUpdate(sharding, stream, &slot->recv, arrived, sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
