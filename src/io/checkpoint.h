@@ -12,6 +12,12 @@
 
 #include "io/state.h"
 
+/* Numbers kept as a root attribute float64 [n]; n 0: none. Written: borrowed. Read: free with TrsCheckpointInfoFree(). */
+typedef struct {
+  int n;
+  double *value;
+} TrsCheckpointNumbers;
+
 typedef struct {
   int64_t step; /* updates done */
   int64_t epoch, samples_seen;
@@ -19,6 +25,7 @@ typedef struct {
   int64_t global_batch; /* and the samples of a full one of them, over all ranks; 0: not known */
   const char *options;  /* text */
   const char *plan;     /* JSON text */
+  TrsCheckpointNumbers metrics, early_stopping; /* a training's, as it lays them out */
 } TrsCheckpointInfo;
 
 /*
@@ -35,11 +42,13 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
 
   Collective on comm. Part checksums, where the file has them, are verified first, each by one rank.
 
-  Out:    info  step, epoch, samples_seen, run_step (step where the file has none), global_batch (0 likewise); texts NULL
+  Out:    info  step, epoch, samples_seen, run_step (step where the file has none), global_batch (0 likewise), metrics and early_stopping where
+                there are any; texts NULL. Free with TrsCheckpointInfoFree()
   Errors (agreed): NO_INPUT; DATA naming file and dataset: other format or version, missing tensor, wrong shape or type, checksum mismatch
 */
 PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state,
                                  TrsCheckpointInfo *info);
+PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info);
 
 /*
   TrsCheckpointTry - Could a checkpoint be made at this file, or in this folder (made, too)? To be asked before hours of training.

@@ -14,6 +14,9 @@
 #define TRS_CHECKPOINT_FORMAT  "trshard-checkpoint"
 #define TRS_CHECKPOINT_VERSION 1
 #define TRS_CHECKSUMS          "checksums"
+/* root attributes: TrsCheckpointInfo's numbers */
+#define TRS_CHECKPOINT_METRICS        "metrics"
+#define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"
 
 enum { TRS_CHECKSUM_COLUMNS = 5 };
 

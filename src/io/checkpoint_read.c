@@ -379,6 +379,10 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
   info->global_batch = 0;
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "global_batch", 1, &found, &info->global_batch));
+  PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS, &found, &info->metrics.n,
+                             &info->metrics.value));
+  PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_EARLY_STOPPING, &found,
+                             &info->early_stopping.n, &info->early_stopping.value));
   CHECK_DATA(info->step >= 0 && info->epoch >= 0 && info->samples_seen >= 0 && info->run_step >= 0,
              "%s: step %" PRId64 ", epoch %" PRId64 ", samples_seen %" PRId64 ", run_step %" PRId64
              ", expected at least 0",
@@ -484,6 +488,15 @@ PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState
 {
   PetscFunctionBegin;
   PetscCall(read_file(comm, path, state, info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(info->metrics.value));
+  PetscCall(PetscFree(info->early_stopping.value));
+  info->metrics.n = info->early_stopping.n = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -273,6 +273,11 @@ static PetscErrorCode create_objects(TrsWriter *w, hid_t file)
   PetscCall(TrsHDF5WriteInts(file, "global_batch", 0, &info->global_batch));
   PetscCall(TrsHDF5WriteString(file, "options", info->options ? info->options : "", PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "plan", info->plan ? info->plan : "{}", PETSC_TRUE));
+  if (info->metrics.n)
+    PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS, info->metrics.n, info->metrics.value));
+  if (info->early_stopping.n)
+    PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_EARLY_STOPPING, info->early_stopping.n,
+                                info->early_stopping.value));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_tensor(w, t, file));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_checksums(w, t, file));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -41,7 +41,9 @@ static PetscErrorCode attribute_extent(const TrsHDF5File *file, hid_t attribute,
   TrsReadHDF5(file, *type = H5Aget_type(attribute));
   PetscCheck(H5Tget_class(*type) == want && ndim <= 1 && *n >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute %s of /%s is not %s", file->path, name, where,
-             want == H5T_STRING ? "a string or a list of strings" : "an integer or a list of integers");
+             want == H5T_STRING    ? "a string or a list of strings"
+             : want == H5T_INTEGER ? "an integer or a list of integers"
+                                   : "a list of floating-point numbers");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -172,6 +174,29 @@ PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsHDF5ReadReals(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
+                                PetscBool *found, int *n, double **values)
+{
+  hid_t attribute, type;
+  hssize_t count;
+
+  PetscFunctionBegin;
+  *n = 0;
+  *values = NULL;
+  PetscCall(open_attribute(file, object, where, name, found, &attribute));
+  if (attribute < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(attribute_extent(file, attribute, where, name, H5T_FLOAT, &count, &type));
+  PetscCheck(count >= 1 && count <= 1000000, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute %s of /%s claims %lld numbers", file->path, name, where, (long long)count);
+  *n = (int)count;
+  PetscCall(PetscMalloc1((size_t)count, values));
+  PetscCheck(H5Aread(attribute, H5T_NATIVE_DOUBLE, *values) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute %s of /%s cannot be read%s", file->path, name, where, TrsHDF5Error());
+  TrsReadHDF5(file, H5Tclose(type));
+  TrsReadHDF5(file, H5Aclose(attribute));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsHDF5WriteString(hid_t object, const char *name, const char *text, PetscBool fixed)
 {
   hid_t type, space, attribute;
@@ -191,16 +216,31 @@ PetscErrorCode TrsHDF5WriteString(hid_t object, const char *name, const char *te
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsHDF5WriteInts(hid_t object, const char *name, int n, const int64_t *values)
+static PetscErrorCode write_numbers(hid_t object, const char *name, int n, hid_t file_type, hid_t type,
+                                    const void *values)
 {
   hid_t space, attribute;
   hsize_t extent = (hsize_t)n;
 
   PetscFunctionBegin;
   TrsCallHDF5(space = n ? H5Screate_simple(1, &extent, NULL) : H5Screate(H5S_SCALAR));
-  TrsCallHDF5(attribute = H5Acreate2(object, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT));
-  TrsCallHDF5(H5Awrite(attribute, H5T_NATIVE_INT64, values));
+  TrsCallHDF5(attribute = H5Acreate2(object, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT));
+  TrsCallHDF5(H5Awrite(attribute, type, values));
   TrsCallHDF5(H5Aclose(attribute));
   TrsCallHDF5(H5Sclose(space));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5WriteInts(hid_t object, const char *name, int n, const int64_t *values)
+{
+  PetscFunctionBegin;
+  PetscCall(write_numbers(object, name, n, H5T_STD_I64LE, H5T_NATIVE_INT64, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHDF5WriteReals(hid_t object, const char *name, int n, const double *values)
+{
+  PetscFunctionBegin;
+  PetscCall(write_numbers(object, name, n, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -85,6 +85,10 @@ PetscErrorCode TrsHDF5ReadStrings(const TrsHDF5File *file, hid_t object, const c
 PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
                                int n, PetscBool *found, int64_t *values);
 
+/* As many numbers of any float type as there are: *values [*n], free with PetscFree(). */
+PetscErrorCode TrsHDF5ReadReals(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
+                                PetscBool *found, int *n, double **values);
+
 /* The root attributes format and version. Errors: DATA: another format, or a version that this program does not know */
 PetscErrorCode TrsHDF5CheckFormat(const TrsHDF5File *file, const char *format, int64_t version);
 
@@ -92,6 +96,7 @@ PetscErrorCode TrsHDF5CheckFormat(const TrsHDF5File *file, const char *format, i
 PetscErrorCode TrsHDF5WriteString(hid_t object, const char *name, const char *text, PetscBool fixed);
 PetscErrorCode TrsHDF5WriteInts(hid_t object, const char *name, int n,
                                 const int64_t *values); /* n 0: a scalar */
+PetscErrorCode TrsHDF5WriteReals(hid_t object, const char *name, int n, const double *values);
 
 /*
   TrsHDF5CreateFile - A new file in the latest format (checksummed metadata), in memory.

@@ -111,6 +111,15 @@ PetscErrorCode TrsResultsExpect(TrsResults results, int64_t rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsResultsForget(TrsResults results, const char *prefix)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < results->n; i++)
+    if (strncmp(results->items[i].name, prefix, strlen(prefix)) == 0)
+      results->items[i].rows = results->items[i].n_bytes = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode append(TrsResults results, const char *path, TrsItemKind kind, const void *value)
 {
   TrsItem *column;
@@ -249,7 +258,7 @@ static PetscErrorCode write_item(hid_t file, const TrsItem *it)
     PetscCall(TrsHDF5WriteString(file, it->name, it->data.data, PETSC_FALSE));
   } else if (it->kind == TRS_ITEM_ATTRIBUTE_INT) {
     PetscCall(TrsHDF5WriteInts(file, it->name, 0, it->data.data));
-  } else {
+  } else if (it->rows) {
     PetscCall(TrsHDF5CreateDataset(file, it->name, types[it->kind], it->cols ? 2 : 1, dims, NULL, PETSC_FALSE,
                                    &dataset));
     if (it->n_bytes)

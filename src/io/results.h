@@ -20,7 +20,10 @@ PetscErrorCode TrsResultsDestroy(TrsResults *results);
 /* So many rows are to come in each column: room for them is made with the first, and appending allocates nothing. Not collective. */
 PetscErrorCode TrsResultsExpect(TrsResults results, int64_t rows);
 
-/* Append one row to column "train/loss" etc. (float64, or int64 when integer). Columns of one group are of equal length at write time. Rank 0's count. */
+/* Drop the rows of all columns whose path begins so, but not their room. Not collective. */
+PetscErrorCode TrsResultsForget(TrsResults results, const char *prefix);
+
+/* Append one row to column "train/loss" etc. (float64, or int64 when integer). Columns of one group are of equal length at write time; one without rows is not written. Rank 0's count. */
 PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value);
 PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value);
 

@@ -137,6 +137,7 @@ PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, 
   PetscFunctionBegin;
   *progress = (TrsProgress){
       .comm = session->comm, .total_steps = total_steps, .per_epoch = per_epoch, .first_step = first_step};
+  progress->ne = progress->auc = (double)NAN;
   PetscCall(TrsOptionsGetReal(session->options, "-report_interval", &progress->interval_s, NULL));
   PetscCall(TrsStageTimes(unused, PETSC_TRUE)); /* stages are the steps', not the set-up's */
   progress->start_s = progress->line_s = TrsReportClock();
@@ -157,7 +158,7 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
 {
   const int64_t done = result->step + 1;
   const double now_s = TrsReportClock();
-  char eta[32];
+  char eta[32], metrics[64] = "";
 
   PetscFunctionBegin;
   p->steps++;
@@ -168,9 +169,10 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   if (now_s - p->line_s < p->interval_s && done < p->total_steps) PetscFunctionReturn(PETSC_SUCCESS);
   duration_text((now_s - p->start_s) / (double)(done - p->first_step) * (double)(p->total_steps - done), eta,
                 sizeof(eta));
+  if (!isnan(p->auc)) snprintf(metrics, sizeof(metrics), "  NE %.5f  AUC %.5f", p->ne, p->auc);
   PetscCall(PetscPrintf(
-      p->comm, "step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.5f  %.0f samples/s  ETA %s\n", done,
-      p->total_steps, (double)done / (double)p->per_epoch, p->line_loss / (double)p->line_steps,
+      p->comm, "step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s\n", done,
+      p->total_steps, (double)done / (double)p->per_epoch, p->line_loss / (double)p->line_steps, metrics,
       (double)p->line_samples / PetscMax(now_s - p->line_s, 1e-9), eta));
   p->line_s = now_s;
   p->line_samples = p->line_steps = 0;
@@ -198,6 +200,34 @@ PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo 
                            "trshard: warning: step %" PRId64 ": %" PRId64
                            " numbers of the dataset are not finite, or labels outside [0, 1] (-data_check)\n",
                            result->step, result->bad_numbers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values)
+{
+  progress->ne = values->window.ne;
+  progress->auc = values->window.auc;
+}
+
+static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsMetricValues *values)
+{
+  char auc[32] = "";
+
+  PetscFunctionBegin;
+  if (!isnan(values->auc)) snprintf(auc, sizeof(auc), "  AUC %.5f", values->auc);
+  PetscCall(PetscPrintf(comm,
+                        "%-10s NE %.5f%s  AUPRC %.5f  accuracy %.5f  calibration %.4f  CTR %.5f  RMSE %.5f  "
+                        "(%" PRId64 " samples)\n",
+                        what, values->ne, auc, values->auprc, values->accuracy, values->calibration,
+                        values->ctr, values->rmse, values->n_samples));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsRunningValues *values)
+{
+  PetscFunctionBegin;
+  PetscCall(report_running(comm, "window", &values->window));
+  PetscCall(report_running(comm, "lifetime", &values->lifetime));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -23,6 +23,7 @@ typedef struct {
   int64_t samples, line_samples; /* since the start, since the last line */
   double line_loss;
   int64_t line_steps;
+  double ne, auc; /* of the window when metrics were last computed; NaN before */
 } TrsProgress;
 
 PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
@@ -32,6 +33,12 @@ PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *resul
 /* A warning on stderr, where a step let bad ids or numbers of the dataset pass. Prints on rank 0. */
 PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
                                 const TrsStepResult *result);
+
+/* The training's metrics: kept for the next progress line. */
+void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values);
+
+/* The training's metrics at its end: two lines, window and lifetime. Logically collective. */
+PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsRunningValues *values);
 
 /* Evaluation's line. Logically collective. */
 PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values);

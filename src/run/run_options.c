@@ -7,9 +7,11 @@
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
+#include "run/early_stopping.h"
 #include "run/task_bench.h"
 #include "train/dense_allreduce.h"
 #include "train/pipeline.h"
+#include "train/running_metrics.h"
 
 static const TrsOptionSpec run_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL, "what to do"},
@@ -38,6 +40,8 @@ static const TrsOptionSpec checkpoint_specs[] = {
     {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files", "checkpoints kept in -checkpoint_dir"},
     {"-checkpoint_final", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "file for the checkpoint after the last step"},
+    {"-checkpoint_best", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "file for a checkpoint at the best evaluation so far: of -early_stopping_metric, without it the loss"},
     {"-eval_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "evaluate on -data_eval this often while training; 0: after the last step only"},
 };
@@ -54,6 +58,8 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_dense_optimizer_options,
                                                    &trs_schedule_options,
                                                    &trs_pipeline_options,
+                                                   &trs_metrics_options,
+                                                   &trs_early_stopping_options,
                                                    &checkpoint_group,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,

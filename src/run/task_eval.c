@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_eval.h"
 
+#include "run/record.h"
 #include "run/report.h"
 #include "train/evaluate.h"
 
@@ -14,21 +15,6 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
   PetscCall(TrsEvaluate(session->comm, session->model, reader, results, info->num_samples, values));
   PetscCall(TrsReaderDestroy(&reader));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsResultsAppendInt(results, "eval/step", step));
-  PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
-  PetscCall(TrsResultsAppend(results, "eval/auc", values->auc));
-  PetscCall(TrsResultsAppend(results, "eval/ne", values->ne));
-  PetscCall(TrsResultsAppend(results, "eval/accuracy", values->accuracy));
-  PetscCall(TrsResultsAppend(results, "eval/auprc", values->auprc));
-  PetscCall(TrsResultsAppend(results, "eval/calibration", values->calibration));
-  PetscCall(TrsResultsAppend(results, "eval/ctr", values->ctr));
-  PetscCall(TrsResultsAppend(results, "eval/mse", values->mse));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -50,6 +36,7 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBanner(&session));
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
+  PetscCall(TrsCheckpointInfoFree(&info));
   PetscCall(TrsEvaluateSession(&session, results, &values));
   PetscCall(TrsRecordMetrics(results, info.step, &values));
   PetscCall(TrsReportMetrics(session.comm, "eval", &values));

@@ -11,6 +11,3 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options);
 
 /* One pass over the session's evaluation data; predictions go to results when it is not NULL. Collective. */
 PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values);
-
-/* Append a row to /eval/...; step: updates the weights have seen. */
-PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_train.h"
 
+#include "run/early_stopping.h"
+#include "run/record.h"
 #include "run/report.h"
 #include "run/session.h"
 #include "run/signals.h"
@@ -17,14 +19,17 @@ typedef struct {
   TrsPipeline pipeline;
   TrsResults results;
   TrsProgress progress;
+  TrsRunningMetrics metrics; /* NULL: not wanted */
+  TrsEarlyStopping early;
   TrsWatchdog watchdog;
   TrsCheckpointInfo start; /* what the weights had seen when this run took them */
   int64_t first_step;      /* of the reader */
   int64_t total_steps, per_epoch;
   int64_t done;    /* the reader's step after the last update */
   int64_t samples; /* since the weights' beginning */
-  int64_t checkpoint_every, checkpoint_keep, eval_every;
-  const char *checkpoint_dir;
+  int64_t checkpoint_every, checkpoint_keep, eval_every, metrics_every, metrics_window;
+  int64_t metrics_done; /* step of the last row of metrics */
+  const char *checkpoint_dir, *checkpoint_best;
   int64_t allocations; /* at the end of the warm-up */
 } TrsTraining;
 
@@ -75,6 +80,22 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What a resumed training remembers of itself beside its weights. */
+static PetscErrorCode load_memory(TrsTraining *t, const char *path)
+{
+  PetscBool same = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  if (t->metrics && t->start.metrics.n)
+    PetscCall(TrsRunningMetricsLoad(t->metrics, path, t->start.metrics.n, t->start.metrics.value));
+  if (t->start.early_stopping.n)
+    PetscCall(TrsEarlyStoppingLoad(&t->early, path, &t->start.early_stopping, &same));
+  if (!same && t->early.stops)
+    PetscCall(PetscPrintf(
+        t->session.comm, "%-10s early stopping watched another metric and starts to count anew\n", "resume"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Weights from -init_from, or from the newest checkpoint under -resume. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
@@ -101,7 +122,60 @@ static PetscErrorCode load_state(TrsTraining *t)
     PetscCall(warn_of_missing_states(t));
   }
   if (newest) PetscCall(find_place(t));
+  if (newest) PetscCall(load_memory(t, newest));
   PetscCall(PetscFree(newest));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_dir", &t->checkpoint_dir, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_best", &t->checkpoint_best, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-checkpoint_every", &t->checkpoint_every, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-checkpoint_keep", &t->checkpoint_keep, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-eval_every", &t->eval_every, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-metrics_every", &t->metrics_every, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-metrics_window_samples", &t->metrics_window, NULL));
+  PetscCall(TrsEarlyStoppingFromOptions(options, &t->early));
+  if (t->checkpoint_every && !t->checkpoint_dir)
+    PetscCall(TrsOptionError(options, "-checkpoint_every", "needs -checkpoint_dir, the folder to write to"));
+  if (t->early.stops && !t->eval_every)
+    PetscCall(TrsOptionError(options, "-early_stopping_metric",
+                             "needs -eval_every, the steps between the evaluations it watches"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What needs the evaluation data, once it is known whether there is any. */
+static PetscErrorCode check_evaluation(TrsTraining *t)
+{
+  TrsOptions options = t->session.options;
+
+  PetscFunctionBegin;
+  if (t->session.eval) PetscFunctionReturn(PETSC_SUCCESS);
+  if (t->eval_every)
+    PetscCall(TrsOptionError(options, "-eval_every", "needs -data_eval, the data to evaluate on"));
+  if (t->checkpoint_best)
+    PetscCall(TrsOptionError(options, "-checkpoint_best",
+                             "needs -data_eval, the data whose evaluation tells the best weights"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The data, the pipeline over it and what is measured on the way. */
+static PetscErrorCode set_up_steps(TrsTraining *t)
+{
+  TrsSession *s = &t->session;
+  int64_t steps;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
+  PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
+  steps = PetscMax(t->total_steps - t->first_step, 0);
+  if (t->metrics) PetscCall(TrsRecordRunningMetricsExpect(t->results, steps / t->metrics_every + 2));
+  PetscCall(TrsResultsExpect(t->results, steps));
+  PetscCall(TrsPipelineCreate(s->control, s->options, s->model, t->reader, t->start.step - t->first_step,
+                              &trs_stop_requested, &t->pipeline));
+  PetscCall(TrsPipelineSetMetrics(t->pipeline, t->metrics));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -113,29 +187,21 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
-  PetscCall(TrsOptionsGetString(options, "-checkpoint_dir", &t->checkpoint_dir, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-checkpoint_every", &t->checkpoint_every, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-checkpoint_keep", &t->checkpoint_keep, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-eval_every", &t->eval_every, NULL));
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
-  if (t->checkpoint_every && !t->checkpoint_dir)
-    PetscCall(TrsOptionError(options, "-checkpoint_every", "needs -checkpoint_dir, the folder to write to"));
+  PetscCall(read_options(t, options));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
-  if (t->eval_every && !s->eval)
-    PetscCall(TrsOptionError(options, "-eval_every", "needs -data_eval, the data to evaluate on"));
+  PetscCall(check_evaluation(t));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, t->results));
+  if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
   PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
   PetscCall(TrsCheckpointTry(s->comm, final, t->checkpoint_dir));
+  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best, NULL));
   t->samples = t->start.samples_seen;
-  t->done = t->first_step;
-  PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
-  PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
-  PetscCall(TrsResultsExpect(t->results, t->total_steps - t->first_step));
-  PetscCall(TrsPipelineCreate(s->control, options, s->model, t->reader, t->start.step - t->first_step,
-                              &trs_stop_requested, &t->pipeline));
+  t->done = t->metrics_done = t->first_step;
+  PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -146,6 +212,8 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsWatchdogStop(&t->watchdog));
   PetscCall(TrsPipelineDestroy(&t->pipeline));
   PetscCall(TrsReaderDestroy(&t->reader));
+  PetscCall(TrsRunningMetricsDestroy(&t->metrics));
+  PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
   PetscCall(TrsSessionDestroy(&t->session));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -164,6 +232,8 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  if (t->metrics) PetscCall(TrsRunningMetricsSave(t->metrics, &info.metrics.n, &info.metrics.value));
+  info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
   info.options = options;
@@ -181,17 +251,36 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Evaluate, and keep the weights if they are the best yet. */
 static PetscErrorCode evaluate(TrsTraining *t)
 {
+  const int64_t updates = t->start.step + t->done - t->first_step;
   TrsMetricValues values;
+  PetscBool better;
   char what[64];
 
   PetscFunctionBegin;
   PetscCall(TrsEvaluateSession(&t->session, NULL, &values));
-  PetscCall(TrsRecordMetrics(t->results, t->start.step + t->done - t->first_step, &values));
+  PetscCall(TrsRecordMetrics(t->results, updates, &values));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
   PetscCall(TrsReportMetrics(t->session.comm, what, &values));
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsEarlyStoppingAdd(&t->early, updates, &values, &better));
+  if (better && t->checkpoint_best) PetscCall(checkpoint(t, t->checkpoint_best));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A row of the training's own metrics. */
+static PetscErrorCode compute_metrics(TrsTraining *t, PetscBool print)
+{
+  TrsRunningValues values;
+
+  PetscFunctionBegin;
+  PetscCall(TrsRunningMetricsCompute(t->metrics, &values));
+  PetscCall(TrsRecordRunningMetrics(t->results, t->start.step + t->done - t->first_step, &values));
+  TrsProgressMetrics(&t->progress, &values);
+  if (print) PetscCall(TrsReportRunningMetrics(t->session.comm, &values));
+  t->metrics_done = t->done;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -215,6 +304,11 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   PetscCall(TrsResultsAppend(t->results, "train/loss", result->loss));
   PetscCall(TrsResultsAppend(t->results, "train/samples_per_s",
                              (double)result->global_batch / PetscMax(step_s, 1e-9)));
+  if (t->metrics) {
+    PetscCall(TrsRunningMetricsStep(t->metrics, result->global_batch, TrsReportClock()));
+    if (t->done % t->metrics_every == 0 && t->done < t->total_steps)
+      PetscCall(compute_metrics(t, PETSC_FALSE));
+  }
   PetscCall(TrsProgressStep(&t->progress, result));
   TrsWatchdogBeat(t->watchdog, t->done);
   if (t->done - t->first_step == TRS_WARM_UP_STEPS) TrsMemoryUse(&t->allocations, NULL);
@@ -234,7 +328,7 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
 
   PetscFunctionBegin;
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
-  while (more && !result.stop) {
+  while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();
     PetscCall(TrsPipelineProgress(t->pipeline, &result, &more));
     if (more) PetscCall(after_step(t, &result, TrsReportClock() - start_s));
@@ -256,6 +350,28 @@ static PetscErrorCode record_allocations(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The last words of a training that went to its end, or that early stopping ended. */
+static PetscErrorCode finish(TrsTraining *t, const char *final)
+{
+  const PetscBool early = TrsEarlyStoppingIsOver(&t->early);
+  char why[256];
+
+  PetscFunctionBegin;
+  if (early) {
+    TrsEarlyStoppingText(&t->early, why, sizeof(why));
+    PetscCall(PetscPrintf(t->session.comm,
+                          "stopped early after step %" PRId64 " of %" PRId64
+                          ": %s (-early_stopping_patience)\n",
+                          t->done, t->total_steps, why));
+    PetscCall(TrsResultsSetText(t->results, "stopped_early", why));
+  } else if (t->session.eval) {
+    PetscCall(evaluate(t));
+  }
+  if (final) PetscCall(checkpoint(t, final));
+  if (t->checkpoint_every && t->done % t->checkpoint_every != 0) PetscCall(checkpoint(t, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
   TrsTraining t = {.first_step = 0};
@@ -268,12 +384,11 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(train(&t, &stopped));
   PetscCall(record_allocations(&t));
   PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
-  if (stopped) {
-    if (t.checkpoint_dir) PetscCall(checkpoint(&t, NULL));
-  } else {
-    if (t.session.eval) PetscCall(evaluate(&t));
-    if (final) PetscCall(checkpoint(&t, final));
-    if (t.checkpoint_every && t.done % t.checkpoint_every != 0) PetscCall(checkpoint(&t, NULL));
+  if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t, PETSC_TRUE));
+  if (!stopped) {
+    PetscCall(finish(&t, final));
+  } else if (t.checkpoint_dir) {
+    PetscCall(checkpoint(&t, NULL));
   }
   PetscCall(TrsResultsWrite(t.results));
   if (stopped)

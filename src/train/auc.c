@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/auc.h"
 
-#include "core/buffer.h"
-
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,9 +56,9 @@ static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *rec
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Send each owner its records; received ones in *mine (free with TrsFree), by source. */
+/* Send each owner its records; received ones in `mine`, by source. */
 static PetscErrorCode exchange(MPI_Comm comm, const TrsAucRecord *sorted, const int64_t *displs,
-                               int64_t *n_mine, TrsAucRecord **mine)
+                               int64_t *n_mine, TrsBuffer *mine)
 {
   int64_t *counts, *all;
   MPI_Datatype type;
@@ -76,7 +74,7 @@ static PetscErrorCode exchange(MPI_Comm comm, const TrsAucRecord *sorted, const 
   PetscCallMPI(MPI_Allgather(counts, size, MPI_INT64_T, all, size, MPI_INT64_T, comm));
   *n_mine = 0;
   for (int r = 0; r < size; r++) *n_mine += all[r * size + rank];
-  PetscCall(TrsAlloc(*n_mine > 0 ? *n_mine : 1, sizeof(TrsAucRecord), mine));
+  PetscCall(TrsBufferReserve(mine, PetscMax(*n_mine, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
   PetscCallMPI(MPI_Type_contiguous((int)sizeof(TrsAucRecord), MPI_BYTE, &type));
   PetscCallMPI(MPI_Type_commit(&type));
   for (int64_t r = 0, at = 0; r < size; at += all[r * size + rank], r++) {
@@ -84,7 +82,9 @@ static PetscErrorCode exchange(MPI_Comm comm, const TrsAucRecord *sorted, const 
 
     PetscCheck(n <= INT_MAX && counts[r] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "too many predictions for one message");
-    if (n) PetscCallMPI(MPI_Irecv(*mine + at, (int)n, type, (int)r, 0, comm, &request[n_requests++]));
+    if (n)
+      PetscCallMPI(
+          MPI_Irecv((TrsAucRecord *)mine->data + at, (int)n, type, (int)r, 0, comm, &request[n_requests++]));
   }
   for (int r = 0; r < size; r++) {
     if (counts[r])
@@ -103,10 +103,16 @@ static int higher_first(const void *a, const void *b)
   return (p < q) - (p > q);
 }
 
-/* Area over this rank's records, sorted, above the tp of ranks before. first: they begin the curve. */
-static double area_of(int64_t n, const TrsAucRecord *records, double tp, PetscBool first)
+/* Points of the curves up to some prediction, and the areas under them. */
+typedef struct {
+  double tp, fp, n, roc, pr;
+} TrsCurve;
+enum { TRS_CURVE_DOUBLES = 5 };
+
+/* Areas over this rank's records, sorted, that follow those of the ranks before. */
+static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *before, TrsCurve *here)
 {
-  double area = 0.0;
+  double tp = before->tp, fp = before->fp;
 
   for (int64_t i = 0, end; i < n; i = end) {
     double tp_here = 0.0, fp_here = 0.0;
@@ -116,41 +122,60 @@ static double area_of(int64_t n, const TrsAucRecord *records, double tp, PetscBo
       fp_here += (double)records[end].weight * (1.0 - (double)records[end].label);
     }
     if (end == i) end++; /* NaN is unlike itself */
-    if (!(first && i == 0 && end == 1)) area += fp_here * (tp + 0.5 * tp_here);
+    if (before->n > 0.0 || i > 0 || end > 1) here->roc += fp_here * (tp + 0.5 * tp_here);
     tp += tp_here;
+    fp += fp_here;
+    if (tp_here > 0.0) here->pr += tp_here * tp / (tp + fp);
   }
-  return area;
 }
 
-PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, double *auc)
+PetscErrorCode TrsAucScratchReserve(TrsAucScratch *scratch, int64_t n)
 {
-  enum { TRS_TP, TRS_FP, TRS_COUNT, TRS_AREA, TRS_N_VALUES };
-  double local[TRS_N_VALUES] = {0.0}, before[TRS_N_VALUES] = {0.0}, total[TRS_N_VALUES];
-  TrsAucRecord *sorted, *mine = NULL;
+  const int64_t bytes = PetscMax(n, 1) * (int64_t)sizeof(TrsAucRecord);
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&scratch->sorted, bytes, PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&scratch->mine, bytes + bytes / 2, PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsBufferFree(&scratch->sorted));
+  PetscCall(TrsBufferFree(&scratch->mine));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsAucScratch *scratch,
+                      double *auc, double *auprc)
+{
+  TrsCurve here = {0}, before = {0}, total;
+  TrsAucRecord *mine;
   int64_t *displs, n_mine = 0;
   int *owner, size;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(PetscMalloc2(N_BINS, &owner, (size_t)size + 1, &displs));
-  PetscCall(TrsAlloc(n > 0 ? n : 1, sizeof(TrsAucRecord), &sorted));
+  PetscCall(TrsBufferReserve(&scratch->sorted, PetscMax(n, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
   PetscCall(assign_bins(comm, n, records, owner));
-  PetscCall(sort_by_owner(size, n, records, owner, sorted, displs));
-  PetscCall(exchange(comm, sorted, displs, &n_mine, &mine));
-  PetscCall(TrsFree(&sorted));
+  PetscCall(sort_by_owner(size, n, records, owner, scratch->sorted.data, displs));
+  PetscCall(exchange(comm, scratch->sorted.data, displs, &n_mine, &scratch->mine));
+  PetscCall(PetscFree2(owner, displs));
 
+  mine = scratch->mine.data;
   qsort(mine, (size_t)n_mine, sizeof(TrsAucRecord), higher_first);
   for (int64_t i = 0; i < n_mine; i++) {
-    local[TRS_TP] += (double)mine[i].weight * (double)mine[i].label;
-    local[TRS_FP] += (double)mine[i].weight * (1.0 - (double)mine[i].label);
+    here.tp += (double)mine[i].weight * (double)mine[i].label;
+    here.fp += (double)mine[i].weight * (1.0 - (double)mine[i].label);
   }
-  local[TRS_COUNT] = (double)n_mine;
+  here.n = (double)n_mine;
   PetscCallMPI(
-      MPI_Exscan(local, before, TRS_N_VALUES, MPI_DOUBLE, MPI_SUM, comm)); /* leaves rank 0's zeros */
-  local[TRS_AREA] = area_of(n_mine, mine, before[TRS_TP], (PetscBool)(before[TRS_COUNT] == 0.0));
-  PetscCallMPI(MPI_Allreduce(local, total, TRS_N_VALUES, MPI_DOUBLE, MPI_SUM, comm));
-  *auc = total[TRS_TP] * total[TRS_FP] > 0.0 ? total[TRS_AREA] / (total[TRS_TP] * total[TRS_FP]) : 0.5;
-  PetscCall(TrsFree(&mine));
-  PetscCall(PetscFree2(owner, displs));
+      MPI_Exscan(&here, &before, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm)); /* leaves rank 0's zeros */
+  add_areas(n_mine, mine, &before, &here);
+  PetscCallMPI(MPI_Allreduce(&here, &total, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
+  *auc = total.tp * total.fp > 0.0 ? total.roc / (total.tp * total.fp) : 0.5;
+  if (auprc) *auprc = total.tp > 0.0 ? total.pr / total.tp : 0.0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,6 +2,7 @@
 /* Exact area under the ROC curve over all ranks. Internal to train/; users take metrics.h. */
 #pragma once
 
+#include "core/buffer.h"
 #include "core/error.h"
 
 #include <stdint.h>
@@ -10,15 +11,25 @@ typedef struct {
   float prediction, label, weight;
 } TrsAucRecord;
 
+/* Memory that grows as needed and is used again; zeroed before the first use. */
+typedef struct {
+  TrsBuffer sorted, mine;
+} TrsAucScratch;
+/* Room for n records of a rank, and about as many for the curve; it grows where predictions are very unevenly spread. */
+PetscErrorCode TrsAucScratchReserve(TrsAucScratch *scratch, int64_t n);
+PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch);
+
 /*
-  TrsAuc - Area under the curve of true over false positives, in the order of falling predictions.
+  TrsAuc - Area under the curve of true over false positives, and of precision over recall, in the order of falling predictions.
 
   Collective on comm. Records travel to the rank that owns their range of predictions, so no rank holds them all (unless all are equal).
 
-  In:     records  [n] of this rank
+  In:     records  [n] of this rank, in any order
   Out:    auc      the same on all ranks; 0.5 when a class is missing. Equal predictions are one point of the curve: ties count half. As in TorchRec
                    the curve begins at its first sample, not at the origin: it shows only when that sample's label is neither 0 nor 1.
+          auprc    (or NULL) rectangles from one distinct prediction to the next; 1 without negatives, 0 without positives, as TorchRec's window value
   Errors: MEMORY
-  Source: torchrec.metrics.auc; Mann-Whitney
+  Source: torchrec.metrics.auc, auprc (compute_auprc); Mann-Whitney
 */
-PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, double *auc);
+PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsAucScratch *scratch,
+                      double *auc, double *auprc);

@@ -276,7 +276,7 @@ static PetscErrorCode release_slot(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The probabilities where the host can read them. */
+/* The probabilities to where the host can read them, once loss_ready is recorded behind this. */
 static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const float **predictions)
 {
   const TrsDeviceOps *device = m->config.device;
@@ -286,7 +286,6 @@ static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const flo
   if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPinnedBufferReserve(device, &m->predictions, bytes));
   PetscCall(device->copy(m->predictions.data, *predictions, bytes, m->stream));
-  PetscCall(device->stream_synchronize(m->stream));
   *predictions = (const float *)m->predictions.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -309,10 +308,10 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
   *sum = 0;
   PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, on_device->labels, scale, sum, predictions));
+  if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
   PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
   PetscCall(TrsCommProgress(m->config.groups->input));
   PetscCall(TrsStageSwitch(before, NULL));
-  if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
   if (loss_sum) PetscCall(TrsModelParallelLoss(m, loss_sum));
   if (slot >= TRS_TRAINING_SLOTS) PetscCall(release_slot(m, slot));
   PetscFunctionReturn(PETSC_SUCCESS);

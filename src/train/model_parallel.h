@@ -57,7 +57,8 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
   Collective.
 
   Out:    loss_sum     of this rank's samples; 0 without labels. NULL: to be had later by TrsModelParallelLoss()
-          predictions  host [B] probabilities, borrowed until the next Forward. May be NULL
+          predictions  host [B] probabilities, borrowed until the next Forward; without loss_sum they are there after TrsModelParallelLoss().
+                       May be NULL
   The host waits for the device only where an output is asked for.
 */
 PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const TrsBatch *batch,

@@ -23,6 +23,8 @@ struct TrsPipelineImpl {
   MPI_Comm control;
   TrsModelParallel model;
   TrsReader reader;
+  TrsRunningMetrics metrics; /* NULL: none */
+  const float *predictions;  /* of batch[0], once its loss is there */
   int64_t first_update;
   const volatile int *stop;
   PetscBool filled;
@@ -59,10 +61,21 @@ static int next_slot(TrsPipeline p)
   return (p->slot + 1) % (TrsModelParallelIsAsynchronous(p->model) ? TRS_TRAINING_SLOTS : 2);
 }
 
+/* Forward of batch 0, whose input dist is done. */
+static PetscErrorCode forward(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(
+      TrsModelParallelForward(p->model, p->slot, p->batch[0], NULL, p->metrics ? &p->predictions : NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode agreement_start(TrsPipeline p)
 {
   PetscFunctionBegin;
   PetscCall(TrsModelParallelLoss(p->model, &p->mine[TRS_AGREE_LOSS]));
+  if (p->metrics)
+    PetscCall(TrsRunningMetricsAdd(p->metrics, p->batch[0]->batch, p->predictions, p->batch[0]->labels));
   p->mine[TRS_AGREE_STOP] = *p->stop != 0;
   p->mine[TRS_AGREE_ERROR] = p->fetch_error != 0;
   p->mine[TRS_AGREE_BAD_IDS] = (double)p->batch[0]->bad_ids;
@@ -125,7 +138,7 @@ static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
   PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
   PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], NULL, NULL));
+  PetscCall(forward(p));
   PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
   PetscCall(fetch(p, 1));
   PetscCall(agreement_start(p));
@@ -144,7 +157,7 @@ static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
   PetscFunctionBegin;
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
   if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next, p->batch[1]));
-  PetscCall(TrsModelParallelForward(p->model, p->slot, p->batch[0], NULL, NULL));
+  PetscCall(forward(p));
   if (p->batch[1]) PetscCall(TrsModelParallelInputDistTensors(p->model, next));
 
   after = p->batch[1]; /* fetch i+2 while i+1 is kept */
@@ -187,6 +200,13 @@ PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPipelineSetMetrics(TrsPipeline pipeline, TrsRunningMetrics metrics)
+{
+  PetscFunctionBegin;
+  pipeline->metrics = metrics;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The first batches: two in hand, and where input dists run ahead, the first one's under way. */
 static PetscErrorCode fill(TrsPipeline p)
 {
@@ -215,6 +235,9 @@ PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline)
 {
   PetscFunctionBegin;
   if (!*pipeline) PetscFunctionReturn(PETSC_SUCCESS);
+  if ((*pipeline)->batch[0] &&
+      (*pipeline)->ops->progress != progress_base) /* left early: its ids are under way */
+    PetscCall(TrsModelParallelInputDistWait((*pipeline)->model, (*pipeline)->slot));
   for (int i = 0; i < 2; i++)
     if ((*pipeline)->batch[i]) PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->batch[i]));
   PetscCall(PetscFree(*pipeline));

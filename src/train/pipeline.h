@@ -13,6 +13,7 @@
 #pragma once
 
 #include "train/model_parallel.h"
+#include "train/running_metrics.h"
 
 typedef struct {
   int64_t step; /* of the reader: from 0 in this training */
@@ -42,6 +43,9 @@ PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelP
                                  TrsReader reader, int64_t first_update, const volatile int *stop,
                                  TrsPipeline *pipeline);
 
+/* Every step's predictions go to these metrics, borrowed; NULL (the default): nowhere. Not collective. */
+PetscErrorCode TrsPipelineSetMetrics(TrsPipeline pipeline, TrsRunningMetrics metrics);
+
 /*
   TrsPipelineProgress - One training step.
 
@@ -49,4 +53,6 @@ PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelP
   Errors (agreed): those of TrsReaderNext on any rank
 */
 PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more);
+
+/* Collective: exchanges ahead of the last step are completed, where the training ended before its data. */
 PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline);

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a training measures, watches and keeps: metrics, early stopping, the best checkpoint."""
+import os
+import shutil
+
+import h5py
+import numpy as np
+
+from badinput import Case
+from trsrun import check, write_dataset
+
+EVAL = "-data_eval eval.h5 -eval_every 1"
+EARLY = f"{EVAL} -early_stopping_metric auc"
+RESUME = "-checkpoint_dir ckpt -resume -steps 6"
+
+
+def evaluation(folder):
+    write_dataset(os.path.join(folder, "eval.h5"), 10, seed=3)
+
+
+def attribute(name, change):
+    """A prepare function: ckpt/ holds the good checkpoint, its attribute of that name changed: change(numbers) -> numbers, None drops it."""
+    def prepare(folder):
+        evaluation(folder)
+        path = os.path.join(folder, "ckpt", "step-000000003.h5")
+        os.makedirs(os.path.dirname(path))
+        shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
+        with h5py.File(path, "r+") as h:
+            numbers = change(np.array(h.attrs[name]))
+            del h.attrs[name]
+            if numbers is not None:
+                h.attrs[name] = numbers
+    return prepare
+
+
+CASES = [
+    Case("metrics_every_negative", 64, r'-metrics_every "-1" .*in \[0, ', "-metrics_every -1"),
+    Case("metrics_every_fraction", 64, r'-metrics_every "0\.5" .*integer', "-metrics_every 0.5"),
+    Case("metrics_every_nan", 64, r'-metrics_every "nan" .*integer', "-metrics_every nan"),
+    Case("metrics_window_zero", 64, r'-metrics_window_samples "0" .*in \[1, ', "-metrics_window_samples 0"),
+    Case("metrics_window_larger_than_memory", 71, r"out of memory", "-metrics_window_samples 4000000000000000"),
+    Case("metrics_never", 0, "", "-metrics_every 0"),
+    Case("metrics_window_smaller_than_batch", 0, "", "-metrics_every 1 -metrics_window_samples 1"),
+    Case("metrics_misspelt", 64, r"-metric_every .*closest known one is -metrics_every", "-metric_every 3"),
+    Case("early_stopping_unknown_metric", 64, r'-early_stopping_metric "f1" .*loss, ne, auc', f"{EVAL} -early_stopping_metric f1", evaluation),
+    Case("early_stopping_without_eval_every", 64, r"-early_stopping_metric .*needs -eval_every", "-data_eval eval.h5 -early_stopping_metric auc", evaluation),
+    Case("early_stopping_without_data_eval", 64, r"-eval_every .*needs -data_eval", "-eval_every 1 -early_stopping_metric auc"),
+    Case("early_stopping_patience_zero", 64, r'-early_stopping_patience "0" .*in \[1, ', f"{EARLY} -early_stopping_patience 0", evaluation),
+    Case("early_stopping_patience_alone", 64, r"-early_stopping_patience .*needs -early_stopping_metric", f"{EVAL} -early_stopping_patience 2", evaluation),
+    Case("early_stopping_min_delta_alone", 64, r"-early_stopping_min_delta .*needs -early_stopping_metric", f"{EVAL} -early_stopping_min_delta 0.1", evaluation),
+    Case("early_stopping_min_delta_negative", 64, r'-early_stopping_min_delta "-1" .*in \[0, ', f"{EARLY} -early_stopping_min_delta -1", evaluation),
+    Case("early_stopping_min_delta_infinite", 64, r'-early_stopping_min_delta "inf" .*finite', f"{EARLY} -early_stopping_min_delta inf", evaluation),
+    Case("early_stopping_ends_with_success", 0, "", f"{EARLY} -early_stopping_patience 1 -early_stopping_min_delta 2", evaluation,
+         after=lambda folder, result: check("stopped early after step 2 of 3" in result.text, f"it was not stopped:\n{result.text[-900:]}")),
+    Case("checkpoint_best_without_data_eval", 64, r"-checkpoint_best .*needs -data_eval", "-checkpoint_best best.h5"),
+    Case("checkpoint_best_in_no_folder", 73, r"nowhere", f"{EVAL} -checkpoint_best nowhere/best.h5", evaluation),
+    Case("checkpoint_best_is_a_folder", 73, r"out", f"{EVAL} -checkpoint_best out", evaluation),
+    Case("metrics_of_a_checkpoint_too_few", 65, r"step-000000003\.h5.*metrics.*2 sums of metrics, expected", f"{EARLY} {RESUME}", attribute("metrics", lambda n: n[:2])),
+    Case("metrics_of_a_checkpoint_nan", 65, r"sum 5 of the metrics is nan", f"{EARLY} {RESUME}", attribute("metrics", lambda n: np.where(np.arange(len(n)) == 5, np.nan, n))),
+    Case("metrics_of_a_checkpoint_negative", 65, r"sum 0 of the metrics is -1", f"{EARLY} {RESUME}", attribute("metrics", lambda n: np.where(np.arange(len(n)) == 0, -1, n))),
+    Case("metrics_of_a_checkpoint_integers", 65, r"attribute metrics .*not a list of floating-point", "-init_from ckpt/step-000000003.h5", attribute("metrics", lambda n: n.astype(np.int64))),
+    Case("metrics_of_a_checkpoint_missing", 0, "", f"{EARLY} {RESUME}", attribute("metrics", lambda n: None)),
+    Case("early_stopping_of_a_checkpoint_too_long", 65, r"early_stopping has 6 numbers, expected 5", f"{EARLY} {RESUME}", attribute("early_stopping", lambda n: np.append(n, 0))),
+    Case("early_stopping_of_a_checkpoint_infinite", 65, r"early_stopping has the number inf", f"{EARLY} {RESUME}", attribute("early_stopping", lambda n: n + [0, 0, np.inf, 0, 0])),
+    Case("early_stopping_of_a_checkpoint_unknown_metric", 65, r"early_stopping names metric 99", f"{EARLY} {RESUME}", attribute("early_stopping", lambda n: n * [0, 1, 1, 1, 1] + [99, 0, 0, 0, 0])),
+    Case("early_stopping_of_another_metric", 0, "", f"{EVAL} -early_stopping_metric ne {RESUME}", attribute("early_stopping", lambda n: n)),
+]

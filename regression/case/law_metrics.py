@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a training measures of itself: metrics while it goes on, early stopping, the best weights; and that all of it survives a resume."""
+import os
+
+import h5py
+import numpy as np
+
+from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
+from trsrun import attribute, check, check_same_tensors, run, same_bits, write_dataset
+
+STANDSTILL = "-embedding_learning_rate 0 -dense_learning_rate 0 -embedding_optimizer sgd"
+
+
+def rows(path, group):
+    with h5py.File(path) as h:
+        return {name: h[group][name][()] for name in h[group]}
+
+
+def by_hand(p, y):
+    """TorchRec's formulas on these samples, in double."""
+    p, y = p.astype(np.float64), y.astype(np.float64)
+    q, m = np.clip(p, 1e-12, 1 - 1e-12), y.mean()
+    entropy = -np.sum(y * np.log(q) + (1 - y) * np.log1p(-q))
+    positive, negative = p[y == 1], p[y == 0]
+    return {"ne": entropy / -(y.sum() * np.log(m) + (1 - y).sum() * np.log(1 - m)), "log_loss": entropy / len(y),
+            "auc": np.mean((positive[:, None] > negative) + 0.5 * (positive[:, None] == negative)),
+            "accuracy": np.mean((p >= 0.5) == y), "calibration": p.sum() / y.sum(), "ctr": m, "mse": np.mean((p - y)**2),
+            "rmse": np.sqrt(np.mean((p - y)**2)), "mae": np.mean(np.abs(p - y))}
+
+
+def test_metrics_of_a_standstill(binary, folder):
+    """A model that does not learn predicts the same in training and in evaluation: its metrics follow from /predictions."""
+    make(folder, 240)
+    with h5py.File(os.path.join(folder, "train.h5")) as h:
+        y = h["labels"][()]
+    for ranks in (1, 2, 3):
+        _, state = train(binary, folder, "still", ranks, f"{STANDSTILL} {MIXED} -epochs 1 -metrics_every 3 -metrics_window_samples 48")
+        run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} -batch_size 50 -output eval.h5 {MODEL} {TABLES}", folder)
+        with h5py.File(os.path.join(folder, "eval.h5")) as h:
+            p = h["predictions"][()]
+        found = rows(os.path.join(folder, "still.h5"), "metrics")
+        check(found["step"].tolist() == [3, 6, 9, 10], f"{ranks} ranks: metrics/step is {found['step']}")
+        check(found["total_examples"].tolist() == [72, 144, 216, 240], f"total_examples is {found['total_examples']}")
+        for i, step in enumerate(found["step"]):
+            for prefix, first in (("window_", max(0, 24 * step - 48)), ("lifetime_", 0)):
+                for name, value in by_hand(p[first:24 * step], y[first:24 * step]).items():
+                    if prefix + name == "lifetime_auc":
+                        check(prefix + name not in found, "there is no lifetime AUC")
+                        continue
+                    wrong = abs(found[prefix + name][i] - value)
+                    check(wrong <= 1e-5 * (1 + abs(value)), f"{ranks} ranks, step {step}: {prefix}{name} is {found[prefix + name][i]}, by hand {value}")
+
+
+def test_metrics_leave_training_alone(binary, folder):
+    """Measured or not, the same bits; a resumed run goes on with the lifetime's sums."""
+    make(folder)
+    wanted, state = train(binary, folder, "plain", 2, f"{MIXED} -steps 12 -metrics_every 0")
+    found, other = train(binary, folder, "measured", 2, f"{MIXED} -steps 12 -metrics_every 1 -metrics_window_samples 7")
+    check(same_bits(found, wanted), "other losses")
+    check_same_tensors(other, state, "measured")
+    with h5py.File(os.path.join(folder, "plain.h5")) as h:
+        check("metrics" not in h, "metrics that nobody asked for")
+    shared = f"{MIXED} -metrics_every 4 -checkpoint_dir ckpt"
+    train(binary, folder, "half", 2, f"{shared} -steps 8 -checkpoint_every 8")
+    train(binary, folder, "rest", 3, f"{shared} -steps 12 -resume")
+    whole, rest = rows(os.path.join(folder, "measured.h5"), "metrics"), rows(os.path.join(folder, "rest.h5"), "metrics")
+    check(rest["total_examples"][-1] == whole["total_examples"][-1], f"total_examples {rest['total_examples']}")
+    check(rest["attempt_examples"][-1] < rest["total_examples"][-1], "attempt_examples of a resumed run")
+    for name in whole:
+        if name.startswith("lifetime_") and "throughput" not in name:
+            check(abs(rest[name][-1] - whole[name][-1]) <= 1e-5 * abs(whole[name][-1]), f"{name}: {rest[name][-1]} for {whole[name][-1]}")
+
+
+def evaluated(folder, name):
+    with h5py.File(os.path.join(folder, name)) as h:
+        return h["eval/step"][()], h["eval/loss"][()], h.attrs.get("stopped_early")
+
+
+EARLY = f"{MIXED} -embedding_learning_rate 1 -dense_learning_rate 0.5 -data_eval eval.h5 -eval_every 2 -early_stopping_metric loss"
+
+
+def test_early_stopping(binary, folder):
+    """The run ends, with 0, where the rule says that it must: found again from /eval/loss of a run that was not stopped."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
+    train(binary, folder, "whole", 2, f"{EARLY} -steps 80 -early_stopping_patience 1000")
+    steps, losses, why = evaluated(folder, "whole.h5")
+    check(why is None, f"stopped early: {why}")
+    for patience, delta in ((1, 0), (3, 0), (2, 0.01)):
+        best, worse, end = np.inf, 0, None
+        for step, loss in zip(steps, losses):
+            best, worse = (loss, 0) if best - loss > delta else (best, worse + 1)
+            if worse == patience:
+                end = step
+                break
+        check(end is not None and end < 80, f"patience {patience}: this training never stops")
+        _, state = train(binary, folder, "early", 2, f"{EARLY} -steps 80 -early_stopping_patience {patience} -early_stopping_min_delta {delta}")
+        found, _, why = evaluated(folder, "early.h5")
+        check(found[-1] == end == attribute(state, "step"), f"patience {patience}: stopped after {found[-1]}, checkpoint {attribute(state, 'step')}, not {end}")
+        check(why is not None and "eval/loss has not fallen below" in why, f"stopped_early is {why}")
+
+
+def test_early_stopping_resumes(binary, folder):
+    """A training that is taken up again counts on: it stops where the uninterrupted one does, and stays stopped."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
+    early = f"{EARLY} -early_stopping_patience 3"
+    _, state = train(binary, folder, "whole", 2, f"{early} -steps 80")
+    end = attribute(state, "step")
+    train(binary, folder, "half", 2, f"{early} -steps {end - 3} -checkpoint_dir ckpt -checkpoint_every {end - 3}")
+    _, other = train(binary, folder, "rest", 2, f"{early} -steps 80 -checkpoint_dir ckpt -checkpoint_every 1 -resume")
+    check(attribute(other, "step") == end, f"stopped after {attribute(other, 'step')} updates, not {end}")
+    check_same_tensors(other, state, "resumed")
+    text = run(binary, 2, f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {early} -steps 80 -checkpoint_dir ckpt -resume", folder).text
+    check("stopped early" in text and "trained on 0 samples" in text, f"a stopped training went on: {text[-400:]}")
+
+
+def test_checkpoint_best(binary, folder):
+    """-checkpoint_best holds the weights of the best evaluation, not the last; by default of the loss."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
+    options = EARLY.replace("-early_stopping_metric loss", "")
+    train(binary, folder, "run", 2, f"{options} -steps 20 -checkpoint_best best.h5")
+    steps, losses, _ = evaluated(folder, "run.h5")
+    best = int(np.argmin(losses))
+    path = os.path.join(folder, "best.h5")
+    check(attribute(path, "step") == steps[best] and best < len(losses) - 1, f"best.h5 is of step {attribute(path, 'step')}, losses {losses}")
+    run(binary, 3, f"-task eval -data_eval eval.h5 -init_from best.h5 -batch_size 10 -output eval.h5.out {MODEL} {TABLES}", folder)
+    _, again, _ = evaluated(folder, "eval.h5.out")
+    check(abs(again[0] - losses[best]) <= 1e-5 * losses[best], f"the best weights' loss is {again[0]}, was {losses[best]}")

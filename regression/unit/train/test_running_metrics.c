@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Windowed and lifetime metrics against what TorchRec reported (golden train/units_running_metrics.h5, tools/record_metrics_peer.py). */
+#include "golden_h5.h"
+#include "train/running_metrics.h"
+#include "trs_test.h"
+
+#include <math.h>
+
+typedef struct {
+  const char *name;
+  double value;
+} Named;
+
+/* Values of one row; every metric that TorchRec reported is checked. */
+static int check_row(hid_t group, const char *group_name, int64_t row, const TrsRunningValues *v)
+{
+  const TrsMetricValues *w = &v->window, *l = &v->lifetime;
+  const Named named[] = {{"window_ne", w->ne},
+                         {"window_auc", w->auc},
+                         {"window_auprc", w->auprc},
+                         {"window_accuracy", w->accuracy},
+                         {"window_calibration", w->calibration},
+                         {"window_ctr", w->ctr},
+                         {"window_mse", w->mse},
+                         {"window_rmse", w->rmse},
+                         {"window_mae", w->mae},
+                         {"lifetime_ne", l->ne},
+                         {"lifetime_auprc", l->auprc},
+                         {"lifetime_accuracy", l->accuracy},
+                         {"lifetime_calibration", l->calibration},
+                         {"lifetime_ctr", l->ctr},
+                         {"lifetime_mse", l->mse},
+                         {"lifetime_rmse", l->rmse},
+                         {"lifetime_mae", l->mae}};
+  const int n = (int)(sizeof(named) / sizeof(named[0]));
+
+  for (int i = 0; i < n; i++) {
+    char path[64];
+    double *expected;
+
+    snprintf(path, sizeof(path), "out/%s", named[i].name);
+    expected = golden_double(group, path, NULL);
+    if (!(fabs(named[i].value - expected[row]) <=
+          2e-6 * (1.0 + fabs(expected[row])))) /* TorchRec sums in fp32 here and there */
+      fail_msg("%s: %s of row %d is %.10g, expected %.10g", group_name, named[i].name, (int)row,
+               named[i].value, expected[row]);
+    free(expected);
+  }
+  return n;
+}
+
+/* All updates; each global batch is dealt out in equal parts, or as equal as it goes. */
+static void one_group(hid_t group, const char *name, void *context)
+{
+  int64_t n, shape[2];
+  float *p = golden_read(group, "in/predictions", H5T_NATIVE_FLOAT, &n, shape);
+  float *y = golden_float(group, "in/labels", NULL);
+  const int64_t every = (int64_t)golden_number(group, "compute_every", 1);
+  const int64_t updates = shape[0], batch = shape[1];
+  const int64_t mine = batch / trs_size();
+  const float *first_p = p + trs_rank() * mine, *first_y = y + trs_rank() * mine;
+  TrsRunningMetrics metrics;
+
+  assert_int_equal(batch % trs_size(), 0);
+  assert_petsc_ok(
+      TrsRunningMetricsCreate(MPI_COMM_WORLD, (int64_t)golden_number(group, "window_size", 1), &metrics));
+  for (int64_t u = 0; u < updates; u++) {
+    assert_petsc_ok(TrsRunningMetricsAdd(metrics, mine, first_p + u * batch, first_y + u * batch));
+    if ((u + 1) % every == 0) {
+      TrsRunningValues values;
+      assert_petsc_ok(TrsRunningMetricsCompute(metrics, &values));
+      *(int *)context += check_row(group, name, (u + 1) / every - 1, &values);
+      assert_true(values.lifetime.n_samples == (u + 1) * batch && isnan(values.lifetime.auc));
+    }
+  }
+  assert_petsc_ok(TrsRunningMetricsDestroy(&metrics));
+  assert_null(metrics);
+  free(p);
+  free(y);
+}
+
+static void test_torchrec(void **state)
+{
+  hid_t file = H5Fopen(trs_golden_in("train", "units_running_metrics.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+  int n_checked = 0;
+
+  (void)state;
+  assert_true(file >= 0);
+  golden_for_each_group(file, one_group, &n_checked);
+  assert_true(n_checked >= 17 * 20);
+  golden_close(file);
+}
+
+/* Saved on all ranks' behalf and loaded again, the lifetime goes on as if nothing had happened; the window is empty. */
+static void test_save_and_load(void **state)
+{
+  const float p[] = {0.25f, 0.75f, 0.5f}, y[] = {0.0f, 1.0f, 1.0f};
+  TrsRunningValues whole, resumed;
+  TrsRunningMetrics one, two;
+  double *numbers, copy[4096];
+  int n;
+
+  (void)state;
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, 1000, &one));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, 1000, &two));
+  for (int step = 1; step <= 10; step++) {
+    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y));
+    assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));
+  }
+  assert_petsc_ok(TrsRunningMetricsSave(one, &n, &numbers));
+  assert_true(n <= 4096);
+  for (int i = 0; i < n; i++) copy[i] = numbers[i];
+  assert_petsc_ok(TrsRunningMetricsLoad(two, "file", n, copy));
+  for (int step = 11; step <= 20; step++) {
+    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y));
+    assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));
+    assert_petsc_ok(TrsRunningMetricsAdd(two, 3, p, y));
+    assert_petsc_ok(TrsRunningMetricsStep(two, 3 * trs_size(), (double)step));
+  }
+  assert_petsc_ok(TrsRunningMetricsCompute(one, &whole));
+  assert_petsc_ok(TrsRunningMetricsCompute(two, &resumed));
+  assert_int_equal(whole.total_examples, 60 * trs_size());
+  assert_int_equal(resumed.total_examples, 60 * trs_size());
+  assert_int_equal(resumed.attempt_examples, 30 * trs_size());
+  assert_int_equal(resumed.window.n_samples, 30 * trs_size());
+  assert_int_equal(resumed.lifetime.n_samples, 60 * trs_size());
+  assert_close(resumed.lifetime.ne, whole.lifetime.ne, 1e-14, 0.0);
+  assert_close(resumed.lifetime.calibration, 1.5 / 2.0, 1e-14, 0.0);
+  /* 8 steps of each run are left out, a step takes a second */
+  assert_close(whole.attempt_throughput, 3.0 * trs_size(), 1e-12, 0.0);
+  assert_close(resumed.lifetime_throughput, 3.0 * trs_size(), 1e-12, 0.0);
+  assert_true(isnan(whole.window_throughput)); /* of the first values */
+  copy[3] = -1.0;
+  assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
+  copy[3] = (double)NAN;
+  assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
+  assert_petsc_error(TrsRunningMetricsLoad(two, "file", n - 1, numbers), TRS_ERR_DATA);
+  assert_petsc_ok(TrsRunningMetricsDestroy(&one));
+  assert_petsc_ok(TrsRunningMetricsDestroy(&two));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_torchrec), cmocka_unit_test(test_save_and_load))

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/early_stopping.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+typedef struct {
+  const char *name;
+  size_t offset; /* of the double in TrsMetricValues */
+  PetscBool falls;
+} TrsWatchedMetric;
+
+static const TrsWatchedMetric watched[] = {
+    {"loss", offsetof(TrsMetricValues, loss), PETSC_TRUE},
+    {"ne", offsetof(TrsMetricValues, ne), PETSC_TRUE},
+    {"auc", offsetof(TrsMetricValues, auc), PETSC_FALSE},
+    {"auprc", offsetof(TrsMetricValues, auprc), PETSC_FALSE},
+    {"accuracy", offsetof(TrsMetricValues, accuracy), PETSC_FALSE},
+    {"mse", offsetof(TrsMetricValues, mse), PETSC_TRUE},
+    {"mae", offsetof(TrsMetricValues, mae), PETSC_TRUE},
+};
+enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]) };
+
+static const TrsOptionSpec specs[] = {
+    {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL, "loss,ne,auc,auprc,accuracy,mse,mae", NULL,
+     "end the training when this metric of the evaluations stops getting better; needs -eval_every; default: "
+     "train to the end"},
+    {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",
+     "in a row without an improvement that end the training"},
+    {"-early_stopping_min_delta", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
+     "a change of the metric by no more than this is no improvement"},
+};
+const TrsOptionGroup trs_early_stopping_options = TRS_OPTION_GROUP("Early stopping", specs);
+
+PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping *early)
+{
+  PetscBool patience, delta;
+
+  PetscFunctionBegin;
+  *early = (TrsEarlyStopping){.metric = 0};
+  PetscCall(TrsOptionsGetEnum(options, "-early_stopping_metric", &early->metric, &early->stops));
+  PetscCall(TrsOptionsGetInt(options, "-early_stopping_patience", &early->patience, &patience));
+  PetscCall(TrsOptionsGetReal(options, "-early_stopping_min_delta", &early->min_delta, &delta));
+  if (!early->stops && (patience || delta))
+    PetscCall(TrsOptionError(options, patience ? "-early_stopping_patience" : "-early_stopping_min_delta",
+                             "needs -early_stopping_metric, the metric to watch"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsMetricValues *values,
+                                   PetscBool *better)
+{
+  const TrsWatchedMetric *metric = &watched[early->metric];
+  const double value = *(const double *)(const void *)((const char *)values + metric->offset);
+  const double gain = metric->falls ? early->best - value : value - early->best;
+
+  PetscFunctionBegin;
+  *better = (PetscBool)(isfinite(value) && (!early->has_best || gain > early->min_delta));
+  if (*better) {
+    early->has_best = PETSC_TRUE;
+    early->best = value;
+    early->best_step = step;
+    early->n_worse = 0;
+  } else {
+    early->n_worse++;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsEarlyStoppingIsOver(const TrsEarlyStopping *early)
+{
+  return (PetscBool)(early->stops && early->n_worse >= early->patience);
+}
+
+void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size)
+{
+  const TrsWatchedMetric *metric = &watched[early->metric];
+
+  if (!early->has_best)
+    snprintf(text, size, "eval/%s was finite in none of %" PRId64 " evaluations", metric->name,
+             early->n_worse);
+  else
+    snprintf(text, size,
+             "eval/%s has not %s %.6g (after %" PRId64 " updates) by more than %g in %" PRId64
+             " evaluation%s",
+             metric->name, metric->falls ? "fallen below" : "risen above", early->best, early->best_step,
+             early->min_delta, early->n_worse, early->n_worse == 1 ? "" : "s");
+}
+
+TrsCheckpointNumbers TrsEarlyStoppingSave(TrsEarlyStopping *early)
+{
+  const double now[TRS_EARLY_STOPPING_NUMBERS] = {early->metric, early->has_best, early->best,
+                                                  (double)early->best_step, (double)early->n_worse};
+
+  for (int i = 0; i < TRS_EARLY_STOPPING_NUMBERS; i++) early->kept[i] = now[i];
+  return (TrsCheckpointNumbers){TRS_EARLY_STOPPING_NUMBERS, early->kept};
+}
+
+PetscErrorCode TrsEarlyStoppingLoad(TrsEarlyStopping *early, const char *path,
+                                    const TrsCheckpointNumbers *numbers, PetscBool *same)
+{
+  const double *value = numbers->value;
+
+  PetscFunctionBegin;
+  PetscCheck(numbers->n == TRS_EARLY_STOPPING_NUMBERS, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute early_stopping has %d numbers, expected %d", path, numbers->n,
+             TRS_EARLY_STOPPING_NUMBERS);
+  for (int i = 0; i < numbers->n; i++)
+    PetscCheck(isfinite(value[i]) && (i == 2 || (value[i] >= 0 && value[i] < 9e15)), PETSC_COMM_SELF,
+               TRS_ERR_DATA, "%s: attribute early_stopping has the number %g", path, value[i]);
+  PetscCheck(value[0] < TRS_N_WATCHED, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute early_stopping names metric %g of %d", path, value[0], TRS_N_WATCHED);
+  *same = (PetscBool)((int)value[0] == early->metric);
+  if (!*same) PetscFunctionReturn(PETSC_SUCCESS);
+  early->has_best = (PetscBool)(value[1] != 0);
+  early->best = value[2];
+  early->best_step = (int64_t)value[3];
+  early->n_worse = (int64_t)value[4];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

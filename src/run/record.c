@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/record.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+typedef struct {
+  const char *name;
+  size_t offset; /* of the double in its struct */
+} TrsColumn;
+
+/* TorchRec's names; in /metrics with window_ and lifetime_ before them. */
+static const TrsColumn metric_columns[] = {
+    {"ne", offsetof(TrsMetricValues, ne)},
+    {"auc", offsetof(TrsMetricValues, auc)},
+    {"auprc", offsetof(TrsMetricValues, auprc)},
+    {"accuracy", offsetof(TrsMetricValues, accuracy)},
+    {"calibration", offsetof(TrsMetricValues, calibration)},
+    {"ctr", offsetof(TrsMetricValues, ctr)},
+    {"mse", offsetof(TrsMetricValues, mse)},
+    {"rmse", offsetof(TrsMetricValues, rmse)},
+    {"mae", offsetof(TrsMetricValues, mae)},
+};
+static const TrsColumn throughput_columns[] = {
+    {"window_throughput", offsetof(TrsRunningValues, window_throughput)},
+    {"lifetime_throughput", offsetof(TrsRunningValues, lifetime_throughput)},
+    {"attempt_throughput", offsetof(TrsRunningValues, attempt_throughput)},
+};
+enum {
+  TRS_N_METRIC_COLUMNS = sizeof(metric_columns) / sizeof(metric_columns[0]),
+  TRS_N_THROUGHPUT_COLUMNS = sizeof(throughput_columns) / sizeof(throughput_columns[0])
+};
+
+static double at(const void *values, size_t offset)
+{
+  return *(const double *)(const void *)((const char *)values + offset);
+}
+
+/* A row of all metrics, named <prefix><metric>, but for one. */
+static PetscErrorCode append_metrics(TrsResults results, const char *prefix, const TrsMetricValues *values,
+                                     const char *left_out)
+{
+  char path[64];
+  PetscBool out;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_N_METRIC_COLUMNS; i++) {
+    PetscCall(PetscStrcmp(metric_columns[i].name, left_out, &out));
+    if (out) continue;
+    PetscCall(PetscSNPrintf(path, sizeof(path), "%s%s", prefix, metric_columns[i].name));
+    PetscCall(TrsResultsAppend(results, path, at(values, metric_columns[i].offset)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAppendInt(results, "eval/step", step));
+  PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
+  PetscCall(append_metrics(results, "eval/", values, ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsRunningValues *values)
+{
+  char path[64];
+
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAppendInt(results, "metrics/step", step));
+  PetscCall(TrsResultsAppendInt(results, "metrics/total_examples", values->total_examples));
+  PetscCall(TrsResultsAppendInt(results, "metrics/attempt_examples", values->attempt_examples));
+  PetscCall(TrsResultsAppend(results, "metrics/window_log_loss", values->window.loss));
+  PetscCall(append_metrics(results, "metrics/window_", &values->window, ""));
+  PetscCall(TrsResultsAppend(results, "metrics/lifetime_log_loss", values->lifetime.loss));
+  PetscCall(append_metrics(results, "metrics/lifetime_", &values->lifetime, "auc"));
+  for (int i = 0; i < TRS_N_THROUGHPUT_COLUMNS; i++) {
+    PetscCall(PetscSNPrintf(path, sizeof(path), "metrics/%s", throughput_columns[i].name));
+    PetscCall(TrsResultsAppend(results, path, at(values, throughput_columns[i].offset)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordRunningMetricsExpect(TrsResults results, int64_t rows)
+{
+  const TrsRunningValues none = {.total_examples = 0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsResultsExpect(results, rows));
+  PetscCall(TrsRecordRunningMetrics(results, 0, &none)); /* makes the columns, which then are emptied */
+  PetscCall(TrsResultsForget(results, "metrics/"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/metric_sums.h"
+
+#include <math.h>
+
+#define EPS 1e-12 /* predictions and mean label are clamped to [EPS, 1 - EPS] in logarithms */
+
+static double clamped(double p)
+{
+  return fmin(fmax(p, EPS), 1.0 - EPS);
+}
+
+static int bin_of(float p)
+{
+  const float x = p * (float)TRS_METRIC_BINS; /* in fp32, as TorchRec */
+
+  return x >= (float)TRS_METRIC_BINS ? TRS_METRIC_BINS - 1 : x > 0.0f ? (int)x : 0;
+}
+
+/* Cross entropy of a sample. Hard labels of weight 1 multiply into `product` (kept above 1e-300), whose logarithm is to be subtracted. */
+static double cross_entropy(double in_log, double y, double w, double *product)
+{
+  double taken;
+
+  if (w != 1.0 || (y != 0.0 && y != 1.0)) return -w * (y * log(in_log) + (1.0 - y) * log(1.0 - in_log));
+  *product *= y == 1.0 ? in_log : 1.0 - in_log;
+  if (*product > 1e-288) return 0.0;
+  taken = -log(*product);
+  *product = 1.0;
+  return taken;
+}
+
+void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records)
+{
+  double product = 1.0;
+
+  for (int64_t i = 0; i < n; i++) {
+    const float prediction = records[i].prediction;
+    const double p = (double)prediction, y = (double)records[i].label, w = (double)records[i].weight;
+    const double error = p - y;
+    const int bin = bin_of(prediction);
+
+    sums->sum[TRS_SUM_WEIGHTS] += w;
+    sums->sum[TRS_SUM_CROSS_ENTROPY] += cross_entropy(clamped(p), y, w, &product);
+    sums->sum[TRS_SUM_POSITIVE] += w * y;
+    sums->sum[TRS_SUM_NEGATIVE] += w * (1.0 - y);
+    sums->sum[TRS_SUM_PREDICTION] += w * p;
+    sums->sum[TRS_SUM_CORRECT] += w * ((p >= 0.5 ? 1.0 : 0.0) == y ? 1.0 : 0.0);
+    sums->sum[TRS_SUM_SQUARED_ERROR] += w * error * error;
+    sums->sum[TRS_SUM_ABSOLUTE_ERROR] += w * fabs(error);
+    sums->positive[bin] += w * y;
+    sums->negative[bin] += w * (1.0 - y);
+  }
+  sums->sum[TRS_SUM_CROSS_ENTROPY] -= log(product);
+  sums->sum[TRS_SUM_SAMPLES] += (double)n;
+}
+
+/* Area under precision over recall, as rectangles from bin to bin, from the highest predictions on. */
+static double precision_recall_area(const TrsMetricSums *total)
+{
+  const double all = total->sum[TRS_SUM_POSITIVE];
+  double tp = 0.0, fp = 0.0, area = 0.0;
+
+  if (all <= 0.0 || total->sum[TRS_SUM_NEGATIVE] <= 0.0) return 0.5;
+  for (int b = TRS_METRIC_BINS - 1; b >= 0; b--) {
+    tp += total->positive[b];
+    fp += total->negative[b];
+    if (total->positive[b] > 0.0) area += total->positive[b] / all * (tp / (tp + fp));
+  }
+  return area;
+}
+
+void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values)
+{
+  const double w = total->sum[TRS_SUM_WEIGHTS], positive = total->sum[TRS_SUM_POSITIVE];
+  const double mean = clamped(w > 0.0 ? positive / w : 0.0);
+  const double of_mean = -(positive * log(mean) + total->sum[TRS_SUM_NEGATIVE] * log(1.0 - mean));
+
+  *values = (TrsMetricValues){
+      .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
+      .loss = total->sum[TRS_SUM_LOSS] / fmax(total->sum[TRS_SUM_SAMPLES], 1.0),
+      .ne = w > 0.0 ? total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean : 0.0,
+      .auc = NAN,
+      .auprc = precision_recall_area(total),
+      .accuracy = w > 0.0 ? total->sum[TRS_SUM_CORRECT] / w : 0.0,
+      .calibration = positive > 0.0 ? total->sum[TRS_SUM_PREDICTION] / positive : 0.0,
+      .ctr = w > 0.0 ? positive / w : 0.0,
+      .prediction = w > 0.0 ? total->sum[TRS_SUM_PREDICTION] / w : 0.0,
+      .mse = w > 0.0 ? total->sum[TRS_SUM_SQUARED_ERROR] / w : 0.0,
+      .mae = w > 0.0 ? total->sum[TRS_SUM_ABSOLUTE_ERROR] / w : 0.0,
+  };
+  values->rmse = sqrt(values->mse);
+}

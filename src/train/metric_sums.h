@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sums behind the metrics, one rank's or all ranks' (they add up). Internal to train/; users take metrics.h or running_metrics.h. */
+#pragma once
+
+#include "train/auc.h"
+#include "train/metrics.h"
+
+#define TRS_METRIC_BINS 1000 /* of the precision-recall curve */
+
+enum {
+  TRS_SUM_SAMPLES,
+  TRS_SUM_LOSS,
+  TRS_SUM_WEIGHTS,
+  TRS_SUM_CROSS_ENTROPY,
+  TRS_SUM_POSITIVE, /* w y */
+  TRS_SUM_NEGATIVE, /* w (1 - y) */
+  TRS_SUM_PREDICTION,
+  TRS_SUM_CORRECT,
+  TRS_SUM_SQUARED_ERROR,
+  TRS_SUM_ABSOLUTE_ERROR,
+  TRS_N_SUMS
+};
+
+typedef struct {
+  double sum[TRS_N_SUMS];
+  double positive[TRS_METRIC_BINS], negative[TRS_METRIC_BINS]; /* by bin of the prediction */
+} TrsMetricSums;
+enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
+
+/* Add samples, all but their loss. Not collective. A logarithm for about 20 samples: products of hard labels' probabilities are taken first. */
+void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
+
+/* The values of sums over all ranks. auc is NaN: it needs the samples themselves. */
+void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/running_metrics.h"
+
+#include "train/metric_sums.h"
+
+#include <math.h>
+
+/* Steps of a run that throughput leaves out: caches, buffers and the read-ahead fill in them. */
+enum { TRS_THROUGHPUT_WARM_UP = 8 };
+
+/* What a checkpoint keeps, in its order: the sums, then these. */
+enum { TRS_KEPT_EXAMPLES = TRS_METRIC_SUM_DOUBLES, TRS_KEPT_TIMED, TRS_KEPT_TIME, TRS_N_KEPT };
+
+struct TrsRunningMetricsImpl {
+  MPI_Comm comm;
+  int rank;
+  int64_t capacity, n, next; /* of the window: samples of this rank, those there are, place of the next */
+  TrsAucRecord *record;      /* [capacity], a ring */
+  TrsMetricSums lifetime, window, total;
+  TrsAucScratch scratch;
+  int64_t steps;                         /* of this run */
+  int64_t examples_before, timed_before; /* of the runs before, */
+  double time_before_s;                  /* and the time those timed took */
+  int64_t examples, timed,
+      window_examples;            /* of this run, of its steps after the warm-up, since the last values */
+  double warm_s, window_s, now_s; /* clock at the end of the warm-up, of the last values, of the last step */
+  double kept[TRS_N_KEPT];
+};
+
+static const TrsOptionSpec specs[] = {
+    {"-metrics_every", TRS_OPTION_INT, "100", "[0,]", NULL, "steps",
+     "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and all; "
+     "0: never"},
+    {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
+     "of all ranks together: the last ones, that window metrics are over"},
+};
+const TrsOptionGroup trs_metrics_options = TRS_OPTION_GROUP("Metrics", specs);
+
+PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, int64_t window_samples, TrsRunningMetrics *metrics)
+{
+  TrsRunningMetrics m;
+  int size;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&m));
+  PetscCallMPI(MPI_Comm_dup(comm, &m->comm));
+  PetscCallMPI(MPI_Comm_rank(comm, &m->rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  m->capacity = (window_samples - 1) / size + 1;
+  PetscCall(TrsAlloc(m->capacity, sizeof(*m->record), &m->record));
+  PetscCall(TrsAucScratchReserve(&m->scratch, m->capacity));
+  *metrics = m;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float *predictions,
+                                    const float *labels)
+{
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n;) { /* runs that do not wrap around */
+    const int64_t run = PetscMin(n - i, m->capacity - m->next);
+
+    for (int64_t k = 0; k < run; k++)
+      m->record[m->next + k] = (TrsAucRecord){predictions[i + k], labels[i + k], 1.0f};
+    TrsMetricSumsAdd(&m->lifetime, run, m->record + m->next);
+    i += run;
+    m->next = (m->next + run) % m->capacity;
+    m->n = PetscMin(m->n + run, m->capacity);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsStep(TrsRunningMetrics m, int64_t global_batch, double now_s)
+{
+  PetscFunctionBegin;
+  m->steps++;
+  m->examples += global_batch;
+  m->window_examples += global_batch;
+  m->now_s = now_s;
+  if (m->steps > TRS_THROUGHPUT_WARM_UP)
+    m->timed += global_batch;
+  else
+    m->warm_s = now_s;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static double rate(int64_t examples, double seconds)
+{
+  return seconds > 0.0 ? (double)examples / seconds : (double)NAN;
+}
+
+/* Sums over ranks to values, in m->total. */
+static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, TrsMetricValues *values)
+{
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Allreduce(sums, &m->total, TRS_METRIC_SUM_DOUBLES, MPI_DOUBLE, MPI_SUM, m->comm));
+  m->total.sum[TRS_SUM_LOSS] = m->total.sum[TRS_SUM_CROSS_ENTROPY];
+  if (values) TrsMetricSumsValues(&m->total, values);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *values)
+{
+  const double timed_s = m->now_s - m->warm_s;
+  double rates[3] = {m->window_s > 0.0 ? rate(m->window_examples, m->now_s - m->window_s) : (double)NAN,
+                     rate(m->timed_before + m->timed, m->time_before_s + timed_s), rate(m->timed, timed_s)};
+
+  PetscFunctionBegin;
+  m->window = (TrsMetricSums){0};
+  TrsMetricSumsAdd(&m->window, m->n, m->record);
+  PetscCall(add_up(m, &m->window, &values->window));
+  PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));
+  PetscCall(add_up(m, &m->lifetime, &values->lifetime));
+  PetscCallMPI(MPI_Bcast(rates, 3, MPI_DOUBLE, 0, m->comm));
+  values->window_throughput = rates[0];
+  values->lifetime_throughput = rates[1];
+  values->attempt_throughput = rates[2];
+  values->attempt_examples = m->examples;
+  values->total_examples = m->examples_before + m->examples;
+  m->window_examples = 0;
+  m->window_s = m->now_s;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsSave(TrsRunningMetrics m, int *n, double **numbers)
+{
+  PetscFunctionBegin;
+  PetscCall(add_up(m, &m->lifetime, NULL));
+  PetscCall(PetscMemcpy(m->kept, &m->total, sizeof(m->total)));
+  m->kept[TRS_KEPT_EXAMPLES] = (double)(m->examples_before + m->examples);
+  m->kept[TRS_KEPT_TIMED] = (double)(m->timed_before + m->timed);
+  m->kept[TRS_KEPT_TIME] = m->time_before_s + (m->now_s - m->warm_s);
+  *n = TRS_N_KEPT;
+  *numbers = m->kept;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int n, const double *numbers)
+{
+  PetscFunctionBegin;
+  PetscCheck(n == TRS_N_KEPT, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute metrics has %d sums of metrics, expected %d", path, n, TRS_N_KEPT);
+  for (int i = 0; i < n; i++)
+    PetscCheck(isfinite(numbers[i]) && numbers[i] >= 0.0 && numbers[i] < 9e15, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: sum %d of the metrics is %g, expected a number of at least 0", path, i, numbers[i]);
+  if (m->rank == 0) PetscCall(PetscMemcpy(&m->lifetime, numbers, sizeof(m->lifetime)));
+  m->examples_before = (int64_t)numbers[TRS_KEPT_EXAMPLES];
+  m->timed_before = (int64_t)numbers[TRS_KEPT_TIMED];
+  m->time_before_s = numbers[TRS_KEPT_TIME];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics)
+{
+  PetscFunctionBegin;
+  if (!*metrics) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_free(&(*metrics)->comm));
+  PetscCall(TrsFree(&(*metrics)->record));
+  PetscCall(TrsAucScratchFree(&(*metrics)->scratch));
+  PetscCall(PetscFree(*metrics));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
