@@ -351,8 +351,8 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   if (!groups->world)
     PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, "mpi", run->device, run->compute,
                                   groups));
-  PetscCall(TrsEmbeddingShardsCreate(run->device, run->compute, &model.tables, &model.plan, run->rank,
-                                     model.args.kind, seed, &draw.shards));
+  PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, model.args.kind,
+                                     seed, &draw.shards));
   draw.shards.shared_rowwise = run->reproducible;
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
                                 model.columns, &dist, &draw.ebc));

@@ -35,6 +35,8 @@ typedef struct {
   uint64_t seed; /* of stochastic rounding */
 } TrsSparseOptimizerArgs;
 
+#define TRS_TBE_STATES 2 /* tensors that an optimizer keeps, at most */
+
 /*
   One shard of a table. For lookups alone the weights may be int8, int4 or int2 rows of TRS_ROWS_TBE (compute/quant.h): dtype says which, and
   stride is in bytes then.
@@ -47,7 +49,7 @@ typedef struct {
   int32_t dim;                    /* columns D of the shard, >= 1 */
   TrsDType dtype;                 /* fp32, fp16, bf16 */
   int32_t stochastic_rounding;    /* of fp16 and bf16 stores */
-  float *state[2];                /* the optimizer's: NULL, [rows], or [rows, dim] dense (stride dim) */
+  float *state[TRS_TBE_STATES];   /* the optimizer's: NULL, [rows], or [rows, dim] dense (stride dim) */
   uint64_t key;                   /* hash of the table's name, keys the rounding */
   int64_t row_offset, col_offset; /* the shard's place in the whole table, */
   int64_t table_dim; /* and the whole table's width: element (row_offset + r) * table_dim + col_offset + c */

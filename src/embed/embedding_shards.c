@@ -118,10 +118,14 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
                                         TrsSparseOptimizerKind optimizer, uint64_t seed,
                                         TrsEmbeddingShards *shards)
 {
+  const TrsOptimizerStates states = states_of(optimizer);
   int n = 0;
 
   PetscFunctionBegin;
   *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizer = optimizer};
+  shards->n_states = states.n;
+  for (int s = 0; s < states.n; s++) shards->rowwise_state[s] = states.rowwise[s];
+  shards->couples_columns = TrsSparseOptimizerCouplesColumns(optimizer);
   for (int t = 0; t < plan->n_tables; t++)
     for (int i = 0; i < plan->table[t].n_shards; i++) n += plan->table[t].shard[i].rank == rank;
   PetscCall(PetscCalloc1((size_t)PetscMax(n, 1), &shards->shard));

@@ -21,6 +21,9 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
   TrsSparseOptimizerKind optimizer;
+  int n_states;                            /* what it keeps, in the order of TrsTbeTable.state: */
+  PetscBool rowwise_state[TRS_TBE_STATES]; /* one number a row, else one an element */
+  PetscBool couples_columns;               /* does it take a row as a whole? */
   PetscBool
       shared_rowwise; /* do the column shards of a row keep equal row-wise states? Set after Create; false */
   int n;

@@ -9,7 +9,7 @@
 #include "compute/tbe.h"
 #include "core/options.h"
 
-#define TRS_SPARSE_MAX_STATES 2
+#define TRS_SPARSE_MAX_STATES TRS_TBE_STATES
 
 extern const TrsOptionGroup trs_sparse_optimizer_options;
 

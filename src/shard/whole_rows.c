@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/whole_rows.h"
 
-#include "optim/sparse_optimizer.h"
-
 #include <string.h>
 
 /* Rows [begin, end) of a table that two of its shards, in different column blocks, have in common. */
@@ -25,8 +23,8 @@ typedef struct {
 struct TrsWholeRowsImpl {
   TrsSharding sharding;
   int n_states, n_element_states;
-  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
-  int n_tables; /* of the lookup */
+  const PetscBool *rowwise; /* [n_states] */
+  int n_tables;             /* of the lookup */
   const TrsTbeTable *table;
   PetscBool *cut;     /* [n_tables] does the table have other column blocks that matter? */
   PetscBool any_pair; /* on any rank */
@@ -34,8 +32,8 @@ struct TrsWholeRowsImpl {
   int64_t *row_begin; /* [n_tables + 1] of the lists of touched rows */
   TrsBuffer rows, grads;
   TrsRowsTraffic send, recv;
-  TrsBuffer whole[2 + TRS_SPARSE_MAX_STATES]; /* a table's touched rows: gradients, weights (fp32), states */
-  TrsBuffer stored, numbers;                  /* the weights in their type; the rows' numbers in the table */
+  TrsBuffer whole[2 + TRS_TBE_STATES]; /* a table's touched rows: gradients, weights (fp32), states */
+  TrsBuffer stored, numbers;           /* the weights in their type; the rows' numbers in the table */
   TrsWorkspace workspace;
 };
 
@@ -99,20 +97,19 @@ static PetscErrorCode find_traffic(struct TrsWholeRowsImpl *w, PetscBool outgoin
 PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
 {
   const TrsShardingContext *context = sharding->context;
-  const TrsSparseOptimizerKind kind = context->shards->optimizer;
-  const char *names[TRS_SPARSE_MAX_STATES];
   struct TrsWholeRowsImpl *w;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&w));
   w->sharding = sharding;
-  TrsSparseOptimizerStates(kind, &w->n_states, names, w->rowwise);
+  w->n_states = context->shards->n_states;
+  w->rowwise = context->shards->rowwise_state;
   for (int s = 0; s < w->n_states; s++) w->n_element_states += !w->rowwise[s];
   PetscCall(TrsLookupTables(sharding->lookup, &w->n_tables, &w->table));
   for (int t = 0; t < w->n_tables; t++) w->row_stride = PetscMax(w->row_stride, w->table[t].dim);
   PetscCall(PetscCalloc2((size_t)w->n_tables + 1, &w->cut, (size_t)w->n_tables + 1, &w->row_begin));
   PetscCall(context->compute->workspace_create(&w->workspace));
-  if (TrsSparseOptimizerCouplesColumns(kind)) {
+  if (context->shards->couples_columns) {
     PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
     PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
   }
@@ -136,7 +133,7 @@ PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
   }
   PetscCall(TrsBufferFree(&w->rows));
   PetscCall(TrsBufferFree(&w->grads));
-  for (int i = 0; i < 2 + TRS_SPARSE_MAX_STATES; i++) PetscCall(TrsBufferFree(&w->whole[i]));
+  for (int i = 0; i < 2 + TRS_TBE_STATES; i++) PetscCall(TrsBufferFree(&w->whole[i]));
   PetscCall(TrsBufferFree(&w->stored));
   PetscCall(TrsBufferFree(&w->numbers));
   PetscCall(w->sharding->context->compute->workspace_destroy(&w->workspace));
