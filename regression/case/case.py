@@ -14,7 +14,7 @@ import traceback
 
 import trsrun
 
-MODULES = ["law_plans", "law_runs", "law_faults", "law_reports", "law_metrics"]
+MODULES = ["law_plans", "law_runs", "law_faults", "law_reports", "law_metrics", "law_features"]
 
 
 def tests():

@@ -45,6 +45,26 @@ typedef struct {
   int64_t step;        /* t, counted from 1 */
 } TrsDenseOptimizerArgs;
 
+/* How the rows of a bag of a sequence feature become what the model sees (spec: runtime section 8, rule A26). */
+typedef enum { TRS_SEQUENCE_MEAN, TRS_SEQUENCE_MAX, TRS_SEQUENCE_CONCAT } TrsSequencePooling;
+
+/*
+  Bags of rows: id i, offsets[b] <= i < offsets[b + 1], of bag b has row (index ? index[i] : i) + shift. Device arrays. An id below 0 is
+  pruned: its row counts in a mean's length and keeps its place in a concatenation, as zeros; a maximum passes it over.
+*/
+typedef struct {
+  TrsSequencePooling pooling;
+  int64_t batch;          /* B bags */
+  int64_t dim;            /* D columns of a row that are pooled, */
+  int64_t row_stride;     /* floats from row to row */
+  int64_t places;         /* concat: the first `places` ids of a bag, zeros where it has fewer, */
+  int64_t place_stride;   /* floats from one to the next in the result */
+  const int64_t *offsets; /* [B + 1], counted from the beginning of ids and index */
+  const int64_t *ids;
+  const int64_t *index; /* or NULL */
+  int64_t shift;
+} TrsSequenceBags;
+
 /* Wire formats of quantised exchanges (spec: runtime section 11). */
 typedef enum { TRS_CODEC_FP32, TRS_CODEC_FP16, TRS_CODEC_BF16, TRS_CODEC_FP8, TRS_CODEC_INT8 } TrsCodecKind;
 typedef struct {
@@ -97,11 +117,44 @@ typedef struct {
 
   /*
     Unique ids, ascending, of each table's run of values, and where each value went: unique [<= N], reverse [N] (index into the whole
-    unique array), unique_begin [T+1] host array. values_begin host [T+1]. Source: FBGEMM jagged_unique_indices
+    unique array), unique_begin [T+1] host array. values_begin host [T+1]. Ids below 0 are one id, -1, that comes first.
+    Source: FBGEMM jagged_unique_indices
   */
   PetscErrorCode (*unique)(TrsStream stream, TrsWorkspace workspace, int n_tables,
                            const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
                            int64_t *unique_values, int64_t *reverse);
+
+  /* to[i] = from[index[i]], i in [0, n); to may be index. */
+  PetscErrorCode (*gather_ids)(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
+                               int64_t *to);
+
+  /* --- sequences (spec: runtime section 8) --- */
+
+  /* out + b * out_stride: bag b's mean or maximum [D], or its places; empty bags give zeros. */
+  PetscErrorCode (*sequence_forward)(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                     float *out, int64_t out_stride);
+
+  /*
+    Gradient of every id's row: to + r * row_stride, [D], r the row as `rows` has it, or r = i where by_id is set. Ids have rows of their
+    own then, so all that is written is written once. A maximum's gradient goes to the first row of the bag that has it.
+  */
+  PetscErrorCode (*sequence_backward)(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                      const float *grad, int64_t grad_stride, PetscBool by_id, float *to);
+
+  /* --- position weights (spec: runtime section 10, units_pos); a feature's bags have ids offsets[0] .. offsets[n_bags) --- */
+
+  /* positions[i] = place of id i in its bag, from 0: exact up to 2^24. */
+  PetscErrorCode (*positions)(TrsStream stream, int64_t n_bags, const int64_t *offsets, float *positions);
+
+  /* weights[i] = by_position[positions[i]]; 0 for a position outside [0, length). */
+  PetscErrorCode (*position_weights)(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                     const float *positions, int64_t length, const float *by_position,
+                                     float *weights);
+
+  /* by_position[positions[i]] += grad_weights[i] over all ids, in their order. */
+  PetscErrorCode (*position_gradients)(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
+                                       const int64_t *offsets, const float *positions,
+                                       const float *grad_weights, int64_t length, float *by_position);
 
   /* --- table-batched embedding (units_optim) --- */
 
@@ -121,6 +174,10 @@ typedef struct {
   PetscErrorCode (*tbe_backward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                  const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
+
+  /* grad_weights of tbe_backward alone. */
+  PetscErrorCode (*tbe_weight_gradients)(TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
+                                         const float *grad, int64_t grad_stride, float *grad_weights);
 
   /* The same for sequences: grad row i belongs to values[i], [N, grad_stride]. */
   PetscErrorCode (*tbe_backward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,

@@ -29,6 +29,21 @@ PetscErrorCode TrsBoundsCheckCpu(TrsStream stream, int mode, int n_features, int
 PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
                             const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
                             int64_t *unique_values, int64_t *reverse);
+PetscErrorCode TrsGatherIdsCpu(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
+                               int64_t *to);
+
+/* sequence_cpu.c */
+PetscErrorCode TrsSequenceForwardCpu(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                     float *out, int64_t out_stride);
+PetscErrorCode TrsSequenceBackwardCpu(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                      const float *grad, int64_t grad_stride, PetscBool by_id, float *to);
+PetscErrorCode TrsPositionsCpu(TrsStream stream, int64_t n_bags, const int64_t *offsets, float *positions);
+PetscErrorCode TrsPositionWeightsCpu(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                     const float *positions, int64_t length, const float *by_position,
+                                     float *weights);
+PetscErrorCode TrsPositionGradientsCpu(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
+                                       const int64_t *offsets, const float *positions,
+                                       const float *grad_weights, int64_t length, float *by_position);
 
 /* tbe_cpu.c */
 PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
@@ -38,6 +53,8 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                  const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
+PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
+                                        const float *grad, int64_t grad_stride, float *grad_weights);
 PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                      float max_gradient, const TrsSparseOptimizerArgs *args);

@@ -304,8 +304,9 @@ PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tabl
     PetscCall(TrsBufferReserve(&workspace->scratch, n * (int64_t)sizeof(*key), PETSC_FALSE));
     key = (uint64_t *)workspace->keys.data;
     for (int64_t i = 0; i < n; i++) {
-      key[i] = (uint64_t)values[begin + i] << position_bits | (uint64_t)i;
-      largest |= (uint64_t)values[begin + i];
+      const uint64_t from_0 = (uint64_t)(PetscMax(values[begin + i], -1) + 1);
+      key[i] = from_0 << position_bits | (uint64_t)i;
+      largest |= from_0;
     }
     PetscCheck(TrsBitsFor(largest) + position_bits <= 64, PETSC_COMM_SELF, TRS_ERR_DATA,
                "%" PRId64 " ids of up to %" PRIu64 " are too many to be made unique at once", n, largest);
@@ -313,10 +314,20 @@ PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tabl
                      (uint64_t *)workspace->scratch.data);
     for (int64_t i = 0; i < n; i++) {
       const uint64_t row = key[i] >> position_bits;
-      if (i == 0 || row != key[i - 1] >> position_bits) unique_values[n_unique++] = (int64_t)row;
+      if (i == 0 || row != key[i - 1] >> position_bits) unique_values[n_unique++] = (int64_t)row - 1;
       reverse[begin + (int64_t)(key[i] & (((uint64_t)1 << position_bits) - 1))] = n_unique - 1;
     }
   }
   unique_begin[n_tables] = n_unique;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGatherIdsCpu(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
+                               int64_t *to)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < n; i++) to[i] = from[index[i]];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -253,12 +253,14 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void weight_gradients(const TrsTbe *tbe, const TrsTbeInput *input, const float *grad,
-                             int64_t grad_stride, float *to)
+PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
+                                        const float *grad, int64_t grad_stride, float *grad_weights)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
   const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
 
+  PetscFunctionBegin;
+  (void)stream;
 #pragma omp parallel for schedule(static) collapse(2)
   for (int f = 0; f < tbe->n_features; f++)
     for (int64_t part = 0; part < parts; part++) {
@@ -266,8 +268,9 @@ static void weight_gradients(const TrsTbe *tbe, const TrsTbeInput *input, const 
       const int64_t first = f * B, begin = first + part * TRS_BAGS_A_PART,
                     end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
       kernels->weight_gradients(&tbe->table[feature->table], input, first, begin, end,
-                                grad + feature->out_column, grad_stride, to);
+                                grad + feature->out_column, grad_stride, grad_weights);
     }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
@@ -275,8 +278,7 @@ PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights)
 {
   PetscFunctionBegin;
-  (void)stream;
-  if (grad_weights) weight_gradients(tbe, input, grad, grad_stride, grad_weights);
+  if (grad_weights) PetscCall(TrsTbeWeightGradientsCpu(stream, tbe, input, grad, grad_stride, grad_weights));
   PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, max_gradient, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

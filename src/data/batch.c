@@ -181,6 +181,20 @@ static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int f
   return PETSC_SUCCESS;
 }
 
+/* More ids than a feature may have in a sample: there is no weight for the places beyond. */
+static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int key, int64_t sample, int32_t n,
+                                   TrsFault *fault)
+{
+  const int32_t most = spec->max_length[feature];
+
+  if (most == 0 || n <= most) return PETSC_SUCCESS;
+  return TrsFaultSet(fault, TRS_ERR_DATA,
+                     "%s: feature \"%.100s\" of sample %" PRId64 " has %" PRId32
+                     " ids, expected at most %" PRId32
+                     " (max_feature_lengths of its position-weighted table)",
+                     spec->info->path, spec->info->features[key], sample, n, most);
+}
+
 /* Copy one sample's ids from the file's order to their bags. */
 static PetscErrorCode place_sample(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
                                    int64_t i, const int64_t *values, const float *weights, int64_t *bad_ids,
@@ -195,6 +209,8 @@ static PetscErrorCode place_sample(const TrsBatchSpec *spec, const TrsBatchScrat
     int64_t to;
 
     if (f < 0 || row[k] == 0) continue;
+    if (check_length(spec, f, k, scratch->sample[i].sample, row[k], fault) != PETSC_SUCCESS)
+      return fault->code;
     to = jagged->offsets[f * batch->batch + scratch->sample[i].place];
     memcpy(jagged->values + to, values + at, (size_t)row[k] * sizeof(*values));
     if (weights) memcpy(jagged->weights + to, weights + at, (size_t)row[k] * sizeof(*weights));

@@ -21,6 +21,7 @@ typedef struct {
   int *selected_of_key; /* [info->n_features] place among the selected ones, -1: not selected */
   int64_t *rows;        /* [n] */
   TrsBoundsCheckMode *mode;
+  int32_t *max_length; /* [n] ids of a sample; 0: any number */
   PetscBool with_weights, with_labels;
   TrsDataCheck check;
 } TrsBatchSpec;

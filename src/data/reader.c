@@ -121,6 +121,7 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscCheck(spec->info, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrsReaderSetFeatures before TrsReaderSetDataset");
   PetscCall(PetscMalloc3(spec->info->n_features, &spec->selected_of_key, n, &spec->rows, n, &spec->mode));
+  PetscCall(PetscCalloc1(n, &spec->max_length));
   PetscCall(PetscCalloc1(n, &reader->bad_ids));
   for (int k = 0; k < spec->info->n_features; k++) spec->selected_of_key[k] = -1;
   for (int f = 0; f < n; f++) {
@@ -133,6 +134,13 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   }
   spec->n = n;
   spec->with_weights = with_weights;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length)
+{
+  PetscFunctionBegin;
+  for (int f = 0; f < reader->spec.n; f++) reader->spec.max_length[f] = max_length[f];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -449,6 +457,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   PetscCall(PetscFree(r->slots));
   PetscCall(TrsBatchScratchFree(&r->scratch));
   PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
+  PetscCall(PetscFree(r->spec.max_length));
   PetscCall(PetscFree(r->bad_ids));
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->lock);

@@ -55,6 +55,9 @@ PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
 PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows,
                                     const TrsBoundsCheckMode *mode, PetscBool with_weights);
 
+/* The most ids of a sample of each feature, [n]; 0: any number. After SetFeatures; default: any. */
+PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
+
 /* The device that batches are copied to: they are kept in memory that it copies from quickly. Default: cpu. Call before SetUp. */
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 

@@ -2,12 +2,16 @@
 #include "embed/lookup.h"
 
 struct TrsLookupImpl {
+  const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsWorkspace workspace;
   int *shard_of_table; /* [tbe.n_tables] */
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbe tbe;
+  TrsPositionWeight *position; /* [tbe.n_features], or NULL */
+  TrsDeviceBuffer weights;     /* of the ids, by their positions */
+  TrsDeviceBuffer grad_weights;
 };
 
 /* The kernel's number of a shard, adding it when it is new. */
@@ -30,45 +34,95 @@ PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingS
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&l));
+  l->device = shards->device;
   l->compute = compute;
   PetscCall(compute->workspace_create(&l->workspace));
   PetscCall(PetscCalloc3((size_t)PetscMax(n, 1), &l->shard_of_table, (size_t)PetscMax(n, 1), &l->table,
                          (size_t)PetscMax(n, 1), &l->feature));
   l->tbe = (TrsTbe){.n_features = n, .table = l->table, .feature = l->feature};
-  for (int f = 0; f < n; f++)
+  if (n > 0 && feature[0].position.weight) PetscCall(PetscMalloc1((size_t)n, &l->position));
+  for (int f = 0; f < n; f++) {
     l->feature[f] = (TrsTbeFeature){.table = table_of(l, shards, feature[f].shard),
                                     .mean = feature[f].mean ? 1 : 0,
                                     .out_column = feature[f].out_column};
+    if (l->position) l->position[f] = feature[f].position;
+  }
   *lookup = l;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
 {
+  TrsLookup l = *lookup;
+
   PetscFunctionBegin;
-  if (!*lookup) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall((*lookup)->compute->workspace_destroy(&(*lookup)->workspace));
-  PetscCall(PetscFree3((*lookup)->shard_of_table, (*lookup)->table, (*lookup)->feature));
+  if (!l) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(l->compute->workspace_destroy(&l->workspace));
+  PetscCall(TrsDeviceBufferFree(l->device, &l->weights));
+  PetscCall(TrsDeviceBufferFree(l->device, &l->grad_weights));
+  PetscCall(PetscFree(l->position));
+  PetscCall(PetscFree3(l->shard_of_table, l->table, l->feature));
   PetscCall(PetscFree(*lookup));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static TrsTbeInput input_of(const TrsKjt *kjt)
+/* The batch as the kernels take it: positions become weights. */
+static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeInput *input)
 {
-  return (TrsTbeInput){.batch = kjt->batch,
-                       .offsets = kjt->jagged.offsets,
-                       .values = kjt->jagged.values,
-                       .weights = kjt->jagged.weights,
-                       .n_values = kjt->jagged.n_values};
+  float *weights;
+
+  PetscFunctionBegin;
+  *input = (TrsTbeInput){.batch = kjt->batch,
+                         .offsets = kjt->jagged.offsets,
+                         .values = kjt->jagged.values,
+                         .weights = kjt->jagged.weights,
+                         .n_values = kjt->jagged.n_values};
+  if (!lookup->position) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserve(lookup->device, &lookup->weights,
+                                   kjt->jagged.n_values * (int64_t)sizeof(*weights)));
+  weights = (float *)lookup->weights.data;
+  for (int f = 0; f < lookup->tbe.n_features; f++)
+    PetscCall(lookup->compute->position_weights(stream, kjt->batch, kjt->jagged.offsets + f * kjt->batch,
+                                                kjt->jagged.weights, lookup->position[f].length,
+                                                lookup->position[f].weight, weights));
+  input->weights = weights;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Gradients of the position weights, from the rows before their update. */
+static PetscErrorCode add_position_gradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                             const TrsTbeInput *input, const float *grad, int64_t stride)
+{
+  const TrsComputeOps *compute = lookup->compute;
+  float *grad_weights;
+
+  PetscFunctionBegin;
+  if (!lookup->position) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserve(lookup->device, &lookup->grad_weights,
+                                   input->n_values * (int64_t)sizeof(*grad_weights)));
+  grad_weights = (float *)lookup->grad_weights.data;
+  PetscCall(compute->tbe_weight_gradients(stream, &lookup->tbe, input, grad, stride, grad_weights));
+  for (int f = 0; f < lookup->tbe.n_features; f++)
+    PetscCall(compute->position_gradients(stream, lookup->workspace, kjt->batch,
+                                          input->offsets + f * kjt->batch, kjt->jagged.weights, grad_weights,
+                                          lookup->position[f].length, lookup->position[f].grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Is there nothing to look up? */
+static PetscBool is_empty(TrsLookup lookup, const TrsKjt *kjt)
+{
+  return (PetscBool)(lookup->tbe.n_features == 0 || kjt->batch == 0);
 }
 
 PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
                                 int64_t stride)
 {
-  const TrsTbeInput input = input_of(kjt);
+  TrsTbeInput input;
 
   PetscFunctionBegin;
-  if (lookup->tbe.n_features == 0 || kjt->batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -76,10 +130,12 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                  int64_t stride, const TrsSparseOptimizerArgs *args)
 {
-  const TrsTbeInput input = input_of(kjt);
+  TrsTbeInput input;
 
   PetscFunctionBegin;
-  if (lookup->tbe.n_features == 0 || kjt->batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, 0.0F,
                                           args, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -88,11 +144,25 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
 PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
                                     int64_t stride)
 {
-  const TrsTbeInput input = input_of(kjt);
+  TrsTbeInput input;
 
   PetscFunctionBegin;
-  if (lookup->tbe.n_features == 0 || kjt->batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(lookup->compute->tbe_forward_rows(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                     int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  TrsTbeInput input;
+
+  PetscFunctionBegin;
+  if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(lookup->compute->tbe_backward_rows(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
+                                               0.0F, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -100,9 +170,11 @@ PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const T
                                      int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
                                      int64_t row_stride)
 {
-  const TrsTbeInput input = input_of(kjt);
+  TrsTbeInput input;
 
   PetscFunctionBegin;
+  PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                                0.0F, row_begin, rows, row_grad, row_stride));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -7,10 +7,19 @@
 #include "embed/embedding_shards.h"
 #include "sparse/kjt.h"
 
+/* Weights of a feature's ids by their place in the bag (spec: runtime section 10). Device memory; a dense parameter of the model's. */
+typedef struct {
+  int64_t length;
+  const float *weight; /* [length]; NULL: the feature has none */
+  float *grad;         /* [length] what TrsLookupBackward() adds its gradient to */
+} TrsPositionWeight;
+
 typedef struct {
   int shard; /* index into the TrsEmbeddingShards; -1: none of the table's rows is here, all ids are as if pruned */
   PetscBool mean;     /* divide by the bag's length in the call */
   int64_t out_column; /* where its pooled vector goes in a row of the output */
+  TrsPositionWeight
+      position; /* all features of a lookup have one, and the KJTs' weights are positions; or none has */
 } TrsLookupFeature;
 
 typedef struct TrsLookupImpl *TrsLookup;
@@ -28,9 +37,14 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                  int64_t stride, const TrsSparseOptimizerArgs *args);
 
-/* Row values[i] of its feature's shard to out + i * stride. Source: TorchRec GroupedEmbeddingsLookup. */
+/*
+  Sequences: row values[i] of its feature's shard to out + i * stride, and the way back with the fused optimizer. Source: TorchRec
+  GroupedEmbeddingsLookup.
+*/
 PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
                                     int64_t stride);
+PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                     int64_t stride, const TrsSparseOptimizerArgs *args);
 
 /* Distinct rows and their summed gradients instead of an update (compute_ops.h tbe_row_gradients). row_begin host [n_tables + 1]. */
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,

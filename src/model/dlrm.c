@@ -5,6 +5,7 @@
 #include "model/mlp.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 struct TrsDlrmImpl {
   const TrsDeviceOps *device;
@@ -17,6 +18,12 @@ struct TrsDlrmImpl {
   TrsParameters params;
   TrsMlp dense, over; /* dense: only if num_dense > 0 */
   TrsInteraction interaction;
+  int n_positions; /* features with position weights: the last parameters, */
+  struct {
+    char *name;
+    int64_t length;
+    int param;
+  } * position;                          /* [n_positions] */
   float *logits, *dlogits, *predictions; /* [max_batch] */
   double *loss;                          /* device: sum over the batch */
 };
@@ -89,6 +96,39 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDlrmAddPositionWeights(TrsDlrm dlrm, const char *feature, int64_t length)
+{
+  static const char prefix[] = "position_weights/", suffix[] = "/weight";
+  const size_t size = strlen(feature) + sizeof(prefix) + sizeof(suffix);
+  const int n = dlrm->n_positions;
+
+  PetscFunctionBegin;
+  PetscCall(PetscRealloc((size_t)(n + 1) * sizeof(*dlrm->position), &dlrm->position));
+  PetscCall(PetscMalloc1(size, &dlrm->position[n].name));
+  PetscCall(PetscSNPrintf(dlrm->position[n].name, size, "%s%s%s", prefix, feature, suffix));
+  dlrm->position[n].length = length;
+  dlrm->n_positions++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmPositionWeights(TrsDlrm dlrm, int i, const float **weight, float **grad)
+{
+  const TrsDenseParameter *param = &dlrm->params.param[dlrm->position[i].param];
+
+  PetscFunctionBegin;
+  *weight = param->value;
+  *grad = param->grad;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm)
+{
+  PetscFunctionBegin;
+  if (dlrm->n_positions)
+    PetscCall(TrsParametersReady(&dlrm->params, dlrm->position[dlrm->n_positions - 1].param));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The sizes of the dense arch, and the rules on widths (A2, A4). */
 static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
 {
@@ -151,6 +191,9 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   if (num_dense)
     PetscCall(TrsMlpDeclare(&dlrm->dense, "dense_arch", dlrm->n_dense_arch, num_dense, dlrm->dense_arch,
                             PETSC_TRUE));
+  for (int i = 0; i < dlrm->n_positions; i++)
+    PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
+                                    TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
 
   PetscCall(TrsParametersAllocate(&dlrm->params, device, seed));
   PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
@@ -177,7 +220,7 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, 
   PetscFunctionBegin;
   *dx = dlrm->interaction.dx;
   *stride = dlrm->interaction.N;
-  *columns = dlrm->columns;
+  if (columns) *columns = dlrm->columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -267,7 +310,7 @@ PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, TrsState *state)
   PetscFunctionBegin;
   for (int p = 0; p < dlrm->params.n; p++) {
     const TrsDenseParameter *param = &dlrm->params.param[p];
-    char path[128];
+    char path[PETSC_MAX_PATH_LEN];
 
     PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", param->name));
     PetscCall(add_tensor(state, param, path, param->value, PETSC_FALSE));
@@ -286,7 +329,7 @@ PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimize
   for (int p = 0; p < dlrm->params.n; p++) {
     for (int i = 0; i < n_states; i++) {
       const TrsDenseParameter *param = &dlrm->params.param[p];
-      char path[128];
+      char path[PETSC_MAX_PATH_LEN];
 
       PetscCall(PetscSNPrintf(path, sizeof(path), "dense_optimizer/%s/%s", param->name, names[i]));
       PetscCall(add_tensor(state, param, path, states[i] + dlrm->params.offset[p], PETSC_TRUE));
@@ -345,6 +388,8 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(d->device->release((void **)&d->dlogits));
   PetscCall(d->device->release((void **)&d->predictions));
   PetscCall(d->device->release((void **)&d->loss));
+  for (int i = 0; i < d->n_positions; i++) PetscCall(PetscFree(d->position[i].name));
+  PetscCall(PetscFree(d->position));
   PetscCall(PetscFree(d->dense_arch));
   PetscCall(PetscFree(d->over_arch));
   PetscCall(PetscFree(d->columns));

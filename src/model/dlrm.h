@@ -48,6 +48,22 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
                             uint64_t seed);
 
+/*
+  TrsDlrmAddPositionWeights - Weights of a feature's ids by their place, from 1 on: dense parameter position_weights/<feature>/weight.
+
+  Before SetUp, in the order in which the lookups are told of them. Not collective. In: length [1, 2^24] entries; feature  its name, copied
+*/
+PetscErrorCode TrsDlrmAddPositionWeights(TrsDlrm dlrm, const char *feature, int64_t length);
+
+/* The i-th ones and their gradient, [length], after SetUp. Borrowed until Destroy. */
+PetscErrorCode TrsDlrmPositionWeights(TrsDlrm dlrm, int i, const float **weight, float **grad);
+
+/*
+  The gradients of position weights, which the lookups' backward computes, are complete: the last ones of a step. Call it in any case, after
+  BackwardDense.
+*/
+PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
+
 /* Where the embeddings go: number f of sample b to x + b*stride + columns[f]. Borrowed until Destroy. */
 PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const int64_t **columns);
 

@@ -8,8 +8,18 @@
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
 {
-  const int n = params->n;
   char name[64];
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/%s", module, layer, part));
+  PetscCall(TrsParametersAddNamed(params, name, rows, cols, init, scale, index));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, int64_t rows, int64_t cols,
+                                     TrsParameterInit init, float scale, int *index)
+{
+  const int n = params->n;
 
   PetscFunctionBegin;
   if (n == params->capacity) {
@@ -20,7 +30,6 @@ PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int l
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->scale), &params->scale));
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->offset), &params->offset));
   }
-  PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/%s", module, layer, part));
   params->param[n] = (TrsDenseParameter){.rows = rows, .cols = cols ? cols : 1, .ndim = cols ? 2 : 1};
   PetscCall(PetscStrallocpy(name, &params->name[n]));
   params->param[n].name = params->name[n];
@@ -44,6 +53,7 @@ static void initialise(const TrsParameters *params, int p, uint64_t seed, float 
     TrsRandomUniformFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, -scale, scale, values);
   if (params->init[p] == TRS_INIT_NORMAL)
     TrsRandomNormalFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, scale, values);
+  for (int64_t i = 0; params->init[p] == TRS_INIT_ONE && i < n; i++) values[i] = 1.0F;
 }
 
 PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed)

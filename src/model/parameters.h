@@ -11,6 +11,7 @@
 
 typedef enum {
   TRS_INIT_ZERO,
+  TRS_INIT_ONE,
   TRS_INIT_UNIFORM,
   TRS_INIT_NORMAL
 } TrsParameterInit; /* uniform in +-scale; std = scale */
@@ -32,6 +33,10 @@ typedef struct {
 /* Declare the next parameter, named "<module>/<layer>/<part>"; cols 0: a vector of rows. Not collective. */
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index);
+
+/* The same with a name of its own, copied. */
+PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, int64_t rows, int64_t cols,
+                                     TrsParameterInit init, float scale, int *index);
 
 /* Make the arrays, fill values (rule A21), zero gradients. Not collective. Errors: MEMORY */
 PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed);

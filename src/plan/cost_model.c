@@ -69,7 +69,7 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
 
   *in = (TrsPerfInput){.type = option->type,
                        .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
-                       .is_weighted = table->is_weighted,
+                       .is_weighted = TrsTableHasWeights(table),
                        .is_inference = settings->is_inference,
                        .world_size = topology->world_size,
                        .local_world_size = topology->local_world_size,

@@ -187,7 +187,7 @@ static double layer_parameters(int n, const int64_t *sizes, double *width)
   return parameters;
 }
 
-/* float32 bytes of dense_arch, interaction and over_arch. */
+/* float32 bytes of dense_arch, interaction, over_arch and position weights. */
 static PetscErrorCode count_dense_parameters(TrsOptions options, const TrsTableConfigs *tables,
                                              int64_t num_dense, int64_t *bytes)
 {
@@ -214,8 +214,13 @@ static PetscErrorCode count_dense_parameters(TrsOptions options, const TrsTableC
     n_over = 4;
   }
   for (int t = 0; t < tables->n; t++) {
-    total_dim += (double)tables->table[t].embedding_dim * tables->table[t].n_features;
-    n_features += tables->table[t].n_features;
+    const TrsTableConfig *table = &tables->table[t];
+    const double vectors = (double)table->n_features * TrsTableVectors(table);
+
+    total_dim += table->embedding_dim * vectors;
+    n_features += vectors;
+    for (int f = 0; table->max_feature_lengths && f < table->n_features; f++)
+      parameters += table->max_feature_lengths[f];
   }
   width = 0;
   if (num_dense > 0) {

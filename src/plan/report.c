@@ -215,7 +215,7 @@ static PetscErrorCode write_table(const TrsReport *r, int t, TrsText *text)
       text, "%-24s %-4s %-17s %34s %8s %8s %6s %7.4g %5.3g %8.5g %-8s %-3s %2d %5d%-7s %12" PRId64 "  ", name,
       abbreviation[table->sharding_type], TrsComputeKernelName(table->compute_kernel), cost, gb[0], gb[1],
       load, factors, poolings, ids, config->pooling == TRS_POOLING_NONE ? "sequence" : "pooled",
-      config->is_weighted ? "yes" : "no", config->n_features, config->embedding_dim, width,
+      TrsTableHasWeights(config) ? "yes" : "no", config->n_features, config->embedding_dim, width,
       config->num_embeddings));
   PetscCall(table_ranks(table, text));
   if (config->constraints.n_batch_sizes) {

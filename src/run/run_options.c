@@ -9,6 +9,7 @@
 #include "plan/planner.h"
 #include "run/early_stopping.h"
 #include "run/task_bench.h"
+#include "shard/sharded_ebc.h"
 #include "train/dense_allreduce.h"
 #include "train/pipeline.h"
 #include "train/running_metrics.h"
@@ -53,6 +54,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_reader_options,
                                                    &trs_tables_options,
                                                    &trs_table_options,
+                                                   &trs_shard_options,
                                                    &trs_model_options,
                                                    &trs_sparse_optimizer_options,
                                                    &trs_dense_optimizer_options,

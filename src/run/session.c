@@ -253,12 +253,12 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscBool weighted = PETSC_FALSE;
   TrsBoundsCheckMode *mode;
   int64_t *rows;
-  int n = 0, *keys;
+  int n = 0, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
   for (int t = 0; t < session->tables.n; t++) n += session->tables.table[t].n_features;
-  PetscCall(PetscMalloc3((size_t)n, &keys, (size_t)n, &rows, (size_t)n, &mode));
+  PetscCall(PetscMalloc4((size_t)n, &keys, (size_t)n, &rows, (size_t)n, &mode, (size_t)n, &max_length));
   for (int t = 0, f = 0; t < session->tables.n; t++) {
     const TrsTableConfig *table = &session->tables.table[t];
     if (table->is_weighted) weighted = PETSC_TRUE;
@@ -266,6 +266,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
       PetscCall(find_key(info, table->features[k], table->num_embeddings, &keys[f]));
       rows[f] = table->num_embeddings;
       mode[f] = table->bounds_check_mode;
+      max_length[f] = table->max_feature_lengths ? table->max_feature_lengths[k] : 0;
     }
   }
   PetscCall(TrsReaderCreate(session->comm, reader));
@@ -273,8 +274,9 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetDevice(*reader, session->device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
+  PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
-  PetscCall(PetscFree3(keys, rows, mode));
+  PetscCall(PetscFree4(keys, rows, mode, max_length));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,8 +5,10 @@
   A row is updated once with the sum of all ranks' gradients for it (rule A13; TorchRec hands the dense gradient to the dense optimizer
   instead). Ranks exchange lists of (row, gradient), merge them in row order with equal rows in rank order, and update: the same additions in
   the same order on every rank, so the replicas stay equal bit for bit.
+
+  Sequence tables whose rows are not averaged: a batch's distinct rows are looked up once, and their gradients are those lists.
 */
-#include "shard/sharding.h"
+#include "shard/sequence.h"
 
 typedef struct {
   int n_features, n_tables;
@@ -16,6 +18,7 @@ typedef struct {
   int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
   int64_t *all_begin;       /* [W, n_tables + 1] everybody's */
   int64_t *counts, *displs; /* [W] rows of each rank */
+  int64_t *n_merged;        /* [n_tables] distinct rows of each rank added up */
   TrsDeviceBuffer rows, grads, all_rows, all_grads;
   TrsPinnedBuffer host_rows; /* int64: all_rows where the host can read them */
   TrsBuffer merged[2];       /* TrsRowEntry */
@@ -23,6 +26,10 @@ typedef struct {
   TrsDeviceBuffer on_device; /* the same */
   TrsRequest rows_request, grads_request;
   TrsWorkspace update; /* apart from the group's, which the next batch's input dist uses */
+  /* of sequence tables */
+  TrsSequence sequence;
+  TrsSequenceRows *where;        /* [tables of the group] of the batch under way */
+  TrsDeviceBuffer distinct_rows; /* rows themselves, distinct within each table */
 } TrsDataParallel;
 
 /* An entry of a merged list: a row and where its gradient is. */
@@ -52,14 +59,16 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
       lookup[n] = (TrsLookupFeature){
           .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], context->groups->world->rank),
           .mean = TrsShardingIsMean(config),
-          .out_column = context->columns[dp->feature[n]]};
+          .out_column = context->columns[dp->feature[n]],
+          .position = TrsShardingPosition(sharding, dp->feature[n])};
   }
   PetscCall(TrsLookupCreate(context->compute, context->shards, dp->n_features, lookup, &sharding->lookup));
   PetscCall(PetscFree(lookup));
   PetscCall(TrsLookupTables(sharding->lookup, &dp->n_tables, &dp->table));
   PetscCall(context->compute->workspace_create(&dp->update));
-  PetscCall(PetscCalloc4((size_t)dp->n_tables + 1, &dp->row_begin, W * ((size_t)dp->n_tables + 1),
-                         &dp->all_begin, W, &dp->counts, W, &dp->displs));
+  PetscCall(PetscCalloc5((size_t)dp->n_tables + 1, &dp->row_begin, W * ((size_t)dp->n_tables + 1),
+                         &dp->all_begin, W, &dp->counts, W, &dp->displs, (size_t)dp->n_tables,
+                         &dp->n_merged));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -77,7 +86,7 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
   for (int i = 0; i < 2; i++) PetscCall(TrsBufferFree(&dp->merged[i]));
   PetscCall(sharding->context->compute->workspace_destroy(&dp->update));
   PetscCall(PetscFree(dp->feature));
-  PetscCall(PetscFree4(dp->row_begin, dp->all_begin, dp->counts, dp->displs));
+  PetscCall(PetscFree5(dp->row_begin, dp->all_begin, dp->counts, dp->displs, dp->n_merged));
   PetscCall(PetscFree(dp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -112,21 +121,16 @@ static PetscErrorCode forward_wait_data_parallel(TrsSharding sharding, TrsShardi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
-                                                   TrsStream stream, const TrsPooledMatrix *grad)
+/* This rank's lists, rows and dp->grads, row_begin set, to everybody. */
+static PetscErrorCode exchange_lists(TrsSharding sharding, TrsStream stream, const int64_t *rows)
 {
   const TrsShardingContext *context = sharding->context;
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   const TrsComm comm = context->groups->world;
-  const int64_t row_bytes = dp->row_stride * (int64_t)sizeof(float), capacity = slot->recv.jagged.n_values;
+  const int64_t row_bytes = dp->row_stride * (int64_t)sizeof(float);
   int64_t total = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(context->device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
-  PetscCall(TrsDeviceBufferReserve(context->device, &dp->grads, capacity * row_bytes));
-  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride,
-                                  dp->row_begin, (int64_t *)dp->rows.data, (float *)dp->grads.data,
-                                  dp->row_stride));
   PetscCallMPI(MPI_Allgather(dp->row_begin, dp->n_tables + 1, MPI_INT64_T, dp->all_begin, dp->n_tables + 1,
                              MPI_INT64_T, comm->mpi));
   for (int q = 0; q < comm->size; q++) {
@@ -136,10 +140,27 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
   }
   PetscCall(TrsDeviceBufferReserve(context->device, &dp->all_rows, total * (int64_t)sizeof(int64_t)));
   PetscCall(TrsDeviceBufferReserve(context->device, &dp->all_grads, total * row_bytes));
-  PetscCall(TrsCommAllgatherv(comm, stream, dp->rows.data, dp->all_rows.data, dp->counts, dp->displs,
-                              sizeof(int64_t), &dp->rows_request));
+  PetscCall(TrsCommAllgatherv(comm, stream, rows, dp->all_rows.data, dp->counts, dp->displs, sizeof(int64_t),
+                              &dp->rows_request));
   PetscCall(TrsCommAllgatherv(comm, stream, dp->grads.data, dp->all_grads.data, dp->counts, dp->displs,
                               row_bytes, &dp->grads_request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                   TrsStream stream, const TrsPooledMatrix *grad)
+{
+  const TrsDeviceOps *device = sharding->context->device;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const int64_t capacity = slot->recv.jagged.n_values;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsDeviceBufferReserve(device, &dp->grads, capacity * dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride,
+                                  dp->row_begin, (int64_t *)dp->rows.data, (float *)dp->grads.data,
+                                  dp->row_stride));
+  PetscCall(exchange_lists(sharding, stream, (const int64_t *)dp->rows.data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -215,12 +236,15 @@ static PetscErrorCode merge_tables(TrsDataParallel *dp, const TrsDeviceOps *devi
   rows = (int64_t *)dp->sorted.data;
   for (int t = 0; t < dp->n_tables; t++) {
     const TrsRowEntry *merged;
-    const int64_t n = merge_table(dp, W, t, all_rows, &merged);
+    const int64_t n = merge_table(dp, W, t, all_rows, &merged), begin = at;
 
-    for (int64_t i = 0; i < n; i++, at++) {
+    for (int64_t i = 0; i < n; i++) {
+      if ((uint64_t)merged[i].row >= (uint64_t)dp->table[t].rows)
+        continue; /* a sequence's id that is no row */
       rows[at] = merged[i].row;
-      rows[total + at] = merged[i].index;
+      rows[total + at++] = merged[i].index;
     }
+    dp->n_merged[t] = at - begin;
   }
   *sorted = rows;
   if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
@@ -247,12 +271,7 @@ static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsSha
   PetscCall(TrsRequestWait(&dp->grads_request, stream));
   PetscCall(merge_tables(dp, context->device, stream, W, total, &sorted));
   for (int t = 0; t < dp->n_tables; t++) {
-    int64_t n = 0;
-
-    for (int q = 0; q < W; q++) {
-      const int64_t *begin = dp->all_begin + (int64_t)q * (dp->n_tables + 1);
-      n += begin[t + 1] - begin[t];
-    }
+    const int64_t n = dp->n_merged[t];
     PetscCall(context->compute->tbe_update_rows(stream, dp->update, &dp->table[t], n, sorted, sorted + total,
                                                 (const float *)dp->all_grads.data, dp->row_stride, args));
     sorted += n;
@@ -268,5 +287,94 @@ const TrsShardingOps trs_sharding_data_parallel = {
     .forward_start = forward_start_data_parallel,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_data_parallel,
+    .backward_update = backward_update_data_parallel,
+};
+
+/* --- sequences --- */
+
+static PetscErrorCode setup_sequences(TrsSharding sharding)
+{
+  TrsSequencePiece *piece;
+  TrsDataParallel *dp;
+
+  PetscFunctionBegin;
+  PetscCall(setup_data_parallel(sharding));
+  dp = (TrsDataParallel *)sharding->data;
+  PetscCall(PetscMalloc1((size_t)sharding->n_tables, &piece));
+  PetscCall(PetscCalloc1((size_t)sharding->n_tables, &dp->where));
+  for (int i = 0; i < sharding->n_tables; i++)
+    piece[i] = (TrsSequencePiece){.table = i, .columns = TrsShardingTableConfig(sharding, i)->embedding_dim};
+  PetscCall(TrsSequenceCreate(sharding, PETSC_TRUE, sharding->n_tables, piece, &dp->sequence));
+  PetscCall(PetscFree(piece));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_sequences(TrsSharding sharding)
+{
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSequenceDestroy(sharding, &dp->sequence));
+  PetscCall(TrsDeviceBufferFree(sharding->context->device, &dp->distinct_rows));
+  PetscCall(PetscFree(dp->where));
+  PetscCall(destroy_data_parallel(sharding));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_sequences(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const TrsKjt *ids;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSequencePrepare(sharding, &dp->sequence, slot, stream, &ids));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_start_sequences(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                              const TrsPooledMatrix *pooled)
+{
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &dp->sequence, slot);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < sharding->n_tables; i++)
+    dp->where[i] = (TrsSequenceRows){.index = (const int64_t *)batch->reverse.data,
+                                     .shift = batch->unique_begin[i],
+                                     .n = TrsSequenceIds(&dp->sequence, batch, i)};
+  PetscCall(TrsDeviceBufferReserve(sharding->context->device, &dp->distinct_rows,
+                                   batch->unique.jagged.n_values * dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupForwardRows(sharding->lookup, stream, &batch->unique, (float *)dp->distinct_rows.data,
+                                 dp->row_stride));
+  PetscCall(TrsSequencePool(sharding, &dp->sequence, slot, stream, dp->where,
+                            (const float *)dp->distinct_rows.data, pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                               const TrsPooledMatrix *grad)
+{
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &dp->sequence, slot);
+  const int64_t n = batch->unique.jagged.n_values;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(sharding->context->device, &dp->grads,
+                                   n * dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(TrsSequenceUnpool(sharding, &dp->sequence, slot, stream, dp->where,
+                              (const float *)dp->distinct_rows.data, grad, n, (float *)dp->grads.data));
+  PetscCall(PetscArraycpy(dp->row_begin, batch->unique_begin, (size_t)dp->n_tables + 1));
+  PetscCall(exchange_lists(sharding, stream, batch->unique.jagged.values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsShardingOps trs_sequence_data_parallel = {
+    .name = "sequences on every rank",
+    .setup = setup_sequences,
+    .destroy = destroy_sequences,
+    .prepare = prepare_sequences,
+    .forward_start = forward_start_sequences,
+    .forward_wait = forward_wait_data_parallel,
+    .backward_start = backward_start_sequences,
     .backward_update = backward_update_data_parallel,
 };

@@ -46,7 +46,8 @@ static PetscErrorCode setup_row_wise(TrsSharding sharding)
                                   config->embedding_dim));
       lookup[n] = (TrsLookupFeature){
           .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], comm->rank),
-          .out_column = sharding->local_dim};
+          .out_column = sharding->local_dim,
+          .position = TrsShardingPosition(sharding, rw->feature[n])};
       sharding->local_dim += config->embedding_dim;
     }
   }

@@ -3,7 +3,7 @@
 
 #include "shard/whole_rows.h"
 
-enum { TRS_MAX_GROUPS = 8 }; /* four families, weighted or not */
+enum { TRS_MAX_GROUPS = 15 }; /* four families with three kinds of weights, three of sequences */
 
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
@@ -13,7 +13,15 @@ struct TrsShardedEbcImpl {
   int n_exchanges[TRS_SHARD_SLOTS];
   TrsKjtExchange exchange[TRS_SHARD_SLOTS][TRS_MAX_GROUPS];
   const TrsKjt *send[TRS_SHARD_SLOTS][TRS_MAX_GROUPS];
+  TrsDeviceBuffer
+      positions[TRS_SHARD_SLOTS]; /* float of each id of the batch, where a group's ids have them */
 };
+
+static const TrsOptionSpec specs[] = {
+    {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back once"},
+};
+const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
 static const TrsShardingOps *const family_of[TRS_N_SHARDINGS] = {
     [TRS_SHARDING_DATA_PARALLEL] = &trs_sharding_data_parallel,
@@ -36,24 +44,79 @@ static const TrsShardingOps *const ordered_family_of[TRS_N_SHARDINGS] = {
     [TRS_SHARDING_GRID_SHARD] = &trs_sharding_ordered_rows,
 };
 
-/* Put table t into the group of its family and weightedness, opening it when it is the first. */
+static const TrsShardingOps *const sequence_family_of[TRS_N_SHARDINGS] = {
+    [TRS_SHARDING_DATA_PARALLEL] = &trs_sequence_data_parallel,
+    [TRS_SHARDING_TABLE_WISE] = &trs_sequence_by_tables,
+    [TRS_SHARDING_COLUMN_WISE] = &trs_sequence_by_tables,
+    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_sequence_by_tables,
+    [TRS_SHARDING_ROW_WISE] = &trs_sequence_by_rows,
+    [TRS_SHARDING_TABLE_ROW_WISE] = &trs_sequence_by_rows,
+    [TRS_SHARDING_GRID_SHARD] = &trs_sequence_by_rows,
+};
+
+/*
+  A sequence table whose mean is wanted is a mean table where nothing of it travels but gradients, or where sums in the order of the global
+  batch are made of what travels anyway.
+*/
+static PetscBool is_sequence(TrsShardedEbc ebc, const TrsTableConfig *config, TrsShardingType type)
+{
+  return (PetscBool)(config->pooling == TRS_POOLING_NONE &&
+                     (config->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN ||
+                      (type != TRS_SHARDING_DATA_PARALLEL && !ebc->context.dist.reproducible)));
+}
+
+/* What no order of the global batch holds for: sums that a rank makes before they travel, rows updated by column shard. */
+static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig *config,
+                                         TrsShardingType type)
+{
+  const TrsShardingContext *context = &ebc->context;
+  const PetscBool cut = (PetscBool)(type == TRS_SHARDING_COLUMN_WISE ||
+                                    type == TRS_SHARDING_TABLE_COLUMN_WISE ||
+                                    type == TRS_SHARDING_GRID_SHARD);
+
+  PetscFunctionBegin;
+  if (!context->dist.reproducible) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(!config->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
+             "summed where its rows are",
+             config->name);
+  PetscCheck(!context->index_dedup || config->pooling != TRS_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible does not go with -ec_index_dedup: a rank sums the gradients of an id before they "
+             "travel");
+  PetscCheck(
+      !is_sequence(ebc, config, type) ||
+          (type != TRS_SHARDING_DATA_PARALLEL && !(cut && context->shards->couples_columns)),
+      PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
+      "or row_wise (-table_%s_sharding_types)",
+      config->name, TrsShardingTypeName(type), config->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Put table t into the group of its family and weights, opening it when it is the first. */
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
   const TrsTableConfig *config = &ebc->context.tables->table[t];
   const TrsShardingType type = ebc->context.table_plan[t]->sharding_type;
-  const TrsShardingOps *ops = ebc->context.dist.reproducible ? ordered_family_of[type] : family_of[type];
+  const TrsShardingOps *ops = is_sequence(ebc, config, type)   ? sequence_family_of[type]
+                              : ebc->context.dist.reproducible ? ordered_family_of[type]
+                                                               : family_of[type];
+  const TrsShardingWeights weights = config->max_feature_lengths ? TRS_SHARDING_POSITIONS
+                                     : config->is_weighted       ? TRS_SHARDING_WEIGHTS
+                                                                 : TRS_SHARDING_UNWEIGHTED;
   TrsSharding group;
   int g = 0;
 
   PetscFunctionBegin;
-  while (g < ebc->n_groups && (ebc->group[g].ops != ops || ebc->group[g].weighted != config->is_weighted))
-    g++;
+  PetscCall(check_reproducible(ebc, config, type));
+  while (g < ebc->n_groups && (ebc->group[g].ops != ops || ebc->group[g].weights != weights)) g++;
   group = &ebc->group[g];
   if (g == ebc->n_groups) {
     ebc->n_groups++;
     group->ops = ops;
     group->context = &ebc->context;
-    group->weighted = config->is_weighted;
+    group->weights = weights;
+    group->weighted = (PetscBool)(weights != TRS_SHARDING_UNWEIGHTED);
     PetscCall(PetscMalloc1((size_t)ebc->context.tables->n, &group->table));
     PetscCall(ebc->context.compute->workspace_create(&group->workspace));
   }
@@ -64,7 +127,8 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceOps *device,
                                    const TrsComputeOps *compute, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *plan, const TrsEmbeddingShards *shards,
-                                   const int64_t *columns, const TrsPooledDistOptions *dist,
+                                   const int64_t *columns, const TrsPositionWeight *position,
+                                   const TrsPooledDistOptions *dist, PetscBool index_dedup,
                                    TrsShardedEbc *ebc)
 {
   TrsShardedEbc e;
@@ -79,7 +143,9 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .tables = tables,
                                   .shards = shards,
                                   .dist = *dist,
-                                  .columns = columns};
+                                  .columns = columns,
+                                  .position = position,
+                                  .index_dedup = index_dedup};
   PetscCall(
       PetscMalloc2((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature));
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
@@ -122,27 +188,50 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(PetscFree(group->table));
     PetscCall(PetscFree(group->run));
   }
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(TrsDeviceBufferFree(e->context.device, &e->positions[s]));
   PetscCall(PetscFree2(e->context.table_plan, e->context.first_feature));
   PetscCall(PetscFree(*ebc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch as the group sees it: with the ids' weights only where its tables are weighted. */
-static const TrsKjt *batch_of_group(TrsSharding group, TrsShardingSlot *slot, const TrsKjt *batch)
+/* The place of every id in its bag, where a group asks for it. */
+static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
-  if (!batch->is_weighted || group->weighted) return batch;
-  slot->plain = *batch;
-  slot->plain.is_weighted = PETSC_FALSE;
-  slot->plain.jagged.weights = NULL;
-  return &slot->plain;
+  int g = 0;
+
+  PetscFunctionBegin;
+  while (g < ebc->n_groups && ebc->group[g].weights != TRS_SHARDING_POSITIONS) g++;
+  if (g == ebc->n_groups) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserve(ebc->context.device, &ebc->positions[slot],
+                                   batch->jagged.n_values * (int64_t)sizeof(float)));
+  PetscCall(ebc->context.compute->positions(stream, batch->jagged.n_bags, batch->jagged.offsets,
+                                            (float *)ebc->positions[slot].data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The batch as the group sees it: with the ids' weights only where its tables are weighted, or with positions for weights. */
+static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int slot, const TrsKjt *batch)
+{
+  TrsKjt *view = &group->slot[slot].view;
+  float *weights = group->weights == TRS_SHARDING_UNWEIGHTED ? NULL
+                   : group->weights == TRS_SHARDING_WEIGHTS  ? batch->jagged.weights
+                                                             : (float *)ebc->positions[slot].data;
+
+  if (weights == batch->jagged.weights && group->weighted == batch->is_weighted) return batch;
+  *view = *batch;
+  view->is_weighted = group->weighted;
+  view->jagged.weights = weights;
+  return view;
 }
 
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   PetscFunctionBegin;
+  PetscCall(find_positions(ebc, slot, batch, stream));
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsSharding group = &ebc->group[g];
-    group->slot[slot].batch = batch_of_group(group, &group->slot[slot], batch);
+    group->slot[slot].batch = batch_of_group(ebc, group, slot, batch);
     PetscCall(group->ops->prepare(group, &group->slot[slot], stream));
   }
   PetscCall(TrsKjtExchangeStartSplits(ebc->n_exchanges[slot], ebc->exchange[slot], ebc->send[slot], stream));
@@ -184,10 +273,26 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Position weights' gradients are added up by the lookups; a rank without the table has none. */
+static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream stream)
+{
+  const TrsShardingContext *context = &ebc->context;
+  int n = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < context->tables->n; t++) n += context->tables->table[t].n_features;
+  for (int f = 0; context->position && f < n; f++)
+    if (context->position[f].weight)
+      PetscCall(context->device->zero(context->position[f].grad,
+                                      context->position[f].length * (int64_t)sizeof(float), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                           const TrsPooledMatrix *grad)
 {
   PetscFunctionBegin;
+  PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g].ops->backward_start(&ebc->group[g], &ebc->group[g].slot[slot], stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);

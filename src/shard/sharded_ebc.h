@@ -13,6 +13,8 @@
 
 typedef struct TrsShardedEbcImpl *TrsShardedEbc;
 
+extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup */
+
 /*
   TrsShardedEbcCreate - Groups of tables, their exchanges, and this rank's lookups.
 
@@ -20,12 +22,15 @@ typedef struct TrsShardedEbcImpl *TrsShardedEbc;
 
   In:     shards   of this rank, made from the same tables and plan
           columns  [n_features] first column of each feature (rule A2's order) in the model's matrix
+          position [n_features] position weights; NULL: no feature has any
           dist     codecs of the exchanges
+          index_dedup  -ec_index_dedup
 */
 PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceOps *device,
                                    const TrsComputeOps *compute, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *plan, const TrsEmbeddingShards *shards,
-                                   const int64_t *columns, const TrsPooledDistOptions *dist,
+                                   const int64_t *columns, const TrsPositionWeight *position,
+                                   const TrsPooledDistOptions *dist, PetscBool index_dedup,
                                    TrsShardedEbc *ebc);
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
 

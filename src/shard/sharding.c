@@ -18,6 +18,12 @@ PetscBool TrsShardingIsMean(const TrsTableConfig *config)
   return (PetscBool)(config->pooling != TRS_POOLING_SUM);
 }
 
+TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f)
+{
+  const TrsPositionWeight *position = sharding->context->position;
+  return position ? position[f] : (TrsPositionWeight){0};
+}
+
 int TrsShardingFirstFeature(TrsSharding sharding, int i)
 {
   return sharding->context->first_feature[sharding->table[i]];

@@ -3,7 +3,7 @@
   Sharding: how the ids of a group of tables reach their shards, and the pooled rows come back. One table of functions a family of types:
   data_parallel; table_wise (also column_wise and table_column_wise); row_wise; table_row_wise (also grid_shard).
 
-  A group is all tables of one sharding type and one weightedness. Its exchanges are its own; the counts of all groups travel together
+  A group is all tables of one family and one kind of weights. Its exchanges are its own; the counts of all groups travel together
   (sharded_ebc.c). Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist (torchrec.distributed.sharding).
 */
 #pragma once
@@ -33,9 +33,11 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsEmbeddingShards *shards;
   TrsPooledDistOptions dist;
-  const TrsTablePlan **table_plan; /* [T] each table's plan, */
-  int *first_feature;              /* [T] and its first feature: they follow one another */
-  const int64_t *columns;          /* [F] of the model's matrix */
+  const TrsTablePlan **table_plan;   /* [T] each table's plan, */
+  int *first_feature;                /* [T] and its first feature: they follow one another */
+  const int64_t *columns;            /* [F] of the model's matrix */
+  const TrsPositionWeight *position; /* [F] */
+  PetscBool index_dedup;             /* of sequence tables */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
@@ -50,18 +52,22 @@ typedef struct {
 /* One batch on its way through a group. */
 typedef struct {
   const TrsKjt *batch; /* the samples' own ids: model order, borrowed from the reader */
-  TrsKjt plain;        /* the same without weights, for tables that ignore them (rule A14); owns nothing */
+  TrsKjt view;         /* the same with the group's weights: none (rule A14), or positions; owns nothing */
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
 } TrsShardingSlot;
+
+/* What travels with a group's ids. */
+typedef enum { TRS_SHARDING_UNWEIGHTED, TRS_SHARDING_WEIGHTS, TRS_SHARDING_POSITIONS } TrsShardingWeights;
 
 typedef struct TrsShardingImpl {
   const TrsShardingOps *ops;
   const TrsShardingContext *context;
   int n_tables;
   int *table; /* [n_tables] indices into context->tables */
-  PetscBool weighted;
+  TrsShardingWeights weights;
+  PetscBool weighted; /* weights is not none */
   TrsLookup lookup;
   int64_t local_dim; /* columns this rank's lookup yields */
   TrsDeviceBuffer pooled;
@@ -95,6 +101,8 @@ struct TrsShardingOps {
 
 extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
     trs_sharding_table_row_wise, trs_sharding_ordered_rows, trs_sharding_ordered_replicas;
+/* of sequence tables */
+extern const TrsShardingOps trs_sequence_data_parallel, trs_sequence_by_tables, trs_sequence_by_rows;
 
 /* --- shared by the families (sharding.c) --- */
 
@@ -106,10 +114,13 @@ const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
 /*
-  Does the model see the mean of a bag's rows? Of a mean table, and of a sequence table: a DLRM takes one vector a sample, the mean of the
-  sequence's rows (rule A26), so the rows are pooled where they are and never travel.
+  Does the model see the mean of a bag's rows? Of a mean table, and of a sequence table that every rank holds: its rows are pooled where they
+  are, to the same bits (rule A26).
 */
 PetscBool TrsShardingIsMean(const TrsTableConfig *config);
+
+/* Position weights of model feature f, if it has any. */
+TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
 
 /* First model feature of the group's i-th table: its features follow one another. */
 int TrsShardingFirstFeature(TrsSharding sharding, int i);

@@ -69,7 +69,8 @@ static PetscErrorCode setup_host(TrsSharding sharding, int h, int at, int n, con
     PetscCall(TrsRowSplitSet(&twrw->split, at + e, shard));
     PetscCall(TrsShardingAddRun(sharding, h, twrw->dims[h],
                                 context->columns[entry[e].feature] + shard->col_offset, shard->cols));
-    lookup[e] = (TrsLookupFeature){.out_column = twrw->dims[h]};
+    lookup[e] = (TrsLookupFeature){.out_column = twrw->dims[h],
+                                   .position = TrsShardingPosition(sharding, entry[e].feature)};
     if (mine)
       lookup[e].shard = TrsEmbeddingShardsFind(context->shards, sharding->table[entry[e].table],
                                                entry[e].block * twrw->L + context->groups->host->rank);

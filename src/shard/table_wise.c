@@ -39,7 +39,8 @@ static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs
           lookup[*n] = (TrsLookupFeature){
               .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], s),
               .mean = (PetscBool)(!context->dist.reproducible && TrsShardingIsMean(config)),
-              .out_column = *dim};
+              .out_column = *dim,
+              .position = TrsShardingPosition(sharding, f)};
         if (add_runs)
           PetscCall(
               TrsShardingAddRun(sharding, q, *dim, context->columns[f] + shard->col_offset, shard->cols));

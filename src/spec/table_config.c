@@ -35,7 +35,17 @@ const char *TrsModuleName(TrsModule module)
 TrsModule TrsTableModule(const TrsTableConfig *table)
 {
   if (table->pooling == TRS_POOLING_NONE) return TRS_MODULE_EC;
-  return table->is_weighted ? TRS_MODULE_WEIGHTED_EBC : TRS_MODULE_EBC;
+  return TrsTableHasWeights(table) ? TRS_MODULE_WEIGHTED_EBC : TRS_MODULE_EBC;
+}
+
+PetscBool TrsTableHasWeights(const TrsTableConfig *table)
+{
+  return (PetscBool)(table->is_weighted || table->max_feature_lengths);
+}
+
+int TrsTableVectors(const TrsTableConfig *table)
+{
+  return table->pooling == TRS_POOLING_NONE ? table->sequence_length : 1;
 }
 
 static PetscErrorCode free_table(TrsTableConfig *table)
@@ -47,6 +57,7 @@ static PetscErrorCode free_table(TrsTableConfig *table)
   for (int i = 0; i < table->n_features; i++) PetscCall(PetscFree(table->features[i]));
   PetscCall(PetscFree(table->features));
   PetscCall(PetscFree(table->feature_keys));
+  PetscCall(PetscFree(table->max_feature_lengths));
   PetscCall(PetscFree(constraints->pooling_factors));
   PetscCall(PetscFree(constraints->num_poolings));
   PetscCall(PetscFree(constraints->batch_sizes));

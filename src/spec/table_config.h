@@ -13,6 +13,13 @@ typedef enum {
   TRS_POOLING_NONE
 } TrsPooling; /* none: sequence embeddings */
 
+/* What the model sees of a sequence feature: its rows' mean, their maximum, or the first sequence_length of them. */
+typedef enum {
+  TRS_SEQUENCE_POOLING_MEAN,
+  TRS_SEQUENCE_POOLING_MAX,
+  TRS_SEQUENCE_POOLING_CONCAT
+} TrsSequencePoolingKind;
+
 typedef enum {
   TRS_SHARDING_DATA_PARALLEL,
   TRS_SHARDING_TABLE_WISE,
@@ -66,8 +73,12 @@ typedef struct {
   int64_t num_embeddings; /* rows R */
   int embedding_dim;      /* columns D */
   TrsPooling pooling;
+  TrsSequencePoolingKind sequence_pooling; /* of pooling none */
+  int sequence_length;                     /* with concat: rows of a sample; else 1 */
   TrsDType data_type;
   PetscBool is_weighted;
+  int *
+      max_feature_lengths; /* [n_features] position-weighted: entries of each feature's vector of weights; else NULL */
   PetscBool stochastic_rounding; /* of fp16 and bf16 stores */
   TrsBoundsCheckMode bounds_check_mode;
   float init_min, init_max;
@@ -111,8 +122,14 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
                                           TrsTableConfigs *tables);
 PetscErrorCode TrsTableConfigsFree(TrsTableConfigs *tables);
 
-/* The module a table belongs to: ec when pooling is none, weighted_ebc when weighted, else ebc. */
+/* The module a table belongs to: ec when pooling is none, weighted_ebc when its ids have weights, else ebc. */
 TrsModule TrsTableModule(const TrsTableConfig *table);
+
+/* Do ids have weights, the data's or those of their positions? */
+PetscBool TrsTableHasWeights(const TrsTableConfig *table);
+
+/* Vectors of embedding_dim that a feature of the table brings into the interaction. */
+int TrsTableVectors(const TrsTableConfig *table);
 
 const char *TrsPoolingName(TrsPooling pooling);
 const char *TrsShardingTypeName(TrsShardingType type);

@@ -28,8 +28,18 @@ static const TrsOptionSpec table_options[] = {
      "sparse features looked up in the table (default: one, named as the table)"},
     {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL,
      "how a sample's rows become one; none: sequence embeddings"},
+    {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, "mean,max,concat", NULL,
+     "with pooling none: what the model takes of a sample's rows; concat: the first sequence_length of them, "
+     "zeros where there are fewer, each an embedding of its own"},
+    {"sequence_length", TRS_OPTION_INT, NULL, "[1,65536]", NULL, "rows",
+     "rows of a sample under sequence_pooling concat; must be given there"},
     {"data_type", TRS_OPTION_ENUM, "fp32", NULL, DATA_TYPES, NULL, "element type of the weights"},
     {"is_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "ids carry weights (sum pooling)"},
+    {"position_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "an id's weight is that of its place in the sample: a vector a feature, learned from 1 on with the "
+     "dense optimizer (sum pooling)"},
+    {"max_feature_lengths", TRS_OPTION_INTS, NULL, "[1,16777216]", NULL, "ids",
+     "with position_weighted: the most ids of a sample, one per feature, or one for all"},
     {"init_min", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
      "least initial weight (default: -1/sqrt(num_embeddings))"},
     {"init_max", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
@@ -171,6 +181,9 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   table->init_max = (float)high;
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN) /* a dry run only counts bytes */
     FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
+  if (dataset && table->is_weighted && table->pooling == TRS_POOLING_NONE)
+    FAIL("is_weighted", "table \"%s\" is a sequence table (pooling none), which takes no weights",
+         table->name);
   GET(Bool, "stochastic_rounding", &table->stochastic_rounding, &set);
   if (!set)
     PetscCall(
@@ -178,6 +191,82 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   GET(Enum, "bounds_check_mode", &bounds, &set);
   if (!set) PetscCall(TrsOptionsGetEnum(options, "-bounds_check_mode", &bounds, NULL));
   table->bounds_check_mode = (TrsBoundsCheckMode)bounds;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Was the key given for this table alone? -tables_<key> speaks of all, also of those that have no use for it. */
+static PetscErrorCode is_own(TrsOptions options, const TrsTableConfig *table, const char *key, PetscBool *own)
+{
+  const char *name;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &name));
+  *own = (PetscBool)(strncmp(name, "-tables_", strlen("-tables_")) != 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_sequence(TrsOptions options, TrsTableConfig *table)
+{
+  int kind = 0;
+  int64_t length = 1;
+  PetscBool has_kind, has_length, own_kind = PETSC_FALSE, own_length = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  GET(Enum, "sequence_pooling", &kind, &has_kind);
+  GET(Int, "sequence_length", &length, &has_length);
+  PetscCall(is_own(options, table, "sequence_pooling", &own_kind));
+  PetscCall(is_own(options, table, "sequence_length", &own_length));
+  if (table->pooling != TRS_POOLING_NONE) {
+    if (has_kind && own_kind)
+      FAIL("sequence_pooling", "table \"%s\" has pooling %s; only a sequence table (pooling none) takes it",
+           table->name, TrsPoolingName(table->pooling));
+    if (has_length && own_length)
+      FAIL("sequence_length", "table \"%s\" has pooling %s; only a sequence table (pooling none) takes it",
+           table->name, TrsPoolingName(table->pooling));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  table->sequence_pooling = (TrsSequencePoolingKind)kind;
+  table->sequence_length = 1;
+  if (table->sequence_pooling != TRS_SEQUENCE_POOLING_CONCAT) {
+    if (has_length && own_length)
+      FAIL("sequence_length", "table \"%s\" does not concatenate; give sequence_pooling concat too",
+           table->name);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (!has_length)
+    FAIL("sequence_length", "table \"%s\" concatenates its rows: give how many of a sample", table->name);
+  if (length > INT32_MAX / table->embedding_dim)
+    FAIL("sequence_length", "table \"%s\": %" PRId64 " rows of %d columns are too wide for the model",
+         table->name, length, table->embedding_dim);
+  table->sequence_length = (int)length;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_positions(TrsOptions options, TrsTableConfig *table)
+{
+  PetscBool positions, has_lengths, own = PETSC_FALSE;
+  int n = 0;
+  const int64_t *lengths = NULL;
+
+  PetscFunctionBegin;
+  GET(Bool, "position_weighted", &positions, NULL);
+  GET(Ints, "max_feature_lengths", &n, &lengths, &has_lengths);
+  PetscCall(is_own(options, table, "max_feature_lengths", &own));
+  if (!positions) {
+    if (has_lengths && own) FAIL("max_feature_lengths", "table \"%s\" is not position_weighted", table->name);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (table->is_weighted)
+    FAIL("position_weighted", "table \"%s\" is weighted: its ids have weights already", table->name);
+  if (table->pooling != TRS_POOLING_SUM)
+    FAIL("position_weighted", "table \"%s\" has pooling %s; weights need sum", table->name,
+         TrsPoolingName(table->pooling));
+  if (n != 1 && n != table->n_features)
+    FAIL("max_feature_lengths",
+         "table \"%s\" has %d entries for its %d features: give one per feature, or one", table->name, n,
+         table->n_features);
+  PetscCall(PetscMalloc1(table->n_features, &table->max_feature_lengths));
+  for (int f = 0; f < table->n_features; f++) table->max_feature_lengths[f] = (int)lengths[n == 1 ? 0 : f];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -291,6 +380,8 @@ static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *d
   PetscCall(read_features(options, dataset, table));
   PetscCall(read_size(options, dataset, table));
   PetscCall(read_content(options, dataset, table));
+  PetscCall(read_sequence(options, table));
+  PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

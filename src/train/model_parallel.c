@@ -21,6 +21,8 @@ struct TrsModelParallelImpl {
   TrsSparseOptimizerConfig sparse;
   TrsSchedule schedule;
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
+  int64_t *columns;             /* [features] first of each one's in them */
+  TrsPositionWeight *position;  /* [features] */
   int64_t n_columns;            /* embedding columns of the model's matrix: they are its last */
   TrsStream stream, memcpy, data_dist, results;
   TrsModelSlot slot[TRS_SHARD_SLOTS];
@@ -30,25 +32,66 @@ struct TrsModelParallelImpl {
   TrsPinnedBuffer loss, predictions; /* what comes back: one double, [B] */
 };
 
+/* Position weights of the features that have them: dense parameters of the model. Before or after its set-up. */
+static PetscErrorCode add_position_weights(TrsModelParallel m)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    for (int k = 0; table->max_feature_lengths && k < table->n_features; k++)
+      PetscCall(TrsDlrmAddPositionWeights(m->dlrm, table->features[k], table->max_feature_lengths[k]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Every feature's place in the model's matrix, and its position weights. */
+static PetscErrorCode find_features(TrsModelParallel m)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  const int64_t *columns;
+  int n_positions = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, &columns));
+  PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.data, &m->grad.stride, NULL));
+  m->pooled.columns = m->grad.columns = m->columns;
+  for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
+      m->columns[f] = columns[v];
+      if (!table->max_feature_lengths) continue;
+      m->position[f].length = table->max_feature_lengths[k];
+      PetscCall(TrsDlrmPositionWeights(m->dlrm, n_positions++, &m->position[f].weight, &m->position[f].grad));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
 {
   const TrsTableConfigs *tables = m->config.tables;
-  int n = 0, *dims;
+  int n_features = 0, n = 0, *dims;
 
   PetscFunctionBegin;
-  for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
+  for (int t = 0; t < tables->n; t++) {
+    n_features += tables->table[t].n_features;
+    n += tables->table[t].n_features * TrsTableVectors(&tables->table[t]);
+  }
   PetscCall(PetscMalloc1((size_t)n, &dims));
-  for (int t = 0, f = 0; t < tables->n; t++)
-    for (int k = 0; k < tables->table[t].n_features; k++, f++) {
-      dims[f] = tables->table[t].embedding_dim;
-      m->n_columns += dims[f];
+  PetscCall(PetscCalloc2((size_t)n_features, &m->columns, (size_t)n_features, &m->position));
+  for (int t = 0, v = 0; t < tables->n; t++)
+    for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++, v++) {
+      dims[v] = tables->table[t].embedding_dim;
+      m->n_columns += dims[v];
     }
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  PetscCall(add_position_weights(m));
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
-  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, &m->pooled.columns));
-  PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.data, &m->grad.stride, &m->grad.columns));
+  PetscCall(find_features(m));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -113,6 +156,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
 {
   TrsPooledDistOptions dist = {
       .gradient_division = PETSC_FALSE}; /* the loss is scaled by 1/G at the source */
+  PetscBool index_dedup;
   TrsModelParallel m;
 
   PetscFunctionBegin;
@@ -121,6 +165,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsSparseOptimizerFromOptions(options, &m->sparse));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsQcommFromOptions(options, &dist.forward, &dist.backward));
+  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &index_dedup, NULL));
   m->sparse.args.seed = config->seed;
   if (!config->training) m->sparse.args.kind = TRS_OPTIM_NONE;
   PetscCall(create_streams(m));
@@ -129,7 +174,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                      config->groups->world->rank, m->sparse.args.kind, config->seed,
                                      &m->shards));
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
-                                &m->shards, m->pooled.columns, &dist, &m->ebc));
+                                &m->shards, m->columns, m->position, &dist, index_dedup, &m->ebc));
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -147,6 +192,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
   PetscCall(TrsDlrmDestroy(&m->dlrm));
   PetscCall(TrsScheduleFree(&m->schedule));
+  PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(destroy_streams(m));
   PetscCall(PetscFree(*model));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -362,6 +408,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, m->slot[slot].copy->batch->dense));
   PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, &args));
+  PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
   PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));

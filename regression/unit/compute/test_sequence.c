@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bags of rows by hand: mean, maximum, places; pruned ids, empty bags, an index with repeats; and unique ids below 0. */
+#include "compute/compute_ops.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+enum { D = 3, N = 6, B = 4 };
+
+static const TrsComputeOps *compute;
+
+/* Bags {0, 1, 2}, {}, {3}, {4, 5}: id 1 and the lone 3 are pruned; rows have a stride of 4 and 9 in the spare column. */
+static const int64_t offsets[B + 1] = {0, 3, 3, 4, 6}, ids[N] = {7, -1, 5, -1, 2, 2};
+static const float rows[N * 4] = {1, -2, 3, 9, 0,  0,  0,  9, 4,  -5, 3,  9,
+                                  0, 0,  0, 9, -1, -1, -1, 9, -1, -1, -1, 9};
+
+static TrsSequenceBags bags(TrsSequencePooling pooling)
+{
+  return (TrsSequenceBags){.pooling = pooling,
+                           .batch = B,
+                           .dim = D,
+                           .row_stride = 4,
+                           .places = 2,
+                           .place_stride = 5,
+                           .offsets = offsets,
+                           .ids = ids};
+}
+
+static void assert_rows(const float *found, const float *wanted, int64_t n)
+{
+  for (int64_t i = 0; i < n; i++)
+    if (found[i] != wanted[i]) /* NOLINT(clang-diagnostic-float-equal): exact */
+      fail_msg("element %d is %g, expected %g", (int)i, (double)found[i], (double)wanted[i]);
+}
+
+static void test_forward(void **state)
+{
+  const float mean[B * D] = {5.0F / 3.0F, -7.0F / 3.0F, 2, 0, 0, 0, 0, 0, 0, -1, -1, -1};
+  const float max[B * D] = {4, -2, 3, 0, 0, 0, 0, 0, 0, -1, -1, -1};
+  /* two places of 3 columns, 5 apart; the gap is not written */
+  const float concat[B * 8] = {1, -2, 3, 8, 8, 0, 0, 0, 0,  0,  0,  8, 8, 0,  0,  0,
+                               0, 0,  0, 8, 8, 0, 0, 0, -1, -1, -1, 8, 8, -1, -1, -1};
+  TrsSequenceBags b = bags(TRS_SEQUENCE_MEAN);
+  float out[B * 8];
+
+  (void)state;
+  assert_petsc_ok(compute->sequence_forward(NULL, &b, rows, out, D));
+  assert_rows(out, mean, (int64_t)B * D);
+  b.pooling = TRS_SEQUENCE_MAX;
+  assert_petsc_ok(compute->sequence_forward(NULL, &b, rows, out, D));
+  assert_rows(out, max, (int64_t)B * D);
+  b.pooling = TRS_SEQUENCE_CONCAT;
+  for (int i = 0; i < B * 8; i++) out[i] = 8.0F;
+  assert_petsc_ok(compute->sequence_forward(NULL, &b, rows, out, 8));
+  assert_rows(out, concat, (int64_t)B * 8);
+}
+
+static void test_backward(void **state)
+{
+  const float grad[B * D] = {3, 6, 9, 1, 1, 1, 2, 2, 2, 4, 5, 6};
+  const float grad_places[B * 8] = {1, 2, 3, 9, 9, 4, 5, 6, 9, 9, 9, 9, 9, 9,  9,  9,
+                                    9, 9, 9, 9, 9, 9, 9, 9, 7, 8, 9, 9, 9, 10, 11, 12};
+  /* the column that is not pooled stays 8; ties go to the first: column 2 of bag 0, all of bag 3 */
+  const float mean[N * 4] = {1, 2, 3, 8, 0, 0, 0, 8, 1, 2, 3, 8, 0, 0, 0, 8, 2, 2.5F, 3, 8, 2, 2.5F, 3, 8};
+  const float max[N * 4] = {0, 6, 9, 8, 0, 0, 0, 8, 3, 0, 0, 8, 0, 0, 0, 8, 4, 5, 6, 8, 0, 0, 0, 8};
+  const float concat[N * 4] = {1, 2, 3, 8, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8, 7, 8, 9, 8, 10, 11, 12, 8};
+  const float *const wanted[] = {mean, max, concat};
+  float to[N * 4];
+
+  (void)state;
+  for (int pooling = TRS_SEQUENCE_MEAN; pooling <= TRS_SEQUENCE_CONCAT; pooling++) {
+    const TrsSequenceBags b = bags((TrsSequencePooling)pooling);
+    const PetscBool places = (PetscBool)(pooling == TRS_SEQUENCE_CONCAT);
+    for (int i = 0; i < N * 4; i++) to[i] = 8.0F;
+    assert_petsc_ok(compute->sequence_backward(NULL, &b, rows, places ? grad_places : grad, places ? 8 : D,
+                                               PETSC_FALSE, to));
+    assert_rows(to, wanted[pooling], (int64_t)N * 4);
+  }
+}
+
+/* Rows elsewhere: id i has row index[i] + shift. The forward reads there; the backward writes there, or by id. */
+static void test_index(void **state)
+{
+  const int64_t index[N] = {2, 1, 3, 1, 0, 0};
+  const float grad[B * D] = {3, 6, 9, 1, 1, 1, 2, 2, 2, 4, 5, 6};
+  const int64_t straight[N] = {5, 4, 3, 2, 1, 0};
+  TrsSequenceBags b = bags(TRS_SEQUENCE_MAX);
+  float apart[(N + 1) * 4], out[B * D], wanted[B * D], to[(N + 1) * 4], by_id[N * 4], expected[N * 4];
+
+  (void)state;
+  assert_petsc_ok(compute->sequence_forward(NULL, &b, rows, wanted, D));
+  assert_petsc_ok(compute->sequence_backward(NULL, &b, rows, grad, D, PETSC_FALSE, expected));
+  memset(apart, 0, sizeof(apart));
+  for (int i = 0; i < N; i++) memcpy(apart + (index[i] + 1) * 4, rows + i * 4L, 4 * sizeof(float));
+  b.index = index;
+  b.shift = 1;
+  assert_petsc_ok(compute->sequence_forward(NULL, &b, apart, out, D));
+  assert_rows(out, wanted, (int64_t)B * D);
+  assert_petsc_ok(compute->sequence_backward(NULL, &b, apart, grad, D, PETSC_TRUE, by_id));
+  for (int i = 0; i < N; i++) assert_rows(by_id + i * 4L, expected + i * 4L, D);
+
+  b.index = straight;
+  for (int i = 0; i < N; i++) memcpy(apart + (straight[i] + 1) * 4, rows + i * 4L, 4 * sizeof(float));
+  assert_petsc_ok(compute->sequence_backward(NULL, &b, apart, grad, D, PETSC_FALSE, to));
+  for (int i = 0; i < N; i++) assert_rows(to + (straight[i] + 1) * 4, expected + i * 4L, D);
+}
+
+static void test_unique_pruned(void **state)
+{
+  const int64_t begin[3] = {0, 4, 6}, values[6] = {5, -1, 0, -7, 9, 9};
+  const int64_t wanted[4] = {-1, 0, 5, 9}, wanted_reverse[6] = {2, 0, 1, 0, 3, 3};
+  int64_t unique_begin[3], unique[6], reverse[6], gathered[6];
+  TrsWorkspace workspace = NULL;
+
+  (void)state;
+  assert_petsc_ok(compute->workspace_create(&workspace));
+  assert_petsc_ok(compute->unique(NULL, workspace, 2, begin, values, unique_begin, unique, reverse));
+  assert_int_equal(unique_begin[1], 3);
+  assert_int_equal(unique_begin[2], 4);
+  assert_memory_equal(unique, wanted, sizeof(wanted));
+  assert_memory_equal(reverse, wanted_reverse, sizeof(reverse));
+  assert_petsc_ok(compute->gather_ids(NULL, 6, reverse, unique, gathered));
+  for (int i = 0; i < 6; i++) assert_int_equal(gathered[i], values[i] < 0 ? -1 : values[i]);
+  assert_petsc_ok(compute->workspace_destroy(&workspace));
+}
+
+static int find_compute(void **state)
+{
+  (void)state;
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  return 0;
+}
+
+TRS_TEST_MAIN(cmocka_unit_test_setup(test_forward, find_compute), cmocka_unit_test(test_backward),
+              cmocka_unit_test(test_index), cmocka_unit_test(test_unique_pruned))

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "shard/sequence.h"
+
+PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, int n_pieces,
+                                 const TrsSequencePiece *piece, TrsSequence *sequence)
+{
+  const TrsComputeOps *compute = sharding->context->compute;
+  const size_t n_tables = (size_t)sharding->n_tables;
+
+  PetscFunctionBegin;
+  *sequence = (TrsSequence){.dedup = dedup, .n_pieces = n_pieces};
+  sequence->n_features = TrsShardingFeatures(sharding, NULL);
+  PetscCall(PetscMalloc3((size_t)sequence->n_features, &sequence->feature, n_tables + 1,
+                         &sequence->table_feature, (size_t)n_pieces, &sequence->piece));
+  (void)TrsShardingFeatures(sharding, sequence->feature);
+  sequence->table_feature[0] = 0;
+  for (int i = 0; i < sharding->n_tables; i++)
+    sequence->table_feature[i + 1] = sequence->table_feature[i] +
+                                     TrsShardingTableConfig(sharding, i)->n_features;
+  for (int p = 0; p < n_pieces; p++) {
+    sequence->piece[p] = piece[p];
+    sequence->dim = PetscMax(sequence->dim, piece[p].columns);
+  }
+  for (int p = 0; p < n_pieces; p++) sequence->padded |= piece[p].columns < sequence->dim;
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(PetscCalloc3(n_tables + 1, &sequence->batch[s].begin, n_tables + 1,
+                           &sequence->batch[s].unique_begin, (size_t)sequence->n_features + 1,
+                           &sequence->batch[s].id_begin));
+  PetscCall(compute->workspace_create(&sequence->unique_workspace));
+  PetscCall(compute->workspace_create(&sequence->add_workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
+{
+  const TrsDeviceOps *device = sharding->context->device;
+  const TrsComputeOps *compute = sharding->context->compute;
+
+  PetscFunctionBegin;
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    TrsSequenceBatch *batch = &sequence->batch[s];
+    PetscCall(TrsKjtFree(device, &batch->group));
+    PetscCall(TrsKjtFree(device, &batch->unique));
+    PetscCall(TrsDeviceBufferFree(device, &batch->reverse));
+    PetscCall(TrsDeviceBufferFree(device, &batch->places));
+    PetscCall(TrsDeviceBufferFree(device, &batch->row));
+    PetscCall(TrsPinnedBufferFree(device, &batch->lengths));
+    PetscCall(PetscFree3(batch->begin, batch->unique_begin, batch->id_begin));
+  }
+  PetscCall(TrsDeviceBufferFree(device, &sequence->by_id));
+  PetscCall(compute->workspace_destroy(&sequence->unique_workspace));
+  PetscCall(compute->workspace_destroy(&sequence->add_workspace));
+  PetscCall(PetscFree3(sequence->feature, sequence->table_feature, sequence->piece));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* n ids over the B bags of each of some features: n / (features * B) each, the first ones one more. id_begin [features + 1], [0] set. */
+static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t *id_begin)
+{
+  const int64_t m = features * B;
+
+  for (int f = 0; f < features; f++) {
+    id_begin[f + 1] = id_begin[f];
+    for (int64_t b = f * B; b < (f + 1) * B; b++) {
+      lengths[b] = (int32_t)(n / m + (b < n % m));
+      id_begin[f + 1] += lengths[b];
+    }
+  }
+}
+
+/*
+  Each table's distinct ids, in the bags of its features: an exchange needs bags, which ones does not matter. Distinct ids of a table lie
+  side by side, so that they are looked up in order of rows.
+*/
+static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *sequence, TrsSequenceBatch *batch,
+                                  TrsStream stream)
+{
+  const TrsDeviceOps *device = sharding->context->device;
+  const TrsComputeOps *compute = sharding->context->compute;
+  const int64_t B = batch->group.batch, bags = sequence->n_features * B;
+  TrsKjt *unique = &batch->unique;
+  int32_t *lengths;
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsKjtReserve(device, unique, sequence->n_features, B, batch->group.jagged.n_values, PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(device, &batch->reverse,
+                                   batch->group.jagged.n_values * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsPinnedBufferReserve(device, &batch->lengths, bags * (int64_t)sizeof(*lengths)));
+  lengths = (int32_t *)batch->lengths.data;
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const int first = sequence->table_feature[i];
+    int64_t found[2] = {0, 0};
+    PetscCall(compute->unique(
+        stream, sequence->unique_workspace, 1, batch->begin + i, batch->group.jagged.values, found,
+        unique->jagged.values + batch->unique_begin[i], (int64_t *)batch->reverse.data));
+    batch->unique_begin[i + 1] = batch->unique_begin[i] + found[1];
+    spread(found[1], sequence->table_feature[i + 1] - first, B, lengths + first * B, batch->id_begin + first);
+  }
+  unique->jagged.n_values = batch->unique_begin[sharding->n_tables];
+  unique->id_begin = batch->id_begin;
+  PetscCall(device->copy(unique->jagged.lengths, lengths, bags * (int64_t)sizeof(*lengths), stream));
+  PetscCall(TrsKjtOffsets(compute, stream, unique));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSequencePrepare(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
+                                  TrsStream stream, const TrsKjt **to_send)
+{
+  const TrsShardingContext *context = sharding->context;
+  TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, sequence, slot);
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                          sequence->n_features, sequence->feature, &batch->group));
+  for (int i = 0; i <= sharding->n_tables; i++)
+    batch->begin[i] = batch->group.id_begin[sequence->table_feature[i]];
+  if (sequence->dedup) PetscCall(make_unique(sharding, sequence, batch, stream));
+  *to_send = sequence->dedup ? &batch->unique : &batch->group;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsSequenceIds(const TrsSequence *sequence, const TrsSequenceBatch *batch, int i)
+{
+  const int64_t *begin = sequence->dedup ? batch->unique_begin : batch->begin;
+  return begin[i + 1] - begin[i];
+}
+
+/* Bags of the k-th feature of the group, as the piece's columns see them. */
+static TrsSequenceBags bags_of(TrsSharding sharding, const TrsSequence *sequence,
+                               const TrsSequenceBatch *batch, int p, int k, const TrsSequenceRows *where)
+{
+  static const TrsSequencePooling poolings[] = {[TRS_SEQUENCE_POOLING_MEAN] = TRS_SEQUENCE_MEAN,
+                                                [TRS_SEQUENCE_POOLING_MAX] = TRS_SEQUENCE_MAX,
+                                                [TRS_SEQUENCE_POOLING_CONCAT] = TRS_SEQUENCE_CONCAT};
+  const TrsSequencePiece *piece = &sequence->piece[p];
+  const TrsTableConfig *config = TrsShardingTableConfig(sharding, piece->table);
+  const TrsKjt *group = &batch->group;
+
+  return (TrsSequenceBags){.pooling = poolings[config->sequence_pooling],
+                           .batch = group->batch,
+                           .dim = piece->columns,
+                           .row_stride = sequence->dim,
+                           .places = config->sequence_length,
+                           .place_stride = config->embedding_dim,
+                           .offsets = group->jagged.offsets + k * group->batch,
+                           .ids = group->jagged.values,
+                           .index = where[p].index,
+                           .shift = where[p].shift};
+}
+
+PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence, const TrsShardingSlot *slot,
+                               TrsStream stream, const TrsSequenceRows *where, const float *rows,
+                               const TrsPooledMatrix *pooled)
+{
+  const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
+
+  PetscFunctionBegin;
+  for (int p = 0; p < sequence->n_pieces; p++) {
+    const TrsSequencePiece *piece = &sequence->piece[p];
+    for (int k = sequence->table_feature[piece->table]; k < sequence->table_feature[piece->table + 1]; k++) {
+      const TrsSequenceBags bags = bags_of(sharding, sequence, batch, p, k, where);
+      PetscCall(sharding->context->compute->sequence_forward(
+          stream, &bags, rows, pooled->data + pooled->columns[sequence->feature[k]] + piece->column,
+          pooled->stride));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add up the gradients by id of a piece's table into its distinct rows: a step of gradient descent on zeros with learning rate -1. */
+static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
+                                     const TrsSequenceBatch *batch, TrsStream stream, int p,
+                                     const TrsSequenceRows *where, float *grad_rows)
+{
+  const TrsSparseOptimizerArgs add = {.kind = TRS_OPTIM_SGD, .learning_rate = -1.0F, .step = 1};
+  const TrsSequencePiece *piece = &sequence->piece[p];
+  const TrsKjt *group = &batch->group;
+  const TrsTbeTable table = {.weight = grad_rows + where[p].shift * sequence->dim,
+                             .rows = where[p].n,
+                             .stride = sequence->dim,
+                             .dim = (int32_t)piece->columns,
+                             .dtype = TRS_FP32,
+                             .table_dim = piece->columns};
+  const TrsTbeFeature feature = {0};
+
+  PetscFunctionBegin;
+  for (int k = sequence->table_feature[piece->table]; k < sequence->table_feature[piece->table + 1]; k++) {
+    const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = &table, .feature = &feature};
+    const TrsTbeInput input = {.batch = group->batch,
+                               .offsets = group->jagged.offsets + k * group->batch,
+                               .values = where[p].index,
+                               .n_values = group->jagged.n_values};
+    PetscCall(sharding->context->compute->tbe_backward_rows(stream, sequence->add_workspace, &tbe, &input,
+                                                            (const float *)sequence->by_id.data,
+                                                            sequence->dim, 0.0F, &add));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
+                                 TrsStream stream, const TrsSequenceRows *where, const float *rows,
+                                 const TrsPooledMatrix *grad, int64_t n_rows, float *grad_rows)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
+  const int64_t row_bytes = sequence->dim * (int64_t)sizeof(float);
+  float *to = grad_rows;
+
+  PetscFunctionBegin;
+  if (sequence->dedup || sequence->padded)
+    PetscCall(context->device->zero(grad_rows, n_rows * row_bytes, stream));
+  if (sequence->dedup) {
+    PetscCall(
+        TrsDeviceBufferReserve(context->device, &sequence->by_id, batch->group.jagged.n_values * row_bytes));
+    to = (float *)sequence->by_id.data;
+  }
+  for (int p = 0; p < sequence->n_pieces; p++) {
+    const TrsSequencePiece *piece = &sequence->piece[p];
+    for (int k = sequence->table_feature[piece->table]; k < sequence->table_feature[piece->table + 1]; k++) {
+      const TrsSequenceBags bags = bags_of(sharding, sequence, batch, p, k, where);
+      PetscCall(context->compute->sequence_backward(
+          stream, &bags, rows, grad->data + grad->columns[sequence->feature[k]] + piece->column, grad->stride,
+          sequence->dedup, to));
+    }
+    if (sequence->dedup) PetscCall(add_duplicates(sharding, sequence, batch, stream, p, where, grad_rows));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
