@@ -355,7 +355,7 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
                                      seed, &draw.shards));
   draw.shards.shared_rowwise = run->reproducible;
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
-                                model.columns, &dist, &draw.ebc));
+                                model.columns, NULL, &dist, PETSC_FALSE, &draw.ebc));
   for (int s = 0; s < model.n_steps; s++) {
     PetscCall(random_batch_create(&model, s, &draw.batch[s]));
     for (int q = 0; q < size; q++)
