@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The GPU's table of kernels. */
+#include "gpu/codec_cuda.h"
 #include "gpu/compute_cuda.h"
+#include "gpu/dense_cuda.h"
 
 const TrsComputeOps trs_compute_cuda = {
     .name = "cuda",
@@ -10,4 +12,19 @@ const TrsComputeOps trs_compute_cuda = {
     .sum_matrices = TrsSumMatricesCuda,
     .divide_rows = TrsDivideRowsCuda,
     .clamp_matrix = TrsClampMatrixCuda,
+    .dense_precision = TrsDensePrecisionCuda,
+    .gemm = TrsGemmCuda,
+    .linear_forward = TrsLinearForwardCuda,
+    .linear_backward = TrsLinearBackwardCuda,
+    .dot_forward = TrsDotForwardCuda,
+    .dot_backward = TrsDotBackwardCuda,
+    .cross_forward = TrsCrossForwardCuda,
+    .cross_backward = TrsCrossBackwardCuda,
+    .bce = TrsBceCuda,
+    .sum_of_squares = TrsSumOfSquaresCuda,
+    .dense_update = TrsDenseUpdateCuda,
+    .codec_bytes = TrsCodecBytesCuda,
+    .encode = TrsEncodeCuda,
+    .decode = TrsDecodeCuda,
+    .convert = TrsConvertCuda,
 };

@@ -34,6 +34,7 @@ static const TrsComputeOps compute_cpu = {
     .sum_matrices = TrsSumMatricesCpu,
     .divide_rows = TrsDivideRowsCpu,
     .clamp_matrix = TrsClampMatrixCpu,
+    .dense_precision = TrsDensePrecisionCpu,
     .gemm = TrsGemmCpu,
     .linear_forward = TrsLinearForwardCpu,
     .linear_backward = TrsLinearBackwardCpu,

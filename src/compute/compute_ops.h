@@ -64,6 +64,8 @@ typedef struct {
   const int64_t *index; /* or NULL */
   int64_t shift;
 } TrsSequenceBags;
+/* Arithmetic of dense products, whose operands and sums are fp32 in any case: tf32 and bf16 round the operands on their way into them. */
+typedef enum { TRS_PRECISION_FP32, TRS_PRECISION_TF32, TRS_PRECISION_BF16 } TrsDensePrecision;
 
 /* Wire formats of quantised exchanges (spec: runtime section 11). */
 typedef enum { TRS_CODEC_FP32, TRS_CODEC_FP16, TRS_CODEC_BF16, TRS_CODEC_FP8, TRS_CODEC_INT8 } TrsCodecKind;
@@ -217,6 +219,9 @@ typedef struct {
                                  int64_t stride);
 
   /* --- dense layers --- */
+
+  /* For all products of this process from now on; fp32 unless called. Errors: UNAVAILABLE. Host function. */
+  PetscErrorCode (*dense_precision)(TrsDensePrecision precision);
 
   /* C = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. */
   PetscErrorCode (*gemm)(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,

@@ -87,6 +87,14 @@ const char *TrsGemmLibrary(void)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the slot's parameters, which are those of BLAS */
+PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision precision)
+{
+  PetscFunctionBegin;
+  PetscCheck(precision == TRS_PRECISION_FP32, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-dense_precision: a CPU's products are fp32; tf32 and bf16 need -device cuda");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc)

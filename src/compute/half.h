@@ -1,26 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fp16 and bf16 of one number, in portable C. Internal to compute/. */
+/* fp16 and bf16 of one number, in portable C that is also CUDA: the same bits everywhere. Internal to compute/ and gpu/. */
 #pragma once
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t TrsFloatBits(float x)
+#if defined(__CUDACC__)
+  #define TRS_ANYWHERE static inline __host__ __device__
+#else
+  #define TRS_ANYWHERE static inline
+#endif
+
+TRS_ANYWHERE uint32_t TrsFloatBits(float x)
 {
   uint32_t bits;
   memcpy(&bits, &x, sizeof(bits));
   return bits;
 }
 
-static inline float TrsBitsFloat(uint32_t bits)
+TRS_ANYWHERE float TrsBitsFloat(uint32_t bits)
 {
   float x;
   memcpy(&x, &bits, sizeof(x));
   return x;
 }
 
-static inline float TrsHalfToFloat(uint16_t h)
+TRS_ANYWHERE float TrsHalfToFloat(uint16_t h)
 {
   const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1fu, mantissa = h & 0x3ffu;
 
@@ -33,7 +39,7 @@ static inline float TrsHalfToFloat(uint16_t h)
 }
 
 /* Nearest even; overflow gives infinity. */
-static inline uint16_t TrsFloatToHalf(float x)
+TRS_ANYWHERE uint16_t TrsFloatToHalf(float x)
 {
   const uint32_t bits = TrsFloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
 
@@ -43,12 +49,12 @@ static inline uint16_t TrsFloatToHalf(float x)
   return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13);
 }
 
-static inline float TrsBf16ToFloat(uint16_t h)
+TRS_ANYWHERE float TrsBf16ToFloat(uint16_t h)
 {
   return TrsBitsFloat((uint32_t)h << 16);
 }
 
-static inline uint16_t TrsFloatToBf16(float x)
+TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
 {
   const uint32_t bits = TrsFloatBits(x);
 
@@ -60,7 +66,7 @@ static inline uint16_t TrsFloatToBf16(float x)
   Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last one kept, then cut. Exact values stay. Below fp16's normal range the
   unit is 2^-24 whatever the exponent, so the random part is scaled to it.
 */
-static inline uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
+TRS_ANYWHERE uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
 {
   const uint32_t bits = TrsFloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
 
@@ -72,7 +78,7 @@ static inline uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
   return (uint16_t)(sign | (magnitude - 0x38000000u + (random & 0x1fffu)) >> 13);
 }
 
-static inline uint16_t TrsFloatToBf16Stochastic(float x, uint32_t random)
+TRS_ANYWHERE uint16_t TrsFloatToBf16Stochastic(float x, uint32_t random)
 {
   const uint32_t bits = TrsFloatBits(x);
 

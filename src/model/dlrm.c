@@ -39,6 +39,9 @@ static const TrsOptionSpec specs[] = {
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, "dot,dcn,cat", NULL,
      "How the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
      "concatenation"},
+    {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
+     "Arithmetic of the dense layers' products; weights and sums stay fp32. tf32 and bf16: -device cuda "
+     "only"},
     {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "Cross layers of dcn"},
     {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "Rank of dcn's cross layers"},
 };
@@ -70,10 +73,12 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   const int64_t *sizes = NULL;
   int64_t n_layers, rank;
   PetscBool set;
-  int n = 0, kind;
+  int n = 0, kind, precision;
 
   PetscFunctionBegin;
   dlrm->options = options;
+  PetscCall(TrsOptionsGetEnum(options, "-dense_precision", &precision, NULL));
+  PetscCall(dlrm->over.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
   if (set) {
     dlrm->n_dense_arch = n;

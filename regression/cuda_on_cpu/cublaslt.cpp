@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The stand-in's cuBLASLt: cblas behind the same calls.
+#include "cublasLt.h"
+
+#include "cuda_on_cpu.h"
+
+#include <cblas.h>
+#include <cstring>
+
+using cuda_on_cpu::fail;
+
+struct cublasLtContext {
+};
+struct cublasLtMatmulDesc {
+  cublasOperation_t op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const float *bias = nullptr;
+};
+struct cublasLtMatrixLayout {
+  uint64_t rows, cols;
+  int64_t ld;
+};
+struct cublasLtMatmulPreference {
+  uint64_t alignment = 256;
+};
+
+namespace
+{
+void check(const char *what, const void *pointer, int64_t ld, uint64_t alignment)
+{
+  cudaPointerAttributes attributes;
+
+  cudaPointerGetAttributes(&attributes, pointer);
+  if (attributes.type == cudaMemoryTypeUnregistered)
+    fail("cublasLtMatmul: %s is not the device's memory", what);
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment || static_cast<uint64_t>(4 * ld) % alignment)
+    fail("cublasLtMatmul: %s is not aligned to the %d bytes promised", what, static_cast<int>(alignment));
+}
+
+void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, float *to)
+{
+  for (uint64_t c = 0; c < d.cols; c++)
+    for (uint64_t r = 0; r < d.rows; r++) {
+      float &x = to[static_cast<int64_t>(c) * d.ld + static_cast<int64_t>(r)];
+
+      x += how.bias[r];
+      if (how.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(x > 0.0f)) x = 0.0f;
+    }
+}
+} // namespace
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *made, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+  (void)compute; // lower precisions are promises the CPU may overfulfil
+  (void)scale;
+  *made = new cublasLtMatmulDesc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description)
+{
+  delete description;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t attribute, const void *value,
+                                              size_t bytes)
+{
+  void *to = nullptr;
+  size_t size = sizeof(cublasOperation_t);
+
+  switch (attribute) {
+  case CUBLASLT_MATMUL_DESC_TRANSA: to = &description->op_a; break;
+  case CUBLASLT_MATMUL_DESC_TRANSB: to = &description->op_b; break;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE: to = &description->epilogue; break;
+  case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+    to = &description->bias;
+    size = sizeof(description->bias);
+    break;
+  }
+  if (!to || bytes != size) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *made, cudaDataType_t type, uint64_t rows,
+                                          uint64_t cols, int64_t ld)
+{
+  (void)type;
+  *made = new cublasLtMatrixLayout{rows, cols, ld};
+  return ld >= static_cast<int64_t>(rows) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *made)
+{
+  *made = new cublasLtMatmulPreference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes)
+{
+  uint32_t alignment;
+
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    return bytes == sizeof(uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  if (bytes != sizeof(alignment)) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(&alignment, value, bytes);
+  preference->alignment = alignment;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+  const uint64_t m = description->op_a == CUBLAS_OP_N ? a->rows : a->cols,
+                 k = description->op_a == CUBLAS_OP_N ? a->cols : a->rows,
+                 n = description->op_b == CUBLAS_OP_N ? b->cols : b->rows,
+                 k_b = description->op_b == CUBLAS_OP_N ? b->rows : b->cols;
+
+  *found = 0;
+  if (!handle || wanted < 1 || k != k_b || c->rows != m || c->cols != n || d->rows != m || d->cols != n)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  results->algo.alignment = preference->alignment;
+  results->workspaceSize = 0;
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream)
+{
+  const cublasLtMatmulDesc how = *description;
+  const cublasLtMatrixLayout la = *a_layout, lb = *b_layout, ld = *d_layout;
+  const float scale = *static_cast<const float *>(alpha), add = *static_cast<const float *>(beta);
+  const int k = static_cast<int>(how.op_a == CUBLAS_OP_N ? la.cols : la.rows);
+
+  (void)handle;
+  (void)c_layout;
+  (void)workspace;
+  (void)workspace_bytes;
+  if (c != d) return CUBLAS_STATUS_INVALID_VALUE;
+  check("A", a, la.ld, algo->alignment);
+  check("B", b, lb.ld, algo->alignment);
+  check("D", d, ld.ld, algo->alignment);
+  if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, 0, algo->alignment);
+  cuda_on_cpu::enqueue(stream, "cublasLtMatmul", [=] {
+    cblas_sgemm(CblasColMajor, how.op_a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
+                how.op_b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans, static_cast<int>(ld.rows),
+                static_cast<int>(ld.cols), k, scale, static_cast<const float *>(a), static_cast<int>(la.ld),
+                static_cast<const float *>(b), static_cast<int>(lb.ld), add, static_cast<float *>(d),
+                static_cast<int>(ld.ld));
+    if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) add_bias(how, ld, static_cast<float *>(d));
+    return true;
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+} // extern "C"
