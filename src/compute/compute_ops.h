@@ -64,6 +64,7 @@ typedef struct {
   const int64_t *index; /* or NULL */
   int64_t shift;
 } TrsSequenceBags;
+
 /* Arithmetic of dense products, whose operands and sums are fp32 in any case: tf32 and bf16 round the operands on their way into them. */
 typedef enum { TRS_PRECISION_FP32, TRS_PRECISION_TF32, TRS_PRECISION_BF16 } TrsDensePrecision;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The mpi backend against what each operation means: every element says where it comes from, sums are compared
+  Every backend, on every device that it serves, against what each operation means: every element says where it comes from, sums are compared
   bit for bit with the sum in rank order. Each test runs with whole messages and with messages of at most 7
-  bytes (pieces).
+  bytes (pieces). NCCL needs a GPU for each rank.
 */
 #include "comm/comm.h"
 #include "core/buffer.h"
@@ -16,19 +16,59 @@ enum { MAX_RANKS = 8, ROUNDS = 12 };
 
 static const TrsDeviceOps *device;
 static const TrsComputeOps *compute;
+static const char *backend = "mpi";
+
+static const struct {
+  const char *device, *backend;
+} combinations[] = {{"cpu", "mpi"}, {"cuda", "mpi"}, {"cuda", "nccl"}};
+enum { N_COMBINATIONS = sizeof(combinations) / sizeof(combinations[0]) };
+
+/* Is there such a device in this program and on this machine? */
+static PetscBool choose(int c)
+{
+  char why_not[256];
+  int n_devices = 0;
+
+  backend = combinations[c].backend;
+  if (TrsDeviceFind(combinations[c].device, &device)) {
+    TrsErrorClear();
+    return PETSC_FALSE;
+  }
+  assert_petsc_ok(device->available(&n_devices, why_not, sizeof(why_not)));
+  if (n_devices == 0 || (strcmp(backend, "nccl") == 0 && n_devices < trs_size())) return PETSC_FALSE;
+  assert_petsc_ok(device->setup(trs_rank(), trs_size()));
+  assert_petsc_ok(TrsComputeFind(combinations[c].device, &compute));
+  return PETSC_TRUE;
+}
+
+/* A copy in the device's memory. */
+static void *to_device(const void *host, int64_t bytes)
+{
+  void *there = NULL;
+
+  assert_petsc_ok(device->alloc(bytes + 1, &there));
+  assert_petsc_ok(device->copy(there, host, bytes, NULL));
+  return there;
+}
+
+/* What has become of it; ends the copy. */
+static void from_device(void *host, void *there, int64_t bytes)
+{
+  assert_petsc_ok(device->copy(host, there, bytes, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  assert_petsc_ok(device->release(&there));
+}
 
 static TrsComm new_comm(const char *max_count)
 {
   TrsComm comm = NULL;
 
-  assert_petsc_ok(TrsDeviceFind("cpu", &device));
-  assert_petsc_ok(TrsComputeFind("cpu", &compute));
   if (max_count) {
     setenv("TRSHARD_MAX_COUNT", max_count, 1);
   } else {
     unsetenv("TRSHARD_MAX_COUNT");
   }
-  assert_petsc_ok(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm));
+  assert_petsc_ok(TrsCommCreate(MPI_COMM_WORLD, backend, device, compute, &comm));
   return comm;
 }
 
@@ -76,7 +116,7 @@ static void exchange_once(TrsComm comm, int round, int64_t elem_bytes)
 {
   int64_t send_counts[MAX_RANKS], send_displs[MAX_RANKS], recv_counts[MAX_RANKS], recv_displs[MAX_RANKS];
   int64_t row[MAX_RANKS], n_send, n_recv;
-  unsigned char *send, *recv;
+  unsigned char *send, *recv, *send_there, *recv_there;
   TrsRequest request = NULL;
 
   draw_counts(round, comm->rank, comm->size, send_counts);
@@ -91,11 +131,15 @@ static void exchange_once(TrsComm comm, int round, int64_t elem_bytes)
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < send_counts[q] * elem_bytes; i++)
       send[send_displs[q] * elem_bytes + i] = byte_of(comm->rank, q, i);
-  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, send, send_counts, send_displs, recv, recv_counts, recv_displs,
-                                   elem_bytes, &request));
+  send_there = to_device(send, n_send);
+  recv_there = to_device(recv, n_recv);
+  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, send_there, send_counts, send_displs, recv_there, recv_counts,
+                                   recv_displs, elem_bytes, &request));
   assert_petsc_ok(TrsCommProgress(comm));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
   assert_null(request);
+  from_device(send, send_there, n_send);
+  from_device(recv, recv_there, n_recv);
   for (int64_t i = 0; i < n_recv; i++) {
     unsigned char expected = 0; /* gaps stay untouched */
     for (int q = 0; q < comm->size; q++)
@@ -122,7 +166,7 @@ static void check_reduce_scatterv(const char *max_count)
 
   for (int round = 0; round < ROUNDS; round++) {
     int64_t counts[MAX_RANKS], displs[MAX_RANKS], n = 0;
-    float *send, *recv;
+    float *send, *recv, *send_there, *recv_there;
     TrsRequest request = NULL;
     for (int q = 0; q < comm->size; q++) {
       counts[q] = draw((uint64_t)round, 3, (uint64_t)q, 30) * (draw((uint64_t)round, 4, (uint64_t)q, 3) > 0);
@@ -132,8 +176,12 @@ static void check_reduce_scatterv(const char *max_count)
     send = malloc((size_t)(n + 1) * sizeof(*send));
     recv = malloc((size_t)(counts[comm->rank] + 1) * sizeof(*recv));
     for (int64_t i = 0; i < n; i++) send[i] = value_of(comm->rank, i);
-    assert_petsc_ok(TrsCommReduceScatterv(comm, NULL, send, counts, recv, &request));
+    send_there = to_device(send, n * (int64_t)sizeof(*send));
+    recv_there = to_device(recv, counts[comm->rank] * (int64_t)sizeof(*recv));
+    assert_petsc_ok(TrsCommReduceScatterv(comm, NULL, send_there, counts, recv_there, &request));
     assert_petsc_ok(TrsRequestWait(&request, NULL));
+    from_device(send, send_there, n * (int64_t)sizeof(*send));
+    from_device(recv, recv_there, counts[comm->rank] * (int64_t)sizeof(*recv));
     for (int64_t i = 0; i < counts[comm->rank]; i++) {
       float sum = value_of(0, displs[comm->rank] + i);
       for (int q = 1; q < comm->size; q++) sum += value_of(q, displs[comm->rank] + i);
@@ -151,15 +199,27 @@ static void check_allgatherv(const char *max_count)
 
   for (int round = 0; round < ROUNDS; round++) {
     int64_t counts[MAX_RANKS], displs[MAX_RANKS], n;
-    float *send, *recv;
+    float *send, *recv, *send_there, *recv_there;
     TrsRequest request = NULL;
     for (int q = 0; q < comm->size; q++) counts[q] = draw((uint64_t)round, 5, (uint64_t)q, 30);
     n = place(comm->size, counts, 1, displs);
+    if (round % 3 == 0) { /* blocks of one size, side by side */
+      for (int q = 0; q < comm->size; q++) {
+        counts[q] = 7 * round;
+        displs[q] = q * counts[q];
+      }
+      n = comm->size * counts[0] + 1;
+    }
     send = malloc((size_t)(counts[comm->rank] + 1) * sizeof(*send));
     recv = malloc((size_t)n * sizeof(*recv));
     for (int64_t i = 0; i < counts[comm->rank]; i++) send[i] = value_of(comm->rank, i);
-    assert_petsc_ok(TrsCommAllgatherv(comm, NULL, send, recv, counts, displs, sizeof(float), &request));
+    send_there = to_device(send, counts[comm->rank] * (int64_t)sizeof(*send));
+    recv_there = to_device(recv, n * (int64_t)sizeof(*recv));
+    assert_petsc_ok(
+        TrsCommAllgatherv(comm, NULL, send_there, recv_there, counts, displs, sizeof(float), &request));
     assert_petsc_ok(TrsRequestWait(&request, NULL));
+    from_device(send, send_there, counts[comm->rank] * (int64_t)sizeof(*send));
+    from_device(recv, recv_there, n * (int64_t)sizeof(*recv));
     for (int q = 0; q < comm->size; q++)
       for (int64_t i = 0; i < counts[q]; i++)
         assert_true(recv[displs[q] + i] == value_of(q, i)); /* copied, so exact */
@@ -176,17 +236,19 @@ static void check_allreduce(const char *max_count)
   TrsComm comm = new_comm(max_count);
 
   for (int round = 0; round < 6; round++) {
-    float *data[3];
+    float *data[3], *there[3];
     TrsRequest request[3] = {NULL, NULL, NULL};
     for (int k = 0; k < 3; k++) {
       const int64_t n = sizes[(round + k) % 6];
       data[k] = malloc((size_t)(n + 1) * sizeof(float));
       for (int64_t i = 0; i < n; i++) data[k][i] = value_of(comm->rank, i + k);
-      assert_petsc_ok(TrsCommAllreduce(comm, NULL, data[k], n, &request[k]));
+      there[k] = to_device(data[k], n * (int64_t)sizeof(float));
+      assert_petsc_ok(TrsCommAllreduce(comm, NULL, there[k], n, &request[k]));
       assert_petsc_ok(TrsCommProgress(comm));
     }
     for (int k = 0; k < 3; k++) assert_petsc_ok(TrsRequestWait(&request[(k + comm->rank) % 3], NULL));
     for (int k = 0; k < 3; k++) {
+      from_device(data[k], there[k], sizes[(round + k) % 6] * (int64_t)sizeof(float));
       for (int64_t i = 0; i < sizes[(round + k) % 6]; i++) {
         float sum = value_of(0, i + k);
         for (int q = 1; q < comm->size; q++) sum += value_of(q, i + k);
@@ -203,25 +265,31 @@ static void check_broadcast(const char *max_count)
   TrsComm comm = new_comm(max_count);
 
   for (int root = 0; root < comm->size; root++) {
-    unsigned char data[100];
+    unsigned char data[100], *there;
     TrsRequest request = NULL;
     for (int i = 0; i < 100; i++) data[i] = byte_of(comm->rank, 0, i);
-    assert_petsc_ok(TrsCommBroadcast(comm, NULL, data, 99, root, &request));
+    there = to_device(data, 100);
+    assert_petsc_ok(TrsCommBroadcast(comm, NULL, there, 99, root, &request));
     assert_petsc_ok(TrsRequestWait(&request, NULL));
+    from_device(data, there, 100);
     for (int i = 0; i < 99; i++) assert_int_equal(data[i], byte_of(root, 0, i));
     assert_int_equal(data[99], byte_of(comm->rank, 0, 99));
   }
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* Each check in whole messages and in pieces. */
+/* Each check on each device and backend, in whole messages and, over MPI, in pieces. */
 #define BOTH(name) \
   static void test_##name(void **state) \
   { \
     (void)state; \
-    check_##name(NULL); \
-    check_##name("7"); \
-    unsetenv("TRSHARD_MAX_COUNT"); \
+    for (int c = 0; c < N_COMBINATIONS; c++) { \
+      if (!choose(c)) continue; \
+      check_##name(NULL); \
+      if (strcmp(backend, "mpi") == 0) check_##name("7"); \
+      unsetenv("TRSHARD_MAX_COUNT"); \
+    } \
+    assert_true(choose(0)); \
   }
 BOTH(alltoallv)
 BOTH(reduce_scatterv)

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# A second build, with the CUDA backends on their stand-in (README.md), and tests in it:
+#
+#   cuda_on_cpu.sh build|unit|golden|golden_long|case|fault BUILD_FOLDER
+#
+# There -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
+set -euo pipefail
+what=$1
+build=$2
+source=$(cd "$(dirname "$0")/../.." && pwd)
+python=${TRSHARD_PYTHON:-/usr/bin/python3}
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$source/regression/harness:$source/regression/case:$source/regression/cuda_on_cpu
+
+run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
+
+# check_golden RANKS EXTRA NAME...
+check_golden() {
+  local ranks=$1 extra=$2
+  shift 2
+  for name in "$@"; do
+    "$python" "$source/tools/check_train.py" "$build/trshard" "$source/regression/golden/runtime/$name" --device cuda --ranks "$ranks" \
+      --limit 240 --extra "$extra" --label "$name"
+  done
+}
+
+case $what in
+  build)
+    generator=()
+    if command -v ninja > /dev/null; then generator=(-G Ninja); fi
+    launcher=()
+    if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_WERROR=ON -DTRSHARD_PYTHON="$python"
+    cmake --build "$build" --parallel "$(nproc)" --target trshard gpu_tests
+    ;;
+  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -R '^unit/(gpu|comm/comm)' -LE long ;;
+  golden) check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot weighted_mixed dcn ;;
+  golden_long)
+    for folder in "$source"/regression/golden/runtime/*/case.json; do
+      check_golden 1,2,4 "-comm_backend mpi -pipeline base" "$(basename "$(dirname "$folder")")"
+    done
+    ;;
+  case) run_cases cuda_as_cpu cuda_repeat cuda_exchange cuda_resume cuda_steady_step ;;
+  fault) run_cases nccl_error nccl_hang nccl_init ;;
+  *)
+    echo "cuda_on_cpu.sh: unknown part $what" >&2
+    exit 64
+    ;;
+esac

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whole runs on a GPU, or on what stands in for one: as on the CPU, the same bits every time, and an end to every exchange.
+
+Run by regression/case/case.py; the names of the environment's NCCL_ON_CPU_ and CUDA_ON_CPU_ variables are the stand-in's.
+"""
+import re
+
+from law_plans import MIXED, make, train
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits
+
+NCCL, MPI = "-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi"
+TOLERANCE = 1e-5  # sums in another order than the CPU's
+
+
+def options_of(ranks):
+    return MIXED if ranks > 1 else ""
+
+
+def test_cuda_as_cpu(binary, folder):
+    """Losses and the final checkpoint of NCCL and MPI runs are the CPU's; between the two they are the same bits."""
+    make(folder)
+    for ranks in (1, 2, 4):
+        shared = f"{options_of(ranks)} -epochs 2"
+        wanted, state = train(binary, folder, "cpu", ranks, f"{shared} -device cpu", limit_s=240)
+        found, nccl = train(binary, folder, "nccl", ranks, f"{shared} {NCCL}", limit_s=240)
+        check_close_losses(found, wanted, TOLERANCE, f"nccl on {ranks} ranks")
+        check_close_tensors(nccl, state, TOLERANCE, f"nccl on {ranks} ranks")
+        again, mpi = train(binary, folder, "mpi", ranks, f"{shared} {MPI}", limit_s=240)
+        check(same_bits(again, found), f"mpi on {ranks} ranks: other losses than nccl")
+        check_same_tensors(mpi, nccl, f"mpi and nccl on {ranks} ranks")
+
+
+def test_cuda_repeat(binary, folder):
+    """The same bits whatever the order in which streams and warps run, and with every pipeline."""
+    make(folder)
+    wanted, state = train(binary, folder, "first", 2, f"{MIXED} -epochs 2 {NCCL}", limit_s=240)
+    for name, seed, pipeline in (("second", "2", "sparse_dist"), ("third", "77", "base"), ("fourth", "5", "prefetch_sparse_dist")):
+        found, other = train(binary, folder, name, 2, f"{MIXED} -epochs 2 {NCCL} -pipeline {pipeline}", limit_s=240,
+                             environment={"CUDA_ON_CPU_SEED": seed})
+        check(same_bits(found, wanted), f"{name}: other losses")
+        check_same_tensors(other, state, name)
+
+
+def test_cuda_exchange(binary, folder):
+    """Every format of the exchanges, and optimizers with states of rows and of elements, as on the CPU."""
+    make(folder)
+    for name, more in (("fp16", "-qcomm_forward_precision fp16 -qcomm_backward_precision bf16"),
+                       ("int8", "-qcomm_forward_precision int8 -qcomm_backward_precision fp8"),
+                       ("adam", "-embedding_optimizer adam -dense_optimizer adam -dense_max_gradient_norm 0.5"),
+                       ("dcn", "-interaction dcn -dcn_low_rank_dim 4 -embedding_optimizer lamb -dense_optimizer adagrad")):
+        wanted, state = train(binary, folder, "cpu", 2, f"{MIXED} -steps 10 {more} -device cpu", limit_s=240)
+        found, other = train(binary, folder, "cuda", 2, f"{MIXED} -steps 10 {more} {NCCL}", limit_s=240)
+        tolerance = TOLERANCE if name in ("adam", "dcn") else 2e-3  # a sum that rounds another way to few bits
+        check_close_losses(found, wanted, tolerance, name)
+        check_close_tensors(other, state, tolerance, name)
+
+
+def test_cuda_resume(binary, folder):
+    """A checkpoint of a GPU run is read on CPUs and the other way round, on other numbers of ranks."""
+    make(folder)
+    wanted, state = train(binary, folder, "whole", 2, f"{MIXED} -steps 12 -device cpu", limit_s=240)
+    for first, then in ((NCCL, "-device cpu"), ("-device cpu", NCCL)):
+        dirname = "half" + str(len(first))
+        train(binary, folder, "half", 2, f"{MIXED} -steps 6 {first} -checkpoint_dir {dirname} -checkpoint_every 6", limit_s=240)
+        found, other = train(binary, folder, "rest", 4, f"{MIXED} -steps 12 {then} -checkpoint_dir {dirname} -resume", limit_s=240)
+        check_close_losses(found, wanted[6:], TOLERANCE, f"{first}, then {then}")
+        check_close_tensors(other, state, TOLERANCE, f"{first}, then {then}")
+
+
+def count(text, what):
+    return [int(n) for n in re.findall(rf"(\d+) {what}", text)]
+
+
+def test_cuda_steady_step(binary, folder):
+    """60 steps allocate and wait for the whole device as often as 30: a steady step does neither."""
+    make(folder, 48, largest_bag=1)  # two batches, again and again
+    counts = []
+    for steps in (30, 60):
+        words = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} -steps {steps} {NCCL}"
+        text = run(binary, 2, words, folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        counts.append([sorted(count(text, what)) for what in ("allocations", "device waits")])
+        check(len(counts[-1][0]) == 2, f"no report of the stand-in:\n{text[-1000:]}")
+    check(counts[0] == counts[1], f"allocations and device waits of 30 steps {counts[0]}, of 60 {counts[1]}")
+
+
+MIXED_DIM8 = MIXED + (" -tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -tables_min_partition 4")
+
+
+def check_ends_with_69(binary, folder, fault, wait_s, words):
+    make(folder)
+    result = run(binary, 3, f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -epochs 50 {NCCL}",
+                 folder, status=None, limit_s=120, environment={"NCCL_ON_CPU_FAULT": fault, "TRSHARD_NCCL_WAIT_S": wait_s})
+    check(result.status == 69, f"{fault}: exit {result.status}, expected 69:\n{result.text[-1500:]}")
+    for word in words:
+        check(word in result.text, f"{fault}: no '{word}' in:\n{result.text[-1500:]}")
+
+
+def test_nccl_error(binary, folder):
+    """A communicator that reports an error on one rank ends the job with 69 and one message."""
+    check_ends_with_69(binary, folder, "1,40,error", "60", ["NCCL failed", "remote error"])
+
+
+def test_nccl_hang(binary, folder):
+    """An exchange that never ends ends the job at the deadline."""
+    check_ends_with_69(binary, folder, "2,40,hang", "5", ["did not end in 5 s"])
+
+
+def test_nccl_init(binary, folder):
+    """So does a communicator that cannot be set up."""
+    check_ends_with_69(binary, folder, "0,0,init", "60", ["NCCL failed", "system error"])

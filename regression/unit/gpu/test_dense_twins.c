@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 */
+/*
+  Dense layers, interactions, loss, optimizers and codecs of the GPU against their twins on the CPU, which golden data of TorchRec check: the same arguments,
+  codecs bit for bit, the rest within the rounding of sums. What the GPU makes is made twice and must be the same bits.
+*/
+#include "compute/compute_ops.h"
+#include "core/random.h"
+#include "trs_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_ARRAYS = 10 };
+
+static const TrsDeviceOps *device;
+static const TrsComputeOps *cpu, *cuda;
+
+/* An argument: host values before, and what either backend made of them. */
+typedef struct {
+  int64_t bytes;
+  void *before, *by_cpu, *by_cuda, *again, *on_device;
+} Array;
+
+typedef struct {
+  int n;
+  Array array[MOST_ARRAYS];
+} Arguments;
+
+static float draw(uint64_t array, uint64_t i)
+{
+  uint32_t bits[4];
+
+  TrsRandom(7, TRS_RANDOM_TEST, array, i, bits);
+  return (float)(int32_t)bits[0] * 0x1p-31f;
+}
+
+/* Another argument of n random numbers in [-1, 1), and numbers around it that nobody may touch. */
+static void add(Arguments *arguments, int64_t n)
+{
+  Array *a = &arguments->array[arguments->n++];
+  float *values = calloc((size_t)n + 1, sizeof(*values));
+
+  for (int64_t i = 0; i <= n; i++) values[i] = draw((uint64_t)arguments->n, (uint64_t)i);
+  *a = (Array){.bytes = (n + 1) * (int64_t)sizeof(*values), .before = values};
+  a->by_cpu = malloc((size_t)a->bytes);
+  a->by_cuda = malloc((size_t)a->bytes);
+  a->again = malloc((size_t)a->bytes);
+  memcpy(a->by_cpu, values, (size_t)a->bytes);
+  assert_petsc_ok(device->alloc(a->bytes, &a->on_device));
+}
+
+static void to_device(Arguments *arguments)
+{
+  for (int i = 0; i < arguments->n; i++)
+    assert_petsc_ok(device->copy(arguments->array[i].on_device, arguments->array[i].before,
+                                 arguments->array[i].bytes, NULL));
+}
+
+static void from_device(Arguments *arguments, int again)
+{
+  for (int i = 0; i < arguments->n; i++) {
+    Array *a = &arguments->array[i];
+    assert_petsc_ok(device->copy(again ? a->again : a->by_cuda, a->on_device, a->bytes, NULL));
+  }
+  assert_petsc_ok(device->stream_synchronize(NULL));
+}
+
+/* All arguments, inputs too: |difference| <= tolerance * (1 + |value|); 0: the same bits. */
+static void compare(Arguments *arguments, double tolerance)
+{
+  for (int i = 0; i < arguments->n; i++) {
+    Array *a = &arguments->array[i];
+    const float *expected = a->by_cpu, *found = a->by_cuda;
+
+    assert_memory_equal(a->by_cuda, a->again, (size_t)a->bytes);
+    if (tolerance == 0) assert_memory_equal(a->by_cpu, a->by_cuda, (size_t)a->bytes);
+    for (int64_t k = 0; tolerance > 0 && k < a->bytes / 4; k++)
+      assert_close(found[k], expected[k], tolerance, tolerance);
+    free(a->before);
+    free(a->by_cpu);
+    free(a->by_cuda);
+    free(a->again);
+    assert_petsc_ok(device->release(&a->on_device));
+  }
+}
+
+/* Run `call` with x[] the CPU's arrays and ops the CPU's table, then twice on the GPU's. */
+#define TWINS(arguments, tolerance, call) \
+  do { \
+    float *x[MOST_ARRAYS]; \
+    const TrsComputeOps *ops = cpu; \
+    for (int i_ = 0; i_ < (arguments).n; i_++) x[i_] = (arguments).array[i_].by_cpu; \
+    assert_petsc_ok(call); \
+    ops = cuda; \
+    for (int i_ = 0; i_ < (arguments).n; i_++) x[i_] = (arguments).array[i_].on_device; \
+    for (int again_ = 0; again_ < 2; again_++) { \
+      to_device(&(arguments)); \
+      assert_petsc_ok(call); \
+      from_device(&(arguments), again_); \
+    } \
+    compare(&(arguments), (tolerance)); \
+  } while (0)
+
+static void check_gemm(void)
+{
+  static const int sizes[][3] = {{1, 1, 1}, {5, 3, 7}, {64, 48, 33}, {70, 65, 20}, {2, 3, 0}};
+
+  for (int s = 0; s < 5; s++)
+    for (int t = 0; t < 4; t++) {
+      const int m = sizes[s][0], n = sizes[s][1], k = sizes[s][2], ta = t & 1, tb = t / 2;
+      const int lda = (ta ? m : k) + 2, ldb = (tb ? k : n) + 1, ldc = n + 3;
+      Arguments a = {0};
+
+      add(&a, (ta ? k : m) * lda);
+      add(&a, (tb ? n : k) * ldb);
+      add(&a, m * ldc);
+      TWINS(a, 1e-6 * (k + 1),
+            ops->gemm(NULL, (PetscBool)ta, (PetscBool)tb, m, n, k, 1.5f, x[0], lda, x[1], ldb,
+                      s % 2 ? 0.5f : 0.0f, x[2], ldc));
+    }
+}
+
+/* Batches: none, one, one run of rows, several runs; widths that no tile divides. */
+static void check_linear(void)
+{
+  static const int64_t batches[] = {0, 1, 9, 200};
+
+  for (int s = 0; s < 8; s++) {
+    const int64_t B = batches[s % 4], in = 37, out = s < 4 ? 65 : 1, x_stride = in + 3, y_stride = out + 2;
+    const TrsActivation activation = s % 2 ? TRS_ACTIVATION_RELU : TRS_ACTIVATION_NONE;
+    Arguments forward = {0}, backward = {0};
+
+    add(&forward, B * x_stride);
+    add(&forward, in * out);
+    add(&forward, out);
+    add(&forward, B * y_stride);
+    TWINS(forward, 1e-5,
+          ops->linear_forward(NULL, B, in, out, x[0], x_stride, x[1], x[2], activation, x[3], y_stride));
+    add(&backward, B * x_stride);
+    add(&backward, in * out);
+    add(&backward, B * y_stride); /* y */
+    add(&backward, B * y_stride); /* dy */
+    add(&backward, in * out);
+    add(&backward, out);
+    add(&backward, B * x_stride); /* dx */
+    TWINS(backward, 1e-5,
+          ops->linear_backward(NULL, B, in, out, x[0], x_stride, x[1], x[2], y_stride, activation, x[3],
+                               y_stride, x[4], x[5], s < 6 ? x[6] : NULL, x_stride));
+  }
+}
+
+static void test_cublaslt(void **state)
+{
+  (void)state;
+  check_gemm();
+  check_linear();
+}
+
+static void test_own_product(void **state)
+{
+  (void)state;
+  setenv("TRSHARD_GEMM", "own", 1);
+  check_gemm();
+  check_linear();
+  unsetenv("TRSHARD_GEMM");
+}
+
+static void test_dot(void **state)
+{
+  /* n, D, copied; the last does not fit into shared memory */
+  static const int shapes[][3] = {{2, 1, 0}, {3, 5, 5}, {27, 16, 16}, {9, 40, 0}, {12, 1100, 1100}};
+
+  (void)state;
+  for (int s = 0; s < 5; s++) {
+    const int n = shapes[s][0], D = shapes[s][1], copied = shapes[s][2], width = copied + n * (n - 1) / 2;
+    const int64_t B = s == 4 ? 2 : 5, x_stride = n * D + 1, stride = width + 2;
+    Arguments forward = {0}, backward = {0};
+
+    add(&forward, B * x_stride);
+    add(&forward, B * stride);
+    TWINS(forward, 1e-6 * D, ops->dot_forward(NULL, B, n, D, copied, x[0], x_stride, x[1], stride));
+    add(&backward, B * x_stride);
+    add(&backward, B * stride);
+    add(&backward, B * x_stride);
+    TWINS(backward, 1e-5,
+          ops->dot_backward(NULL, B, n, D, copied, x[0], x_stride, x[1], stride, x[2], x_stride));
+  }
+}
+
+static void test_cross(void **state)
+{
+  static const int64_t batches[] = {0, 1, 130};
+
+  (void)state;
+  for (int s = 0; s < 3; s++) {
+    const int64_t B = batches[s], n = 45;
+    Arguments forward = {0}, backward = {0};
+
+    for (int i = 0; i < 5; i++) add(&forward, i == 2 ? n : B * n);
+    TWINS(forward, 1e-6, ops->cross_forward(NULL, B, n, x[0], x[1], x[2], x[3], x[4]));
+    for (int i = 0; i < 7; i++) add(&backward, i == 2 || i == 6 ? n : B * n);
+    TWINS(backward, 1e-5, ops->cross_backward(NULL, B, n, x[0], x[1], x[2], x[3], x[4], x[5], x[6]));
+  }
+}
+
+static void test_loss(void **state)
+{
+  static const int64_t batches[] = {1, 31, 3000};
+
+  (void)state;
+  for (int s = 0; s < 6; s++) {
+    const int64_t B = batches[s % 3];
+    double loss[2] = {0.25, 0.25}, *on_device;
+    Arguments a = {0};
+
+    for (int i = 0; i < 4; i++) add(&a, B * (i == 1 || i == 3 ? 1 : 2));
+    for (int64_t i = 0; i < B; i++) {
+      ((float *)a.array[0].by_cpu)[2 * i] *= i % 7 ? 3.0f : 100.0f;
+      ((float *)a.array[1].by_cpu)[i] = (float)(i % 2);
+    }
+    for (int i = 0; i < 2; i++) memcpy(a.array[i].before, a.array[i].by_cpu, (size_t)a.array[i].bytes);
+    assert_petsc_ok(device->alloc((int64_t)sizeof(loss), (void **)&on_device));
+    assert_petsc_ok(device->copy(on_device, loss, (int64_t)sizeof(loss), NULL));
+    TWINS(a, 1e-6,
+          ops->bce(NULL, B, x[0], 2, s < 3 ? x[1] : NULL, 0.125f, ops == cpu ? &loss[0] : on_device, x[2], 2,
+                   x[3]));
+    assert_petsc_ok(device->copy(&loss[1], on_device, (int64_t)sizeof(double), NULL));
+    assert_petsc_ok(device->stream_synchronize(NULL));
+    loss[1] = 0.25 + (loss[1] - 0.25) / 2; /* called twice there */
+    assert_close(loss[1], loss[0], 1e-9, 1e-9);
+    assert_petsc_ok(device->release((void **)&on_device));
+  }
+}
+
+static void test_squares(void **state)
+{
+  static const int64_t sizes[] = {0, 1, 300, 50000};
+
+  (void)state;
+  for (int s = 0; s < 4; s++) {
+    double sum[2] = {-1, -1}, *on_device;
+    Arguments a = {0};
+
+    add(&a, sizes[s]);
+    assert_petsc_ok(device->alloc((int64_t)sizeof(double), (void **)&on_device));
+    TWINS(a, 1e-9, ops->sum_of_squares(NULL, sizes[s], x[0], ops == cpu ? &sum[0] : on_device));
+    assert_petsc_ok(device->copy(&sum[1], on_device, (int64_t)sizeof(double), NULL));
+    assert_petsc_ok(device->stream_synchronize(NULL));
+    assert_close(sum[1], sum[0], 1e-12, 1e-12);
+    assert_petsc_ok(device->release((void **)&on_device));
+  }
+}
+
+static void test_optimizers(void **state)
+{
+  (void)state;
+  for (int kind = 0; kind < 3; kind++) {
+    const TrsDenseOptimizerArgs args = {(TrsDenseOptimizerKind)kind, 0.1f, 1e-8f, 0.01f, 0.9, 0.999, 0.5f, 3};
+    const int64_t n = 1000;
+    Arguments a = {0};
+
+    for (int i = 0; i < 4; i++) add(&a, n);
+    for (int i = 2; i < 4; i++) /* sums of squares */
+      for (int64_t k = 0; k < n; k++) {
+        float *values = a.array[i].by_cpu;
+        values[k] = fabsf(values[k]);
+        ((float *)a.array[i].before)[k] = values[k];
+      }
+    TWINS(a, 2e-6, ops->dense_update(NULL, n, &args, x[0], x[1], x[2], x[3]));
+  }
+}
+
+static void check_codec(const TrsCodec *codec, int64_t n, float scale)
+{
+  Arguments a = {0};
+
+  add(&a, n);
+  add(&a, cpu->codec_bytes(codec, n) / 4 + 1);
+  add(&a, n);
+  for (int64_t i = 0; i < n; i++) { /* all magnitudes, zeros of both signs, a constant row */
+    float *value = (float *)a.array[0].by_cpu + i;
+    *value *= scale * exp2f((float)(i % 61) - 30.0f);
+    if (i % 50 == 0) *value = i % 100 ? 0.0f : -0.0f;
+    if (i / 32 == 2) *value = 0.375f;
+  }
+  memcpy(a.array[0].before, a.array[0].by_cpu, (size_t)a.array[0].bytes);
+  assert_int_equal(cuda->codec_bytes(codec, n), cpu->codec_bytes(codec, n));
+  TWINS(a, 0, ops->encode(NULL, codec, n, x[0], x[1]) ? 1 : (int)ops->decode(NULL, codec, n, x[1], x[2]));
+}
+
+static void test_codecs(void **state)
+{
+  const TrsCodec codecs[] = {{TRS_CODEC_FP32, 0, 0, 1.0f},   {TRS_CODEC_FP16, 0, 0, 1.0f},
+                             {TRS_CODEC_FP16, 0, 1, 128.0f}, {TRS_CODEC_BF16, 0, 0, 1.0f},
+                             {TRS_CODEC_BF16, 0, 1, 0.25f},  {TRS_CODEC_FP8, 0, 0, 1.0f},
+                             {TRS_CODEC_FP8, 0, 1, 1.0f},    {TRS_CODEC_FP8, 30, 0, 1.0f},
+                             {TRS_CODEC_FP8, 64, 1, 1.0f},   {TRS_CODEC_INT8, 32, 0, 1.0f}};
+
+  (void)state;
+  for (size_t c = 0; c < sizeof(codecs) / sizeof(codecs[0]); c++) {
+    check_codec(&codecs[c], 0, 1.0f);
+    check_codec(&codecs[c], 960, 1.0f);
+    check_codec(&codecs[c], 1920, 1e6f);
+  }
+}
+
+/* Every fp16 number widened; floats at and around each of them narrowed. */
+static void test_conversions(void **state)
+{
+  static const TrsDType types[] = {TRS_FP16, TRS_BF16};
+  enum { N = 1 << 16 };
+
+  (void)state;
+  for (int t = 0; t < 2; t++) {
+    Arguments widen = {0}, narrow = {0};
+
+    add(&widen, N / 2);
+    add(&widen, N);
+    for (int i = 0; i < N; i++) {
+      const uint32_t exponent = t ? (uint32_t)i >> 7 & 0xff : ((uint32_t)i >> 10 & 0x1f) * 8;
+      ((uint16_t *)widen.array[0].by_cpu)[i] = exponent >= 248 ? 0 : (uint16_t)i; /* no infinities, no NaN */
+    }
+    memcpy(widen.array[0].before, widen.array[0].by_cpu, (size_t)widen.array[0].bytes);
+    TWINS(widen, 0, ops->convert(NULL, N, types[t], x[0], TRS_FP32, x[1]));
+    add(&narrow, N);
+    add(&narrow, N / 2);
+    for (int i = 0; i < N; i++) {
+      const uint32_t bits = (uint32_t)i << 15 ^ (uint32_t)(i % 5 * 2047);
+      if ((bits & 0x7f800000u) != 0x7f800000u) memcpy((float *)narrow.array[0].by_cpu + i, &bits, 4);
+    }
+    memcpy(narrow.array[0].before, narrow.array[0].by_cpu, (size_t)narrow.array[0].bytes);
+    TWINS(narrow, 0, ops->convert(NULL, N, TRS_FP32, x[0], types[t], x[1]));
+  }
+}
+
+static void test_precision(void **state)
+{
+  (void)state;
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_TF32));
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_petsc_error(cpu->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
+  setenv("TRSHARD_GEMM", "own", 1);
+  assert_petsc_error(cuda->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
+  unsetenv("TRSHARD_GEMM");
+}
+
+static void test_find(void **state)
+{
+  (void)state;
+  assert_petsc_ok(TrsDeviceFind("cuda", &device));
+  assert_petsc_ok(device->setup(0, 1));
+  assert_petsc_ok(TrsComputeFind("cpu", &cpu));
+  assert_petsc_ok(TrsComputeFind("cuda", &cuda));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
+              cmocka_unit_test(test_own_product), cmocka_unit_test(test_dot), cmocka_unit_test(test_cross),
+              cmocka_unit_test(test_loss), cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
+              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
+              cmocka_unit_test(test_precision))
