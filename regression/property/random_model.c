@@ -34,7 +34,25 @@ PetscBool random_once_in(random_stream *r, int n)
   return (PetscBool)(random_int(r, 1, n) == 1);
 }
 
-static PetscErrorCode draw_table(random_stream *r, int t, TrsTableConfig *table)
+/* What the model sees of a sequence, and position weights. */
+static PetscErrorCode draw_kind(random_stream *r, PetscBool reproducible, TrsTableConfig *table)
+{
+  PetscFunctionBegin;
+  if (table->pooling == TRS_POOLING_NONE) {
+    table->sequence_pooling = (TrsSequencePoolingKind)random_int(r, TRS_SEQUENCE_POOLING_MEAN,
+                                                                 TRS_SEQUENCE_POOLING_CONCAT);
+    table->sequence_length = 1;
+    if (table->sequence_pooling == TRS_SEQUENCE_POOLING_CONCAT)
+      table->sequence_length = (int)random_int(r, 1, 3);
+  }
+  if (table->pooling != TRS_POOLING_SUM || table->is_weighted || reproducible || !random_once_in(r, 2))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1((size_t)table->n_features, &table->max_feature_lengths));
+  for (int k = 0; k < table->n_features; k++) table->max_feature_lengths[k] = MODEL_MAX_BAG;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode draw_table(random_stream *r, int t, PetscBool reproducible, TrsTableConfig *table)
 {
   char name[32];
 
@@ -49,6 +67,7 @@ static PetscErrorCode draw_table(random_stream *r, int t, TrsTableConfig *table)
                             .n_features = (int)random_int(r, 1, MAX_FEATURES)};
   if (random_once_in(r, 3)) table->data_type = random_once_in(r, 2) ? TRS_FP16 : TRS_BF16;
   if (table->pooling == TRS_POOLING_SUM) table->is_weighted = random_once_in(r, 2);
+  PetscCall(draw_kind(r, reproducible, table));
   (void)snprintf(name, sizeof(name), "t%d", t);
   PetscCall(PetscStrallocpy(name, &table->name));
   PetscCall(PetscCalloc1((size_t)table->n_features, &table->features));
@@ -103,7 +122,19 @@ static void add_block(random_stream *r, TrsTablePlan *plan, const TrsTableConfig
   for (int i = 0; i < n; i++) add_shard(plan, first + i, cut[i], cut[i + 1] - cut[i], col, cols);
 }
 
-static PetscErrorCode draw_table_plan(random_stream *r, const random_model *model,
+/* A type for the table; of sequences that are not averaged, -reproducible refuses replicas and cut rows. */
+static TrsShardingType draw_type(random_stream *r, PetscBool reproducible, const TrsTableConfig *table)
+{
+  static const TrsShardingType whole_rows[] = {TRS_SHARDING_TABLE_WISE, TRS_SHARDING_ROW_WISE,
+                                               TRS_SHARDING_TABLE_ROW_WISE};
+
+  if (reproducible && table->pooling == TRS_POOLING_NONE &&
+      table->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN)
+    return whole_rows[random_int(r, 0, 2)];
+  return (TrsShardingType)random_int(r, 0, TRS_N_SHARDINGS - 1);
+}
+
+static PetscErrorCode draw_table_plan(random_stream *r, const random_model *model, PetscBool reproducible,
                                       const TrsTableConfig *table, TrsTablePlan *plan)
 {
   const int W = model->size, L = model->local_world_size, H = W / L, D = table->embedding_dim;
@@ -111,7 +142,7 @@ static PetscErrorCode draw_table_plan(random_stream *r, const random_model *mode
   int64_t cut[MAX_BLOCKS + 1];
 
   PetscFunctionBegin;
-  plan->sharding_type = (TrsShardingType)random_int(r, 0, TRS_N_SHARDINGS - 1);
+  plan->sharding_type = draw_type(r, reproducible, table);
   plan->compute_kernel = plan->sharding_type == TRS_SHARDING_DATA_PARALLEL ? TRS_KERNEL_DENSE
                                                                            : TRS_KERNEL_FUSED;
   PetscCall(PetscStrallocpy(table->name, &plan->name));
@@ -142,7 +173,7 @@ static PetscErrorCode draw_table_plan(random_stream *r, const random_model *mode
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode draw_plan(random_stream *r, random_model *model)
+static PetscErrorCode draw_plan(random_stream *r, PetscBool reproducible, random_model *model)
 {
   TrsShardingPlan *plan = &model->plan;
 
@@ -153,7 +184,7 @@ static PetscErrorCode draw_plan(random_stream *r, random_model *model)
                             .n_tables = model->tables.n};
   PetscCall(PetscCalloc1((size_t)plan->n_tables, &plan->table));
   for (int t = 0; t < plan->n_tables; t++)
-    PetscCall(draw_table_plan(r, model, &model->tables.table[t], &plan->table[t]));
+    PetscCall(draw_table_plan(r, model, reproducible, &model->tables.table[t], &plan->table[t]));
   PetscCall(TrsShardingPlanCheck(plan, &model->tables, model->size, "drawn plan"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -191,12 +222,15 @@ static PetscErrorCode lay_out_features(random_stream *r, random_model *model)
       if (random_once_in(r, 4)) model->stride += random_int(r, 1, 3);
       model->table_of[f] = t;
       model->columns[f] = model->stride;
-      model->stride += tables->table[t].embedding_dim;
+      model->stride += (int64_t)tables->table[t].embedding_dim * TrsTableVectors(&tables->table[t]);
     }
+  PetscCall(PetscMalloc1((size_t)model->n_features * MODEL_MAX_BAG, &model->position));
+  for (int i = 0; i < model->n_features * MODEL_MAX_BAG; i++)
+    model->position[i] = random_float(r, -1.0F, 1.0F);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode random_model_create(uint64_t seed, int size, random_model *model)
+PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducible, random_model *model)
 {
   random_stream r = {.state = seed << 8}, split = {.state = seed << 8 | 16 | (uint64_t)size};
 
@@ -205,15 +239,17 @@ PetscErrorCode random_model_create(uint64_t seed, int size, random_model *model)
   *model = (random_model){.seed = seed, .size = size};
   model->n_steps = (int)random_int(&r, 2, 3);
   model->ahead = random_once_in(&r, 2);
+  model->index_dedup = (PetscBool)(!reproducible && random_once_in(&r, 2));
   draw_optimizer(&r, seed, &model->args);
   model->tables.n = (int)random_int(&r, 1, MAX_TABLES);
   PetscCall(PetscCalloc1((size_t)model->tables.n, &model->tables.table));
-  for (int t = 0; t < model->tables.n; t++) PetscCall(draw_table(&r, t, &model->tables.table[t]));
+  for (int t = 0; t < model->tables.n; t++)
+    PetscCall(draw_table(&r, t, reproducible, &model->tables.table[t]));
   PetscCall(lay_out_features(&r, model));
   do { /* of the ranks' divisors */
     model->local_world_size = (int)random_int(&split, 1, size);
   } while (size % model->local_world_size);
-  PetscCall(draw_plan(&split, model));
+  PetscCall(draw_plan(&split, reproducible, model));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -223,6 +259,7 @@ PetscErrorCode random_model_destroy(random_model *model)
   PetscCall(TrsShardingPlanFree(&model->plan));
   PetscCall(TrsTableConfigsFree(&model->tables));
   PetscCall(PetscFree2(model->table_of, model->columns));
+  PetscCall(PetscFree(model->position));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -258,7 +295,7 @@ PetscErrorCode random_batch_create(const random_model *model, int step, random_b
   PetscCall(PetscMalloc2((size_t)bags, &batch->lengths, (size_t)bags + 1, &batch->offsets));
   batch->offsets[0] = 0;
   for (int64_t b = 0; b < bags; b++) {
-    batch->lengths[b] = random_once_in(&r, 3) ? 0 : (int32_t)random_int(&r, 1, 5);
+    batch->lengths[b] = random_once_in(&r, 3) ? 0 : (int32_t)random_int(&r, 1, MODEL_MAX_BAG);
     batch->offsets[b + 1] = batch->offsets[b] + batch->lengths[b];
   }
   n = batch->offsets[bags];
@@ -287,18 +324,23 @@ PetscErrorCode random_batch_destroy(random_batch *batch)
 
 void random_model_print(const random_model *model)
 {
-  printf("  seed %" PRIu64 ", %d ranks, %d a host, %s, weight decay %g (mode %d), %d steps%s\n", model->seed,
-         model->size, model->local_world_size, TrsSparseOptimizerName(model->args.kind),
+  static const char *const sequence[] = {" (mean)", " (max)", " (concat)"};
+
+  printf("  seed %" PRIu64 ", %d ranks, %d a host, %s, weight decay %g (mode %d), %d steps%s%s\n",
+         model->seed, model->size, model->local_world_size, TrsSparseOptimizerName(model->args.kind),
          (double)model->args.weight_decay, (int)model->args.weight_decay_mode, model->n_steps,
-         model->ahead ? ", input dist ahead" : "");
+         model->ahead ? ", input dist ahead" : "", model->index_dedup ? ", index dedup" : "");
   for (int t = 0; t < model->tables.n; t++) {
     const TrsTableConfig *table = &model->tables.table[t];
     const TrsTablePlan *plan = &model->plan.table[t];
-    printf("  %s: %" PRId64 " x %d %s%s, pooling %s%s, %d features, %s:", table->name, table->num_embeddings,
-           table->embedding_dim, TrsDTypeName(table->data_type),
+    printf("  %s: %" PRId64 " x %d %s%s, pooling %s%s%s, %d features, %s:", table->name,
+           table->num_embeddings, table->embedding_dim, TrsDTypeName(table->data_type),
            table->stochastic_rounding ? "" : " to nearest", TrsPoolingName(table->pooling),
-           table->is_weighted ? " weighted" : "", table->n_features,
-           TrsShardingTypeName(plan->sharding_type));
+           table->pooling == TRS_POOLING_NONE ? sequence[table->sequence_pooling] : "",
+           table->is_weighted           ? " weighted"
+           : table->max_feature_lengths ? " by position"
+                                        : "",
+           table->n_features, TrsShardingTypeName(plan->sharding_type));
     for (int i = 0; i < plan->n_shards; i++)
       printf(" %d:[%" PRId64 "+%" PRId64 ",%" PRId64 "+%" PRId64 "]", plan->shard[i].rank,
              plan->shard[i].row_offset, plan->shard[i].rows, plan->shard[i].col_offset, plan->shard[i].cols);

@@ -8,7 +8,7 @@
 #include "compute/tbe.h"
 #include "spec/sharding_plan.h"
 
-enum { MODEL_MAX_RANKS = 8 };
+enum { MODEL_MAX_RANKS = 8, MODEL_MAX_BAG = 5 };
 
 typedef struct {
   uint64_t state;
@@ -30,6 +30,8 @@ typedef struct {
   int64_t *columns;   /* [n_features] first column of the model's matrix, with gaps between some */
   int64_t stride;     /* of that matrix */
   PetscBool weighted; /* do the batches carry weights? */
+  float *position;    /* [n_features, MODEL_MAX_BAG] position weights of the features that have them */
+  PetscBool index_dedup;
   int n_steps;
   PetscBool ahead; /* the next batch's input dist starts before this one's forward */
 } random_model;
@@ -44,7 +46,8 @@ typedef struct {
   float *grad;      /* [G, stride] gradient of the pooled matrix */
 } random_batch;
 
-PetscErrorCode random_model_create(uint64_t seed, int size, random_model *model);
+/* reproducible: without what -reproducible refuses. */
+PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducible, random_model *model);
 PetscErrorCode random_model_destroy(random_model *model);
 
 PetscErrorCode random_batch_create(const random_model *model, int step, random_batch *batch);

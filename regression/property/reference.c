@@ -68,27 +68,82 @@ PetscErrorCode reference_destroy(const random_model *model, reference_table **ta
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Factor of the i-th id of bag b: its weight, and in a mean one over the bag's length, pruned ids counted. */
-static double factor_of(const TrsTableConfig *config, const random_batch *batch, int64_t b, int64_t i)
+/* Factor of the i-th id of bag b of feature f: its weight, its place's, and in a mean one over the bag's length, pruned ids counted. */
+static double factor_of(const random_model *model, int f, const random_batch *batch, int64_t b, int64_t i)
 {
+  const TrsTableConfig *config = &model->tables.table[model->table_of[f]];
+
   if (config->is_weighted) return (double)batch->weights[i];
+  if (config->max_feature_lengths) return (double)model->position[f * MODEL_MAX_BAG + i - batch->offsets[b]];
   return config->pooling == TRS_POOLING_SUM ? 1.0 : 1.0 / (double)batch->lengths[b];
+}
+
+static TrsSequencePoolingKind sequence_of(const random_model *model, int f)
+{
+  const TrsTableConfig *config = &model->tables.table[model->table_of[f]];
+
+  return config->pooling == TRS_POOLING_NONE ? config->sequence_pooling : TRS_SEQUENCE_POOLING_MEAN;
+}
+
+/* The first id of bag b whose row is largest in column d; -1: the bag has no row. */
+static int64_t largest_id(const reference_table *table, const random_batch *batch, int64_t b, int d)
+{
+  int64_t best = -1;
+
+  for (int64_t i = batch->offsets[b]; i < batch->offsets[b + 1]; i++)
+    if (batch->values[i] >= 0 && (best < 0 || table->weight[batch->values[i] * table->D + d] >
+                                                  table->weight[batch->values[best] * table->D + d]))
+      best = i;
+  return best;
+}
+
+/* out [D], or D for each place of a concatenation. */
+static void pool_bag(const random_model *model, const reference_table *table, int f,
+                     const random_batch *batch, int64_t b, double *out)
+{
+  const TrsTableConfig *config = &model->tables.table[model->table_of[f]];
+  const int64_t begin = batch->offsets[b], end = batch->offsets[b + 1];
+
+  memset(out, 0, (size_t)(table->D * TrsTableVectors(config)) * sizeof(*out));
+  for (int d = 0; d < table->D; d++) {
+    if (sequence_of(model, f) == TRS_SEQUENCE_POOLING_MAX) {
+      const int64_t best = largest_id(table, batch, b, d);
+      if (best >= 0) out[d] = table->weight[batch->values[best] * table->D + d];
+      continue;
+    }
+    for (int64_t i = begin; i < end; i++) {
+      const double x = batch->values[i] < 0 ? 0.0 : table->weight[batch->values[i] * table->D + d];
+      if (sequence_of(model, f) == TRS_SEQUENCE_POOLING_MEAN)
+        out[d] += factor_of(model, f, batch, b, i) * x;
+      else if (i - begin < config->sequence_length)
+        out[(i - begin) * table->D + d] = x;
+    }
+  }
 }
 
 void reference_forward(const random_model *model, const reference_table *tables, const random_batch *batch,
                        double *pooled)
 {
-  for (int f = 0; f < model->n_features; f++) {
-    const reference_table *table = &tables[model->table_of[f]];
-    const TrsTableConfig *config = &model->tables.table[model->table_of[f]];
-    for (int64_t g = 0; g < batch->G; g++) {
-      const int64_t b = f * batch->G + g;
-      double *out = pooled + g * model->stride + model->columns[f];
-      memset(out, 0, (size_t)table->D * sizeof(*out));
-      for (int64_t i = batch->offsets[b]; i < batch->offsets[b + 1]; i++)
-        for (int d = 0; batch->values[i] >= 0 && d < table->D; d++)
-          out[d] += factor_of(config, batch, b, i) * table->weight[batch->values[i] * table->D + d];
-    }
+  for (int f = 0; f < model->n_features; f++)
+    for (int64_t g = 0; g < batch->G; g++)
+      pool_bag(model, &tables[model->table_of[f]], f, batch, f * batch->G + g,
+               pooled + g * model->stride + model->columns[f]);
+}
+
+/* Gradient that the i-th id of bag b brings to column d of its row. */
+static double gradient_of(const random_model *model, const reference_table *table, int f,
+                          const random_batch *batch, int64_t b, int64_t i, int d)
+{
+  const float *grad = batch->grad + (b - f * batch->G) * model->stride + model->columns[f];
+  const int64_t place = i - batch->offsets[b];
+
+  switch (sequence_of(model, f)) {
+  case TRS_SEQUENCE_POOLING_MAX: return largest_id(table, batch, b, d) == i ? (double)grad[d] : 0.0;
+  case TRS_SEQUENCE_POOLING_CONCAT:
+    return place < model->tables.table[model->table_of[f]].sequence_length
+               ? (double)grad[place * table->D + d]
+               : 0.0;
+  default: return factor_of(model, f, batch, b, i) * (double)grad[d];
   }
 }
 
@@ -97,17 +152,31 @@ static void sum_gradients(const random_model *model, int t, const random_batch *
                           double *sum)
 {
   for (int f = 0; f < model->n_features; f++)
-    for (int64_t g = 0; model->table_of[f] == t && g < batch->G; g++) {
-      const int64_t b = f * batch->G + g;
-      const float *grad = batch->grad + g * model->stride + model->columns[f];
+    for (int64_t b = f * batch->G; model->table_of[f] == t && b < (f + 1) * batch->G; b++)
       for (int64_t i = batch->offsets[b]; i < batch->offsets[b + 1]; i++) {
         const int64_t row = batch->values[i];
         if (row < 0) continue;
         table->touched[row] = PETSC_TRUE;
         for (int d = 0; d < table->D; d++)
-          sum[row * table->D + d] += factor_of(&model->tables.table[t], batch, b, i) * (double)grad[d];
+          sum[row * table->D + d] += gradient_of(model, table, f, batch, b, i, d);
       }
+}
+
+void reference_position_gradients(const random_model *model, const reference_table *tables,
+                                  const random_batch *batch, double *gradients)
+{
+  memset(gradients, 0, (size_t)(model->n_features * MODEL_MAX_BAG) * sizeof(*gradients));
+  for (int f = 0; f < model->n_features; f++) {
+    const reference_table *table = &tables[model->table_of[f]];
+    if (!model->tables.table[model->table_of[f]].max_feature_lengths) continue;
+    for (int64_t b = f * batch->G; b < (f + 1) * batch->G; b++) {
+      const float *grad = batch->grad + (b - f * batch->G) * model->stride + model->columns[f];
+      for (int64_t i = batch->offsets[b]; i < batch->offsets[b + 1]; i++)
+        for (int d = 0; batch->values[i] >= 0 && d < table->D; d++)
+          gradients[f * MODEL_MAX_BAG + i - batch->offsets[b]] +=
+              (double)grad[d] * table->weight[batch->values[i] * table->D + d];
     }
+  }
 }
 
 /* Lion steps by the sign of beta1 m + (1 - beta1) g, which says nothing where that is no more than rounding's size. */

@@ -27,6 +27,10 @@ int reference_width(const reference_table *table, int s);
 PetscErrorCode reference_create(const random_model *model, PetscBool whole_rows, reference_table **tables);
 PetscErrorCode reference_destroy(const random_model *model, reference_table **tables);
 
+/* Gradients of the position weights, from the tables before the update: [n_features, MODEL_MAX_BAG], 0 where there are none. */
+void reference_position_gradients(const random_model *model, const reference_table *tables,
+                                  const random_batch *batch, double *gradients);
+
 /* pooled [G, stride]: the features' columns are written. */
 void reference_forward(const random_model *model, const reference_table *tables, const random_batch *batch,
                        double *pooled);

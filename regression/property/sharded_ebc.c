@@ -41,7 +41,7 @@ typedef struct {
   double *trace; /* rank 0: all that the draw's first run computed, in order, to compare others with */
   int64_t n_trace, trace_capacity, traced; /* numbers in it, room for, passed by the run under way */
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
-      met_weighted, met_empty_rank;
+      met_weighted, met_positions, met_empty_rank, met_sequence[3][2];
 } property_run;
 
 /* One draw under way. */
@@ -50,7 +50,9 @@ typedef struct {
   const random_model *model;
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
-  reference_table *reference; /* on rank 0 */
+  reference_table *reference;  /* on rank 0 */
+  TrsPositionWeight *position; /* [n_features] */
+  float *position_grad;        /* [n_features, MODEL_MAX_BAG] of this rank */
   random_batch batch[3];
   TrsKjt kjt[3];
   float *matrix; /* [B, stride] of this rank, pooled rows, then gradients */
@@ -288,6 +290,28 @@ static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *ba
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* On rank 0: position weights' gradients, added up over the ranks, against the definition; before its tables are updated. */
+static PetscErrorCode compare_positions(property_draw *draw, const random_batch *batch)
+{
+  const int n = draw->model->n_features * MODEL_MAX_BAG;
+  float *found;
+  double *expected;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc2((size_t)n, &found, (size_t)n, &expected));
+  PetscCallMPI(
+      MPI_Reduce(draw->position_grad, found, n, MPI_FLOAT, MPI_SUM, 0, draw->run->comm[draw->run->size]));
+  if (draw->run->rank == 0) {
+    reference_position_gradients(draw->model, draw->reference, batch, expected);
+    for (int i = 0; i < n; i++)
+      if (!(fabs((double)found[i] - expected[i]) <= 2e-5 + 1e-6 * fabs(expected[i])))
+        fail(draw, "position weight %d of feature %d: gradient %.9g, expected %.9g", i % MODEL_MAX_BAG,
+             i / MODEL_MAX_BAG, (double)found[i], expected[i]);
+  }
+  PetscCall(PetscFree2(found, expected));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* --- a draw --- */
 
 static PetscErrorCode do_step(property_draw *draw, int step)
@@ -314,9 +338,26 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   memcpy(draw->matrix, batch->grad + first * model->stride, (size_t)(B * model->stride) * sizeof(float));
   PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, NULL, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, NULL, &matrix, &args));
+  PetscCall(compare_positions(draw, batch));
   if (draw->run->rank == 0) PetscCall(reference_update(model, draw->reference, batch, &args));
   PetscCall(compare_tables(draw, PETSC_FALSE));
   PetscCall(PetscFree(draw->matrix));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The features' position weights, and room for their gradients. */
+static PetscErrorCode create_positions(property_draw *draw)
+{
+  const random_model *model = draw->model;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc2((size_t)model->n_features, &draw->position,
+                         (size_t)model->n_features * MODEL_MAX_BAG, &draw->position_grad));
+  for (int f = 0; f < model->n_features; f++)
+    if (model->tables.table[model->table_of[f]].max_feature_lengths)
+      draw->position[f] = (TrsPositionWeight){.length = MODEL_MAX_BAG,
+                                              .weight = model->position + (int64_t)f * MODEL_MAX_BAG,
+                                              .grad = draw->position_grad + (int64_t)f * MODEL_MAX_BAG};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -329,6 +370,9 @@ static void note_draw(property_run *run, const random_model *model)
     run->met_pooling[config->pooling]++;
     run->met_type[config->data_type]++;
     run->met_weighted += config->is_weighted;
+    run->met_positions += config->max_feature_lengths != NULL;
+    if (config->pooling == TRS_POOLING_NONE)
+      run->met_sequence[config->sequence_pooling][model->index_dedup]++;
   }
 }
 
@@ -343,7 +387,7 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   PetscFunctionBegin;
   run->size = size;
   run->traced = 0;
-  PetscCall(random_model_create(seed, size, &model));
+  PetscCall(random_model_create(seed, size, run->reproducible, &model));
   note_draw(run, &model);
   if (show && run->rank == 0) random_model_print(&model);
   draw.model = &model;
@@ -354,8 +398,9 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, model.args.kind,
                                      seed, &draw.shards));
   draw.shards.shared_rowwise = run->reproducible;
+  PetscCall(create_positions(&draw));
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
-                                model.columns, NULL, &dist, PETSC_FALSE, &draw.ebc));
+                                model.columns, draw.position, &dist, model.index_dedup, &draw.ebc));
   for (int s = 0; s < model.n_steps; s++) {
     PetscCall(random_batch_create(&model, s, &draw.batch[s]));
     for (int q = 0; q < size; q++)
@@ -370,6 +415,7 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
     PetscCall(TrsKjtFree(run->device, &draw.kjt[s]));
   }
   PetscCall(reference_destroy(&model, &draw.reference));
+  PetscCall(PetscFree2(draw.position, draw.position_grad));
   PetscCall(TrsShardedEbcDestroy(&draw.ebc));
   PetscCall(TrsEmbeddingShardsDestroy(&draw.shards));
   PetscCall(random_model_destroy(&model));
@@ -388,7 +434,7 @@ static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
   if (!run->failure[0] || run->rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
   printf("FAILED, to see it again: mpirun -n %d property_sharded_ebc %s--seed %" PRIu64 "\n  %s\n",
          run->world_size, run->reproducible ? "--reproducible " : "", seed, run->failure);
-  PetscCall(random_model_create(seed, run->world_size, &model));
+  PetscCall(random_model_create(seed, run->world_size, run->reproducible, &model));
   if (!show) random_model_print(&model);
   PetscCall(random_model_destroy(&model));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -401,6 +447,9 @@ static PetscBool all_met(const property_run *run)
 
   for (int i = 0; i < TRS_N_SHARDINGS; i++) met = (PetscBool)(met && run->met_sharding[i] > 0);
   for (int i = TRS_OPTIM_SGD; i <= TRS_OPTIM_LION; i++) met = (PetscBool)(met && run->met_optimizer[i] > 0);
+  for (int dedup = 0; dedup < (run->reproducible ? 1 : 2); dedup++)
+    for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
+  if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
   return (PetscBool)(met && (run->world_size == 1 || run->met_empty_rank > 0));
 }
