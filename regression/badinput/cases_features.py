@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sequence tables and position weights: options that do not go together, bags that are too long, checkpoints of other shapes."""
+import json
+import os
+
+import h5py
+import numpy as np
+
+from badinput import Case
+from trsrun import check
+
+SEQUENCES = "-tables_pooling none"
+CONCAT = "-tables_pooling none -tables_sequence_pooling concat"
+POSITIONS = "-tables_position_weighted true -tables_max_feature_lengths 3"  # the good dataset's bags have up to 3 ids
+
+
+def has_tensors(folder, _):
+    with h5py.File(os.path.join(folder, "out", "final.h5")) as h:
+        for feature in ("user", "item", "tag"):
+            check(h[f"dense/position_weights/{feature}/weight"].shape == (3,), f"position weights of {feature}")
+
+
+
+def checkpoint(length):
+    """init.h5: a whole checkpoint of the good model, with position weights of this length; None: without them."""
+    def prepare(folder):
+        shapes = {"embedding/user/weight": (50, 4), "embedding/item/weight": (30, 4), "embedding/tag/weight": (20, 4),
+                  "dense/dense_arch/0/weight": (8, 3), "dense/dense_arch/0/bias": (8,), "dense/dense_arch/1/weight": (4, 8), "dense/dense_arch/1/bias": (4,),
+                  "dense/over_arch/0/weight": (8, 10), "dense/over_arch/0/bias": (8,), "dense/over_arch/1/weight": (1, 8), "dense/over_arch/1/bias": (1,)}
+        shapes.update({f"dense/position_weights/{feature}/weight": (length,) for feature in ("user", "item", "tag") if length})
+        with h5py.File(os.path.join(folder, "init.h5"), "w", libver="latest") as h:
+            h.attrs.update(format="trshard-checkpoint", version=np.int64(1), step=np.int64(0), epoch=np.int64(0), samples_seen=np.int64(0))
+            for name, shape in shapes.items():
+                h[name] = np.full(shape, 0.1, np.float32)
+    return prepare
+
+
+def plan_of_rows(folder):
+    """plan.json: every table table_row_wise on the one host, which the planner does not offer for sequences but a plan file may."""
+    cost = {"storage": {"hbm": 0, "ddr": 0}, "perf": {"fwd_compute": 0, "fwd_comms": 0, "bwd_compute": 0, "bwd_comms": 0, "prefetch_compute": 0}}
+    tables, devices = [], [{"rank": r, **cost} for r in range(2)]
+    for name, rows in (("user", 50), ("item", 30), ("tag", 20)):
+        half = (rows + 1) // 2
+        shards = [{"rank": r, "offset": [r * half, 0], "size": [min(half, rows - r * half), 4], **cost} for r in range(2)]
+        tables.append({"name": name, "sharding_type": "table_row_wise", "compute_kernel": "fused", "ranks": [0, 1], "shards": shards})
+    plan = {"format": "trshard-plan", "version": 1, "world_size": 2, "local_world_size": 2, "tables": tables, "devices": devices,
+            "critical_path": 0, "proposals": 1, "feasible": 1, "partitioned": 1}
+    with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as file:
+        json.dump(plan, file)
+
+
+CASES = [
+    Case("sequence_pooling_unknown", 64, r"-tables_sequence_pooling .*expected one of mean, max, concat", f"{SEQUENCES} -tables_sequence_pooling last"),
+    Case("sequence_pooling_of_pooled_table", 64, r'-table_user_sequence_pooling .*"user" has pooling sum', "-table_user_sequence_pooling max"),
+    Case("sequence_length_of_pooled_table", 64, r'-table_user_sequence_length .*"user" has pooling mean', "-table_user_pooling mean -table_user_sequence_length 2"),
+    Case("sequence_length_without_concat", 64, r'-table_user_sequence_length .*"user" does not concatenate', f"{SEQUENCES} -table_user_sequence_length 2"),
+    Case("concat_without_length", 64, r'sequence_length.*"user" concatenates.*give how many', CONCAT),
+    Case("sequence_length_zero", 64, r"-tables_sequence_length", f"{CONCAT} -tables_sequence_length 0"),
+    Case("sequence_length_too_large", 64, r"-tables_sequence_length", f"{CONCAT} -tables_sequence_length 65537"),
+    Case("sequence_length_overflows", 64, r"sequence_length.*too wide", f"{CONCAT} -tables_sequence_length 65536 -tables_embedding_dim 40000 -interaction cat"),
+    Case("sequence_length_not_a_number", 64, r"-tables_sequence_length", f"{CONCAT} -tables_sequence_length two"),
+    Case("sequences_weighted", 64, r'is_weighted.*"user" is a sequence table', f"{SEQUENCES} -tables_is_weighted"),
+    Case("index_dedup_not_boolean", 64, r"-ec_index_dedup", "-ec_index_dedup maybe"),
+    Case("index_dedup_misspelt", 64, r"-ec_index_dedupe.*-ec_index_dedup", "-ec_index_dedupe true"),
+    Case("sequences_of_two_widths", 64, r"one embedding_dim", f"{SEQUENCES} -table_user_embedding_dim 8 -interaction cat"),
+    Case("positions_without_lengths", 64, r'max_feature_lengths.*"user" has 0 entries for its 1 features', "-tables_position_weighted true"),
+    Case("positions_of_mean", 64, r'position_weighted.*"user" has pooling mean', f"{POSITIONS} -tables_pooling mean"),
+    Case("positions_of_sequences", 64, r'position_weighted.*"user" has pooling none', f"{POSITIONS} {SEQUENCES}"),
+    Case("positions_and_weights", 64, r'position_weighted.*"user" is weighted', f"{POSITIONS} -tables_is_weighted"),
+    Case("positions_of_other_number", 64, r"max_feature_lengths.*2 entries for its 1 features", "-tables_position_weighted true -tables_max_feature_lengths 3,3"),
+    Case("positions_lengths_for_nothing", 64, r'-table_user_max_feature_lengths .*"user" is not position_weighted', "-table_user_max_feature_lengths 3"),
+    Case("positions_length_zero", 64, r"-tables_max_feature_lengths", "-tables_position_weighted true -tables_max_feature_lengths 0"),
+    Case("positions_length_too_large", 64, r"-tables_max_feature_lengths", "-tables_position_weighted true -tables_max_feature_lengths 16777217"),
+    Case("bag_longer_than_positions", 65, r'train.h5: feature "(user|item|tag)" of sample \d+ has 3 ids, expected at most 2 .*max_feature_lengths',
+         "-tables_position_weighted true -tables_max_feature_lengths 2"),
+    Case("bag_longer_than_positions_on_one_feature", 65, r'train.h5: feature "tag" of sample \d+ has [23] ids, expected at most 1',
+         "-table_tag_position_weighted true -table_tag_max_feature_lengths 1", ranks=3),
+    Case("checkpoint_with_other_lengths", 65, r"init.h5.*/dense/position_weights/user/weight.*4.*3", f"{POSITIONS} -init_from init.h5", prepare=checkpoint(4)),
+    Case("checkpoint_without_positions", 65, r"init.h5 has no dataset /dense/position_weights/user/weight", f"{POSITIONS} -init_from init.h5", prepare=checkpoint(None)),
+    # good ones
+    Case("checkpoint_with_positions", 0, options=f"{POSITIONS} -init_from init.h5", prepare=checkpoint(3)),
+    Case("checkpoint_with_positions_that_nobody_has", 0, options="-init_from init.h5", prepare=checkpoint(3)),
+    Case("positions_are_written", 0, options=POSITIONS, after=has_tensors),
+    Case("sequence_length_beyond_bags", 0, options=f"{CONCAT} -tables_sequence_length 100"),
+    Case("sequence_pooling_for_all_with_a_pooled_table", 0, options="-tables_sequence_pooling max -table_user_pooling none"),
+    Case("sequences_by_a_plan_of_rows", 0, options=f"{SEQUENCES} -tables_sequence_pooling max -plan_input plan.json -topology_local_world_size 2", prepare=plan_of_rows),
+    Case("index_dedup_without_sequences", 0, options="-ec_index_dedup"),
+]
