@@ -4,6 +4,19 @@
 #include "comm/qcomm.h"
 #include "core/events.h"
 #include "train/device_batch.h"
+#include "train/whole_batch.h"
+
+#include <string.h>
+
+static const TrsOptionSpec specs[] = {
+    {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "The same bits of losses and weights for every plan and number of ranks, given the global batch: no sum "
+     "is "
+     "made in parts, which costs exchanges, and every rank computes the dense layers of the global batch. "
+     "CPU, "
+     "and exchanges in fp32"},
+};
+const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
 
 /* A batch between its input dist and the end of its backward. */
 typedef struct {
@@ -30,6 +43,8 @@ struct TrsModelParallelImpl {
   int next_copy;
   TrsEvent loss_ready;
   TrsPinnedBuffer loss, predictions; /* what comes back: one double, [B] */
+  TrsWholeBatch whole;     /* with -reproducible, else NULL: dense layers work on the global batch, */
+  TrsWholeSamples samples; /* these, from Forward to Backward */
 };
 
 /* Position weights of the features that have them: dense parameters of the model. Before or after its set-up. */
@@ -89,6 +104,9 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
   PetscCall(add_position_weights(m));
+  if (m->whole) /* it computes all ranks' samples */
+    PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &m->config.max_batch, 1, MPI_INT64_T, MPI_SUM,
+                               m->config.groups->world->mpi));
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(find_features(m));
@@ -105,6 +123,7 @@ static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
   PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
   PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  if (m->whole) PetscFunctionReturn(PETSC_SUCCESS); /* gradients are complete where they are made */
   PetscCall(TrsDenseAllreduceCreate(m->config.groups->dense, m->stream, grads, n_values, &m->allreduce));
   PetscCall(TrsDenseAllreduceSetFromOptions(m->allreduce, options));
   PetscCall(TrsDenseAllreduceSetUp(m->allreduce));
@@ -151,6 +170,23 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, TrsPooledDistOptions *dist)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-reproducible", &dist->reproducible, NULL));
+  if (!dist->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!m->config.device->host_memory)
+    PetscCall(TrsOptionError(options, "-reproducible", "only the CPU's kernels do it; use -device cpu"));
+  if (dist->forward.kind != TRS_CODEC_FP32)
+    PetscCall(TrsOptionError(options, "-qcomm_forward_precision",
+                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
+  if (dist->backward.kind != TRS_CODEC_FP32)
+    PetscCall(TrsOptionError(options, "-qcomm_backward_precision",
+                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
+  PetscCall(TrsWholeBatchCreate(m->config.groups->world, &m->whole));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
@@ -166,6 +202,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsQcommFromOptions(options, &dist.forward, &dist.backward));
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &index_dedup, NULL));
+  PetscCall(read_reproducible(m, options, &dist));
   m->sparse.args.seed = config->seed;
   if (!config->training) m->sparse.args.kind = TRS_OPTIM_NONE;
   PetscCall(create_streams(m));
@@ -173,6 +210,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                      config->groups->world->rank, m->sparse.args.kind, config->seed,
                                      &m->shards));
+  m->shards.shared_rowwise = dist.reproducible;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, m->columns, m->position, &dist, index_dedup, &m->ebc));
   if (config->training) PetscCall(create_optimizers(m, options));
@@ -191,6 +229,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsShardedEbcDestroy(&m->ebc));
   PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
   PetscCall(TrsDlrmDestroy(&m->dlrm));
+  PetscCall(TrsWholeBatchDestroy(&m->whole));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(destroy_streams(m));
@@ -336,25 +375,56 @@ static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const flo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Lookups and dense arch of this rank's samples, side by side. */
+static PetscErrorCode forward_own(TrsModelParallel m, int slot, const TrsBatch *batch)
+{
+  PetscFunctionBegin;
+  m->samples = (TrsWholeSamples){.n = batch->batch, .dense = batch->dense, .labels = batch->labels};
+  PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, NULL));
+  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Lookups of this rank's samples, dense arch of all. */
+static PetscErrorCode forward_whole(TrsModelParallel m, int slot, const TrsBatch *batch)
+{
+  TrsPooledMatrix own = m->pooled;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, NULL));
+  PetscCall(TrsWholeBatchOwnRows(m->whole, batch->batch, own.stride, &own.data));
+  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &own));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
+  PetscCall(TrsWholeBatchGather(m->whole, m->stream, batch->batch, m->config.num_dense, batch->dense,
+                                batch->labels, own.stride, m->pooled.data, &m->samples));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, m->samples.n, m->samples.dense));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBatch *batch, double *loss_sum,
                                        const float **predictions)
 {
   const float scale = (float)(1.0 / (double)PetscMax(batch->global_batch, 1));
-  const TrsBatch *on_device = m->slot[slot].copy->batch;
   double *sum = (double *)m->loss.data;
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, &before));
-  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, on_device->dense));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
+  PetscCall((m->whole ? forward_whole : forward_own)(m, slot, m->slot[slot].copy->batch));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
   *sum = 0;
-  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, on_device->labels, scale, sum, predictions));
-  if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
+  PetscCall(TrsDlrmForward(m->dlrm, m->stream, m->samples.n, m->samples.labels, scale, sum, predictions));
+  if (predictions) {
+    *predictions += m->samples.first;
+    PetscCall(fetch_predictions(m, batch->batch, predictions));
+  }
+  if (m->whole && m->config.groups->world->rank != 0) *sum = 0; /* ranks add up: all samples count once */
   PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
   PetscCall(TrsCommProgress(m->config.groups->input));
   PetscCall(TrsStageSwitch(before, NULL));
@@ -392,25 +462,29 @@ static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch)
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsBatch *batch, int64_t step)
 {
   const double factor = TrsScheduleFactor(&m->schedule, step + 1);
+  const TrsWholeSamples *samples = &m->samples;
   TrsSparseOptimizerArgs args = m->sparse.args;
+  TrsPooledMatrix grad = m->grad;
   float *grads;
   TrsStage before;
 
   PetscFunctionBegin;
+  (void)batch;
+  grad.data += samples->first * grad.stride;
   args.step = step + 1;
   args.learning_rate = (float)((double)args.learning_rate * factor);
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
-  PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
-  PetscCall(clamp_gradients(m, batch->batch));
+  PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, samples->n));
+  PetscCall(clamp_gradients(m, samples->n));
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
-  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, m->slot[slot].copy->batch->dense));
+  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, samples->n, samples->dense));
   PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, &args));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &grad, &args));
   PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
   PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
-  PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
+  if (m->allreduce) PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
   PetscCall(release_slot(m, slot));

@@ -32,6 +32,8 @@ typedef struct {
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
 
+extern const TrsOptionGroup trs_model_parallel_options; /* -reproducible */
+
 /* Build model, shards, exchanges and optimizers. config's pointers are borrowed. Collective. Errors: OPTION, MEMORY */
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model);
@@ -56,7 +58,8 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 
   Collective.
 
-  Out:    loss_sum     of this rank's samples; 0 without labels. NULL: to be had later by TrsModelParallelLoss()
+  Out:    loss_sum     of this rank's samples (with -reproducible of all, on rank 0, and 0 on the others); 0 without labels. NULL: to be
+                       had later by TrsModelParallelLoss()
           predictions  host [B] probabilities, borrowed until the next Forward; without loss_sum they are there after TrsModelParallelLoss().
                        May be NULL
   The host waits for the device only where an output is asked for.

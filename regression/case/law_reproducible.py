@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""With -reproducible, losses and weights are the same bits for every plan and every number of ranks at the same global batch."""
+import os
+import random
+
+from trsrun import check, check_same_tensors, losses, run, same_bits, write_dataset
+
+TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
+OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb", "lars_sgd", "lion")
+ROWS = {"user": 50, "item": 3, "tag": 20, "word": 40}  # item: fewer rows than ranks
+
+
+def draw_model(rng):
+    """Options of a random model, which all its runs share; and its sequence tables."""
+    sequences = set()
+    interaction = rng.choice(("dot", "dcn", "cat"))
+    dim = rng.choice((4, 8, 12))
+    words = [f"-tables_embedding_dim {dim} -dense_arch 16,{dim} -over_arch 17,9,1 -interaction {interaction} -dcn_low_rank_dim 5",
+             f"-embedding_optimizer {rng.choice(OPTIMIZERS)} -dense_optimizer {rng.choice(('sgd', 'adagrad', 'adam'))}",
+             f"-seed {rng.randrange(1000)} -epochs 2 -data_shuffle {rng.choice(('true', 'false'))} -tables_min_partition 4"]
+    for table in ROWS:
+        kind = rng.choice(("sum", "mean", "none", "weighted"))
+        if kind == "none":
+            sequences.add(table)
+        words.append(f"-table_{table}_is_weighted" if kind == "weighted" else f"-table_{table}_pooling {kind}")
+        words.append(f"-table_{table}_data_type {rng.choice(('fp32', 'fp32', 'fp16', 'bf16'))}")
+    if rng.random() < 0.5:
+        words.append("-embedding_max_gradient 0.01")
+    return " ".join(words), sequences
+
+
+def draw_plan(rng, ranks, sequences):
+    """A sharding type for each table, hosts, pipeline and threads: nothing of this may show."""
+    words = [f"-table_{table}_sharding_types {rng.choice(TYPES[:4] if table in sequences else TYPES)}" for table in ROWS]
+    words.append(f"-topology_local_world_size {rng.choice([n for n in range(1, ranks + 1) if ranks % n == 0])}")
+    words.append(f"-pipeline {rng.choice(('base', 'sparse_dist'))}")
+    return " ".join(words), {"OMP_NUM_THREADS": str(rng.randint(1, 3 if ranks < 3 else 1)), "OMP_WAIT_POLICY": "passive"}
+
+
+def compare_runs(binary, folder, seed, rank_counts):
+    rng = random.Random(seed)
+    model, sequences = draw_model(rng)
+    global_batch = rng.choice((12, 24, 60))
+    write_dataset(os.path.join(folder, "train.h5"), rng.randint(30, 200), seed=seed, features=ROWS, weighted=True)
+    wanted = None
+    for ranks in rank_counts:
+        plan, environment = draw_plan(rng, ranks, sequences)
+        words = f"-reproducible -data_train train.h5 -batch_size {global_batch // ranks} -output run.h5 -checkpoint_final final{ranks}.h5 {model} {plan}"
+        what = f"seed {seed}, {ranks} ranks: {words}"
+        result = run(binary, ranks, words, folder, environment=environment, status=None)
+        check(result.status == 0, f"{what}: exit {result.status}: {result.text[-1000:]}")
+        found = losses(os.path.join(folder, "run.h5"))
+        final = os.path.join(folder, f"final{ranks}.h5")
+        if wanted is None:
+            wanted, state = found, final
+        check(same_bits(found, wanted), f"{what}: losses {list(found)}, on one rank {list(wanted)}")
+        check_same_tensors(final, state, what)
+
+
+def test_reproducible(binary, folder):
+    """Random models, each on 1 to 4 ranks with other plans, hosts, pipelines and threads. A failure names the model's seed."""
+    for seed in range(6):
+        compare_runs(binary, folder, seed, (1, 2, 3, 4))
+        print(f"  seed {seed}", flush=True)
