@@ -9,6 +9,7 @@
 #include "run/task_bench.h"
 #include "run/task_eval.h"
 #include "run/task_plan.h"
+#include "run/task_predict.h"
 #include "run/task_train.h"
 
 static PetscErrorCode print_version(void)
@@ -33,9 +34,7 @@ static PetscErrorCode run_task(TrsOptions options)
   case TRS_TASK_EVAL: PetscCall(TrsRunEval(PETSC_COMM_WORLD, options)); break;
   case TRS_TASK_PLAN: PetscCall(TrsRunPlan(PETSC_COMM_WORLD, options)); break;
   case TRS_TASK_BENCH: PetscCall(TrsRunBench(PETSC_COMM_WORLD, options)); break;
-  default:
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-            "-task predict: this version has no quantised inference; -task eval predicts in fp32");
+  default: PetscCall(TrsRunPredict(PETSC_COMM_WORLD, options)); break;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -30,7 +30,7 @@ ALLOWED = {
     "shard": "core device comm compute sparse spec dist embed",
     "model": "core device compute sparse optim",
     "train": "core device comm compute sparse spec data shard model optim io",
-    "quant": "core device comm compute sparse spec dist embed shard io",
+    "quant": "core device compute spec embed io",
     "run": ALL,
     "main.c": ALL,
 }

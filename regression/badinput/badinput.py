@@ -25,7 +25,7 @@ import typing
 import trsrun
 from trsrun import Failed, check
 
-GROUPS = ["options", "option_files", "model", "files", "datasets", "ids", "checkpoints", "plans", "outputs", "disks", "training", "features"]
+GROUPS = ["options", "option_files", "model", "files", "datasets", "ids", "checkpoints", "predict", "plans", "outputs", "disks", "training", "features"]
 LIMIT_S = 10
 GOOD = {"-data_train": "train.h5", "-batch_size": "8", "-steps": "3", "-output": "out/run.h5", "-checkpoint_final": "out/final.h5",
         "-tables_embedding_dim": "4", "-dense_arch": "8,4", "-over_arch": "8,1", "-seed": "1"}

@@ -104,3 +104,25 @@ PetscErrorCode TrsConvertCpu(TrsStream stream, int64_t n, TrsDType from_type, co
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsRoundMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype, float *matrix,
+                                 int64_t stride)
+{
+  enum { TRS_STRIP = 512 };
+  const TrsCodecKernels *kernels = TrsCodecKernelsGet();
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCheck(dtype == TRS_FP16 || dtype == TRS_BF16, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no rounding to %s",
+             TrsDTypeName(dtype));
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_VALUES_A_PART)
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c += TRS_STRIP) {
+      const int64_t n = cols - c < TRS_STRIP ? cols - c : TRS_STRIP;
+      uint16_t half[TRS_STRIP];
+
+      kernels->narrow(dtype == TRS_FP16, n, matrix + r * stride + c, half);
+      kernels->widen(dtype == TRS_FP16, n, half, matrix + r * stride + c);
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -21,6 +21,9 @@ typedef struct {
   /* Bags [begin, end) of a table of TRS_ROWS_TBE; out row of bag b is out + (b - first) * out_stride. */
   void (*forward)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                   int64_t end, int mean, float *out, int64_t out_stride);
+  /* Rows of a table of TRS_ROWS_TBE, one an id; ids that are no rows give zeros. */
+  void (*forward_rows)(const TrsTbeTable *table, const int64_t *values, int64_t n, float *out,
+                       int64_t out_stride);
 } TrsCodecKernels;
 
 extern const TrsCodecKernels trs_codec_kernels_portable;

@@ -567,8 +567,43 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
   }
 }
 
+INLINE void forward_rows_bits(const int bits, const TrsTbeTable *table, const int64_t *values, int64_t n,
+                              float *out, int64_t out_stride)
+{
+  const TrsTbeInput input = {.values = values, .n_values = n};
+  const TrsLookup look = {table, &input, n};
+  const int dim = table->dim;
+
+  for (int64_t i = 0; i < n; i++) {
+    const uint8_t *row;
+    float *to = out + i * out_stride, scale, bias;
+    int d = 0;
+
+    prefetch_row(&look, dim * bits / 8 + 4, i + PREFETCH_ROWS);
+    if ((uint64_t)values[i] >= (uint64_t)table->rows) {
+      memset(to, 0, (size_t)dim * sizeof(*to));
+      continue;
+    }
+    row = (const uint8_t *)table->weight + values[i] * table->stride;
+    scale_and_bias(row, &scale, &bias);
+    for (; d + VECTOR <= dim; d += VECTOR)
+      store_vec(to + d, multiply_add(load_packed(bits, row + 4, d), all(scale), all(bias)));
+    for (; d < dim; d++) to[d] = fmaf((float)(int32_t)packed_value(bits, row + 4, d), scale, bias);
+  }
+}
+
+static void forward_rows(const TrsTbeTable *table, const int64_t *values, int64_t n, float *out,
+                         int64_t out_stride)
+{
+  switch (TrsDTypeBits(table->dtype)) {
+  case 8: forward_rows_bits(8, table, values, n, out, out_stride); break;
+  case 4: forward_rows_bits(4, table, values, n, out, out_stride); break;
+  default: forward_rows_bits(2, table, values, n, out, out_stride); break;
+  }
+}
+
 #define CODEC_KERNELS \
   { \
     .encode = encode, .decode = decode, .narrow = narrow, .widen = widen, .quantise_row = quantise_row, \
-    .dequantise_row = dequantise_row, .forward = forward \
+    .dequantise_row = dequantise_row, .forward = forward, .forward_rows = forward_rows \
   }

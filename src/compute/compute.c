@@ -34,6 +34,7 @@ static const TrsComputeOps compute_cpu = {
     .sum_matrices = TrsSumMatricesCpu,
     .divide_rows = TrsDivideRowsCpu,
     .clamp_matrix = TrsClampMatrixCpu,
+    .round_matrix = TrsRoundMatrixCpu,
     .dense_precision = TrsDensePrecisionCpu,
     .gemm = TrsGemmCpu,
     .linear_forward = TrsLinearForwardCpu,

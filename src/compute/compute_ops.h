@@ -218,6 +218,9 @@ typedef struct {
   /* Clamp to +-limit. */
   PetscErrorCode (*clamp_matrix)(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
                                  int64_t stride);
+  /* Round floats to the nearest (even) number of dtype, fp16 or bf16; they stay floats. */
+  PetscErrorCode (*round_matrix)(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype, float *matrix,
+                                 int64_t stride);
 
   /* --- dense layers --- */
 

@@ -13,3 +13,5 @@ PetscErrorCode TrsEncodeCpu(TrsStream stream, const TrsCodec *codec, int64_t n, 
 PetscErrorCode TrsDecodeCpu(TrsStream stream, const TrsCodec *codec, int64_t n, const void *from, float *to);
 PetscErrorCode TrsConvertCpu(TrsStream stream, int64_t n, TrsDType from_type, const void *from,
                              TrsDType to_type, void *to);
+PetscErrorCode TrsRoundMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype, float *matrix,
+                                 int64_t stride);

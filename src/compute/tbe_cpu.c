@@ -58,6 +58,7 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
                                     const TrsTbeInput *input, float *out, int64_t out_stride)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
+  const TrsCodecKernels *quantised_kernels = TrsCodecKernelsGet();
 
   PetscFunctionBegin;
   (void)stream;
@@ -65,10 +66,11 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
   for (int f = 0; f < tbe->n_features; f++) {
     const int64_t begin = input->offsets[f * input->batch], end = input->offsets[(f + 1) * input->batch];
     const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
+    const PetscBool quantised = (PetscBool)(TrsDTypeBits(table->dtype) <= 8);
 #pragma omp parallel for schedule(static)
     for (int64_t i = begin; i < end; i += TRS_VALUES_A_PART)
-      kernels->forward_rows(table, input->values + i, PetscMin(TRS_VALUES_A_PART, end - i),
-                            out + i * out_stride, out_stride);
+      (quantised ? quantised_kernels->forward_rows : kernels->forward_rows)(
+          table, input->values + i, PetscMin(TRS_VALUES_A_PART, end - i), out + i * out_stride, out_stride);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

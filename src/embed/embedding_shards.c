@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "embed/embedding_shards.h"
 
+#include "compute/quant.h"
 #include "core/random.h"
 #include "optim/sparse_optimizer.h"
 
@@ -86,24 +87,34 @@ static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsTableConfig *config, const TrsShard *place,
-                               const TrsDeviceOps *device, TrsSparseOptimizerKind optimizer)
+/* Bytes of what a row's stride counts: elements, or bytes where a row is not made of whole ones. */
+static int64_t stride_unit(TrsDType dtype)
 {
-  const TrsOptimizerStates states = states_of(optimizer);
-  TrsTbeTable *t = &shard->tbe;
+  return TrsQuantIsPacked(dtype) ? 1 : TrsDTypeBytes(dtype);
+}
 
-  PetscFunctionBegin;
+static void describe(TrsTbeTable *t, const TrsTableConfig *config, const TrsShard *place, PetscBool quantised)
+{
   t->rows = place->rows;
   t->dim = (int32_t)place->cols;
   t->stride = place->cols;
+  if (quantised)
+    t->stride = TrsQuantRowBytes(config->data_type, TRS_ROWS_TBE, t->dim) / stride_unit(config->data_type);
   t->dtype = config->data_type;
   t->stochastic_rounding = config->stochastic_rounding ? 1 : 0;
   t->key = TrsNameHash(config->name);
   t->row_offset = place->row_offset;
   t->col_offset = place->col_offset;
   t->table_dim = config->embedding_dim;
+}
+
+static PetscErrorCode allocate(TrsTbeTable *t, const TrsDeviceOps *device, TrsSparseOptimizerKind optimizer)
+{
+  const TrsOptimizerStates states = states_of(optimizer);
+
+  PetscFunctionBegin;
   if (t->rows == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(device->alloc(t->rows * t->stride * TrsDTypeBytes(t->dtype), &t->weight));
+  PetscCall(device->alloc(t->rows * t->stride * stride_unit(t->dtype), &t->weight));
   for (int i = 0; i < states.n; i++) {
     void *memory = NULL;
     PetscCall(
@@ -113,19 +124,14 @@ static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsTableConfig *c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
-                                        const TrsShardingPlan *plan, int rank,
-                                        TrsSparseOptimizerKind optimizer, uint64_t seed,
-                                        TrsEmbeddingShards *shards)
+/* The rank's shards, described and without memory. shards->tables, plan and quantised are set. */
+static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
 {
-  const TrsOptimizerStates states = states_of(optimizer);
+  const TrsTableConfigs *tables = shards->tables;
+  const TrsShardingPlan *plan = shards->plan;
   int n = 0;
 
   PetscFunctionBegin;
-  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizer = optimizer};
-  shards->n_states = states.n;
-  for (int s = 0; s < states.n; s++) shards->rowwise_state[s] = states.rowwise[s];
-  shards->couples_columns = TrsSparseOptimizerCouplesColumns(optimizer);
   for (int t = 0; t < plan->n_tables; t++)
     for (int i = 0; i < plan->table[t].n_shards; i++) n += plan->table[t].shard[i].rank == rank;
   PetscCall(PetscCalloc1((size_t)PetscMax(n, 1), &shards->shard));
@@ -139,11 +145,43 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
       shard->table = t;
       shard->column = column_of(table_plan, i);
       shard->whole = (PetscBool)(table_plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
-      PetscCall(allocate(shard, &tables->table[t], &table_plan->shard[i], device, optimizer));
-      if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[t], device, seed));
+      describe(&shard->tbe, &tables->table[t], &table_plan->shard[i], shards->quantised);
       shards->n++;
     }
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                        const TrsShardingPlan *plan, int rank,
+                                        TrsSparseOptimizerKind optimizer, uint64_t seed,
+                                        TrsEmbeddingShards *shards)
+{
+  const TrsOptimizerStates states = states_of(optimizer);
+
+  PetscFunctionBegin;
+  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizer = optimizer};
+  shards->n_states = states.n;
+  for (int s = 0; s < states.n; s++) shards->rowwise_state[s] = states.rowwise[s];
+  shards->couples_columns = TrsSparseOptimizerCouplesColumns(optimizer);
+  PetscCall(list_shards(shards, rank));
+  for (int i = 0; i < shards->n; i++) {
+    TrsEmbeddingShard *shard = &shards->shard[i];
+    PetscCall(allocate(&shard->tbe, device, optimizer));
+    if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[shard->table], device, seed));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                                 const TrsShardingPlan *plan, int rank,
+                                                 TrsEmbeddingShards *shards)
+{
+  PetscFunctionBegin;
+  *shards = (TrsEmbeddingShards){
+      .device = device, .tables = tables, .plan = plan, .optimizer = TRS_OPTIM_NONE, .quantised = PETSC_TRUE};
+  PetscCall(list_shards(shards, rank));
+  for (int i = 0; i < shards->n; i++) PetscCall(allocate(&shards->shard[i].tbe, device, TRS_OPTIM_NONE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -243,7 +281,7 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
   const TrsOptimizerStates states = states_of(shards->optimizer);
 
   PetscFunctionBegin;
-  for (int t = 0; t < shards->tables->n; t++) {
+  for (int t = 0; t < shards->tables->n && !shards->quantised; t++) {
     const TrsTableConfig *config = &shards->tables->table[t];
     char path[PETSC_MAX_PATH_LEN];
     TrsStateTensor *tensor;
@@ -273,7 +311,7 @@ void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_b
   *weight_bytes = *state_bytes = 0;
   for (int i = 0; i < shards->n; i++) {
     const TrsTbeTable *t = &shards->shard[i].tbe;
-    *weight_bytes += t->rows * t->stride * TrsDTypeBytes(t->dtype);
+    *weight_bytes += t->rows * t->stride * stride_unit(t->dtype);
     for (int s = 0; s < states.n; s++)
       *state_bytes += t->rows * (states.rowwise[s] ? 1 : t->dim) * (int64_t)sizeof(float);
   }

@@ -25,7 +25,8 @@ typedef struct {
   PetscBool rowwise_state[TRS_TBE_STATES]; /* one number a row, else one an element */
   PetscBool couples_columns;               /* does it take a row as a whole? */
   PetscBool
-      shared_rowwise; /* do the column shards of a row keep equal row-wise states? Set after Create; false */
+      shared_rowwise;  /* do the column shards of a row keep equal row-wise states? Set after Create; false */
+  PetscBool quantised; /* rows of TRS_ROWS_TBE (compute/quant.h), for lookups alone */
   int n;
   TrsEmbeddingShard *shard; /* [n] by table, then in the plan's order of shards; empty rectangles too */
 } TrsEmbeddingShards;
@@ -43,6 +44,14 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
                                         const TrsShardingPlan *plan, int rank,
                                         TrsSparseOptimizerKind optimizer, uint64_t seed,
                                         TrsEmbeddingShards *shards);
+
+/*
+  TrsEmbeddingShardsCreateQuantised - Allocate this rank's shards as rows of TRS_ROWS_TBE, all zero bytes: lookups alone, no states, nothing for
+  TrsEmbeddingShardsAddState(). quant/ fills them. The rest as above.
+*/
+PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                                 const TrsShardingPlan *plan, int rank,
+                                                 TrsEmbeddingShards *shards);
 PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);
 
 /* The index of the shard that is shard number `index` of the table's plan, or -1 if another rank holds it. */

@@ -50,6 +50,26 @@ PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState
                                  TrsCheckpointInfo *info);
 PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info);
 
+/* How a checkpoint holds the weights of a table: numbers, or the rows of a quantised table. */
+typedef struct {
+  PetscBool is_quantised;
+  TrsDType dtype;     /* fp32, fp16, bf16; of the values where quantised: int8, int4, int2 */
+  int64_t rows, cols; /* of the dataset: columns, or bytes of a row */
+  int64_t embedding_dim, row_alignment; /* quantised: its attributes */
+} TrsStoredTable;
+
+/*
+  TrsCheckpointTables - What does a checkpoint hold of these tables?
+
+  Collective on comm. Metadata alone are read; checksums are TrsCheckpointRead()'s.
+
+  In:     names   [n] of the tables
+  Out:    stored  [n]
+  Errors (agreed): NO_INPUT; DATA: another format, a table that is missing, there twice, of another type, or without its attributes
+*/
+PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
+                                   TrsStoredTable *stored);
+
 /*
   TrsCheckpointTry - Could a checkpoint be made at this file, or in this folder (made, too)? To be asked before hours of training.
 

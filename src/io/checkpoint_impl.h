@@ -23,7 +23,13 @@ enum { TRS_CHECKSUM_COLUMNS = 5 };
 /* Bytes of a part at most, so that many ranks can verify one tensor, and of what is read or staged at once. */
 static const int64_t trs_part_bytes = (int64_t)64 << 20, trs_strip_bytes = (int64_t)4 << 20;
 
-/* Element type in the file; bf16 are uint16 with an attribute. Close with H5Tclose(). Under the lock. */
+/* What a table's quantised rows are called: its weight's name and this. */
+#define TRS_QUANTISED_SUFFIX "_quantised"
+
+/* Open for reading, and check format and version. Not collective, under the lock. Errors: NO_INPUT, DATA */
+PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file);
+
+/* Element type in the file; bf16 are uint16 with an attribute, bytes uint8. Close with H5Tclose(). Under the lock. */
 PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);
 
 /*

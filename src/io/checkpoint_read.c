@@ -214,20 +214,40 @@ static PetscErrorCode verify_file(const TrsHDF5File *file, int rank, int size)
 
 /* --- tensors --- */
 
-static PetscErrorCode check_shape(const TrsSource *s, const TrsStateTensor *tensor, int ndim, int64_t cols)
+/* The type in which rows are taken: the tensor's, or for a piecewise reading that of the file, if it is one of a table's. */
+static PetscErrorCode find_type(const TrsSource *s, const TrsStateTensor *tensor, TrsDType *dtype)
+{
+  char *text = NULL;
+  PetscBool found, same = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  *dtype = tensor->dtype;
+  if (!tensor->take || tensor->dtype == TRS_UINT8) PetscFunctionReturn(PETSC_SUCCESS);
+  if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 2) *dtype = TRS_FP16;
+  if (s->shape.type_class == H5T_INTEGER && s->shape.type_bytes == 2) {
+    PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, "dtype", &found, &text));
+    if (found) PetscCall(PetscStrcmp(text, "bf16", &same));
+    PetscCall(PetscFree(text));
+    if (same) *dtype = TRS_BF16;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_shape(const TrsSource *s, const TrsStateTensor *tensor, TrsDType dtype, int ndim,
+                                  int64_t cols)
 {
   TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->rows, cols}};
   char found_text[96], want_text[96];
 
   PetscFunctionBegin;
-  want.type_class = tensor->dtype == TRS_BF16 ? H5T_INTEGER : H5T_FLOAT;
-  want.type_bytes = (size_t)TrsDTypeBytes(tensor->dtype);
+  want.type_class = dtype == TRS_BF16 || dtype == TRS_UINT8 ? H5T_INTEGER : H5T_FLOAT;
+  want.type_bytes = (size_t)TrsDTypeBytes(dtype);
   TrsHDF5ShapeText(&s->shape, found_text, sizeof(found_text));
   TrsHDF5ShapeText(&want, want_text, sizeof(want_text));
   CHECK_DATA(s->shape.ndim == ndim && s->shape.dims[0] == tensor->rows && s->shape.dims[1] == cols &&
                  s->shape.type_class == want.type_class && s->shape.type_bytes == want.type_bytes,
              "%s: /%s is %s, the model wants %s%s", s->file->path, s->name, found_text, want_text,
-             tensor->dtype == TRS_BF16 ? " (bfloat16 as integers)" : "");
+             dtype == TRS_BF16 ? " (bfloat16 as integers)" : "");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -269,6 +289,26 @@ static PetscErrorCode read_part(const TrsSource *s, const TrsStatePart *part, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Rows of part k to the function that takes them, strip by strip. */
+static PetscErrorCode take_part(const TrsSource *s, const TrsStateTensor *tensor, int k, TrsDType dtype)
+{
+  const TrsStatePart *part = &tensor->part[k];
+  const int64_t row_bytes = part->cols * TrsDTypeBytes(dtype),
+                at_once = trs_strip_bytes / (row_bytes + 1) + 1;
+  char *strip;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(PetscMin(at_once, part->rows) * row_bytes, 1, &strip));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    const int64_t n = PetscMin(at_once, part->rows - r);
+
+    PetscCall(read_rectangle(s, part->row_offset + r, n, part->col_offset, part->cols, strip));
+    PetscCall(tensor->take(tensor->take_context, k, dtype, r, n, strip));
+  }
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The same for a part that the host cannot write: through two strips, one as in the file, one as in the part. */
 static PetscErrorCode read_remote_part(const TrsSource *s, const TrsStateMemory *memory,
                                        const TrsStatePart *part, int64_t element_bytes, PetscBool spread)
@@ -296,19 +336,21 @@ static PetscErrorCode read_remote_part(const TrsSource *s, const TrsStateMemory 
 }
 
 static PetscErrorCode read_parts(TrsSource *s, const TrsStateMemory *memory, const TrsStateTensor *tensor,
-                                 PetscBool spread)
+                                 TrsDType dtype, PetscBool spread)
 {
-  const int64_t element_bytes = TrsDTypeBytes(tensor->dtype);
+  const int64_t element_bytes = TrsDTypeBytes(dtype);
   hid_t type;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointType(tensor->dtype, &type));
+  PetscCall(TrsCheckpointType(dtype, &type));
   PetscCall(place_source(s, type));
   for (int k = 0; k < tensor->n_parts; k++) {
     const TrsStatePart *part = &tensor->part[k];
 
     if (part->rows == 0 || part->cols == 0) continue;
-    if (memory->copy) {
+    if (tensor->take) {
+      PetscCall(take_part(s, tensor, k, dtype));
+    } else if (memory->copy) {
       PetscCall(read_remote_part(s, memory, part, element_bytes, spread));
     } else {
       PetscCall(read_part(s, part, element_bytes, spread));
@@ -334,11 +376,28 @@ static PetscErrorCode same_columns(const TrsSource *s, const TrsStateTensor *ten
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A table's weights are wanted: does the file have them as quantised rows alone? */
+static PetscErrorCode refuse_quantised(const TrsHDF5File *file, const char *name)
+{
+  char quantised[TRS_MAX_NAME];
+  hid_t id;
+
+  PetscFunctionBegin;
+  if (snprintf(quantised, sizeof(quantised), "%s" TRS_QUANTISED_SUFFIX, name) >= TRS_MAX_NAME)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsHDF5Open(file, quantised, H5I_DATASET, &id));
+  if (id >= 0) (void)H5Dclose(id);
+  CHECK_DATA(id < 0, "%s has no dataset /%s, but /%s: its tables are quantised, for -task predict",
+             file->path, name, quantised);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_tensor(const TrsHDF5File *file, const TrsStateMemory *memory,
                                   TrsStateTensor *tensor)
 {
   const char *name = tensor->path;
   PetscBool same, spread = PETSC_FALSE;
+  TrsDType dtype;
   TrsSource s;
 
   PetscFunctionBegin;
@@ -353,11 +412,13 @@ static PetscErrorCode read_tensor(const TrsHDF5File *file, const TrsStateMemory 
     }
   }
   tensor->was_read = s.id >= 0 ? PETSC_TRUE : PETSC_FALSE;
+  if (!tensor->was_read && !tensor->optional) PetscCall(refuse_quantised(file, name));
   CHECK_DATA(tensor->was_read || tensor->optional, "%s has no dataset /%s, which the model needs", file->path,
              name);
   if (tensor->was_read) {
-    PetscCall(check_shape(&s, tensor, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols));
-    PetscCall(read_parts(&s, memory, tensor, spread));
+    PetscCall(find_type(&s, tensor, &dtype));
+    PetscCall(check_shape(&s, tensor, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols));
+    PetscCall(read_parts(&s, memory, tensor, dtype, spread));
   }
   PetscCall(close_source(&s));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -390,7 +451,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode open_checkpoint(const char *path, TrsHDF5File *file)
+PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file)
 {
   PetscFunctionBegin;
   PetscCall(TrsHDF5FileOpen(path, file));
@@ -435,7 +496,7 @@ static PetscErrorCode try_file(void *context)
   TrsHDF5File file;
 
   PetscFunctionBegin;
-  PetscCall(open_checkpoint(t->path, &file));
+  PetscCall(TrsCheckpointOpen(t->path, &file));
   PetscCall(read_info(&file, &info));
   PetscCall(verify_file(&file, -1, 1)); /* the tables only: no part is this rank's */
   if (t->state) PetscCall(try_tensors(&file, t->state));
@@ -448,7 +509,7 @@ static PetscErrorCode open_first(const char *path, const TrsState *state, TrsHDF
 
   PetscFunctionBegin;
   PetscCall(TrsPreflight(path, try_file, &t));
-  PetscCall(open_checkpoint(path, file));
+  PetscCall(TrsCheckpointOpen(path, file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -462,7 +523,7 @@ static PetscErrorCode read_agreed(MPI_Comm comm, const char *path, const TrsStat
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(TrsAgree(comm, rank == 0 ? open_first(path, state, file) : PETSC_SUCCESS));
-  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : open_checkpoint(path, file)));
+  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : TrsCheckpointOpen(path, file)));
   PetscCall(TrsAgree(comm, verify_file(file, rank, size)));
   if (state) PetscCall(TrsAgree(comm, read_tensors(file, state, info)));
   PetscFunctionReturn(PETSC_SUCCESS);

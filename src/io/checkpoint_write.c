@@ -62,7 +62,11 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
   if (dtype == TRS_FP16) {
     PetscCall(TrsHDF5HalfType(type));
   } else {
-    TrsCallHDF5(*type = H5Tcopy(dtype == TRS_BF16 ? H5T_STD_U16LE : H5T_IEEE_F32LE));
+    const hid_t plain = dtype == TRS_BF16    ? H5T_STD_U16LE
+                        : dtype == TRS_UINT8 ? H5T_STD_U8LE
+                                             : H5T_IEEE_F32LE;
+
+    TrsCallHDF5(*type = H5Tcopy(plain));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -225,6 +229,7 @@ static PetscErrorCode create_tensor(TrsWriter *w, int t, hid_t file)
   TrsFileTensor *tensor = &w->tensor[t];
   const TrsStateTensor *from = tensor->tensor;
   TrsDType dtype = tensor->mean ? TRS_FP32 : from->dtype;
+  const int n_attributes = tensor->mean ? 0 : from->n_attributes;
   const int64_t dims[2] = {tensor->rows, tensor->cols};
   int64_t chunk[2];
   hid_t type, dataset;
@@ -236,6 +241,14 @@ static PetscErrorCode create_tensor(TrsWriter *w, int t, hid_t file)
   if (dtype == TRS_BF16) PetscCall(TrsHDF5WriteString(dataset, "dtype", "bf16", PETSC_TRUE));
   if (!tensor->mean && from->n_columns)
     PetscCall(TrsHDF5WriteInts(dataset, "column_offsets", from->n_columns, from->column_offsets));
+  for (int i = 0; i < n_attributes; i++) {
+    const TrsStateAttribute *attribute = &from->attribute[i];
+
+    if (attribute->text)
+      PetscCall(TrsHDF5WriteString(dataset, attribute->name, attribute->text, PETSC_TRUE));
+    else
+      PetscCall(TrsHDF5WriteInts(dataset, attribute->name, 0, &attribute->number));
+  }
   PetscCall(TrsExtentGet(dataset, type, &tensor->extent));
   TrsCallHDF5(H5Dclose(dataset));
   TrsCallHDF5(H5Tclose(type));

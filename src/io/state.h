@@ -20,9 +20,23 @@ typedef struct {
   PetscBool copy; /* of numbers that another part has, here or on another rank: read, not written */
 } TrsStatePart;
 
+/*
+  Takes rows first .. first + n - 1 (counted in the part) of part number `part` while a checkpoint is read: [n, part's cols] elements of dtype, without gaps,
+  borrowed for the call. Under the HDF5 lock, on the rank that owns the part alone: no collective calls.
+*/
+typedef PetscErrorCode (*TrsStateTake)(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
+                                       const void *rows);
+
+/* An attribute of a tensor's dataset. */
+typedef struct {
+  const char *name, *text; /* borrowed; text NULL: `number` */
+  int64_t number;
+} TrsStateAttribute;
+enum { TRS_STATE_MAX_ATTRIBUTES = 4 };
+
 typedef struct {
   char *path;     /* "embedding/user/weight" */
-  TrsDType dtype; /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16") */
+  TrsDType dtype; /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16"), uint8 */
   int ndim;       /* 1: [rows], cols = 1; 2: [rows, cols] */
   int64_t rows, cols;
   PetscBool replicated; /* every rank holds all of it as its one part: rank 0 writes, all read */
@@ -43,6 +57,14 @@ typedef struct {
   PetscBool
       optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
   PetscBool was_read; /* out of reading: the file has it */
+  /*
+    Reading in pieces: rows go to `take` instead of to the parts' memory, which there is none of, and numbers may be of any type of fp32, fp16 and bf16. For what
+    is not kept as it is stored.
+  */
+  TrsStateTake take; /* NULL: to memory */
+  void *take_context;
+  int n_attributes; /* writing */
+  TrsStateAttribute attribute[TRS_STATE_MAX_ATTRIBUTES];
 } TrsStateTensor;
 
 /* How to reach parts that the host cannot read or write itself. All zero: they are in host memory. */

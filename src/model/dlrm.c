@@ -60,6 +60,13 @@ PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm)
+{
+  PetscFunctionBegin;
+  dlrm->params.forward_only = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode copy_sizes(int n, const int64_t *sizes, int64_t **copy)
 {
   PetscFunctionBegin;
@@ -202,7 +209,7 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
 
   PetscCall(TrsParametersAllocate(&dlrm->params, device, seed));
   PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
-  PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
+  if (!dlrm->params.forward_only) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
   PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
   PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
   PetscCall(TrsInteractionAllocate(interaction, max_batch));

@@ -32,6 +32,9 @@ PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *co
 /* Read trs_model_options. The options must live as long as the model: messages name them. Errors: OPTION */
 PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 
+/* There will be no backward: no memory for gradients, and no Backward*() or EmbeddingGrads. Before SetUp. */
+PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
+
 /*
   TrsDlrmSetUp - Allocate parameters and activations, and initialise the parameters (rule A21).
 

@@ -45,16 +45,17 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
   const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
                 rank_bytes = interaction->rank * (int64_t)sizeof(float);
   const int64_t out_bytes = interaction->stride * (int64_t)sizeof(float);
+  const PetscBool with_gradients = (PetscBool)!interaction->params->forward_only;
 
   PetscFunctionBegin;
   PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->x));
-  PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->dx));
+  if (with_gradients) PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->dx));
   if (interaction->kind == TRS_INTERACTION_CAT) {
     interaction->out = interaction->x;
     interaction->dout = interaction->dx;
   } else {
     PetscCall(device->alloc(max_batch * out_bytes, (void **)&interaction->out));
-    PetscCall(device->alloc(max_batch * out_bytes, (void **)&interaction->dout));
+    if (with_gradients) PetscCall(device->alloc(max_batch * out_bytes, (void **)&interaction->dout));
   }
   for (int l = 0; l < interaction->n_layers; l++) {
     TrsCrossLayer *layer = &interaction->layer[l];
@@ -66,7 +67,7 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
     PetscCall(device->alloc(max_batch * rank_bytes, (void **)&layer->v));
     PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->u));
   }
-  if (interaction->n_layers) {
+  if (interaction->n_layers && with_gradients) {
     PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->dx0));
     PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->h));
     PetscCall(device->alloc(max_batch * rank_bytes, (void **)&interaction->q));

@@ -39,7 +39,7 @@ PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t 
   }
   mlp->layer[last].y = y;
   mlp->layer[last].y_stride = y_stride;
-  for (int i = 0; i < 2 && last > 0; i++)
+  for (int i = 0; i < 2 && last > 0 && !mlp->params->forward_only; i++)
     PetscCall(mlp->device->alloc(max_batch * mlp->dy_stride * (int64_t)sizeof(float), (void **)&mlp->dy[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

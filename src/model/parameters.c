@@ -63,13 +63,13 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
 
   PetscFunctionBegin;
   PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeros, like the gradients */
-  PetscCall(device->alloc(bytes, (void **)&params->grads));
+  if (!params->forward_only) PetscCall(device->alloc(bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];
     const int64_t n_bytes = param->rows * param->cols * (int64_t)sizeof(float);
 
     param->value = params->values + params->offset[p];
-    param->grad = params->grads + params->offset[p];
+    param->grad = params->grads ? params->grads + params->offset[p] : NULL;
     if (params->init[p] == TRS_INIT_ZERO) continue;
     PetscCall(TrsBufferReserve(&host, n_bytes, PETSC_FALSE));
     initialise(params, p, seed, host.data);

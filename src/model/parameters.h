@@ -23,7 +23,8 @@ typedef struct {
   float *scale;
   int64_t *offset; /* [n] in the flat arrays, elements; each starts a cache line */
   int n, capacity;
-  float *values, *grads; /* [n_values] */
+  PetscBool forward_only; /* no gradients: grads and the parameters' are NULL */
+  float *values, *grads;  /* [n_values] */
   int64_t n_values;
   PetscErrorCode (*ready)(void *ctx, int64_t begin, int64_t end); /* or NULL */
   void *ready_ctx;

@@ -22,8 +22,7 @@ double TrsReportClock(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* "1.5 GiB" */
-static const char *bytes_text(double bytes, char *text, size_t size)
+const char *TrsReportBytesText(double bytes, char *text, size_t size)
 {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   int u = 0;
@@ -103,8 +102,8 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 3, MPI_INT64_T, MPI_MAX, comm));
   PetscCall(PetscPrintf(
       comm, "%-10s at most %s of tables, %s of their optimizer states, %s of dense layers a rank\n", "memory",
-      bytes_text((double)bytes[0], a, sizeof(a)), bytes_text((double)bytes[1], b, sizeof(b)),
-      bytes_text((double)bytes[2], c, sizeof(c))));
+      TrsReportBytesText((double)bytes[0], a, sizeof(a)), TrsReportBytesText((double)bytes[1], b, sizeof(b)),
+      TrsReportBytesText((double)bytes[2], c, sizeof(c))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -308,7 +307,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(PetscPrintf(session->comm,
                         "trained on %" PRId64 " samples in %.2f s: %.0f samples/s, peak memory %s a rank\n",
                         progress->samples, elapsed_s, (double)progress->samples / PetscMax(elapsed_s, 1e-9),
-                        bytes_text((double)peak_bytes, text, sizeof(text))));
+                        TrsReportBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
     if (mean[i] >= 0.005 * total)

@@ -49,5 +49,8 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetric
 */
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results);
 
+/* "1.5 GiB" into text [size]; returns text. */
+const char *TrsReportBytesText(double bytes, char *text, size_t size);
+
 /* Seconds of a monotonic clock. */
 double TrsReportClock(void);

@@ -7,6 +7,7 @@
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
+#include "quant/quantised_tables.h"
 #include "run/early_stopping.h"
 #include "run/task_bench.h"
 #include "shard/sharded_ebc.h"
@@ -15,7 +16,8 @@
 #include "train/running_metrics.h"
 
 static const TrsOptionSpec run_specs[] = {
-    {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL, "what to do"},
+    {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL,
+     "what to do; predict: inference with quantised tables"},
     {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL,
      "where tables and layers live; auto: cuda where there is one"},
     {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -35,7 +37,8 @@ static const TrsOptionSpec checkpoint_specs[] = {
     {"-resume", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "go on from the newest valid checkpoint in -checkpoint_dir, if there is one"},
     {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "folder for checkpoints; one is written there before a requested stop"},
+     "folder for checkpoints; one is written there before a requested stop; -task predict takes the newest "
+     "without -init_from"},
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},
     {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files", "checkpoints kept in -checkpoint_dir"},
@@ -64,6 +67,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_metrics_options,
                                                    &trs_early_stopping_options,
                                                    &checkpoint_group,
+                                                   &trs_quant_options,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,
                                                    &trs_dense_allreduce_options,

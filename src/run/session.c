@@ -3,6 +3,7 @@
 
 #include "core/events.h"
 #include "plan/planner.h"
+#include "quant/quantised_tables.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -161,7 +162,34 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_model(TrsSession *s, PetscBool training)
+/* Quantised tables, and plans for them, are -task predict's. */
+static PetscErrorCode refuse_quantised(const TrsSession *s)
+{
+  const char *name, *source = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-plan_input", &source, NULL));
+  for (int t = 0; t < s->tables.n; t++) {
+    const TrsTableConfig *table = &s->tables.table[t];
+    const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
+
+    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "data_type", &name));
+    if (TrsDTypeBits(table->data_type) <= 8)
+      PetscCall(TrsOptionError(
+          s->options, name,
+          "table \"%s\" cannot be trained or evaluated as %s: train in fp32, fp16 or bf16, then give "
+          "%s to -task predict",
+          table->name, TrsDTypeName(table->data_type), TrsDTypeName(table->data_type)));
+    PetscCheck(!plan || plan->compute_kernel < TRS_KERNEL_QUANT || source, PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "-plan_sharder quant plans for -task predict, not for training or evaluation");
+    PetscCheck(!plan || plan->compute_kernel < TRS_KERNEL_QUANT, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: table \"%s\" has compute kernel %s, which is for -task predict", source, table->name,
+               TrsComputeKernelName(plan->compute_kernel));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool quantised)
 {
   const TrsDatasetInfo *info, *eval;
   TrsModelParallelConfig config;
@@ -182,7 +210,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training)
                                     .num_dense = info->num_dense,
                                     .max_batch = s->batch_size,
                                     .seed = s->seed,
-                                    .training = training};
+                                    .training = training,
+                                    .quantised = quantised};
   PetscCall(TrsModelParallelCreate(s->options, &config, &s->model));
   PetscCall(TrsModelParallelAddState(s->model, &s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -206,14 +235,35 @@ PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
 {
   PetscFunctionBegin;
   PetscCall(TrsSessionCreateMachine(comm, options, session));
   PetscCall(open_datasets(session, training));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised)
+{
+  const char *source = "the plan";
+
+  PetscFunctionBegin;
   PetscCall(make_plan(session));
-  PetscCall(create_model(session, training));
+  PetscCall(TrsOptionsGetString(session->options, "-plan_input", &source, NULL));
+  if (quantised)
+    PetscCall(TrsQuantCheckPlan(&session->plan, &session->tables, source));
+  else
+    PetscCall(refuse_quantised(session));
+  PetscCall(create_model(session, training, quantised));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSessionOpen(comm, options, training, session));
+  PetscCall(TrsSessionBuild(session, training, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

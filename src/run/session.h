@@ -33,6 +33,15 @@ typedef struct {
 */
 PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
 
+/*
+  TrsSessionOpen, TrsSessionBuild - The two halves of TrsSessionCreate(): what is given (machine, datasets, tables), and what is made of it (plan, model).
+
+  Collective on comm. Between them tables' data types may change. quantised: the plan is one for quantised tables, which the model holds as
+  TrsModelParallelConfig says; the session's state has the dense layers alone.
+*/
+PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
+PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised);
+
 /* The machine's part alone: device, kernels, communicators. Collective on comm. Errors: OPTION, UNAVAILABLE */
 PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSession *session);
 PetscErrorCode TrsSessionDestroy(TrsSession *session);

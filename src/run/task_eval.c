@@ -13,7 +13,7 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsEvaluate(session->comm, session->model, reader, results, info->num_samples, values));
+  PetscCall(TrsEvaluate(session->comm, session->model, reader, results, info->num_samples, NULL, values));
   PetscCall(TrsReaderDestroy(&reader));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -33,7 +33,9 @@ static const TrsOptionSpec table_options[] = {
      "zeros where there are fewer, each an embedding of its own"},
     {"sequence_length", TRS_OPTION_INT, NULL, "[1,65536]", NULL, "rows",
      "rows of a sample under sequence_pooling concat; must be given there"},
-    {"data_type", TRS_OPTION_ENUM, "fp32", NULL, DATA_TYPES, NULL, "element type of the weights"},
+    {"data_type", TRS_OPTION_ENUM, "fp32", NULL, DATA_TYPES, NULL,
+     "element type of the weights; int8, int4, int2: for -task predict, which by default takes the "
+     "checkpoint's"},
     {"is_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "ids carry weights (sum pooling)"},
     {"position_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "an id's weight is that of its place in the sample: a vector a feature, learned from 1 on with the "
@@ -63,7 +65,8 @@ static const TrsOptionSpec table_options[] = {
     {"enforce_hbm", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "keep the cached rows' optimizer state in device memory"},
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
-     "element type of the pooled output, for its storage (default: data_type)"},
+     "element type of the pooled output: the planner counts its storage (default: data_type), -task predict "
+     "rounds to it (default: fp32)"},
     {"device_group", TRS_OPTION_ENUM, NULL, NULL, "cpu,cuda", NULL,
      "plan the table only for this compute device (default: any)"},
     {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,

@@ -9,6 +9,13 @@
 /* The slot an evaluation uses, so that a training pipeline's batches stay in theirs. */
 enum { TRS_EVALUATION_SLOT = TRS_SHARD_SLOTS - 1 };
 
+/* Is told of every batch on every rank, after its forward: seconds from having the batch to having its
+   predictions. Its errors are agreed on before the next batch. Not collective. */
+typedef struct {
+  PetscErrorCode (*batch)(void *context, const TrsBatch *batch, const float *predictions, double seconds);
+  void *context;
+} TrsEvaluateObserver;
+
 /*
   TrsEvaluate - Forward of every batch of the reader.
 
@@ -17,8 +24,9 @@ enum { TRS_EVALUATION_SLOT = TRS_SHARD_SLOTS - 1 };
   In:     comm      all ranks
           results   where predictions go; NULL: not kept
           n_total   samples of the dataset
+          observer  or NULL
   Out:    values    on every rank the same
   Errors (agreed): those of the reader
 */
 PetscErrorCode TrsEvaluate(MPI_Comm comm, TrsModelParallel model, TrsReader reader, TrsResults results,
-                           int64_t n_total, TrsMetricValues *values);
+                           int64_t n_total, const TrsEvaluateObserver *observer, TrsMetricValues *values);

@@ -103,6 +103,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
     }
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(add_position_weights(m));
   if (m->whole) /* it computes all ranks' samples */
     PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &m->config.max_batch, 1, MPI_INT64_T, MPI_SUM,
@@ -207,9 +208,13 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   if (!config->training) m->sparse.args.kind = TRS_OPTIM_NONE;
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
-  PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
-                                     config->groups->world->rank, m->sparse.args.kind, config->seed,
-                                     &m->shards));
+  if (config->quantised)
+    PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
+                                                config->groups->world->rank, &m->shards));
+  else
+    PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
+                                       config->groups->world->rank, m->sparse.args.kind, config->seed,
+                                       &m->shards));
   m->shards.shared_rowwise = dist.reproducible;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, m->columns, m->position, &dist, index_dedup, &m->ebc));
@@ -276,6 +281,11 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
   PetscCall(TrsDlrmAddState(m->dlrm, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel m)
+{
+  return &m->shards;
 }
 
 PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel m, const TrsBatch *batch)
@@ -351,6 +361,26 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Quantised tables' output_dtype: pooled vectors are rounded where they are whole, so that the plan does not change them. (TorchRec rounds the partial sums of
+  row_wise shards.)
+*/
+static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  for (int t = 0, f = 0; m->config.quantised && t < tables->n; f += tables->table[t++].n_features) {
+    const TrsTableConfig *table = &tables->table[t];
+    if (!table->constraints.has_output_dtype || table->constraints.output_dtype == TRS_FP32) continue;
+    for (int k = f; k < f + table->n_features; k++)
+      PetscCall(m->config.compute->round_matrix(
+          m->stream, batch, (int64_t)table->embedding_dim * TrsTableVectors(table),
+          table->constraints.output_dtype, m->pooled.data + m->pooled.columns[k], m->pooled.stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What was started so far is the last to use the slot and its batch. */
 static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
@@ -417,6 +447,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, &before));
   PetscCall((m->whole ? forward_whole : forward_own)(m, slot, m->slot[slot].copy->batch));
+  PetscCall(round_outputs(m, m->samples.n));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
   *sum = 0;
   PetscCall(TrsDlrmForward(m->dlrm, m->stream, m->samples.n, m->samples.labels, scale, sum, predictions));
@@ -503,7 +534,7 @@ PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_
   TrsEmbeddingShardsBytes(&m->shards, tables, states);
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, NULL, &n_values));
   if (m->dense_optimizer) PetscCall(TrsDenseOptimizerStates(m->dense_optimizer, &n_states, names, unused));
-  *dense = n_values * (int64_t)sizeof(float) * (2 + n_states);
+  *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states : 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

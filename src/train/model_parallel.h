@@ -28,6 +28,8 @@ typedef struct {
   int64_t max_batch; /* largest B of a training or evaluation batch on this rank */
   uint64_t seed;
   PetscBool training; /* with gradients, optimizer states and their exchanges? */
+  PetscBool
+      quantised; /* tables are rows of TRS_ROWS_TBE for lookups, zero until quant/ fills them; never in training */
 } TrsModelParallelConfig;
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
@@ -39,8 +41,11 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                       TrsModelParallel *model);
 PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 
-/* Add all that a checkpoint holds: tables, dense layers, and in training the optimizers' states. Not collective. */
+/* Add all that a checkpoint holds: tables (not quantised ones), dense layers, and in training the optimizers' states. Not collective. */
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state);
+
+/* This rank's shards. Borrowed until Destroy. */
+const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel model);
 
 /*
   Start the copy of a batch of the reader to the device, ahead of its input dist: at most TRS_TRAINING_SLOTS batches between this and their Backward.

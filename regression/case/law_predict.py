@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Inference with quantised tables, against numpy's and from every plan."""
+import os
+import signal
+
+import h5py
+import numpy as np
+
+import quantised
+from law_plans import FEATURES, MODEL, make, train
+from trsrun import Job, attribute, check, check_same_tensors, run, same_bits, tensors, write_dataset
+
+# Sum and mean, two features of one table, weights, a sequence table (the mean of its rows), and one of a width that no power of two divides.
+TABLES = {
+    "user": dict(data_type="int8"),
+    "item": dict(data_type="int4", features=["item", "shop"]),
+    "tag": dict(data_type="int2", pooling="mean"),
+    "word": dict(data_type="int8", weighted=True),
+}
+OPTIONS = ("-tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -table_tag_pooling mean "
+           "-table_word_is_weighted -tables_min_partition 4")
+KINDS = ("table_wise", "column_wise", "row_wise")
+TYPES = " ".join(f"-table_{name}_data_type {table['data_type']}" for name, table in TABLES.items())
+WITHOUT_SPLIT_SUMS = ("table_wise", "column_wise")
+
+
+def make_trained(folder, binary, samples=200, options=""):
+    """train.h5, eval.h5 of 77 samples, and a checkpoint of a short training with large steps, so that rows spread."""
+    make(folder, samples, weighted=True)
+    write_dataset(os.path.join(folder, "eval.h5"), 77, seed=8, features=FEATURES, weighted=True)
+    _, state = train(binary, folder, "trained", 2, f"{OPTIONS} -epochs 2 -embedding_learning_rate 0.3 {options}")
+    return state
+
+
+def predicted(binary, folder, ranks, options, name="predicted", batch=10):
+    run(binary, ranks, f"-task predict -data_eval eval.h5 -batch_size {batch} -output {name}.h5 {MODEL} {OPTIONS} {options}", folder)
+    with h5py.File(os.path.join(folder, f"{name}.h5")) as h:
+        return h["predictions"][()]
+
+
+def check_near(found, wanted, tolerance, what):
+    check(found.shape == wanted.shape, f"{what}: {found.shape} predictions for {wanted.shape}")
+    off = np.max(np.abs(found - wanted))
+    check(off <= tolerance, f"{what}: predictions differ by {off:.1e}, allowed {tolerance:.0e}")
+
+
+def test_predict_definition(binary, folder):
+    """Every plan on 1, 2, 3, 4 and 8 ranks, with batches that divide unevenly, against numpy; equal bits where no sum is split over ranks."""
+    state = make_trained(folder, binary)
+    wanted = quantised.predict(os.path.join(folder, state), os.path.join(folder, "eval.h5"), TABLES)
+    coarse = quantised.predict(os.path.join(folder, state), os.path.join(folder, "eval.h5"), {n: dict(t, data_type="fp32") for n, t in TABLES.items()})
+    check(np.max(np.abs(wanted - coarse)) > 1e-4, "the types make no difference: nothing is tested")
+    first = None
+    for ranks in (1, 2, 3, 4, 8):
+        for kind in KINDS + ("table_wise,column_wise,row_wise",):
+            found = predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_sharding_types {kind}")
+            check_near(found, wanted, 1e-6, f"{kind} on {ranks} ranks")
+            if kind in WITHOUT_SPLIT_SUMS:
+                first = found if first is None else first
+                check(same_bits(found, first), f"{kind} on {ranks} ranks: other bits")
+    with h5py.File(os.path.join(folder, "predicted.h5")) as h:
+        check(h["eval/auc"].shape == (1,) and h["predict/latency_ms"].shape == (1,), "metrics or latencies are missing")
+        check(h["predict/samples"][()].tolist() == [77], f"predict/samples is {h['predict/samples'][()]}")
+        latency = h["predict/latency_percentiles_ms"][()]
+        check(np.all(latency > 0) and np.all(np.diff(latency) >= 0) and h["predict/samples_per_s"][0] > 0, f"latency {latency}")
+        held = h["memory/table_bytes"][()]
+        check(held.shape == (8, 2) and np.all(held[:, 0] <= held[:, 1] * 2), f"table bytes {held}")
+
+
+def test_predict_types(binary, folder):
+    """fp32 tables give the evaluation's bits; each type that of numpy; pooled outputs of fp16 and bf16; sequence tables; a half-precision checkpoint."""
+    state = make_trained(folder, binary)
+    run(binary, 2, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 10 -output eval.h5.run {MODEL} {OPTIONS}", folder)
+    with h5py.File(os.path.join(folder, "eval.h5.run")) as h:
+        evaluated = h["predictions"][()]
+    found = predicted(binary, folder, 2, f"-init_from {state} -tables_sharding_types table_wise")
+    check_near(found, evaluated, 1e-6, "no data_type")
+    paths = os.path.join(folder, state), os.path.join(folder, "eval.h5")
+    for data_type in ("fp16", "bf16", "int8", "int4", "int2"):
+        for output in ("fp32", "fp16", "bf16"):
+            tables = {name: dict(table, data_type=data_type, output_dtype=output) for name, table in TABLES.items()}
+            found = predicted(binary, folder, 3, f"-init_from {state} -tables_data_type {data_type} -tables_output_dtype {output}")
+            # a pooled sum that lies between two halves may go to either: one unit of the output's last place
+            check_near(found, quantised.predict(*paths, tables), {"fp32": 1e-6, "fp16": 2e-4, "bf16": 2e-3}[output], f"{data_type}, output {output}")
+    sequence = {name: dict(table, pooling="none") if name == "user" else table for name, table in TABLES.items()}
+    found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} -table_user_pooling none")
+    check_near(found, quantised.predict(*paths, sequence), 1e-6, "a sequence table")
+    state = make_trained(folder, binary, options="-table_user_data_type fp16 -table_word_data_type bf16")
+    found = predicted(binary, folder, 2, f"-init_from {state} {TYPES}")
+    check_near(found, quantised.predict(*paths, TABLES), 1e-6, "from fp16 and bf16")
+
+
+def test_predict_checkpoint(binary, folder):
+    """-quant_checkpoint: numpy's bytes from every plan, read by every other with the same predictions; the newest of -checkpoint_dir."""
+    state = make_trained(folder, binary, options="-checkpoint_dir ckpt -checkpoint_every 8")
+    wanted = predicted(binary, folder, 1, f"-checkpoint_dir ckpt {TYPES}")
+    check(same_bits(wanted, predicted(binary, folder, 1, f"-init_from {state} {TYPES}")), "-checkpoint_dir: other predictions")
+    weights = tensors(os.path.join(folder, state))
+    for ranks, kind in ((1, "table_wise"), (2, "column_wise"), (3, "row_wise"), (4, "column_wise")):
+        predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_sharding_types {kind} -quant_checkpoint quant{ranks}.h5")
+        check_same_tensors(os.path.join(folder, f"quant{ranks}.h5"), os.path.join(folder, "quant1.h5"), f"{kind} on {ranks} ranks")
+        for other, cut in ((2, "table_wise"), (3, "column_wise"), (2, "row_wise")):
+            found = predicted(binary, folder, other, f"-init_from quant{ranks}.h5 -tables_sharding_types {cut}")
+            check_near(found, wanted, 1e-6, f"{kind} on {ranks} ranks, then {cut} on {other}")
+            check(cut == "row_wise" or same_bits(found, wanted), f"{kind} on {ranks} ranks, then {cut} on {other}: other bits")
+    found = tensors(os.path.join(folder, "quant2.h5"))
+    for name, table in TABLES.items():
+        check(f"embedding/{name}/weight" not in found, f"{name}: the original is there, too")
+        rows, _ = quantised.quantise(weights[f"embedding/{name}/weight"], table["data_type"])
+        check(same_bits(found[f"embedding/{name}/weight_quantised"], rows), f"{name}: other bytes than numpy's")
+    check(attribute(os.path.join(folder, "quant2.h5"), "step") == attribute(os.path.join(folder, state), "step"), "another step")
+    predicted(binary, folder, 2, f"-init_from {state} -tables_data_type fp16 -quant_checkpoint half.h5")  # whole numbers: an ordinary checkpoint
+    run(binary, 2, f"-task eval -data_eval eval.h5 -init_from half.h5 -tables_data_type fp16 {MODEL} {OPTIONS}", folder)
+
+
+def test_predict_serving(binary, folder):
+    """Data without labels; any batch size; options of a training in the same file; damage behind a checkpoint's back is told."""
+    state = make_trained(folder, binary)
+    with h5py.File(os.path.join(folder, "eval.h5"), "r+", libver="latest") as h:
+        del h["labels"]
+    wanted = predicted(binary, folder, 1, f"-init_from {state} {TYPES} -tables_sharding_types table_wise")
+    with h5py.File(os.path.join(folder, "predicted.h5")) as h:
+        check("eval" not in h, "metrics without labels")
+    for ranks, batch in ((1, 1), (2, 7), (3, 64), (4, 200)):
+        found = predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -data_train train.h5 -epochs 3 -embedding_optimizer adam "
+                          "-embedding_learning_rate 0.1 -checkpoint_final never.h5 -data_shuffle -tables_sharding_types table_wise", batch=batch)
+        check_near(found, wanted, 1e-6, f"batches of {batch} on {ranks} ranks")
+        with h5py.File(os.path.join(folder, "predicted.h5")) as h:
+            sizes = h["predict/samples"][()]
+        check(sizes.sum() == 77 and len(sizes) == -(-77 // (ranks * batch)), f"batches {sizes}")
+    check(not os.path.exists(os.path.join(folder, "never.h5")), "-checkpoint_final was written")
+
+
+def test_predict_streams(binary, folder):
+    """A table is never held in numbers beside its quantised rows: memory grows by the latter alone."""
+    rows, dim = 400000, 64
+    peaks = {}
+    for name, n in (("small", 100), ("big", rows)):
+        with h5py.File(os.path.join(folder, f"{name}.h5"), "w", libver="latest") as h:
+            h.attrs["format"], h.attrs["version"] = "trshard-checkpoint", 1
+            h["embedding/big/weight"] = np.tile(np.linspace(-1, 1, 100 * dim, dtype=np.float32).reshape(100, dim), (n // 100, 1))
+            for module, sizes in (("dense_arch", (3, dim)), ("over_arch", (dim + 1, 8, 1))):
+                for i, (n_in, n_out) in enumerate(zip(sizes, sizes[1:])):
+                    h[f"dense/{module}/{i}/weight"] = np.full((n_out, n_in), 0.1, np.float32)
+                    h[f"dense/{module}/{i}/bias"] = np.zeros(n_out, np.float32)
+        write_dataset(os.path.join(folder, "eval.h5"), 20, features={"big": n})
+        run(binary, 1, f"-task predict -data_eval eval.h5 -init_from {name}.h5 -tables_data_type int8 -output {name}.run -batch_size 8 "
+            f"-tables_embedding_dim {dim} -dense_arch {dim} -over_arch 8,1", folder)
+        peaks[name] = int(attribute(os.path.join(folder, f"{name}.run"), "peak_memory_bytes"))
+    held = rows * 80  # 4 bytes of parameters, 64 values, padded to 16
+    grown = peaks["big"] - peaks["small"]
+    check(held / 2 < grown < held + rows * dim * 4 / 4, f"memory grew by {grown} bytes for {held} quantised and {rows * dim * 4} of numbers")
+
+
+def test_predict_stopped(binary, folder):
+    """SIGTERM between batches: 75 on every rank, and nothing half-written."""
+    state = make_trained(folder, binary)
+    write_dataset(os.path.join(folder, "eval.h5"), 60000, seed=8, features=FEATURES, weighted=True)
+    job = Job(binary, 2, f"-task predict -data_eval eval.h5 -batch_size 1 -output late.h5 {MODEL} {OPTIONS} -init_from {state} {TYPES}", folder)
+    for line in job.process.stdout:
+        if line.startswith("weights"):  # tables are in memory: 30000 batches follow
+            break
+    os.kill(job.pid(1), signal.SIGTERM)
+    result = job.wait(60)
+    check(result.ranks == {0: 75, 1: 75}, f"exit status by rank {result.ranks}:\n{result.text[-2000:]}")
+    check("stopped on request after batch" in result.text, f"no word of it:\n{result.text[-2000:]}")
+    check(not [name for name in os.listdir(folder) if name.startswith("late")], f"left: {os.listdir(folder)}")

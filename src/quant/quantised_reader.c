@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rows of a checkpoint, quantised in pieces as they are read. */
+#include "compute/quant.h"
+#include "quant/quantised_tables.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+
+/* One table's tensor: where the rows of each of its parts go. */
+typedef struct {
+  TrsQuantReader reader;
+  const TrsTableConfig *config;
+  const TrsStoredTable *stored;
+  int *shard; /* [parts] indices of this rank's shards */
+} TrsQuantTable;
+
+struct TrsQuantReaderImpl {
+  const char *path;
+  const TrsEmbeddingShards *shards;
+  const TrsStoredTable *stored;
+  const TrsComputeOps *host;      /* conversions happen in host memory */
+  TrsQuantTable *table;           /* [tables->n] */
+  TrsBuffer numbers, rows, slice; /* pieces: as floats, whole rows quantised, a shard's columns of them */
+};
+
+/* The largest magnitude that a type's rows hold: scale, bias and halves are fp16. */
+static float largest_of(TrsDType dtype)
+{
+  if (dtype == TRS_FP32) return FLT_MAX;
+  return dtype == TRS_BF16 ? 0x1.fep127F : 65504.0F;
+}
+
+/* Can all numbers be held? Rows are named as the whole table counts them. */
+static PetscErrorCode check_numbers(const TrsQuantTable *table, int64_t first_row, int64_t n, const float *x)
+{
+  const int64_t dim = table->config->embedding_dim;
+  const float largest = largest_of(table->config->data_type);
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < n; r++) {
+    int bad = 0;
+    for (int64_t d = 0; d < dim; d++) bad |= !(fabsf(x[r * dim + d]) <= largest);
+    if (!bad) continue;
+    for (int64_t d = 0; d < dim; d++) {
+      const double value = (double)x[r * dim + d];
+      PetscCheck(isfinite(value), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+                 "%s: /embedding/%s/weight has %g in row %" PRId64 ", column %" PRId64, table->reader->path,
+                 table->config->name, value, first_row + r, d);
+      PetscCheck(fabs(value) <= (double)largest, PETSC_COMM_SELF, TRS_ERR_DATA,
+                 "%s: /embedding/%s/weight has %g in row %" PRId64 ", column %" PRId64
+                 ", and %s rows hold magnitudes up to %g",
+                 table->reader->path, table->config->name, value, first_row + r, d,
+                 TrsDTypeName(table->config->data_type), (double)largest);
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows that were quantised before: a scale or bias that is no number would make no noise, for a ReLU hides it. */
+static PetscErrorCode check_parameters(const TrsQuantTable *table, int64_t first_row, int64_t n,
+                                       const uint8_t *rows)
+{
+  enum { TRS_HALF_EXPONENT = 0x7c }; /* in the high byte, all set: Inf or NaN */
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < n; r++) {
+    const uint8_t *row = rows + r * table->stored->cols;
+    PetscCheck((row[1] & TRS_HALF_EXPONENT) != TRS_HALF_EXPONENT &&
+                   (row[3] & TRS_HALF_EXPONENT) != TRS_HALF_EXPONENT,
+               PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: /embedding/%s/weight_quantised, row %" PRId64
+               ": its scale and bias are no numbers: damaged",
+               table->reader->path, table->config->name, first_row + r);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whole rows of numbers of the file's type, quantised: borrowed until the next call. */
+static PetscErrorCode quantise(const TrsQuantTable *table, TrsDType dtype, int64_t first_row, int64_t n,
+                               const void *numbers, const void **rows)
+{
+  TrsQuantReader r = table->reader;
+  const int dim = table->config->embedding_dim;
+  const TrsDType to = table->config->data_type;
+  const float *x = numbers;
+
+  PetscFunctionBegin;
+  if (dtype != TRS_FP32) {
+    PetscCall(TrsBufferReserve(&r->numbers, n * dim * (int64_t)sizeof(float), PETSC_FALSE));
+    PetscCall(r->host->convert(NULL, n * dim, dtype, numbers, TRS_FP32, r->numbers.data));
+    x = r->numbers.data;
+  }
+  PetscCall(check_numbers(table, first_row, n, x));
+  PetscCall(TrsBufferReserve(&r->rows, n * TrsQuantRowBytes(to, TRS_ROWS_TBE, dim), PETSC_FALSE));
+  PetscCall(TrsQuantiseRows(to, TRS_ROWS_TBE, n, dim, x, dim, r->rows.data));
+  *rows = r->rows.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* TrsStateTake: rows of one of this rank's shards, whole, to the shard's memory. */
+static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
+                                const void *rows)
+{
+  const TrsQuantTable *table = context;
+  TrsQuantReader r = table->reader;
+  const TrsTbeTable *shard = &r->shards->shard[table->shard[part]].tbe;
+  const int64_t row_bytes = TrsQuantRowBytes(shard->dtype, TRS_ROWS_TBE, shard->dim);
+
+  PetscFunctionBegin;
+  if (table->stored->is_quantised)
+    PetscCall(check_parameters(table, shard->row_offset + first, n, rows));
+  else
+    PetscCall(quantise(table, dtype, shard->row_offset + first, n, rows, &rows));
+  if (shard->dim < table->config->embedding_dim) {
+    PetscCall(TrsBufferReserve(&r->slice, n * row_bytes, PETSC_FALSE));
+    PetscCall(TrsQuantSliceRows(shard->dtype, table->config->embedding_dim, (int)shard->col_offset,
+                                shard->dim, n, rows, r->slice.data));
+    rows = r->slice.data;
+  }
+  PetscCall(r->shards->device->copy((char *)shard->weight + first * row_bytes, rows, n * row_bytes, NULL));
+  PetscCall(r->shards->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *shards,
+                                    const TrsStoredTable *stored, TrsQuantReader *reader)
+{
+  TrsQuantReader r;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&r));
+  r->path = path;
+  r->shards = shards;
+  r->stored = stored;
+  PetscCall(TrsComputeFind("cpu", &r->host));
+  PetscCall(PetscCalloc1((size_t)shards->tables->n, &r->table));
+  for (int t = 0; t < shards->tables->n; t++) {
+    r->table[t] = (TrsQuantTable){.reader = r, .config = &shards->tables->table[t], .stored = &stored[t]};
+    PetscCall(PetscMalloc1((size_t)shards->n + 1, &r->table[t].shard));
+  }
+  *reader = r;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsQuantReaderAddState(TrsQuantReader r, TrsState *state)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < r->shards->tables->n; t++) {
+    TrsQuantTable *table = &r->table[t];
+    const TrsStoredTable *stored = table->stored;
+    char path[PETSC_MAX_PATH_LEN];
+    TrsStateTensor *tensor;
+
+    PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight%s", table->config->name,
+                            stored->is_quantised ? "_quantised" : ""));
+    PetscCall(TrsStateAdd(state, path, stored->is_quantised ? TRS_UINT8 : TRS_FP32, 2, stored->rows,
+                          stored->cols, &tensor));
+    tensor->take = take_rows;
+    tensor->take_context = table;
+    for (int i = 0; i < r->shards->n; i++) {
+      const TrsTbeTable *shard = &r->shards->shard[i].tbe;
+
+      if (r->shards->shard[i].table != t || shard->rows == 0) continue;
+      table->shard[tensor->n_parts] = i;
+      PetscCall(TrsStateAddPart(tensor, shard->row_offset, 0, shard->rows, stored->cols, NULL, stored->cols));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader)
+{
+  TrsQuantReader r = *reader;
+
+  PetscFunctionBegin;
+  if (!r) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int t = 0; t < r->shards->tables->n; t++) PetscCall(PetscFree(r->table[t].shard));
+  PetscCall(PetscFree(r->table));
+  PetscCall(TrsBufferFree(&r->numbers));
+  PetscCall(TrsBufferFree(&r->rows));
+  PetscCall(TrsBufferFree(&r->slice));
+  PetscCall(PetscFree(*reader));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/task_predict.h"
+
+#include "quant/quantised_tables.h"
+#include "run/latency.h"
+#include "run/record.h"
+#include "run/report.h"
+#include "run/signals.h"
+#include "train/evaluate.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <sys/resource.h>
+
+typedef struct {
+  TrsSession session;
+  TrsResults results;
+  char *path;             /* of the checkpoint */
+  TrsStoredTable *stored; /* [tables] what it has */
+  TrsCheckpointInfo info;
+  TrsLatency latency;
+  TrsWatchdog watchdog;
+  int64_t bad_ids; /* of this rank's samples */
+} TrsPrediction;
+
+/* -init_from, else the newest in -checkpoint_dir. */
+static PetscErrorCode find_checkpoint(TrsPrediction *p)
+{
+  TrsOptions options = p->session.options;
+  const char *init_from = NULL, *folder = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_dir", &folder, NULL));
+  PetscCheck(init_from || folder, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-init_from is missing: -task predict needs a checkpoint, or -checkpoint_dir, a folder of them");
+  if (init_from)
+    PetscCall(PetscStrallocpy(init_from, &p->path));
+  else
+    PetscCall(TrsCheckpointFolderFindNewest(p->session.comm, folder, &p->path));
+  PetscCheck(p->path, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: no checkpoint is there (-checkpoint_dir)",
+             folder);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The most memory this run had, of the rank that had most. */
+static PetscErrorCode report_peak(const TrsPrediction *p)
+{
+  struct rusage usage;
+  int64_t peak_bytes;
+  char text[32];
+
+  PetscFunctionBegin;
+  getrusage(RUSAGE_SELF, &usage);
+  peak_bytes = (int64_t)usage.ru_maxrss * 1024;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, p->session.comm));
+  PetscCall(TrsResultsSetInt(p->results, "peak_memory_bytes", peak_bytes));
+  PetscCall(PetscPrintf(p->session.comm, "%-10s at most %s a rank\n", "peak",
+                        TrsReportBytesText((double)peak_bytes, text, sizeof(text))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What was asked for beside a prediction and contradicts it. */
+static PetscErrorCode check_options(TrsOptions options)
+{
+  enum { TRS_SHARDER_TRAINING };
+  int sharder = 1;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-plan_sharder", &sharder, NULL));
+  if (sharder == TRS_SHARDER_TRAINING)
+    PetscCall(TrsOptionError(options, "-plan_sharder",
+                             "-task predict shards quantised tables: leave it out, or quant"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The checkpoint's dense layers as they are, its tables quantised on the way. */
+static PetscErrorCode read_checkpoint(TrsPrediction *p)
+{
+  TrsSession *s = &p->session;
+  TrsQuantReader reader;
+  TrsState state = {0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelAddState(s->model, &state));
+  PetscCall(TrsQuantReaderCreate(p->path, TrsModelParallelShards(s->model), p->stored, &reader));
+  PetscCall(TrsQuantReaderAddState(reader, &state));
+  PetscCall(TrsCheckpointRead(s->comm, p->path, &state, &p->info));
+  PetscCall(TrsQuantReaderDestroy(&reader));
+  PetscCall(TrsStateFree(&state));
+  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", "weights", p->path, p->info.step));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Of each rank: bytes of its shards as they are held, and as fp32. */
+static PetscErrorCode report_memory(const TrsPrediction *p)
+{
+  const TrsSession *s = &p->session;
+  char held[32], as_fp32[32];
+  int64_t tables, states, dense;
+  double mine[2], most[2], *all;
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelBytes(s->model, &tables, &states, &dense));
+  mine[0] = (double)tables;
+  mine[1] = (double)TrsQuantFloatBytes(TrsModelParallelShards(s->model));
+  PetscCall(PetscCalloc1(2 * (size_t)s->size, &all));
+  PetscCallMPI(MPI_Gather(mine, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, 0, s->comm));
+  PetscCall(TrsResultsSetArray(p->results, "memory/table_bytes", s->size, 2, all));
+  PetscCall(TrsResultsSetText(p->results, "table_bytes_names", "held,as_fp32"));
+  PetscCall(PetscFree(all));
+  PetscCallMPI(MPI_Allreduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, s->comm));
+  PetscCall(PetscPrintf(s->comm, "%-10s at most %s a rank, %s as fp32\n", "tables",
+                        TrsReportBytesText(most[0], held, sizeof(held)),
+                        TrsReportBytesText(most[1], as_fp32, sizeof(as_fp32))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options)
+{
+  TrsSession *s = &p->session;
+  const char *output = NULL, *quant_checkpoint = NULL;
+  double watchdog_s;
+
+  PetscFunctionBegin;
+  PetscCall(check_options(options));
+  PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
+  PetscCall(TrsOptionsGetString(options, "-quant_checkpoint", &quant_checkpoint, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
+  PetscCall(TrsResultsCreate(comm, output, &p->results));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
+  PetscCall(find_checkpoint(p));
+  PetscCall(PetscCalloc1((size_t)s->tables.n, &p->stored));
+  PetscCall(TrsQuantTableTypes(s->comm, options, p->path, &s->tables, p->stored));
+  PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_TRUE));
+  PetscCall(TrsReportBanner(s));
+  PetscCall(TrsReportAttributes(s, p->results));
+  PetscCall(report_memory(p));
+  PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint, NULL));
+  PetscCall(read_checkpoint(p));
+  PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* TrsEvaluateObserver */
+static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
+                                  double seconds)
+{
+  TrsPrediction *p = context;
+
+  PetscFunctionBegin;
+  TrsWatchdogBeat(p->watchdog, batch->step);
+  p->bad_ids += batch->bad_ids;
+  PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
+  for (int64_t b = 0; b < batch->batch; b++)
+    PetscCheck(isfinite(predictions[b]), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+               "the prediction of sample %" PRId64
+               " is %g: %s holds weights that are not finite or too large",
+               batch->first + b, (double)predictions[b], p->path);
+  PetscCheck(!trs_stop_requested, PETSC_COMM_SELF, TRS_ERR_STOPPED,
+             "stopped on request after batch %" PRId64 ": no predictions were written", batch->step + 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode predict(TrsPrediction *p)
+{
+  const TrsEvaluateObserver observer = {after_batch, p};
+  TrsSession *s = &p->session;
+  const TrsDatasetInfo *info;
+  TrsMetricValues values;
+  TrsReader reader;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(s->eval, &info));
+  PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
+  PetscCall(TrsEvaluate(s->comm, s->model, reader, p->results, info->num_samples, &observer, &values));
+  PetscCall(TrsReaderDestroy(&reader));
+  PetscCall(TrsWatchdogStop(&p->watchdog));
+  PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &p->bad_ids, 1, MPI_INT64_T, MPI_SUM, s->comm));
+  if (p->bad_ids)
+    PetscCall(PetscFPrintf(s->comm, PETSC_STDERR,
+                           "trshard: warning: %" PRId64
+                           " ids outside of their tables became 0 (-bounds_check_mode)\n",
+                           p->bad_ids));
+  if (!info->has_labels) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRecordMetrics(p->results, p->info.step, &values));
+  PetscCall(TrsReportMetrics(s->comm, "predict", &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_checkpoint(const TrsPrediction *p)
+{
+  const TrsSession *s = &p->session;
+  TrsCheckpointInfo info = p->info;
+  const char *path = NULL;
+  char *options, *plan;
+  TrsState state = {0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-quant_checkpoint", &path, NULL));
+  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsText(s->options, &options));
+  PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
+  info.options = options;
+  info.plan = plan;
+  PetscCall(TrsModelParallelAddState(s->model, &state));
+  PetscCall(TrsQuantAddState(TrsModelParallelShards(s->model), &state));
+  PetscCall(TrsCheckpointWrite(s->comm, path, &state, &info));
+  PetscCall(PetscPrintf(s->comm, "%-10s quantised tables: %s\n", "checkpoint", path));
+  PetscCall(TrsStateFree(&state));
+  PetscCall(PetscFree(options));
+  PetscCall(PetscFree(plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
+{
+  TrsPrediction p = {.bad_ids = 0};
+
+  PetscFunctionBegin;
+  PetscCall(set_up(&p, comm, options));
+  PetscCall(predict(&p));
+  PetscCall(write_checkpoint(&p));
+  PetscCall(report_peak(&p));
+  PetscCall(TrsResultsWrite(p.results));
+  PetscCall(TrsResultsDestroy(&p.results));
+  PetscCall(TrsLatencyFree(&p.latency));
+  PetscCall(PetscFree(p.stored));
+  PetscCall(PetscFree(p.path));
+  PetscCall(TrsSessionDestroy(&p.session));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
