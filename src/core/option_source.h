@@ -24,7 +24,7 @@ typedef struct {
   Collective on comm: rank 0 reads, all ranks get rank 0's command line and texts.
 
   Out:    given   free with TrsGivenOptionsFree()
-  Errors: NO_INPUT for a file that is missing or not a regular one; OPTION for one that is larger than 1 MiB, no text, not in the
+  Errors: NO_INPUT for a file that is missing or not a regular one; OPTION for one that is larger than 16 MiB, no text, not in the
           form of an option file or YAML, or that names further option files, and for a word that belongs to no option
 */
 PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsGivenOptions *given);

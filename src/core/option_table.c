@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -188,15 +189,37 @@ PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is `tail` one of the objects, '_' and a key? */
-static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int n, const char *const *names)
-{
-  for (int i = 0; i < n; i++) {
-    size_t length = strlen(names[i]);
+typedef struct {
+  const char *text;
+  size_t n;
+} TrsPiece;
 
-    if (strncasecmp(tail, names[i], length) == 0 && tail[length] == '_' &&
-        key_in(group, tail + length + 1, PETSC_TRUE))
-      return PETSC_TRUE;
+static int compare_names(const void *a, const void *b)
+{
+  return strcasecmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int compare_with_name(const void *key, const void *name)
+{
+  const TrsPiece *piece = key;
+  const char *other = *(const char *const *)name;
+  int order = strncasecmp(piece->text, other, piece->n);
+
+  return order ? order : (other[piece->n] ? -1 : 0);
+}
+
+/* Is `tail` one of the objects, '_' and a key? */
+static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int n, const char *const *sorted)
+{
+  size_t n_tail = strlen(tail);
+
+  for (int i = 0; i < group->n; i++) {
+    const char *key = group->spec[i].name;
+    size_t n_key = strlen(key);
+    TrsPiece name = {tail, n_tail - n_key - 1};
+
+    if (n_tail <= n_key || tail[name.n] != '_' || strcasecmp(tail + name.n + 1, key) != 0) continue;
+    if (bsearch(&name, sorted, (size_t)n, sizeof(*sorted), compare_with_name)) return PETSC_TRUE;
   }
   return PETSC_FALSE;
 }
@@ -204,9 +227,13 @@ static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int
 PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, int n, const char *const *names)
 {
   const TrsOptionGroup *group = object_group(options, object);
+  const char **sorted;
 
   PetscFunctionBegin;
   PetscCheck(group, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "there are no options for each %s", object);
+  PetscCall(PetscMalloc1(n, &sorted));
+  for (int i = 0; i < n; i++) sorted[i] = names[i];
+  qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);
   for (int i = 0; i < options->given.n; i++) {
     const TrsGivenOption *given = &options->given.option[i];
     PetscBool all = PETSC_FALSE;
@@ -215,12 +242,13 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
     char instance[TRS_MAX_NAME], what[TRS_MAX_MESSAGE];
     int closest;
 
-    if (!key || names_object(group, tail, n, names)) continue;
+    if (!key || names_object(group, tail, n, sorted)) continue;
     snprintf(instance, sizeof(instance), "%.*s", (int)(strlen(tail) - strlen(key->name) - 1), tail);
     closest = TrsNameClosest(instance, n, names);
     snprintf(what, sizeof(what), "there is no %s \"%.*s\"; the closest name is \"%.*s\"", object,
              TRS_MAX_SHOWN, instance, TRS_MAX_SHOWN, closest < 0 ? "" : names[closest]);
     PetscCall(TrsOptionsRefuse(options, given, what));
   }
+  PetscCall(PetscFree(sorted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

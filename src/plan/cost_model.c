@@ -214,6 +214,7 @@ PetscBool TrsOptionSummarise(TrsPlanOption *option)
   PetscBool fits = PETSC_TRUE;
 
   option->max_hbm = option->max_ddr = INT64_MIN;
+  option->min_hbm = option->min_ddr = INT64_MAX;
   option->max_perf = 0;
   for (int i = 0; i < option->n_classes; i++) {
     const TrsShardClass *c = &option->shard_class[i];
@@ -221,6 +222,8 @@ PetscBool TrsOptionSummarise(TrsPlanOption *option)
     fits = (PetscBool)(fits && c->storage.hbm < TRS_MAX_SHARD_BYTES && c->storage.ddr < TRS_MAX_SHARD_BYTES);
     option->max_hbm = PetscMax(option->max_hbm, c->storage.hbm);
     option->max_ddr = PetscMax(option->max_ddr, c->storage.ddr);
+    option->min_hbm = PetscMin(option->min_hbm, c->storage.hbm);
+    option->min_ddr = PetscMin(option->min_ddr, c->storage.ddr);
     option->max_perf = PetscMax(option->max_perf, c->total);
   }
   if (option->class_of || !option->same_perf) {

@@ -100,14 +100,6 @@ PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-double TrsSlowestDevice(const struct TrsPartitionerImpl *p)
-{
-  double slowest = 0;
-
-  for (int r = 0; r < p->config.world_size; r++) slowest = PetscMax(slowest, p->device[r].total);
-  return slowest;
-}
-
 /*
   The rating adds shard totals in proposal order, the devices' totals were added part by part in placing order. So only devices that
   are slowest up to rounding are summed again. Those with uniform shards alone all sum the same numbers: one stands for them.
@@ -132,7 +124,7 @@ static int choose_slots(TrsPartitioner p, const TrsProposal *proposal, double sl
 
 double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit)
 {
-  double slowest = TrsSlowestDevice(p), rating = 0;
+  double slowest = p->slowest, rating = 0;
   int n_slots;
 
   if (slowest * (1 - ROUNDING) > limit) return slowest;
@@ -161,15 +153,17 @@ PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *propo
                             double *rating)
 {
   TrsPartitioner p = partitioner;
+  PetscBool complete;
 
   PetscFunctionBegin;
   if (p->config.memory_balanced) {
     PetscCall(TrsPartitionMemoryBalanced(p, proposal, placed, rating));
     *placement = &p->kept;
   } else {
-    PetscCall(TrsPartitionGreedy(p, proposal, hint->certainly_above ? hint : NULL, p->config.sort_by_perf,
-                                 p->config.balance_modules, placed));
-    if (*placed) *rating = hint->certainly_above ? HUGE_VAL : TrsRatePlacement(p, proposal, hint->limit);
+    PetscCall(TrsPartitionGreedy(p, proposal, hint, p->config.sort_by_perf, p->config.balance_modules, placed,
+                                 &complete));
+    if (*placed)
+      *rating = complete && !hint->rating_is_moot ? TrsRatePlacement(p, proposal, hint->limit) : HUGE_VAL;
     *placement = &p->placement;
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "plan/search_space.h"
+#include "plan/pieces.h"
 
 /* One option a table, in the proposer's order of tables. */
 typedef struct {
@@ -31,12 +31,11 @@ typedef struct {
 
 /* What is known before placing, to save work. */
 typedef struct {
-  double limit;               /* a rating above it need not be exact */
-  PetscBool certainly_above;  /* the rating is above it: only whether the proposal can be placed matters */
-  TrsInt128 own_hbm, own_ddr; /* with certainly_above: bytes of the options that are not uniform */
-  int64_t piece_hbm,
-      piece_ddr; /* the largest piece of theirs that must fit on one device: a shard, or a table_column_wise option */
-  PetscBool any_host, any_grid;
+  double limit; /* a rating above it need not be exact */
+  PetscBool
+      rating_is_moot; /* only whether the proposal can be placed matters; so it is once a device is above the limit */
+  PetscBool only_below;    /* a placement above the limit is as good as none */
+  const TrsPieces *pieces; /* of the options that are not uniform, or NULL */
 } TrsPartitionHint;
 
 typedef struct TrsPartitionerImpl *TrsPartitioner;
@@ -50,7 +49,7 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner);
   TrsPartition - Place a proposal.
 
   Not collective.
-  Out:    placement  borrowed until the next call; valid when placed, and complete when the rating is at most the limit
+  Out:    placement  borrowed until the next call; complete when placed with a rating that is at most the limit
           placed     whether every shard found a device with room
           rating     ms of the slowest device; exact when at most the hint's limit
 */

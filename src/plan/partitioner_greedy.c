@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  TRS_FIRST_LOOK = 16
-}; /* options placed before the first look at whether the rest is certain; then twice as many */
+/* Options placed before the first look at whether the rest is certain; then twice as many. */
+enum { TRS_FIRST_LOOK = 16 };
+#define ROUNDING 1e-9 /* sums of the same numbers in two orders differ by far less */
 
 static PetscBool is_uniform(const TrsPlanOption *option)
 {
@@ -20,12 +20,15 @@ static PetscBool fits(const TrsDevice *device, const TrsShardClass *shard)
   return (PetscBool)(shard->storage.hbm <= device->hbm && shard->storage.ddr <= device->ddr);
 }
 
-static void add_shard(TrsDevice *device, const TrsShardClass *shard)
+static void add_shard(TrsPartitioner p, int rank, const TrsShardClass *shard)
 {
+  TrsDevice *device = &p->device[rank];
+
   device->hbm -= shard->storage.hbm;
   device->ddr -= shard->storage.ddr;
   TrsPerfAdd(&device->perf, &shard->perf);
   device->total = TrsPerfTotal(&device->perf);
+  p->slowest = PetscMax(p->slowest, device->total);
 }
 
 /* ---- uniform options: shard i on device i ---- */
@@ -37,7 +40,7 @@ static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
     const TrsShardClass *shard = TrsOptionShard(option, r);
 
     if (!fits(&p->device[r], shard)) return PETSC_FALSE;
-    add_shard(&p->device[r], shard);
+    add_shard(p, r, shard);
   }
   return PETSC_TRUE;
 }
@@ -83,13 +86,14 @@ static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
       p->uniform_ddr[option->n_full + k - 1] += c[k].storage.ddr - c[k - 1].storage.ddr;
     }
   }
+  if (by_hand) perf = (TrsPerf){0};
+  p->slowest = TrsPerfTotal(&perf);
   for (int r = 0; r < W; r++) {
     if (!by_hand) {
       hbm += p->uniform_hbm[r];
       ddr += p->uniform_ddr[r];
     }
-    p->device[r] = (TrsDevice){by_hand ? (TrsPerf){0} : perf, by_hand ? 0 : TrsPerfTotal(&perf),
-                               p->left[r].hbm - hbm, p->left[r].ddr - ddr};
+    p->device[r] = (TrsDevice){perf, p->slowest, p->left[r].hbm - hbm, p->left[r].ddr - ddr};
     if (n_uniform && !by_hand && (p->device[r].hbm < 0 || p->device[r].ddr < 0)) return PETSC_FALSE;
   }
   for (int i = 0; by_hand && i < proposal->n; i++) {
@@ -228,7 +232,7 @@ static PetscBool place_on_devices(TrsPartitioner p, const TrsPlanOption *option,
 
     if (leaf < 0) return PETSC_FALSE;
     rank[s] = p->rank_of[leaf];
-    add_shard(&p->device[rank[s]], shard);
+    add_shard(p, rank[s], shard);
     touch(p, rank[s]);
   }
   return PETSC_TRUE;
@@ -241,7 +245,7 @@ static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, c
     if (!fits(&p->device[rank[s]], TrsOptionShard(option, s))) return PETSC_FALSE;
   }
   for (int s = 0; s < option->n_shards; s++) {
-    add_shard(&p->device[rank[s]], TrsOptionShard(option, s));
+    add_shard(p, rank[s], TrsOptionShard(option, s));
     touch(p, rank[s]);
   }
   return PETSC_TRUE;
@@ -251,6 +255,7 @@ static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, c
 static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
 {
   int G = p->config.group, first = host * G;
+  double slowest = p->slowest;
 
   memcpy(p->saved, &p->device[first], (size_t)G * sizeof(*p->saved));
   for (int s = 0; s < option->n_shards; s++) {
@@ -262,10 +267,11 @@ static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option
     }
     if (best < 0) {
       memcpy(&p->device[first], p->saved, (size_t)G * sizeof(*p->saved));
+      p->slowest = slowest;
       return PETSC_FALSE;
     }
     rank[s] = best;
-    add_shard(&p->device[best], shard);
+    add_shard(p, best, shard);
   }
   for (int s = 0; s < option->n_shards; s++) touch(p, rank[s]);
   return PETSC_TRUE;
@@ -336,7 +342,7 @@ static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, in
       const TrsShardClass *shard = TrsOptionShard(option, s);
 
       if (!fits(&p->device[rank[s]], shard)) return PETSC_FALSE;
-      add_shard(&p->device[rank[s]], shard);
+      add_shard(p, rank[s], shard);
       touch(p, rank[s]);
     }
     return PETSC_TRUE;
@@ -344,34 +350,58 @@ static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, in
   return PETSC_FALSE;
 }
 
-/*
-  Will everything that is still to come find a place, whatever ranks it is given? A device is short when the largest piece does not fit;
-  to make it so costs a part of the bytes to come. All devices (for a host: one device of each host) short costs
-  the sum of the cheapest ways, and more than all bytes, of device and of host memory, cannot be spent.
-*/
-static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPartitionHint *hint,
-                                int64_t piece_hbm)
-{
-  double own_hbm = (double)hint->own_hbm, own_ddr = (double)hint->own_ddr, cost = 0;
-  int G = hint->any_host ? p->config.group : 1, n = hint->any_host ? p->n_hosts : p->config.world_size;
+/* ---- is the rest certain to find a place ---- */
 
-  if (hint->any_grid) return PETSC_FALSE;
-  for (int h = 0; h < n; h++) {
+/* A device is short when a piece does not fit. To make it so takes this part of all bytes to come. */
+static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, double hbm, double ddr)
+{
+  double room_hbm = (double)(device->hbm - piece->hbm), room_ddr = (double)(device->ddr - piece->ddr);
+
+  if (room_hbm < 0 || room_ddr < 0) return 0;
+  return PetscMin(hbm > 0 ? room_hbm / hbm : HUGE_VAL, ddr > 0 ? room_ddr / ddr : HUGE_VAL);
+}
+
+/*
+  All of n bins short, each of which is `width` devices and short with the cheapest of them, costs the sum of the cheapest ways; more
+  than all bytes to come, of device and of host memory, cannot be spent.
+*/
+static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int width, const TrsStorage *piece,
+                              TrsInt128 hbm, TrsInt128 ddr)
+{
+  double cost = 0;
+
+  for (int i = 0; i < n; i++) {
     double cheapest = HUGE_VAL;
 
-    for (int r = h * G; r < (h + 1) * G; r++) {
-      double room_hbm = (double)(p->device[r].hbm - piece_hbm),
-             room_ddr = (double)(p->device[r].ddr - hint->piece_ddr);
-      double by_hbm = own_hbm > 0 ? room_hbm / own_hbm : HUGE_VAL,
-             by_ddr = own_ddr > 0 ? room_ddr / own_ddr : HUGE_VAL;
+    for (int r = i * width; r < (i + 1) * width; r++) {
+      double one = cost_of_short(&p->device[r], piece, (double)hbm, (double)ddr);
 
-      if (room_hbm < 0 || room_ddr < 0) by_hbm = 0;
-      cheapest = PetscMin(cheapest, PetscMin(by_hbm, by_ddr));
+      cheapest = PetscMin(cheapest, one);
     }
     cost += cheapest;
     if (cost > 2.001) return PETSC_TRUE;
   }
   return PETSC_FALSE;
+}
+
+/* Will everything that is still to come find a place, whatever ranks it is given? No option to come has more than max_hbm. */
+static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPieces *rest, int64_t max_hbm)
+{
+  TrsStorage piece[TRS_N_PIECES];
+  int G = p->config.group;
+
+  if (rest->n[TRS_PIECE_GRID] || rest->n_negative) return PETSC_FALSE;
+  for (int kind = 0; kind < TRS_N_PIECES; kind++)
+    piece[kind] = (TrsStorage){PetscMin(rest->largest[kind].hbm, max_hbm), rest->largest[kind].ddr};
+  if (rest->n[TRS_PIECE_SHARD] &&
+      !one_has_room(p, p->config.world_size, 1, &piece[TRS_PIECE_SHARD], rest->hbm, rest->ddr))
+    return PETSC_FALSE;
+  if (rest->n[TRS_PIECE_HOST_COLUMNS] &&
+      !one_has_room(p, p->n_hosts * G, 1, &piece[TRS_PIECE_HOST_COLUMNS], rest->hbm, rest->ddr))
+    return PETSC_FALSE;
+  return (
+      PetscBool)(!rest->n[TRS_PIECE_HOST_ROWS] ||
+                 one_has_room(p, p->n_hosts, G, &piece[TRS_PIECE_HOST_ROWS], rest->host_hbm, rest->host_ddr));
 }
 
 static PetscErrorCode reserve_ranks(TrsPlacement *placement, int n)
@@ -389,45 +419,59 @@ static PetscErrorCode reserve_ranks(TrsPlacement *placement, int n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
-                                  PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed)
+static PetscErrorCode place_option(TrsPartitioner p, const TrsPlanOption *option, int i, PetscBool *placed)
 {
-  TrsPartitionHint rest = hint ? *hint : (TrsPartitionHint){0}; /* of the options still to come */
-  PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules);
   TrsPlacement *placement = &p->placement;
+  int *rank;
+
+  PetscFunctionBegin;
+  PetscCall(reserve_ranks(placement, placement->n_ranks + option->n_shards));
+  placement->first[i] = placement->n_ranks;
+  rank = placement->rank + placement->n_ranks;
+  placement->n_ranks += option->n_shards;
+  switch (option->partition_by) {
+  case TRS_PARTITION_DEVICE: *placed = place_on_devices(p, option, rank); break;
+  case TRS_PARTITION_HOST: *placed = place_on_hosts(p, option, rank); break;
+  default: *placed = place_on_grid(p, option, rank);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
+                                  PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
+                                  PetscBool *complete)
+{
+  TrsPieces rest = hint->pieces ? *hint->pieces : (TrsPieces){0}; /* of the options still to come */
+  PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules), is_moot = hint->rating_is_moot;
   int next_look = TRS_FIRST_LOOK;
 
   PetscFunctionBegin;
-  placement->n_ranks = 0;
+  p->placement.n_ranks = 0;
   p->devices_valid = p->hosts_valid = PETSC_FALSE;
   p->n_changed = 0;
+  *complete = PETSC_FALSE;
   *placed = place_uniform(p, proposal);
   if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
   order_groups(p, proposal, sort_by_perf, balance_modules);
   for (int g = 0; g < p->n_group && *placed; g++) {
     int i = p->group[g].position;
     const TrsPlanOption *option = proposal->option[i];
-    int *rank;
 
-    placement->first[i] = -1;
+    p->placement.first[i] = -1;
     if (is_uniform(option)) continue;
-    if (hint && g >= next_look) {
-      if (rest_is_placed(
-              p, &rest, largest_first ? PetscMin(rest.piece_hbm, option->total_storage.hbm) : rest.piece_hbm))
-        break;
-      next_look *= 2;
+    is_moot = (PetscBool)(is_moot || p->slowest * (1 - ROUNDING) > hint->limit);
+    if (is_moot && hint->only_below) {
+      *placed = PETSC_FALSE;
+      break;
     }
-    rest.own_hbm -= option->total_storage.hbm;
-    rest.own_ddr -= option->total_storage.ddr;
-    PetscCall(reserve_ranks(placement, placement->n_ranks + option->n_shards));
-    placement->first[i] = placement->n_ranks;
-    rank = placement->rank + placement->n_ranks;
-    placement->n_ranks += option->n_shards;
-    switch (option->partition_by) {
-    case TRS_PARTITION_DEVICE: *placed = place_on_devices(p, option, rank); break;
-    case TRS_PARTITION_HOST: *placed = place_on_hosts(p, option, rank); break;
-    default: *placed = place_on_grid(p, option, rank);
+    if (is_moot && hint->pieces && g >= next_look) {
+      if (rest_is_placed(p, &rest, largest_first ? option->total_storage.hbm : INT64_MAX))
+        PetscFunctionReturn(PETSC_SUCCESS);
+      next_look = 2 * g;
     }
+    if (hint->pieces) TrsPiecesCount(&rest, option, -1, p->config.world_size, p->config.group);
+    PetscCall(place_option(p, option, i, placed));
   }
+  *complete = *placed;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -24,6 +24,7 @@ struct TrsPartitionerImpl {
   int *leaf_of, *rank_of;    /* [W] order that breaks ties: rank % local_world_size, rank */
   TrsMinTree devices, hosts; /* over leaves; over hosts */
   PetscBool devices_valid, hosts_valid;
+  double slowest; /* the largest total of a device so far: the rating but for the order of its sums */
   PetscBool *host_changed; /* [n_hosts] */
   int n_changed, *changed;
   int *refused;          /* [n_hosts] hosts tried in vain */
@@ -39,15 +40,13 @@ struct TrsPartitionerImpl {
   int *rank_slot;                     /* [W] */
 };
 
-/* Place by greedy_perf with p->left; hint may be NULL. Not collective. */
+/* Place by greedy_perf with p->left. Out: complete, whether each shard has its rank. Not collective. */
 PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
-                                  PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed);
+                                  PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
+                                  PetscBool *complete);
 
 /* The slowest device's ms, summed as TorchRec rates a plan; only an upper neighbour of limit when above it. Not collective. */
 double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit);
-
-/* The largest accumulated perf total over devices: the rating but for the order of its sums. Not collective. */
-double TrsSlowestDevice(const struct TrsPartitionerImpl *p);
 
 PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *proposal, PetscBool *placed,
                                           double *rating);

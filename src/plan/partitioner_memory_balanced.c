@@ -26,16 +26,19 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
                                           double *rating)
 {
   int W = p->config.world_size;
+  TrsPartitionHint hint = {.limit = HUGE_VAL};
+  PetscBool complete;
   TrsInt128 total;
   int64_t shard, low, high;
   double limit;
 
   PetscFunctionBegin;
-  PetscCall(TrsPartitionGreedy(p, proposal, NULL, PETSC_TRUE, p->config.balance_modules, placed));
+  PetscCall(TrsPartitionGreedy(p, proposal, &hint, PETSC_TRUE, p->config.balance_modules, placed, &complete));
   if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
   *rating = TrsRatePlacement(p, proposal, HUGE_VAL);
   PetscCall(TrsPlacementCopy(&p->placement, p->max_tables, &p->kept));
   limit = *rating * (1 + p->config.tolerance);
+  hint = (TrsPartitionHint){.limit = limit, .only_below = PETSC_TRUE};
   measure_hbm(p, proposal, &total, &shard, &high);
   low = PetscMax((int64_t)((double)total / (double)W), shard);
   for (int64_t i = 0; i < p->config.max_search_count && low + STOP_WIDTH_BYTES < high; i++) {
@@ -43,7 +46,8 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
     PetscBool fits;
 
     for (int r = 0; r < W; r++) p->left[r].hbm = middle;
-    PetscCall(TrsPartitionGreedy(p, proposal, NULL, PETSC_TRUE, p->config.balance_modules, &fits));
+    PetscCall(
+        TrsPartitionGreedy(p, proposal, &hint, PETSC_TRUE, p->config.balance_modules, &fits, &complete));
     if (fits) {
       double trial = TrsRatePlacement(p, proposal, limit);
 

@@ -8,6 +8,11 @@
 #include <string.h>
 #include <time.h>
 
+enum {
+  TRS_MANY = 4096,  /* proposals that are worth scouting */
+  TRS_SCOUTED = 32, /* of each proposer's */
+};
+
 typedef struct {
   const TrsCostModel *model;
   TrsPlanSearch *search;
@@ -15,6 +20,7 @@ typedef struct {
   TrsProposalCache cache;
   TrsProposalBounds bounds;
   PetscBool exact; /* some proposer wants every rating exactly */
+  double limit;    /* the rating of some proposal that will be made: the best is not above it */
   double start_s;
 } TrsLoop;
 
@@ -77,15 +83,19 @@ static PetscErrorCode evaluate(TrsLoop *loop, const TrsProposer *proposer, TrsOu
 {
   TrsPlanSearch *search = loop->search;
   const TrsPlacement *placement = NULL;
-  double limit = search->best.found && !loop->exact ? search->best.rating : HUGE_VAL;
-  TrsPartitionHint hint = TrsProposalBoundsHint(&loop->bounds, limit);
+  TrsPartitionHint hint = {.limit = HUGE_VAL, .pieces = &loop->bounds.own};
 
   PetscFunctionBegin;
+  if (!loop->exact) {
+    hint.limit = PetscMin(search->best.rating, loop->limit);
+    hint.rating_is_moot = (PetscBool)(TrsProposalBoundsRating(&loop->bounds) > hint.limit ||
+                                      TrsProposalBoundsSlowestShard(&loop->bounds) >= search->best.rating);
+  }
   search->partitioned++;
   outcome->rating = HUGE_VAL;
   if (TrsProposalBoundsFails(&loop->bounds)) {
     outcome->placed = PETSC_FALSE;
-  } else if (hint.certainly_above && TrsProposalBoundsPlaced(&loop->bounds)) {
+  } else if (hint.rating_is_moot && TrsProposalBoundsPlaced(&loop->bounds)) {
     outcome->placed = PETSC_TRUE;
   } else {
     PetscCall(TrsPartition(loop->partitioner, &proposer->proposal, &hint, &placement, &outcome->placed,
@@ -96,7 +106,7 @@ static PetscErrorCode evaluate(TrsLoop *loop, const TrsProposer *proposer, TrsOu
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   search->feasible++;
-  if (placement && (!search->best.found || outcome->rating < search->best.rating))
+  if (outcome->rating < search->best.rating)
     PetscCall(keep_best(search, proposer, placement, outcome->rating));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -132,36 +142,66 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_partitioner(const TrsCostModel *model, const TrsReservation *reservation, int n,
-                                         TrsPartitioner *partitioner)
+/*
+  Place some of the proposals to come, so that the first ones are measured by good ones. Only where nothing listens, and time is no
+  matter: there the best plan is the first of those with the least rating, whatever was placed when.
+*/
+static PetscErrorCode scout(TrsLoop *loop, const TrsProposer *like)
 {
-  const TrsPlanSettings *settings = model->settings;
-  TrsPartitionerConfig config = {.world_size = model->topology->world_size,
-                                 .local_world_size = model->topology->local_world_size,
-                                 .group = model->topology->group,
-                                 .left = reservation->left,
-                                 .memory_balanced = settings->memory_balanced,
-                                 .sort_by_perf = settings->greedy_sort_by_perf,
-                                 .balance_modules = settings->memory_balanced
-                                                        ? settings->memory_balanced_balance_modules
-                                                        : settings->greedy_balance_modules,
-                                 .max_search_count = settings->memory_balanced_max_search_count,
-                                 .tolerance = settings->memory_balanced_tolerance};
+  int64_t stride = PetscMax(1, like->n_proposals / TRS_SCOUTED), n = 0;
+  const TrsOutcome unheard = {0};
+  TrsProposer proposer;
+  PetscBool more;
 
   PetscFunctionBegin;
-  PetscCall(TrsPartitionerCreate(&config, n, partitioner));
+  PetscCall(TrsProposerCreate(like->kind, like->model, like->space, like->reservation, &proposer));
+  PetscCall(proposer.ops->propose(&proposer, &more));
+  for (; more; n++) {
+    if (n % stride == 0) {
+      TrsPartitionHint hint = {.limit = loop->limit, .only_below = PETSC_TRUE};
+      const TrsPlacement *placement;
+      PetscBool placed = PETSC_FALSE;
+      double rating;
+
+      TrsProposalBoundsUpdate(&loop->bounds, &proposer.proposal, -1);
+      if (TrsProposalBoundsRating(&loop->bounds) < loop->limit && !TrsProposalBoundsFails(&loop->bounds))
+        PetscCall(TrsPartition(loop->partitioner, &proposer.proposal, &hint, &placement, &placed, &rating));
+      if (placed) loop->limit = PetscMin(loop->limit, rating);
+    }
+    PetscCall(proposer.ops->feedback(&proposer, &unheard));
+    PetscCall(proposer.ops->propose(&proposer, &more));
+  }
+  PetscCall(TrsProposerDestroy(&proposer));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static TrsPartitionerConfig partitioner_config(const TrsCostModel *model, const TrsReservation *reservation)
+{
+  const TrsPlanSettings *settings = model->settings;
+
+  return (TrsPartitionerConfig){.world_size = model->topology->world_size,
+                                .local_world_size = model->topology->local_world_size,
+                                .group = model->topology->group,
+                                .left = reservation->left,
+                                .memory_balanced = settings->memory_balanced,
+                                .sort_by_perf = settings->greedy_sort_by_perf,
+                                .balance_modules = settings->memory_balanced
+                                                       ? settings->memory_balanced_balance_modules
+                                                       : settings->greedy_balance_modules,
+                                .max_search_count = settings->memory_balanced_max_search_count,
+                                .tolerance = settings->memory_balanced_tolerance};
 }
 
 PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace *space,
                                 const TrsReservation *reservation, TrsPlanSearch *search)
 {
-  TrsLoop loop = {.model = model, .search = search};
+  TrsLoop loop = {.model = model, .search = search, .limit = HUGE_VAL};
+  TrsPartitionerConfig config = partitioner_config(model, reservation);
   TrsProposerKind kind[TRS_PLAN_MAX_PROPOSERS + 4] = {TRS_PROPOSER_GRID_SEARCH};
   int n = PetscMax(1, space->n_tables);
 
   PetscFunctionBegin;
-  *search = (TrsPlanSearch){0};
+  *search = (TrsPlanSearch){.best.rating = HUGE_VAL};
   loop.start_s = TrsPlanClock();
   search->n_proposers = list_proposers(model->settings, kind);
   for (int i = 0; i < search->n_proposers; i++) {
@@ -170,10 +210,13 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
         (search->proposer[i].ops == &trs_proposer_greedy && model->settings->greedy_threshold > 0))
       loop.exact = PETSC_TRUE;
   }
-  PetscCall(create_partitioner(model, reservation, n, &loop.partitioner));
+  PetscCall(TrsPartitionerCreate(&config, n, &loop.partitioner));
   PetscCall(TrsProposalCacheCreate(&loop.cache));
-  PetscCall(TrsProposalBoundsCreate(model->topology->world_size, model->topology->group, reservation->left, n,
-                                    &loop.bounds));
+  PetscCall(TrsProposalBoundsCreate(&config, n, &loop.bounds));
+  for (int i = 0; i < search->n_proposers && !loop.exact && model->settings->timeout_s <= 0; i++) {
+    if (search->proposer[i].n_proposals > TRS_MANY || loop.limit < HUGE_VAL)
+      PetscCall(scout(&loop, &search->proposer[i]));
+  }
   for (int i = 0; i < search->n_proposers; i++) PetscCall(run_proposer(&loop, &search->proposer[i]));
   PetscCall(TrsProposalBoundsFree(&loop.bounds));
   PetscCall(TrsProposalCacheFree(&loop.cache));

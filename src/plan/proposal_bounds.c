@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/proposal_bounds.h"
 
-enum { TRS_RECOUNT_EVERY = 4096 }; /* updates, so that the sums of doubles do not drift */
+#include <math.h>
+#include <string.h>
+
+enum {
+  TRS_RECOUNT_EVERY = 4096
+}; /* updates, so that sums of doubles do not drift and maxima come down again */
 #define ROUNDING 1e-9
 
-PetscErrorCode TrsProposalBoundsCreate(int world_size, int group, const TrsStorage *left, int max_tables,
+PetscErrorCode TrsProposalBoundsCreate(const TrsPartitionerConfig *config, int max_tables,
                                        TrsProposalBounds *bounds)
 {
+  const TrsStorage *left = config->left;
+
   PetscFunctionBegin;
-  *bounds = (TrsProposalBounds){
-      .world_size = world_size, .group = group, .least = left[0], .most = left[0], .n_leaves = 1};
-  for (int r = 0; r < world_size; r++) {
+  *bounds = (TrsProposalBounds){.world_size = config->world_size,
+                                .group = config->group,
+                                .least = left[0],
+                                .most = left[0],
+                                .on_first = left[0],
+                                .n_leaves = 1};
+  bounds->largest_first = (PetscBool)(!config->memory_balanced && !config->sort_by_perf &&
+                                      !config->balance_modules);
+  for (int r = 0; r < config->world_size; r++) {
     bounds->least.hbm = PetscMin(bounds->least.hbm, left[r].hbm);
     bounds->least.ddr = PetscMin(bounds->least.ddr, left[r].ddr);
     bounds->most.hbm = PetscMax(bounds->most.hbm, left[r].hbm);
@@ -21,6 +34,7 @@ PetscErrorCode TrsProposalBoundsCreate(int world_size, int group, const TrsStora
   while (bounds->n_leaves < max_tables) bounds->n_leaves *= 2;
   PetscCall(PetscCalloc1(max_tables, &bounds->option));
   PetscCall(PetscCalloc1(2 * (size_t)bounds->n_leaves, &bounds->node));
+  PetscCall(PetscCalloc1(TRS_N_SIZES, &bounds->of_size));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -29,6 +43,7 @@ PetscErrorCode TrsProposalBoundsFree(TrsProposalBounds *bounds)
   PetscFunctionBegin;
   PetscCall(PetscFree(bounds->option));
   PetscCall(PetscFree(bounds->node));
+  PetscCall(PetscFree(bounds->of_size));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -37,41 +52,78 @@ static TrsBoundNode merge(const TrsBoundNode *a, const TrsBoundNode *b)
   return (TrsBoundNode){PetscMax(a->perf, b->perf), PetscMax(a->hbm, b->hbm), PetscMax(a->ddr, b->ddr)};
 }
 
+/* Quarters of a power of two. */
+static int quarters(int64_t bytes)
+{
+  int exponent;
+  double mantissa = frexp((double)bytes, &exponent); /* in [0.5, 1) */
+
+  return 4 * (exponent - 1) + (int)(8 * mantissa) - 4;
+}
+
+/* The order in which the partitioner places options, in steps: never is one of a larger step placed later. */
+static int size_of(const TrsProposalBounds *b, const TrsPlanOption *option)
+{
+  if (!b->largest_first) return 0;
+  if (option->total_storage.hbm > 0)
+    return PetscMin(TRS_N_SIZES / 2 + quarters(option->total_storage.hbm), TRS_N_SIZES - 1);
+  return option->total_storage.ddr > 0 ? PetscMin(quarters(option->total_storage.ddr), TRS_N_SIZES / 2 - 1)
+                                       : 0;
+}
+
+static void count_uniform(TrsProposalBounds *b, const TrsPlanOption *option, int sign)
+{
+  const TrsShardClass *first = TrsOptionShard(option, 0);
+
+  b->uniform.n += sign;
+  b->uniform.n_negative += option->min_hbm < 0 || option->min_ddr < 0 ? sign : 0;
+  b->uniform.perf += sign * option->shard_class[0].total;
+  b->uniform.least_hbm += sign * (TrsInt128)option->min_hbm;
+  b->uniform.least_ddr += sign * (TrsInt128)option->min_ddr;
+  b->uniform.most_hbm += sign * (TrsInt128)option->max_hbm;
+  b->uniform.most_ddr += sign * (TrsInt128)option->max_ddr;
+  b->uniform.first_hbm += sign * (TrsInt128)first->storage.hbm;
+  b->uniform.first_ddr += sign * (TrsInt128)first->storage.ddr;
+}
+
 /* Add (sign 1) or take away (-1) an option's part of the sums. */
 static void count(TrsProposalBounds *b, const TrsPlanOption *option, int sign)
 {
+  int size = size_of(b, option);
+
   b->hbm += sign * (TrsInt128)option->total_storage.hbm;
   b->ddr += sign * (TrsInt128)option->total_storage.ddr;
   b->key[0] += sign > 0 ? option->hash[0] : -option->hash[0];
   b->key[1] += sign > 0 ? option->hash[1] : -option->hash[1];
   if (option->partition_by == TRS_PARTITION_UNIFORM) {
-    b->n_uniform += sign;
-    b->uniform_hbm += sign * (TrsInt128)option->max_hbm;
-    b->uniform_ddr += sign * (TrsInt128)option->max_ddr;
-    b->uniform_perf += sign * option->shard_class[0].total;
+    count_uniform(b, option, sign);
     return;
   }
-  b->own_hbm += sign * (TrsInt128)option->total_storage.hbm;
-  b->own_ddr += sign * (TrsInt128)option->total_storage.ddr;
   b->own_perf += sign * option->total_perf;
-  if (option->partition_by == TRS_PARTITION_HOST) b->n_host += sign;
-  if (option->partition_by == TRS_PARTITION_MULTI_HOST) b->n_grid += sign;
+  TrsPiecesCount(&b->own, option, sign, b->world_size, b->group);
+  TrsPiecesCount(&b->of_size[size], option, sign, b->world_size, b->group);
+  b->smallest = PetscMin(b->smallest, size);
+  b->largest = PetscMax(b->largest, size);
 }
 
 static TrsBoundNode leaf_of(const TrsPlanOption *option)
 {
   if (option->partition_by == TRS_PARTITION_UNIFORM) return (TrsBoundNode){0};
-  if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE)
-    return (TrsBoundNode){option->max_perf, option->total_storage.hbm, option->total_storage.ddr};
   return (TrsBoundNode){option->max_perf, option->max_hbm, option->max_ddr};
 }
 
 static void recount(TrsProposalBounds *b, const TrsProposal *proposal)
 {
+  if (b->largest >= b->smallest)
+    memset(&b->of_size[b->smallest], 0, (size_t)(b->largest - b->smallest + 1) * sizeof(*b->of_size));
+  b->smallest = TRS_N_SIZES - 1;
+  b->largest = 0;
+  memset(&b->own, 0, sizeof(b->own));
+  memset(&b->uniform, 0, sizeof(b->uniform));
   b->n = proposal->n;
-  b->n_updates = b->n_uniform = b->n_host = b->n_grid = 0;
-  b->hbm = b->ddr = b->own_hbm = b->own_ddr = b->uniform_hbm = b->uniform_ddr = 0;
-  b->uniform_perf = b->own_perf = 0;
+  b->n_updates = 0;
+  b->hbm = b->ddr = 0;
+  b->own_perf = 0;
   b->key[0] = b->key[1] = 0;
   for (int i = 0; i < proposal->n; i++) {
     b->option[i] = proposal->option[i];
@@ -101,39 +153,33 @@ double TrsProposalBoundsRating(const TrsProposalBounds *b)
 {
   double own = PetscMax(b->node[1].perf, b->own_perf / b->world_size);
 
-  return (b->uniform_perf + own) * (1 - ROUNDING);
+  return (b->uniform.perf + own) * (1 - ROUNDING);
 }
 
-TrsPartitionHint TrsProposalBoundsHint(const TrsProposalBounds *b, double limit)
+double TrsProposalBoundsSlowestShard(const TrsProposalBounds *b)
 {
-  return (TrsPartitionHint){.limit = limit,
-                            .certainly_above = (PetscBool)(TrsProposalBoundsRating(b) > limit),
-                            .own_hbm = b->own_hbm,
-                            .own_ddr = b->own_ddr,
-                            .piece_hbm = b->node[1].hbm,
-                            .piece_ddr = b->node[1].ddr,
-                            .any_host = (PetscBool)(b->n_host > 0),
-                            .any_grid = (PetscBool)(b->n_grid > 0)};
+  return b->node[1].perf;
 }
 
 PetscBool TrsProposalBoundsFails(const TrsProposalBounds *b)
 {
-  return (PetscBool)(b->hbm > b->sum_hbm || b->ddr > b->sum_ddr ||
-                     b->node[1].hbm > b->most.hbm * (TrsInt128)b->group ||
-                     b->node[1].ddr > b->most.ddr * (TrsInt128)b->group);
+  if (b->hbm > b->sum_hbm || b->ddr > b->sum_ddr) return PETSC_TRUE;
+  if (b->uniform.n_negative || b->own.n_negative) return PETSC_FALSE;
+  return (PetscBool)(b->uniform.first_hbm > b->on_first.hbm || b->uniform.first_ddr > b->on_first.ddr ||
+                     b->uniform.least_hbm + b->node[1].hbm > b->most.hbm ||
+                     b->uniform.least_ddr + b->node[1].ddr > b->most.ddr);
 }
 
-/*
-  A device is short when the largest piece does not fit on it; then it holds more than what is left on the poorest device less that
-  piece. So only so many devices can be short, whoever is given what, and while one device (for a host: all of its devices) is not, every piece
-  finds a place.
-*/
 PetscBool TrsProposalBoundsPlaced(const TrsProposalBounds *b)
 {
-  TrsInt128 room_hbm = b->least.hbm - b->uniform_hbm - b->node[1].hbm;
-  TrsInt128 room_ddr = b->least.ddr - b->uniform_ddr - b->node[1].ddr;
-  int n_places = b->n_host ? b->world_size / b->group : b->world_size;
+  TrsInt128 hbm = b->least.hbm - b->uniform.most_hbm, ddr = b->least.ddr - b->uniform.most_ddr;
+  TrsStorage room = {(int64_t)hbm, (int64_t)ddr};
+  TrsPieces placed = {0}; /* all that may be in place when one of this size is */
 
-  if (b->n_grid || room_hbm < 0 || room_ddr < 0) return PETSC_FALSE;
-  return (PetscBool)(b->own_hbm / (room_hbm + 1) + b->own_ddr / (room_ddr + 1) < n_places);
+  if (hbm < 0 || ddr < 0 || b->uniform.n_negative || b->own.n_negative) return PETSC_FALSE;
+  for (int size = b->largest; size >= b->smallest; size--) {
+    TrsPiecesFollow(&placed, &b->of_size[size]);
+    if (!TrsPiecesFit(&placed, &room, b->world_size, b->group)) return PETSC_FALSE;
+  }
+  return PETSC_TRUE;
 }

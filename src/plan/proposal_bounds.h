@@ -9,29 +9,39 @@
 
 #include "plan/partitioner.h"
 
+enum {
+  TRS_N_SIZES = 2 * 4 * 64
+}; /* sizes of options: quarters of powers of two of device bytes, or of host bytes where those are 0 */
+
 typedef struct {
-  double perf; /* the slowest shard that is not uniform */
-  int64_t hbm,
-      ddr; /* the largest piece that must fit on one device: a shard, or a table_column_wise option as a whole */
+  double perf;      /* the slowest shard that is not uniform */
+  int64_t hbm, ddr; /* the largest of them */
 } TrsBoundNode;
 
 typedef struct {
   int world_size, group;
-  TrsStorage least, most;     /* left on the poorest and on the richest device */
-  TrsInt128 sum_hbm, sum_ddr; /* left on all devices; those with nothing left count 0 */
+  PetscBool largest_first;          /* the partitioner goes by size */
+  TrsStorage least, most, on_first; /* left on the poorest, on the richest and on the first device */
+  TrsInt128 sum_hbm, sum_ddr;       /* left on all devices; those with nothing left count 0 */
 
   int n, n_leaves, n_updates;
-  const TrsPlanOption **option;       /* [n] the proposal last seen */
-  TrsBoundNode *node;                 /* [2 * n_leaves] maxima, the root is 1 */
-  TrsInt128 hbm, ddr;                 /* of the whole proposal */
-  TrsInt128 own_hbm, own_ddr;         /* of options that are not uniform */
-  TrsInt128 uniform_hbm, uniform_ddr; /* upper bound of a device's uniform shards */
-  double uniform_perf, own_perf;      /* of a device's uniform shards; sum over all others' */
-  int n_uniform, n_host, n_grid;
+  const TrsPlanOption **option; /* [n] the proposal last seen */
+  TrsBoundNode *node;           /* [2 * n_leaves] maxima, the root is 1 */
+  TrsInt128 hbm, ddr;           /* of the whole proposal */
+  struct {
+    int64_t n, n_negative;
+    double perf; /* of every device */
+    TrsInt128 least_hbm, least_ddr, most_hbm, most_ddr, first_hbm,
+        first_ddr; /* of any device; of the first one */
+  } uniform;
+  TrsPieces own; /* of options that are not uniform */
+  double own_perf;
+  TrsPieces *of_size; /* [TRS_N_SIZES] the same by size; empty outside of [smallest, largest] */
+  int smallest, largest;
   uint64_t key[2]; /* of the proposal, for the cache */
 } TrsProposalBounds;
 
-PetscErrorCode TrsProposalBoundsCreate(int world_size, int group, const TrsStorage *left, int max_tables,
+PetscErrorCode TrsProposalBoundsCreate(const TrsPartitionerConfig *config, int max_tables,
                                        TrsProposalBounds *bounds);
 PetscErrorCode TrsProposalBoundsFree(TrsProposalBounds *bounds);
 
@@ -41,8 +51,8 @@ void TrsProposalBoundsUpdate(TrsProposalBounds *bounds, const TrsProposal *propo
 /* Below the rating of any placement, allowing for rounding. */
 double TrsProposalBoundsRating(const TrsProposalBounds *bounds);
 
-/* What the partitioner may know. */
-TrsPartitionHint TrsProposalBoundsHint(const TrsProposalBounds *bounds, double limit);
+/* Not above the rating of any placement, to the last bit. */
+double TrsProposalBoundsSlowestShard(const TrsProposalBounds *bounds);
 
 /* No placement exists: more memory than there is. */
 PetscBool TrsProposalBoundsFails(const TrsProposalBounds *bounds);

@@ -33,6 +33,7 @@ struct TrsProposer_ {
   const TrsSearchSpace *space;
   const TrsReservation *reservation;
   TrsProposal proposal; /* of space->n_tables */
+  int64_t n_proposals;  /* at most, of one whose proposals do not depend on what it hears; else 0 */
   int n_changes;        /* tables that differ from the last proposal, -1: any may */
   int changed;          /* with n_changes 1: the only one */
   void *data;

@@ -63,6 +63,8 @@ static PetscErrorCode load_greedy(TrsProposer *proposer)
     proposer->proposal.option[t] = &space->option[greedy->sorted[space->table[t].first]];
     if (space->table[t].n > 1) greedy->heap[greedy->n_heap++] = t;
   }
+  if (proposer->model->settings->greedy_threshold <= 0)
+    proposer->n_proposals = 1 + space->n_options - space->n_tables;
   for (int i = greedy->n_heap / 2 - 1; i >= 0; i--) sift_down(proposer, greedy, i);
   greedy->best = HUGE_VAL;
   greedy->finished = (PetscBool)(space->n_tables == 0);

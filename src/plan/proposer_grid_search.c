@@ -20,6 +20,7 @@ static PetscErrorCode load_grid(TrsProposer *proposer)
   for (int t = 0; t < space->n_tables && n <= limit; t++)
     n = n > limit / space->table[t].n ? limit + 1 : n * space->table[t].n;
   grid->finished = (PetscBool)(n > limit || space->n_tables == 0);
+  proposer->n_proposals = grid->finished ? 0 : n;
   if (grid->finished) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsSortOptions(space, PETSC_TRUE, &grid->sorted));
   PetscCall(PetscCalloc1(space->n_tables, &grid->current));

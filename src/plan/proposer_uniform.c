@@ -47,6 +47,7 @@ static PetscErrorCode load_uniform(TrsProposer *proposer)
       uniform->option[(size_t)uniform->n * n + t] = best[(size_t)seen[k] * n + t];
     uniform->n++;
   }
+  proposer->n_proposals = uniform->n;
   PetscCall(PetscFree(best));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

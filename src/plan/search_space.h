@@ -43,9 +43,9 @@ typedef struct {
   PetscBool same_perf;        /* of all classes: yes unless made by hand */
 
   TrsStorage total_storage;
-  double total_perf, max_perf; /* sum and maximum of the shards' totals */
-  int64_t max_hbm, max_ddr;    /* of one shard */
-  uint64_t hash[2];            /* of table, type, kernel, load factor */
+  double total_perf, max_perf;                /* sum and maximum of the shards' totals */
+  int64_t max_hbm, max_ddr, min_hbm, min_ddr; /* of one shard */
+  uint64_t hash[2];                           /* of table, type, kernel, load factor */
 } TrsPlanOption;
 
 /* One table's options, which are contiguous. */

@@ -447,7 +447,7 @@ static const TrsBadCase bad_cases[] = {
     {NULL, "-options_file fifo", TRS_ERR_NO_INPUT, "option file \"fifo\" is not a regular file"},
     {NULL, "-options_file /dev/zero", TRS_ERR_NO_INPUT, "option file \"/dev/zero\" is not a regular file"},
     {NULL, "-options_file big.opts", TRS_ERR_OPTION,
-     "option file \"big.opts\" has 1048577 bytes; at most 1048576 are read"},
+     "option file \"big.opts\" has 16777217 bytes; at most 16777216 are read"},
     {NULL, "-options_file nul.opts", TRS_ERR_OPTION, "nul.opts:2: not a text: there is a byte of value 0"},
     {NULL, "-options_file", TRS_ERR_OPTION,
      "-options_file (command line): the value is missing; expected a file name"},
@@ -486,13 +486,13 @@ static const TrsBadCase bad_cases[] = {
 
 static void test_bad_input(void **state)
 {
-  char *big = malloc((1 << 20) + 1);
+  char *big = malloc((1 << 24) + 1);
   int n_wrong = 0;
 
   (void)state;
   assert_non_null(big);
-  memset(big, '\n', (1 << 20) + 1);
-  write_bytes("big.opts", big, (1 << 20) + 1);
+  memset(big, '\n', (1 << 24) + 1);
+  write_bytes("big.opts", big, (1 << 24) + 1);
   free(big);
   write_bytes("nul.opts", "-steps 3\n-title a\0b\n", 20);
   if (trs_rank() == 0) mkfifo("fifo", 0600);
