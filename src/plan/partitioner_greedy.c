@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options placed before the first look at whether the rest is certain; then twice as many. */
-enum { TRS_FIRST_LOOK = 16 };
+/* Options placed before the first look at whether the rest is certain. A look is a pass over devices, so later ones wait for an eighth more
+   options, and for one every so many devices. */
+enum { TRS_FIRST_LOOK = 16, TRS_LOOK_PART = 8, TRS_LOOK_DEVICES = 32 };
 #define ROUNDING 1e-9 /* sums of the same numbers in two orders differ by far less */
 
 static PetscBool is_uniform(const TrsPlanOption *option)
@@ -467,7 +468,8 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
     if (is_moot && hint->pieces && g >= next_look) {
       if (rest_is_placed(p, &rest, largest_first ? option->total_storage.hbm : INT64_MAX))
         PetscFunctionReturn(PETSC_SUCCESS);
-      next_look = 2 * g;
+      next_look = g + PetscMax(TRS_FIRST_LOOK,
+                               PetscMax(g / TRS_LOOK_PART, p->config.world_size / TRS_LOOK_DEVICES));
     }
     if (hint->pieces) TrsPiecesCount(&rest, option, -1, p->config.world_size, p->config.group);
     PetscCall(place_option(p, option, i, placed));
