@@ -27,6 +27,7 @@ PetscErrorCode TrsWorkspaceDestroyCuda(TrsWorkspace *workspace)
     PetscCall(TrsDeviceBufferFree(device, &w->upload[i].device));
     PetscCall(device->release_host(&w->upload[i].host));
     PetscCall(device->event_destroy(&w->upload[i].copied));
+    PetscCall(TrsBufferFree(&w->host[i]));
   }
   PetscCall(device->release_host(&w->answer));
   PetscCall(PetscFree(*workspace));
@@ -41,6 +42,15 @@ PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(device, buffer, PetscMax(n, 1) * (int64_t)size));
   *(void **)pointer_to_pointer = buffer->data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
+                                  void *pointer_to_pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&workspace->host[which], PetscMax(n, 1) * (int64_t)size, PETSC_FALSE));
+  *(void **)pointer_to_pointer = workspace->host[which].data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

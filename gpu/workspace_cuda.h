@@ -19,7 +19,9 @@ enum {
   TRS_CUDA_RUNS,
   TRS_CUDA_PIECES,
   TRS_CUDA_SUMS,
-  TRS_CUDA_BAGS,
+  TRS_CUDA_SOURCES,
+  TRS_CUDA_SCALES,
+  TRS_CUDA_COUNTS,
   TRS_CUDA_N_SCRATCH
 };
 
@@ -36,7 +38,8 @@ typedef struct {
 struct TrsWorkspaceImpl {
   TrsDeviceBuffer scratch[TRS_CUDA_N_SCRATCH];
   TrsCudaUpload upload[TRS_CUDA_N_UPLOADS];
-  void *answer; /* pinned, for what a slot returns to the host */
+  TrsBuffer host[TRS_CUDA_N_UPLOADS]; /* where a call puts such an array together */
+  void *answer;                       /* pinned, for what a slot returns to the host */
   int64_t answer_bytes;
 };
 
@@ -47,6 +50,10 @@ extern "C" {
 /* Device memory for n elements in one of the workspace's scratch arrays; contents are what the last user left. */
 PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
                               void *pointer_to_pointer);
+
+/* The same in host memory, to put together what upload array `which` will hold. */
+PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
+                                  void *pointer_to_pointer);
 
 /*
   TrsCudaUploadArray - A device copy of a small host array, valid for kernels enqueued on the stream from now on, until the next upload there.

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/scan_cuda.h"
+
+#include <cub/cub.cuh>
+
+/* Items of a tile; a thread has a run of TRS_SCAN_ITEMS, one 32-byte sector. */
+enum { TRS_SCAN_THREADS = 256, TRS_SCAN_ITEMS = 8, TRS_SCAN_TILE = TRS_SCAN_THREADS * TRS_SCAN_ITEMS };
+
+/* Exclusive prefix sum over the block's threads; total to all. One value a thread; all threads call it. */
+static __device__ int64_t block_scan(int64_t value, int64_t *total)
+{
+  __shared__ int64_t warp_sum[32];
+  const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
+  const int n_warps = static_cast<int>(blockDim.x) >> 5;
+  int64_t inclusive = value, before = 0, all = 0;
+
+  for (int by = 1; by < 32; by *= 2) {
+    const int64_t other = __shfl_up_sync(0xffffffffu, inclusive, by);
+    if (lane >= by) inclusive += other;
+  }
+  if (lane == 31) warp_sum[warp] = inclusive;
+  __syncthreads();
+  for (int w = 0; w < n_warps; w++) {
+    if (w < warp) before += warp_sum[w];
+    all += warp_sum[w];
+  }
+  __syncthreads(); /* warp_sum may be used again */
+  *total = all;
+  return before + inclusive - value;
+}
+
+/* One block a tile: its sum to the tile's first place. Reads n counts. */
+static __global__ void tile_sums_kernel(int64_t n, const int32_t *counts, int64_t *sum)
+{
+  const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE;
+  int64_t mine = 0, total;
+
+  for (int i = 0; i < TRS_SCAN_ITEMS; i++) {
+    const int64_t at = tile + i * TRS_SCAN_THREADS + threadIdx.x;
+    if (at < n) mine += counts[at];
+  }
+  block_scan(mine, &total);
+  if (threadIdx.x == 0) sum[tile] = total;
+}
+
+/* One block: the tiles' sums become the sums before them. */
+static __global__ void scan_tiles_kernel(int64_t n, int64_t *sum)
+{
+  int64_t before = 0;
+
+  for (int64_t first = 0; first < n; first += static_cast<int64_t>(blockDim.x) * TRS_SCAN_TILE) {
+    const int64_t at = first + static_cast<int64_t>(threadIdx.x) * TRS_SCAN_TILE;
+    int64_t total;
+    const int64_t here = block_scan(at < n ? sum[at] : 0, &total);
+
+    if (at < n) sum[at] = before + here;
+    before += total;
+  }
+  if (threadIdx.x == 0) sum[n] = before;
+}
+
+/* One block a tile: reads n counts, writes n sums. */
+static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *sum)
+{
+  const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE,
+                first = tile + static_cast<int64_t>(threadIdx.x) * TRS_SCAN_ITEMS;
+  const int64_t base = sum[tile];
+  int32_t count[TRS_SCAN_ITEMS];
+  int64_t mine = 0, at, total;
+
+  for (int i = 0; i < TRS_SCAN_ITEMS; i++) {
+    count[i] = first + i < n ? counts[first + i] : 0;
+    mine += count[i];
+  }
+  at = base + block_scan(mine, &total); /* its barriers: all have read base before one writes there */
+  for (int i = 0; i < TRS_SCAN_ITEMS; i++) {
+    if (first + i < n) sum[first + i] = at;
+    at += count[i];
+  }
+}
+
+PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum)
+{
+  const unsigned tiles = static_cast<unsigned>((n + TRS_SCAN_TILE - 1) / TRS_SCAN_TILE);
+
+  PetscFunctionBegin;
+  if (n > 0) {
+    CU_LAUNCH(tile_sums_kernel, tiles, TRS_SCAN_THREADS, 0, TrsCudaStream(stream), n, counts, sum);
+    TrsCheckLaunch();
+  }
+  CU_LAUNCH(scan_tiles_kernel, 1, 32 * static_cast<unsigned>(PetscMin((tiles + 31) / 32 + !tiles, 32u)), 0,
+            TrsCudaStream(stream), n, sum);
+  TrsCheckLaunch();
+  if (n > 0) {
+    CU_LAUNCH(scan_kernel, tiles, TRS_SCAN_THREADS, 0, TrsCudaStream(stream), n, counts, sum);
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
+                                const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
+                                uint32_t *sorted_items)
+{
+  size_t bytes = 0;
+  void *temp;
+
+  PetscFunctionBegin;
+  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, items, sorted_items, n, 0,
+                                              bits, TrsCudaStream(stream)));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SORT, static_cast<int64_t>(bytes), 1, &temp));
+  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted_keys, items, sorted_items, n, 0, bits,
+                                              TrsCudaStream(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

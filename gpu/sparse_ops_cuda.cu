@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Jagged tensors on the GPU: scan, permutation of blocks, row buckets, bounds check, unique ids.
+  Twin of src/compute/sparse_ops_cpu.c. A thread has a bag where order within bags matters, else a value.
+*/
+#include "gpu/compute_cuda.h"
+#include "gpu/scan_cuda.h"
+
+enum { TRS_SPARSE_THREADS = 256 };
+
+PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCudaScan(stream, n, lengths, offsets));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- permutation of blocks --- */
+
+/* Last of n + 1 ascending places that is not above x; empty blocks are skipped. */
+static __device__ __forceinline__ int64_t block_of(const int64_t *begin, int64_t n, int64_t x)
+{
+  int64_t low = 0, high = n - 1;
+
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    if (begin[middle] <= x)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+/* Blocks in the order of the result: first bag of each in the input, and places in the result. */
+struct Blocks {
+  const int64_t *first_bag, *begin; /* [n], [n + 1] */
+  int64_t n;
+};
+
+static __global__ void permute_lengths_kernel(Blocks blocks, const int32_t *from, int32_t *to)
+{
+  for (int64_t bag = TrsCudaFirst(); bag < blocks.begin[blocks.n]; bag += TrsCudaStep()) {
+    const int64_t j = block_of(blocks.begin, blocks.n, bag);
+    to[bag] = from[blocks.first_bag[j] + bag - blocks.begin[j]];
+  }
+}
+
+/* Where each block's values begin in the result. */
+static __global__ void block_values_kernel(Blocks blocks, const int64_t *offsets, int64_t *value_begin)
+{
+  for (int64_t j = TrsCudaFirst(); j <= blocks.n; j += TrsCudaStep())
+    value_begin[j] = offsets[blocks.begin[j]];
+}
+
+/* A thread has a value: reads and writes each once, neighbours together. */
+static __global__ void permute_values_kernel(Blocks blocks, const int64_t *value_begin, TrsJagged in,
+                                             TrsJagged out)
+{
+  const bool weighted = in.weights && out.weights;
+
+  for (int64_t v = TrsCudaFirst(); v < value_begin[blocks.n]; v += TrsCudaStep()) {
+    const int64_t j = block_of(value_begin, blocks.n, v),
+                  from = in.offsets[blocks.first_bag[j]] + v - value_begin[j];
+    out.values[v] = in.values[from];
+    if (weighted) out.weights[v] = in.weights[from];
+  }
+}
+
+PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n_in,
+                                    const int64_t *block_begin, int n_out, const int *permutation,
+                                    const TrsJagged *in, TrsJagged *out)
+{
+  int64_t *first_bag, *begin, *offsets = out->offsets, *value_begin, n_bags;
+  Blocks blocks;
+
+  PetscFunctionBegin;
+  (void)n_in;
+  PetscCall(TrsCudaHostScratch(workspace, 0, 2 * n_out + 1, sizeof(*begin), &first_bag));
+  begin = first_bag + n_out;
+  begin[0] = 0;
+  for (int j = 0; j < n_out; j++) {
+    first_bag[j] = block_begin[permutation[j]];
+    begin[j + 1] = begin[j] + block_begin[permutation[j] + 1] - first_bag[j];
+  }
+  out->n_bags = n_bags = begin[n_out];
+  if (!offsets) PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n_bags + 1, sizeof(*offsets), &offsets));
+  if (n_out > 0 && n_bags > 0) {
+    PetscCall(TrsCudaUploadArray(workspace, 0, stream, (2 * n_out + 1) * static_cast<int64_t>(sizeof(*begin)),
+                                 first_bag, &blocks.first_bag));
+    blocks.begin = blocks.first_bag + n_out;
+    blocks.n = n_out;
+    PetscCall(TrsCudaScratch(workspace, TRS_CUDA_PIECES, n_out + 1, sizeof(*value_begin), &value_begin));
+    CU_LAUNCH(permute_lengths_kernel, TrsCudaBlocks(n_bags, TRS_SPARSE_THREADS), TRS_SPARSE_THREADS, 0,
+              TrsCudaStream(stream), blocks, in->lengths, out->lengths);
+    TrsCheckLaunch();
+  }
+  PetscCall(TrsCudaScan(stream, n_bags, out->lengths, offsets));
+  if (n_out > 0 && n_bags > 0) {
+    CU_LAUNCH(block_values_kernel, TrsCudaBlocks(n_out + 1, TRS_SPARSE_THREADS), TRS_SPARSE_THREADS, 0,
+              TrsCudaStream(stream), blocks, offsets, value_begin);
+    CU_LAUNCH(permute_values_kernel, TrsCudaBlocks(in->n_values, TRS_SPARSE_THREADS), TRS_SPARSE_THREADS, 0,
+              TrsCudaStream(stream), blocks, value_begin, *in, *out);
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- bucketize --- */
+
+/* How ids of one feature are cut, on the device. */
+struct Cut {
+  int64_t block_size, end;
+  int64_t bounds_at; /* in the list of all bounds; -1: even blocks */
+};
+
+struct BucketizeJob {
+  int n_buckets, keep_ids;
+  int64_t batch, n_bags; /* of the input */
+  const Cut *cut;        /* [features] */
+  const int64_t *bounds;
+  TrsJagged in, out;
+  int64_t *offsets; /* of the result */
+  int32_t *placed;  /* [n_buckets * n_bags] ids of a bag and bucket that are placed already */
+  int64_t *positions, *unbucketize;
+};
+
+static __device__ __forceinline__ int64_t divide(int64_t id, int64_t block)
+{
+  if ((id | block) >> 32 == 0) return static_cast<uint32_t>(id) / static_cast<uint32_t>(block);
+  return id / block;
+}
+
+static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int64_t id, int64_t *local)
+{
+  int64_t bucket;
+
+  if (id < 0) {
+    *local = id;
+    return 0;
+  }
+  if (id >= cut.end) {
+    *local = id / job.n_buckets;
+    return id % job.n_buckets;
+  }
+  if (cut.bounds_at < 0) {
+    bucket = divide(id, cut.block_size);
+    *local = id - bucket * cut.block_size;
+    return bucket;
+  }
+  const int64_t *bounds = job.bounds + cut.bounds_at; /* they may repeat */
+  int low = 0, high = job.n_buckets - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (id < bounds[middle + 1])
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  *local = id - bounds[low];
+  return low;
+}
+
+/* A thread has a bag, so that the order of its ids is kept. lengths and placed are zero before. */
+static __global__ void count_buckets_kernel(BucketizeJob job)
+{
+  for (int64_t bag = TrsCudaFirst(); bag < job.n_bags; bag += TrsCudaStep()) {
+    const Cut cut = job.cut[bag / job.batch];
+    int64_t local;
+
+    for (int64_t i = job.in.offsets[bag]; i < job.in.offsets[bag + 1]; i++)
+      job.out.lengths[bucket_of(job, cut, job.in.values[i], &local) * job.n_bags + bag]++;
+  }
+}
+
+static __global__ void place_in_buckets_kernel(BucketizeJob job)
+{
+  const bool weighted = job.in.weights && job.out.weights;
+
+  for (int64_t bag = TrsCudaFirst(); bag < job.n_bags; bag += TrsCudaStep()) {
+    const Cut cut = job.cut[bag / job.batch];
+    const int64_t begin = job.in.offsets[bag], end = job.in.offsets[bag + 1];
+
+    for (int64_t i = begin; i < end; i++) {
+      int64_t local;
+      const int64_t id = job.in.values[i], place = bucket_of(job, cut, id, &local) * job.n_bags + bag,
+                    at = job.offsets[place] + job.placed[place]++;
+
+      job.out.values[at] = job.keep_ids ? id : local;
+      if (weighted) job.out.weights[at] = job.in.weights[i];
+      if (job.positions) job.positions[at] = i - begin;
+      if (job.unbucketize) job.unbucketize[i] = at;
+    }
+  }
+}
+
+/* The features' cuts and their bounds, on the device. */
+static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                  const TrsBucketSpec *spec, BucketizeJob *job)
+{
+  const int n_buckets = job->n_buckets;
+  int64_t *bounds, n_bounds = 0;
+  Cut *cut;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCudaHostScratch(workspace, 0, n_features, sizeof(*cut), &cut));
+  PetscCall(
+      TrsCudaHostScratch(workspace, 1, n_features * (n_buckets + INT64_C(1)), sizeof(*bounds), &bounds));
+  for (int f = 0; f < n_features; f++) {
+    cut[f] = {spec[f].block_size, spec[f].block_size * n_buckets, -1};
+    if (!spec[f].bounds) continue;
+    cut[f].bounds_at = n_bounds;
+    cut[f].end = spec[f].bounds[n_buckets];
+    for (int q = 0; q <= n_buckets; q++) bounds[n_bounds++] = spec[f].bounds[q];
+  }
+  PetscCall(TrsCudaUploadArray(workspace, 0, stream, n_features * static_cast<int64_t>(sizeof(*cut)), cut,
+                               &job->cut));
+  PetscCall(TrsCudaUploadArray(workspace, 1, stream, n_bounds * static_cast<int64_t>(sizeof(*bounds)), bounds,
+                               &job->bounds));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
+                                int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
+                                const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize)
+{
+  const int64_t n_bags = n_features * batch, n_places = n_buckets * n_bags;
+  const dim3 blocks = TrsCudaBlocks(n_bags, TRS_SPARSE_THREADS);
+  BucketizeJob job = {};
+
+  PetscFunctionBegin;
+  job.n_buckets = n_buckets;
+  job.keep_ids = keep_ids;
+  job.batch = batch;
+  job.n_bags = n_bags;
+  out->n_bags = n_places;
+  out->n_values = in->n_values;
+  job.in = *in;
+  job.out = *out;
+  job.offsets = out->offsets;
+  job.positions = positions;
+  job.unbucketize = unbucketize;
+  PetscCall(upload_cuts(stream, workspace, n_features, spec, &job));
+  if (!job.offsets)
+    PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n_places + 1, sizeof(*job.offsets), &job.offsets));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n_places, sizeof(*job.placed), &job.placed));
+  if (n_bags > 0) {
+    const size_t bytes = static_cast<size_t>(n_places) * sizeof(int32_t);
+
+    TrsCallCUDA(cudaMemsetAsync(out->lengths, 0, bytes, TrsCudaStream(stream)));
+    TrsCallCUDA(cudaMemsetAsync(job.placed, 0, bytes, TrsCudaStream(stream)));
+    CU_LAUNCH(count_buckets_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
+    TrsCheckLaunch();
+  }
+  PetscCall(TrsCudaScan(stream, n_places, out->lengths, job.offsets));
+  if (n_bags > 0) {
+    CU_LAUNCH(place_in_buckets_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- bounds check --- */
+
+enum { TRS_FATAL = 0, TRS_NONE = 3, TRS_ROWS_A_LAUNCH = 384, TRS_CHECK_THREADS = 1024 };
+
+/* While report[2] is NOT_FOUND nothing was noted before this call, and report[1] is the lowest key of what it found: */
+static constexpr int64_t NOT_FOUND = -1, NO_KEY = INT64_MAX;
+
+/* 2 * bag for bad offsets, 2 * bag + 1 for a bad id: the order in which the CPU would come upon them. */
+struct CheckJob {
+  int fatal, n_features, first_feature, end_feature; /* features of this launch */
+  int64_t batch, n_values;
+  int64_t *offsets, *values, *report;
+  int64_t rows[TRS_ROWS_A_LAUNCH];
+};
+
+static __device__ bool bad_offsets(const CheckJob &job, int64_t bag)
+{
+  const int64_t begin = job.offsets[bag], end = job.offsets[bag + 1];
+  return begin < 0 || begin > end || end > job.n_values;
+}
+
+static __device__ bool bad_id(int64_t id, int64_t rows)
+{
+  return id != -1 && static_cast<uint64_t>(id) >= static_cast<uint64_t>(rows);
+}
+
+static __device__ int64_t clamp_to(int64_t x, int64_t low, int64_t high)
+{
+  return x < low ? low : x > high ? high : x;
+}
+
+/* One thread, only where there are bad offsets: a repair moves the next bag's start, so bag by bag. */
+static __device__ void repair_offsets(const CheckJob &job)
+{
+  const bool first_here = job.report[2] == NOT_FOUND;
+
+  for (int64_t bag = 0; bag < job.n_features * job.batch; bag++) {
+    const int64_t begin = job.offsets[bag], end = job.offsets[bag + 1];
+
+    if (!bad_offsets(job, bag)) continue;
+    if (!job.fatal) job.report[0]++;
+    if (first_here && job.report[1] == NO_KEY) {
+      job.report[1] = 2 * bag;
+      job.report[3] = begin;
+      job.report[4] = end;
+    }
+    if (job.fatal) return;
+    job.offsets[bag] = clamp_to(begin, 0, job.n_values);
+    job.offsets[bag + 1] = clamp_to(end, job.offsets[bag], job.n_values);
+  }
+}
+
+/* One block: opens the report, checks the last offset and the order of all. Reads the offsets once. */
+static __global__ void check_offsets_kernel(CheckJob job)
+{
+  __shared__ int any;
+  const int64_t n_bags = job.n_features * job.batch;
+
+  if (threadIdx.x == 0) {
+    any = 0;
+    if (job.report[0] == 0) {
+      job.report[1] = NO_KEY;
+      job.report[2] = NOT_FOUND;
+      if (job.offsets[n_bags] != job.n_values) {
+        job.report[1] = job.n_features;
+        job.report[2] = 0;
+        job.report[3] = job.offsets[n_bags];
+        job.report[4] = job.n_values;
+      }
+    }
+    if (job.offsets[n_bags] != job.n_values) {
+      job.report[0]++;
+      if (!job.fatal) job.offsets[n_bags] = job.n_values;
+    }
+  }
+  __syncthreads();
+  for (int64_t bag = threadIdx.x; bag < n_bags; bag += blockDim.x)
+    if (bad_offsets(job, bag)) atomicOr(&any, 1);
+  __syncthreads();
+  if (threadIdx.x == 0 && any) repair_offsets(job);
+}
+
+/* A thread has a bag. Reads the values once. */
+static __global__ void check_ids_kernel(CheckJob job)
+{
+  const int64_t first = job.first_feature * job.batch, end_bag = job.end_feature * job.batch;
+  const bool first_here = job.report[2] == NOT_FOUND;
+
+  for (int64_t bag = first + TrsCudaFirst(); bag < end_bag; bag += TrsCudaStep()) {
+    const int64_t rows = job.rows[bag / job.batch - job.first_feature];
+    int64_t n = 0;
+
+    if (bad_offsets(job, bag)) continue; /* fatal: they were not repaired */
+    for (int64_t i = job.offsets[bag]; i < job.offsets[bag + 1]; i++) n += bad_id(job.values[i], rows);
+    if (n == 0) continue;
+    if (first_here)
+      atomicMin(reinterpret_cast<unsigned long long *>(job.report + 1),
+                static_cast<unsigned long long>(2 * bag + 1));
+    if (!job.fatal)
+      atomicAdd(reinterpret_cast<unsigned long long *>(job.report), static_cast<unsigned long long>(n));
+  }
+}
+
+/* One thread, after all ids: a key among these features' becomes the place of the first violation. */
+static __global__ void close_report_kernel(CheckJob job)
+{
+  const int64_t key = job.report[1], bag = key / 2;
+
+  if (job.report[2] != NOT_FOUND) return;
+  if (key == NO_KEY) {
+    if (job.end_feature == job.n_features) job.report[1] = job.report[2] = 0; /* nothing found at all */
+    return;
+  }
+  if (bag >= job.end_feature * job.batch) return; /* bad offsets; features before them may have bad ids */
+  if (key % 2) {
+    int64_t i = job.offsets[bag];
+
+    while (!bad_id(job.values[i], job.rows[bag / job.batch - job.first_feature])) i++;
+    job.report[3] = job.values[i];
+    job.report[4] = i;
+  }
+  job.report[1] = bag / job.batch;
+  job.report[2] = bag % job.batch;
+  if (job.fatal) job.report[0] = 1;
+}
+
+/* A thread has a bag; nothing is read where all ids were rows. */
+static __global__ void repair_ids_kernel(CheckJob job)
+{
+  const int64_t first = job.first_feature * job.batch, end_bag = job.end_feature * job.batch;
+
+  if (job.report[0] == 0) return;
+  for (int64_t bag = first + TrsCudaFirst(); bag < end_bag; bag += TrsCudaStep()) {
+    const int64_t rows = job.rows[bag / job.batch - job.first_feature];
+
+    for (int64_t i = job.offsets[bag]; i < job.offsets[bag + 1]; i++)
+      if (bad_id(job.values[i], rows)) job.values[i] = 0;
+  }
+}
+
+/* A report that holds violations before a fatal check stays as it is: that run has ended. */
+PetscErrorCode TrsBoundsCheckCuda(TrsStream stream, int mode, int n_features, int64_t batch,
+                                  const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
+                                  int64_t report[5])
+{
+  CheckJob job = {};
+
+  PetscFunctionBegin;
+  if (mode == TRS_NONE || n_features <= 0 || batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  job.fatal = mode == TRS_FATAL;
+  job.n_features = n_features;
+  job.batch = batch;
+  job.n_values = n_values;
+  job.offsets = offsets;
+  job.values = values;
+  job.report = report;
+  CU_LAUNCH(check_offsets_kernel, 1, TRS_CHECK_THREADS, 0, TrsCudaStream(stream), job);
+  TrsCheckLaunch();
+  for (int f = 0; f < n_features; f = job.end_feature) {
+    const int n = PetscMin(n_features - f, static_cast<int>(TRS_ROWS_A_LAUNCH));
+    const dim3 blocks = TrsCudaBlocks(n * batch, TRS_SPARSE_THREADS);
+
+    job.first_feature = f;
+    job.end_feature = f + n;
+    for (int i = 0; i < n; i++) job.rows[i] = rows[f + i];
+    CU_LAUNCH(check_ids_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
+    CU_LAUNCH(close_report_kernel, 1, 1, 0, TrsCudaStream(stream), job);
+    if (!job.fatal) CU_LAUNCH(repair_ids_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- unique --- */
+
+static __global__ void unique_keys_kernel(int64_t n, const int64_t *values, uint64_t *keys, uint32_t *items)
+{
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
+    keys[i] = static_cast<uint64_t>(values[i]);
+    items[i] = static_cast<uint32_t>(i);
+  }
+}
+
+static __global__ void unique_flags_kernel(int64_t n, const uint64_t *keys, int32_t *flags)
+{
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) flags[i] = i == 0 || keys[i] != keys[i - 1];
+}
+
+/* The first value of a table is new whatever is before it. */
+static __global__ void unique_tables_kernel(int n_tables, const int64_t *begin, int32_t *flags)
+{
+  for (int64_t t = TrsCudaFirst(); t < n_tables; t += TrsCudaStep())
+    if (begin[t] < begin[t + 1]) flags[begin[t]] = 1;
+}
+
+static __global__ void unique_place_kernel(int64_t n, const uint64_t *keys, const uint32_t *items,
+                                           const int32_t *flags, const int64_t *before,
+                                           int64_t *unique_values, int64_t *reverse)
+{
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
+    const int64_t at = before[i] + flags[i] - 1;
+    if (flags[i]) unique_values[at] = static_cast<int64_t>(keys[i]);
+    reverse[items[i]] = at;
+  }
+}
+
+static __global__ void unique_begin_kernel(int n_tables, const int64_t *begin, const int64_t *before,
+                                           int64_t *unique_begin)
+{
+  for (int64_t t = TrsCudaFirst(); t <= n_tables; t += TrsCudaStep()) unique_begin[t] = before[begin[t]];
+}
+
+/* Ids are sorted by all 64 bits, table by table: nothing is known of them on the host. Waits for the numbers of unique ids. */
+PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                             const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                             int64_t *unique_values, int64_t *reverse)
+{
+  const int64_t n = values_begin[n_tables];
+  const dim3 blocks = TrsCudaBlocks(n, TRS_SPARSE_THREADS), threads = TRS_SPARSE_THREADS;
+  const cudaStream_t s = TrsCudaStream(stream);
+  uint64_t *keys, *sorted_keys;
+  uint32_t *items, *sorted_items;
+  int64_t *before, *begin, *answer;
+  int32_t *flags;
+
+  PetscFunctionBegin;
+  PetscCheck(n <= UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%lld ids are too many to be made unique at once", static_cast<long long>(n));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, n, sizeof(*keys), &keys));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*keys), &sorted_keys));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, n, sizeof(*items), &items));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, n, sizeof(*items), &sorted_items));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*flags), &flags));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n + 1, sizeof(*before), &before));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_PIECES, n_tables + 1, sizeof(*answer), &answer));
+  PetscCall(TrsCudaUploadArray(workspace, 0, stream, (n_tables + 1) * static_cast<int64_t>(sizeof(*begin)),
+                               values_begin, &begin));
+  CU_LAUNCH(unique_keys_kernel, blocks, threads, 0, s, n, values, keys, items);
+  TrsCheckLaunch();
+  for (int t = 0; t < n_tables; t++) {
+    const int64_t at = values_begin[t];
+    PetscCall(TrsCudaSortPairs(workspace, stream, values_begin[t + 1] - at, 64, keys + at, sorted_keys + at,
+                               items + at, sorted_items + at));
+  }
+  CU_LAUNCH(unique_flags_kernel, blocks, threads, 0, s, n, sorted_keys, flags);
+  CU_LAUNCH(unique_tables_kernel, TrsCudaBlocks(n_tables, TRS_SPARSE_THREADS), threads, 0, s, n_tables, begin,
+            flags);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaScan(stream, n, flags, before));
+  CU_LAUNCH(unique_place_kernel, blocks, threads, 0, s, n, sorted_keys, sorted_items, flags, before,
+            unique_values, reverse);
+  CU_LAUNCH(unique_begin_kernel, TrsCudaBlocks(n_tables + 1, TRS_SPARSE_THREADS), threads, 0, s, n_tables,
+            begin, before, answer);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaAnswer(workspace, stream, (n_tables + 1) * static_cast<int64_t>(sizeof(*answer)), answer,
+                          unique_begin));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
