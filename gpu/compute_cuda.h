@@ -36,6 +36,13 @@ PETSC_EXTERN PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace wor
                                               const TrsTbeInput *input, float *out, int64_t out_stride);
 PETSC_EXTERN PetscErrorCode TrsTbeForwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                   const TrsTbeInput *input, float *out, int64_t out_stride);
+/* grad_weights of tbe_backward(), from the rows as they are. */
+PETSC_EXTERN PetscErrorCode TrsTbeWeightGradientsCuda(TrsStream stream, TrsWorkspace workspace,
+                                                      const TrsTbe *tbe, const TrsTbeInput *input,
+                                                      const float *grad, int64_t grad_stride,
+                                                      float *grad_weights);
+
+/* tbe_backward_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsTbeBackwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, const float *grad,
                                                int64_t grad_stride, float max_gradient,

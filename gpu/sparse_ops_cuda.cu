@@ -76,7 +76,7 @@ PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, in
 
   PetscFunctionBegin;
   (void)n_in;
-  PetscCall(TrsCudaHostScratch(workspace, 0, 2 * n_out + 1, sizeof(*begin), &first_bag));
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_BLOCKS, 2 * n_out + 1, sizeof(*begin), &first_bag));
   begin = first_bag + n_out;
   begin[0] = 0;
   for (int j = 0; j < n_out; j++) {
@@ -86,8 +86,9 @@ PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, in
   out->n_bags = n_bags = begin[n_out];
   if (!offsets) PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n_bags + 1, sizeof(*offsets), &offsets));
   if (n_out > 0 && n_bags > 0) {
-    PetscCall(TrsCudaUploadArray(workspace, 0, stream, (2 * n_out + 1) * static_cast<int64_t>(sizeof(*begin)),
-                                 first_bag, &blocks.first_bag));
+    PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_BLOCKS, stream,
+                                 (2 * n_out + 1) * static_cast<int64_t>(sizeof(*begin)), first_bag,
+                                 &blocks.first_bag));
     blocks.begin = blocks.first_bag + n_out;
     blocks.n = n_out;
     PetscCall(TrsCudaScratch(workspace, TRS_CUDA_PIECES, n_out + 1, sizeof(*value_begin), &value_begin));
@@ -203,9 +204,9 @@ static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int 
   Cut *cut;
 
   PetscFunctionBegin;
-  PetscCall(TrsCudaHostScratch(workspace, 0, n_features, sizeof(*cut), &cut));
-  PetscCall(
-      TrsCudaHostScratch(workspace, 1, n_features * (n_buckets + INT64_C(1)), sizeof(*bounds), &bounds));
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CUTS, n_features, sizeof(*cut), &cut));
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_BOUNDS, n_features * (n_buckets + INT64_C(1)),
+                               sizeof(*bounds), &bounds));
   for (int f = 0; f < n_features; f++) {
     cut[f] = {spec[f].block_size, spec[f].block_size * n_buckets, -1};
     if (!spec[f].bounds) continue;
@@ -213,10 +214,10 @@ static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int 
     cut[f].end = spec[f].bounds[n_buckets];
     for (int q = 0; q <= n_buckets; q++) bounds[n_bounds++] = spec[f].bounds[q];
   }
-  PetscCall(TrsCudaUploadArray(workspace, 0, stream, n_features * static_cast<int64_t>(sizeof(*cut)), cut,
-                               &job->cut));
-  PetscCall(TrsCudaUploadArray(workspace, 1, stream, n_bounds * static_cast<int64_t>(sizeof(*bounds)), bounds,
-                               &job->bounds));
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CUTS, stream,
+                               n_features * static_cast<int64_t>(sizeof(*cut)), cut, &job->cut));
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_BOUNDS, stream,
+                               n_bounds * static_cast<int64_t>(sizeof(*bounds)), bounds, &job->bounds));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -496,8 +497,8 @@ PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tab
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*flags), &flags));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n + 1, sizeof(*before), &before));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_PIECES, n_tables + 1, sizeof(*answer), &answer));
-  PetscCall(TrsCudaUploadArray(workspace, 0, stream, (n_tables + 1) * static_cast<int64_t>(sizeof(*begin)),
-                               values_begin, &begin));
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_TABLES_BEGIN, stream,
+                               (n_tables + 1) * static_cast<int64_t>(sizeof(*begin)), values_begin, &begin));
   CU_LAUNCH(unique_keys_kernel, blocks, threads, 0, s, n, values, keys, items);
   TrsCheckLaunch();
   for (int t = 0; t < n_tables; t++) {

@@ -21,12 +21,22 @@ enum {
   TRS_CUDA_SUMS,
   TRS_CUDA_SOURCES,
   TRS_CUDA_SCALES,
-  TRS_CUDA_COUNTS,
+  TRS_CUDA_CLASS_RUNS,
   TRS_CUDA_N_SCRATCH
 };
 
-/* Arrays uploaded by one call. */
-enum { TRS_CUDA_N_UPLOADS = 4 };
+/* Small arrays that go to the device; each kind of call has its own, so that the next step finds them there. */
+enum {
+  TRS_CUDA_BLOCKS,
+  TRS_CUDA_CUTS,
+  TRS_CUDA_BOUNDS,
+  TRS_CUDA_TABLES_BEGIN,
+  TRS_CUDA_LOOKUP, /* and two more: TrsLookupKind */
+  TRS_CUDA_TABLES = TRS_CUDA_LOOKUP + 3,
+  TRS_CUDA_FEATURES,
+  TRS_CUDA_CLASSES, /* stays on the host */
+  TRS_CUDA_N_UPLOADS
+};
 
 typedef struct {
   void *host; /* pinned: what the device holds, or will when the copies enqueued are done */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Golden data of FBGEMM's bounds check: repaired ids and offsets, number of warnings, errors of the mode fatal. */
-#include "compute/compute_ops.h"
+#include "core/random.h"
 #include "golden_h5.h"
+#include "hosted_compute.h"
 
 #include <inttypes.h>
 
@@ -89,17 +90,16 @@ static void test_golden(void **state)
   hid_t file = golden_open("units_bounds.h5");
 
   (void)state;
-  golden_for_each_group(file, one_group, NULL);
+  for (int i = 0; (compute = trs_hosted(i)); i++) golden_for_each_group(file, one_group, NULL);
   golden_close(file);
 }
 
 /* By hand: two features of two bags; the first bad id is 9 in bag 1 of feature 1. */
-static void test_place_of_first(void **state)
+static void check_place_of_first(void)
 {
   const int64_t rows[] = {10, 5};
   int64_t offsets[] = {0, 1, 2, 3, 5}, values[] = {9, -1, 4, -1, 9}, report[5] = {0};
 
-  (void)state;
   assert_petsc_ok(compute->bounds_check(NULL, WARNING, 2, 2, rows, offsets, values, 5, report));
   assert_int_equal(report[0], 1);
   assert_int_equal(report[1], 1);
@@ -110,11 +110,50 @@ static void test_place_of_first(void **state)
   assert_int_equal(values[1], -1);
 }
 
-static int find_kernels(void **state)
+static void test_place_of_first(void **state)
 {
   (void)state;
-  return TrsComputeFind("cpu", &compute) ? 1 : 0;
+  for (int i = 0; (compute = trs_hosted(i)); i++) check_place_of_first();
 }
 
-TRS_TEST_MAIN(cmocka_unit_test_setup(test_golden, find_kernels),
-              cmocka_unit_test_setup(test_place_of_first, find_kernels))
+/*
+  Random damage: all backends agree with the CPU on every repaired offset and id, on the count and on the place of the first violation. More features
+  than one launch of a GPU holds.
+*/
+static void test_damage(void **state)
+{
+  enum { FEATURES = 500, BATCH = 3, BAGS = FEATURES * BATCH, N = 4000, CASES = 24 };
+  static int64_t offsets[2][BAGS + 1], values[2][N], rows[FEATURES];
+
+  (void)state;
+  for (int c = 0; c < CASES; c++) {
+    const int mode = c % 3;
+    int64_t report[2][5] = {{0}};
+
+    for (int i = 0; (compute = trs_hosted(i)); i++) {
+      const int to = i > 0;
+      uint32_t word[4];
+
+      memset(report[to], 0, sizeof(report[to]));
+      for (int f = 0; f < FEATURES; f++) rows[f] = 10 + f;
+      for (int b = 0; b <= BAGS; b++) offsets[to][b] = (int64_t)b * N / BAGS;
+      for (int v = 0; v < N; v++) values[to][v] = v % 10;
+      for (int d = 0; d < c / 2; d++) { /* 0 to 11 damages, ids more often than offsets */
+        TrsRandom(3, TRS_RANDOM_TEST, (uint64_t)c, (uint64_t)d, word);
+        if (d % 4 == 3)
+          offsets[to][word[0] % (BAGS + 1)] = (int64_t)(word[1] % (2 * N)) - N / 2;
+        else
+          values[to][word[0] % N] = word[1] % 2 ? (int64_t)word[2] : -2 - (int64_t)word[2];
+      }
+      assert_petsc_ok(
+          compute->bounds_check(NULL, mode, FEATURES, BATCH, rows, offsets[to], values[to], N, report[to]));
+      if (i == 0) continue;
+      assert_memory_equal(report[1], report[0], sizeof(report[0]));
+      assert_memory_equal(offsets[1], offsets[0], sizeof(offsets[0]));
+      assert_memory_equal(values[1], values[0], sizeof(values[0]));
+    }
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_golden), cmocka_unit_test(test_place_of_first),
+              cmocka_unit_test(test_damage))

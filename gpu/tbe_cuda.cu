@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, whose sums these are bit for bit: ids of a bag are added in their order, in fp32.
+
+  A group of lanes has a bag (tbe_rows_cuda.h), with LOOKUP_ROWS rows of it in flight. Features of one type and width share a launch: grid x over bags, y
+  over features. Bytes moved: each occurrence's row once, ids 8 bytes a group, the pooled rows once.
+  Source: FBGEMM split_embedding_codegen_lookup_* forward
+*/
+#include "gpu/compute_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
+#include "gpu/workspace_cuda.h"
+
+enum { TRS_LOOKUP_THREADS = 256, TRS_LOOKUP_ROWS = 4, TRS_GRID_Y = 65535 };
+
+/* What a launch needs of a feature and its table. */
+struct LookupFeature {
+  const char *weight;
+  int64_t rows, stride_bytes;
+  int64_t first_bag, out_column;
+  int32_t dim, mean;
+};
+
+/* acc[COLUMNS] = sum of the rows of values [begin, end) in columns col .. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbeInput &input, int64_t begin,
+                                            int64_t end, int col, float *acc)
+{
+  for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
+  for (int64_t i = begin; i < end; i += TRS_LOOKUP_ROWS) {
+    float x[TRS_LOOKUP_ROWS][COLUMNS], weight[TRS_LOOKUP_ROWS];
+
+#pragma unroll
+    for (int u = 0; u < TRS_LOOKUP_ROWS; u++) {
+      const int64_t id = i + u < end ? input.values[i + u] : -1;
+
+      weight[u] = 0.0f;
+      for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
+      if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(f.rows))
+        continue; /* pruned, bad or behind the end */
+      weight[u] = input.weights ? input.weights[i + u] : 1.0f;
+      load_columns<DTYPE, COLUMNS>(f.weight + id * f.stride_bytes, col, x[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < TRS_LOOKUP_ROWS; u++)
+      for (int j = 0; j < COLUMNS; j++) acc[j] += weight[u] * x[u][j];
+  }
+}
+
+/* Quantised rows may end within a lane's columns, and pooled rows need not be aligned for them. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void store_pooled(float *to, int col, int dim, const float *x)
+{
+  if (DTYPE == TRS_FP32 || DTYPE == TRS_FP16 || DTYPE == TRS_BF16) {
+    if (COLUMNS == 8) {
+      store_floats<4>(to + col, x);
+      store_floats<4>(to + col + 4, x + 4 % COLUMNS);
+    } else {
+      store_floats<COLUMNS>(to + col, x);
+    }
+  } else {
+    for (int j = 0; j < COLUMNS && col + j < dim; j++) to[col + j] = x[j];
+  }
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
+    forward_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
+                   int64_t out_stride)
+{
+  const LookupFeature f = features[blockIdx.y];
+  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+
+  for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < input.batch; bag += TrsCudaStep() >> lanes_log2) {
+    const int64_t begin = input.offsets[f.first_bag + bag], end = input.offsets[f.first_bag + bag + 1];
+    float *const to = out + bag * out_stride + f.out_column;
+
+    for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
+      float acc[COLUMNS];
+
+      pool<DTYPE, COLUMNS>(f, input, begin, end, col, acc);
+      if (f.mean && end - begin > 1)
+        for (int j = 0; j < COLUMNS; j++) acc[j] /= static_cast<float>(end - begin);
+      store_pooled<DTYPE, COLUMNS>(to, col, f.dim, acc);
+    }
+  }
+}
+
+/* Sequences: a group has a value; weights do not apply. */
+template <TrsDType DTYPE, int COLUMNS>
+static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
+    forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
+                        int64_t out_stride)
+{
+  const LookupFeature f = features[blockIdx.y];
+  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const int64_t end = input.offsets[f.first_bag + input.batch];
+
+  input.weights = nullptr;
+  for (int64_t i = input.offsets[f.first_bag] + (TrsCudaFirst() >> lanes_log2); i < end;
+       i += TrsCudaStep() >> lanes_log2)
+    for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
+      float x[COLUMNS];
+
+      pool<DTYPE, COLUMNS>(f, input, i, i + 1, col, x);
+      store_pooled<DTYPE, COLUMNS>(out + i * out_stride, col, f.dim, x);
+    }
+}
+
+/* Gradient of the weight of each value: its row times its bag's gradient. Here out is that gradient, [B, out_stride]. */
+template <TrsDType DTYPE, int COLUMNS>
+static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
+    weight_gradients_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2,
+                            const float *grad, int64_t grad_stride, float *to)
+{
+  const LookupFeature f = features[blockIdx.y];
+  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const unsigned mask = group_mask(lanes);
+
+  for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < input.batch; bag += TrsCudaStep() >> lanes_log2) {
+    const float *const g = grad + bag * grad_stride + f.out_column;
+
+    for (int64_t i = input.offsets[f.first_bag + bag]; i < input.offsets[f.first_bag + bag + 1]; i++) {
+      const int64_t id = input.values[i];
+      float sum = 0.0f;
+
+      if (static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows))
+        for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
+          float x[COLUMNS];
+
+          load_columns<DTYPE, COLUMNS>(f.weight + id * f.stride_bytes, col, x);
+          for (int j = 0; j < COLUMNS; j++) sum += g[col + j] * x[j];
+        }
+      sum = group_sum(sum, lanes, mask);
+      if (lane == 0) to[i] = sum;
+    }
+  }
+}
+
+/* --- launches: features sorted by type, alignment and width --- */
+
+typedef enum { LOOKUP_POOLED, LOOKUP_ROWS, LOOKUP_WEIGHT_GRADIENTS } LookupKind;
+
+struct Lookup {
+  LookupKind kind;
+  TrsTbeInput input;
+  float *matrix; /* pooled rows, rows, or (read) gradients */
+  int64_t stride;
+  float *grad_weights;
+};
+
+/* type * 12 + aligned * 6 + log2 of lanes */
+enum { N_CLASSES = TRS_N_DTYPES * 12 };
+
+static int columns_of(TrsDType dtype, bool aligned)
+{
+  switch (dtype) {
+  case TRS_FP32: return aligned ? 4 : 1;
+  case TRS_FP16:
+  case TRS_BF16: return aligned ? 8 : 1;
+  case TRS_INT8: return 4;
+  case TRS_INT4: return 8;
+  default: return 16;
+  }
+}
+
+static int64_t stride_bytes(const TrsTbeTable *table)
+{
+  return table->stride * (TrsDTypeBits(table->dtype) > 8 ? TrsDTypeBytes(table->dtype) : 1);
+}
+
+static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, const Lookup *lookup)
+{
+  const int wide = columns_of(table->dtype, true);
+  const float *to = lookup->matrix + (lookup->kind == LOOKUP_ROWS ? 0 : feature->out_column);
+  const bool aligned = table->dim % wide == 0 && TrsCudaIsAligned(table->weight, stride_bytes(table), 16) &&
+                       TrsCudaIsAligned(to, lookup->stride * 4, 16);
+
+  return static_cast<int>(table->dtype) * 12 + aligned * 6 +
+         TrsCudaLanesLog2(table->dim, columns_of(table->dtype, aligned));
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static PetscErrorCode launch(TrsStream stream, const Lookup *lookup, int n, const LookupFeature *features,
+                             int lanes_log2)
+{
+  const cudaStream_t s = TrsCudaStream(stream);
+  const int64_t groups = lookup->kind == LOOKUP_ROWS ? (lookup->input.n_values + n - 1) / n
+                                                     : lookup->input.batch;
+  dim3 grid = TrsCudaBlocks(groups << lanes_log2, TRS_LOOKUP_THREADS);
+
+  PetscFunctionBegin;
+  for (int first = 0; first < n; first += TRS_GRID_Y) {
+    grid.y = static_cast<unsigned>(PetscMin(n - first, static_cast<int>(TRS_GRID_Y)));
+    if (lookup->kind == LOOKUP_POOLED)
+      CU_LAUNCH((forward_kernel<DTYPE, COLUMNS>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
+                lookup->input, lanes_log2, lookup->matrix, lookup->stride);
+    else if (lookup->kind == LOOKUP_ROWS)
+      CU_LAUNCH((forward_rows_kernel<DTYPE, COLUMNS>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
+                lookup->input, lanes_log2, lookup->matrix, lookup->stride);
+    else
+      CU_LAUNCH((weight_gradients_kernel<DTYPE, COLUMNS>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
+                lookup->input, lanes_log2, lookup->matrix, lookup->stride, lookup->grad_weights);
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode launch_class(TrsStream stream, const Lookup *lookup, int key, int n,
+                                   const LookupFeature *features)
+{
+  const bool aligned = key / 6 % 2;
+  const int lanes_log2 = key % 6;
+
+  PetscFunctionBegin;
+  switch (key / 12) {
+  case TRS_FP32:
+    PetscCall((aligned ? launch<TRS_FP32, 4> : launch<TRS_FP32, 1>)(stream, lookup, n, features, lanes_log2));
+    break;
+  case TRS_FP16:
+    PetscCall((aligned ? launch<TRS_FP16, 8> : launch<TRS_FP16, 1>)(stream, lookup, n, features, lanes_log2));
+    break;
+  case TRS_BF16:
+    PetscCall((aligned ? launch<TRS_BF16, 8> : launch<TRS_BF16, 1>)(stream, lookup, n, features, lanes_log2));
+    break;
+  case TRS_INT8: PetscCall((launch<TRS_INT8, 4>)(stream, lookup, n, features, lanes_log2)); break;
+  case TRS_INT4: PetscCall((launch<TRS_INT4, 8>)(stream, lookup, n, features, lanes_log2)); break;
+  case TRS_INT2: PetscCall((launch<TRS_INT2, 16>)(stream, lookup, n, features, lanes_log2)); break;
+  default:
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_INTERNAL, "tables of %s", TrsDTypeName(static_cast<TrsDType>(key / 12)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode look_up(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                              const Lookup *lookup)
+{
+  int begin[N_CLASSES + 1] = {0}, *key;
+  LookupFeature *list, *features;
+
+  PetscFunctionBegin;
+  if (lookup->input.batch <= 0 || tbe->n_features <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+      TrsCudaHostScratch(workspace, TRS_CUDA_LOOKUP + lookup->kind, tbe->n_features, sizeof(*list), &list));
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CLASSES, tbe->n_features, sizeof(*key), &key));
+  for (int f = 0; f < tbe->n_features; f++) {
+    key[f] = class_of(&tbe->table[tbe->feature[f].table], &tbe->feature[f], lookup);
+    begin[key[f] + 1]++;
+  }
+  for (int c = 0; c < N_CLASSES; c++) begin[c + 1] += begin[c];
+  for (int f = 0; f < tbe->n_features; f++) {
+    const TrsTbeFeature *feature = &tbe->feature[f];
+    const TrsTbeTable *table = &tbe->table[feature->table];
+
+    list[begin[key[f]]++] = {static_cast<const char *>(table->weight),
+                             table->rows,
+                             stride_bytes(table),
+                             f * lookup->input.batch,
+                             feature->out_column,
+                             table->dim,
+                             feature->mean};
+  }
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_LOOKUP + lookup->kind, stream,
+                               tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
+  for (int c = 0; c < N_CLASSES; c++) { /* begin[c] is the end of class c now */
+    const int first = c > 0 ? begin[c - 1] : 0;
+    if (begin[c] > first) PetscCall(launch_class(stream, lookup, c, begin[c] - first, features + first));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                 const TrsTbeInput *input, float *out, int64_t out_stride)
+{
+  const Lookup lookup = {LOOKUP_POOLED, *input, out, out_stride, nullptr};
+
+  PetscFunctionBegin;
+  PetscCall(look_up(stream, workspace, tbe, &lookup));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeForwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                     const TrsTbeInput *input, float *out, int64_t out_stride)
+{
+  const Lookup lookup = {LOOKUP_ROWS, *input, out, out_stride, nullptr};
+
+  PetscFunctionBegin;
+  if (input->n_values > 0) PetscCall(look_up(stream, workspace, tbe, &lookup));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeWeightGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                         const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                         float *grad_weights)
+{
+  const Lookup lookup = {LOOKUP_WEIGHT_GRADIENTS, *input, const_cast<float *>(grad), grad_stride,
+                         grad_weights};
+
+  PetscFunctionBegin;
+  PetscCall(look_up(stream, workspace, tbe, &lookup));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  One optimizer step of one row on the GPU, by a group of lanes (tbe_rows_cuda.h). Twin of the steps in src/compute/tbe_kernels_template.h; sums over
+  columns run lane by lane and then over the lanes, so they differ from the CPU's in the last bits.
+*/
+#pragma once
+
+#include "core/philox.h"
+#include "core/random.h"
+#include "gpu/tbe_rows_cuda.h"
+
+/* A table on the device; its rows have keys from key_begin on (tbe_backward_cuda.cu). */
+struct UpdateTable {
+  TrsTbeTable table;
+  int64_t key_begin;
+};
+
+struct Step {
+  TrsSparseOptimizerArgs args;
+  float correction1, correction2; /* 1 - beta^step */
+};
+
+/* The group's row. */
+struct GroupRow {
+  const TrsTbeTable *table;
+  int64_t row;
+  int lane, lanes;
+  unsigned mask;
+};
+
+template <TrsDType DTYPE>
+static __device__ __forceinline__ char *row_at(const TrsTbeTable *table, int64_t row)
+{
+  return static_cast<char *>(table->weight) + row * table->stride * (DTYPE == TRS_FP32 ? 4 : 2);
+}
+
+/* Round to the table's type; random numbers are keyed by the element's place in the whole table, as on the CPU. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void store_columns(const Step &step, const TrsTbeTable *table, int64_t row,
+                                                     int col, const float *x)
+{
+  if (DTYPE == TRS_FP32) {
+    store_floats<COLUMNS>(reinterpret_cast<float *>(row_at<DTYPE>(table, row)) + col, x);
+    return;
+  }
+  uint16_t *to = reinterpret_cast<uint16_t *>(row_at<DTYPE>(table, row)) + col;
+  uint16_t h[COLUMNS];
+  if (!table->stochastic_rounding) {
+    for (int j = 0; j < COLUMNS; j++) h[j] = DTYPE == TRS_FP16 ? TrsFloatToHalf(x[j]) : TrsFloatToBf16(x[j]);
+  } else {
+    const uint64_t element = static_cast<uint64_t>((table->row_offset + row) * table->table_dim +
+                                                   table->col_offset + col);
+    const uint64_t key = TrsPhiloxKey(step.args.seed, TRS_RANDOM_ROUNDING);
+    const uint64_t stream = table->key + static_cast<uint64_t>(step.args.step) * 0x9E3779B97F4A7C15u;
+    uint32_t random[4];
+
+    for (int j = 0; j < COLUMNS; j++) {
+      const uint64_t e = element + static_cast<uint64_t>(j);
+
+      if (j == 0 || e % 4 == 0) TrsPhilox(key, stream, e / 4, random);
+      const uint32_t word = e % 4 == 0   ? random[0]
+                            : e % 4 == 1 ? random[1]
+                            : e % 4 == 2 ? random[2]
+                                         : random[3];
+      h[j] = DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], word) : TrsFloatToBf16Stochastic(x[j], word);
+    }
+  }
+  if (COLUMNS == 4) {
+    *reinterpret_cast<uint2 *>(to) = {h[0] | static_cast<unsigned>(h[1 % COLUMNS]) << 16,
+                                      h[2 % COLUMNS] | static_cast<unsigned>(h[3 % COLUMNS]) << 16};
+  } else {
+    for (int j = 0; j < COLUMNS; j++) to[j] = h[j];
+  }
+}
+
+/* A state of one float a row: read by one lane before it writes, the new value to all. */
+static __device__ __forceinline__ float update_row_state(const GroupRow &at, float *state, float keep,
+                                                         float add)
+{
+  float value = 0.0f;
+
+  if (at.lane == 0) {
+    value = keep * state[at.row] + add;
+    state[at.row] = value;
+  }
+  return __shfl_sync(at.mask, value, 0, at.lanes);
+}
+
+/* FOR_COLUMNS(col) { } runs over this lane's columns. */
+#define FOR_COLUMNS(col) for (int col = at.lane * COLUMNS; col < at.table->dim; col += at.lanes * COLUMNS)
+
+/* adam's direction in columns col .. ; v of the element or, partial, the row's. */
+template <int COLUMNS>
+static __device__ __forceinline__ void adam_direction(const Step &step, const float *w, const float *m,
+                                                      const float *v, float *r)
+{
+  for (int j = 0; j < COLUMNS; j++)
+    r[j] = (m[j] / step.correction1) / (sqrtf(v[j] / step.correction2) + step.args.eps) +
+           step.args.weight_decay * w[j];
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ void step_adam_family(const Step &step, const GroupRow &at, const float *g, float *r,
+                                        bool partial, bool lamb)
+{
+  const TrsSparseOptimizerArgs &a = step.args;
+  const int64_t first = at.row * at.table->dim;
+  float row_v = 0.0f, w_sum = 0.0f, r_sum = 0.0f, lr = a.learning_rate;
+
+  if (partial) {
+    float sum = 0.0f;
+
+    FOR_COLUMNS(col)
+    for (int j = 0; j < COLUMNS; j++) sum += g[col + j] * g[col + j];
+    sum = group_sum(sum, at.lanes, at.mask);
+    row_v = update_row_state(at, at.table->state[1], a.beta2,
+                             (1.0f - a.beta2) * (sum / static_cast<float>(at.table->dim)));
+  }
+  FOR_COLUMNS(col)
+  {
+    float w[COLUMNS], m[COLUMNS], v[COLUMNS], d[COLUMNS];
+
+    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    load_floats<COLUMNS>(at.table->state[0] + first + col, m);
+    if (!partial) load_floats<COLUMNS>(at.table->state[1] + first + col, v);
+    for (int j = 0; j < COLUMNS; j++) {
+      m[j] = a.beta1 * m[j] + (1.0f - a.beta1) * g[col + j];
+      v[j] = partial ? row_v : a.beta2 * v[j] + (1.0f - a.beta2) * (g[col + j] * g[col + j]);
+    }
+    store_floats<COLUMNS>(at.table->state[0] + first + col, m);
+    if (!partial) store_floats<COLUMNS>(at.table->state[1] + first + col, v);
+    adam_direction<COLUMNS>(step, w, m, v, d);
+    if (lamb) {
+      for (int j = 0; j < COLUMNS; j++) {
+        w_sum += w[j] * w[j];
+        r_sum += d[j] * d[j];
+        r[col + j] = d[j];
+      }
+    } else {
+      for (int j = 0; j < COLUMNS; j++) w[j] -= lr * d[j];
+      store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+    }
+  }
+  if (!lamb) return;
+  const float r_norm = sqrtf(group_sum(r_sum, at.lanes, at.mask)),
+              w_norm = sqrtf(group_sum(w_sum, at.lanes, at.mask));
+  lr = r_norm > 0.0f ? lr * (w_norm / r_norm) : 0.0f; /* |r| = 0 gives no step */
+  FOR_COLUMNS(col)
+  {
+    float w[COLUMNS];
+
+    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    for (int j = 0; j < COLUMNS; j++) w[j] -= lr * r[col + j];
+    store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+  }
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow &at, const float *g)
+{
+  const TrsSparseOptimizerArgs &a = step.args;
+  float sum = 0.0f, keep = 1.0f;
+
+  FOR_COLUMNS(col)
+  {
+    float w[COLUMNS] = {};
+
+    if (a.weight_decay_mode == TRS_DECAY_L2)
+      load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    for (int j = 0; j < COLUMNS; j++) {
+      const float x = a.weight_decay_mode == TRS_DECAY_L2 ? g[col + j] + a.weight_decay * w[j] : g[col + j];
+      sum += x * x;
+    }
+  }
+  sum = group_sum(sum, at.lanes, at.mask);
+  const float m = update_row_state(at, at.table->state[0], 1.0f, sum / static_cast<float>(at.table->dim));
+  const float scale = a.learning_rate / (sqrtf(m) + a.eps);
+  if (a.weight_decay_mode == TRS_DECAY_L2) keep = 1.0f - scale * a.weight_decay;
+  if (a.weight_decay_mode == TRS_DECAY_DECOUPLE) keep = 1.0f - a.learning_rate * a.weight_decay;
+  FOR_COLUMNS(col)
+  {
+    float w[COLUMNS];
+
+    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    for (int j = 0; j < COLUMNS; j++) w[j] = keep * w[j] - scale * g[col + j];
+    store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+  }
+}
+
+/* w, and m in place, of the optimizers that need nothing of the rest of the row but `rate` (lars_sgd's). */
+static __device__ __forceinline__ void step_element(const TrsSparseOptimizerArgs &a, float rate, float g,
+                                                    float *w, float *m)
+{
+  switch (a.kind) {
+  case TRS_OPTIM_SGD: *w -= a.learning_rate * g; break;
+  case TRS_OPTIM_ADAGRAD:
+    *m += g * g;
+    *w -= a.learning_rate * g / (sqrtf(*m) + a.eps);
+    break;
+  case TRS_OPTIM_LARS_SGD:
+    *m = a.momentum * *m + rate * (g + a.weight_decay * *w);
+    *w -= *m;
+    break;
+  default: { /* TRS_OPTIM_LION */
+    const float u = a.beta1 * *m + (1.0f - a.beta1) * g, sign = static_cast<float>((u > 0.0f) - (u < 0.0f));
+    *w -= a.learning_rate * (sign + a.weight_decay * *w);
+    *m = a.beta2 * *m + (1.0f - a.beta2) * g;
+  }
+  }
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ float lars_rate(const Step &step, const GroupRow &at, const float *g)
+{
+  const TrsSparseOptimizerArgs &a = step.args;
+  float w_sum = 0.0f, g_sum = 0.0f;
+
+  FOR_COLUMNS(col)
+  {
+    float w[COLUMNS];
+
+    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    for (int j = 0; j < COLUMNS; j++) {
+      w_sum += w[j] * w[j];
+      g_sum += g[col + j] * g[col + j];
+    }
+  }
+  const float w_norm = sqrtf(group_sum(w_sum, at.lanes, at.mask));
+  const float below = sqrtf(group_sum(g_sum, at.lanes, at.mask)) + a.weight_decay * w_norm;
+  return below > 0.0f ? a.learning_rate * a.eta * w_norm / below : 0.0f;
+}
+
+/* The step of the group's row with gradient g [D]; r [D] is scratch; both shared memory, every lane uses its own columns only. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ void step_row(const Step &step, const GroupRow &at, const float *g, float *r)
+{
+  const TrsSparseOptimizerArgs &a = step.args;
+  float rate = 0.0f;
+
+  switch (a.kind) {
+  case TRS_OPTIM_ROWWISE_ADAGRAD: step_rowwise_adagrad<DTYPE, COLUMNS>(step, at, g); return;
+  case TRS_OPTIM_ADAM: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, false, false); return;
+  case TRS_OPTIM_PARTIAL_ROWWISE_ADAM: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, true, false); return;
+  case TRS_OPTIM_LAMB: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, false, true); return;
+  case TRS_OPTIM_PARTIAL_ROWWISE_LAMB: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, true, true); return;
+  case TRS_OPTIM_LARS_SGD: rate = lars_rate<DTYPE, COLUMNS>(step, at, g); break;
+  case TRS_OPTIM_SGD:
+  case TRS_OPTIM_ADAGRAD:
+  case TRS_OPTIM_LION: break;
+  default: return;
+  }
+  FOR_COLUMNS(col)
+  {
+    float w[COLUMNS], m[COLUMNS] = {}, *const state = at.table->state[0] + at.row * at.table->dim + col;
+
+    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    if (a.kind != TRS_OPTIM_SGD) load_floats<COLUMNS>(state, m);
+    for (int j = 0; j < COLUMNS; j++) step_element(a, rate, g[col + j], &w[j], &m[j]);
+    if (a.kind != TRS_OPTIM_SGD) store_floats<COLUMNS>(state, m);
+    store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+  }
+}

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Every backend's kernels for tests that hold their data in host memory: around each call arrays go to the device and back.
+
+    for (int i = 0; (compute = trs_hosted(i)); i++) test_with(compute);
+
+  The first is the CPU's own table; the others are what this build has and this machine has a device for.
+*/
+#pragma once
+
+#include "compute/compute_ops.h"
+#include "compute/quant.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+static const TrsDeviceOps *hosted_device;
+static const TrsComputeOps *hosted_ops;
+
+/* A device copy of host memory, or NULL for NULL. Nothing is there to copy in arrays that are only written: they are copied all the same,
+   so that what a kernel must leave alone stays. */
+static void *hosted_in(const void *host, int64_t bytes)
+{
+  void *copy = NULL;
+
+  if (!host) return NULL;
+  assert_petsc_ok(hosted_device->alloc(bytes > 0 ? bytes : 1, &copy));
+  assert_petsc_ok(hosted_device->copy(copy, host, bytes, NULL));
+  assert_petsc_ok(hosted_device->stream_synchronize(NULL));
+  return copy;
+}
+
+/* The end of a device copy: its contents go to `host` unless that is NULL. */
+static void hosted_out(void *copy, void *host, int64_t bytes)
+{
+  if (!copy) return;
+  if (host) assert_petsc_ok(hosted_device->copy(host, copy, bytes, NULL));
+  assert_petsc_ok(hosted_device->stream_synchronize(NULL));
+  assert_petsc_ok(hosted_device->release(&copy));
+}
+
+/* --- jagged tensors --- */
+
+static PetscErrorCode hosted_offsets(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets)
+{
+  int32_t *in = (int32_t *)hosted_in(lengths, n * 4);
+  int64_t *out = (int64_t *)hosted_in(offsets, (n + 1) * 8);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->offsets(stream, n, in, out));
+  hosted_out(in, NULL, 0);
+  hosted_out(out, offsets, (n + 1) * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static TrsJagged hosted_jagged_in(const TrsJagged *host, int64_t n_bags, int64_t n_values)
+{
+  TrsJagged copy = *host;
+
+  copy.lengths = (int32_t *)hosted_in(host->lengths, n_bags * 4);
+  copy.offsets = (int64_t *)hosted_in(host->offsets, (n_bags + 1) * 8);
+  copy.values = (int64_t *)hosted_in(host->values, n_values * 8);
+  copy.weights = (float *)hosted_in(host->weights, n_values * 4);
+  return copy;
+}
+
+static void hosted_jagged_out(TrsJagged *copy, TrsJagged *host, int64_t n_bags, int64_t n_values)
+{
+  hosted_out(copy->lengths, host ? host->lengths : NULL, n_bags * 4);
+  hosted_out(copy->offsets, host ? host->offsets : NULL, (n_bags + 1) * 8);
+  hosted_out(copy->values, host ? host->values : NULL, n_values * 8);
+  hosted_out(copy->weights, host ? host->weights : NULL, n_values * 4);
+}
+
+static PetscErrorCode hosted_permute_blocks(TrsStream stream, TrsWorkspace workspace, int n_in,
+                                            const int64_t *block_begin, int n_out, const int *permutation,
+                                            const TrsJagged *in, TrsJagged *out)
+{
+  const int64_t n_in_bags = block_begin[n_in];
+  TrsJagged from = hosted_jagged_in(in, n_in_bags, in->offsets[n_in_bags]), to;
+  int64_t n_bags = 0, n_values = 0;
+
+  PetscFunctionBegin;
+  for (int j = 0; j < n_out; j++) {
+    const int64_t first = block_begin[permutation[j]], end = block_begin[permutation[j] + 1];
+
+    n_bags += end - first;
+    n_values += in->offsets[end] - in->offsets[first];
+  }
+  to = hosted_jagged_in(out, n_bags, n_values);
+  PetscCall(hosted_ops->permute_blocks(stream, workspace, n_in, block_begin, n_out, permutation, &from, &to));
+  hosted_jagged_out(&from, NULL, 0, 0);
+  hosted_jagged_out(&to, out, n_bags, n_values);
+  out->n_bags = to.n_bags;
+  out->n_values = n_values; /* a device leaves this to the caller */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_bucketize(TrsStream stream, TrsWorkspace workspace, int n_buckets,
+                                       int n_features, int64_t batch, const TrsBucketSpec *spec,
+                                       PetscBool keep_ids, const TrsJagged *in, TrsJagged *out,
+                                       int64_t *positions, int64_t *unbucketize)
+{
+  const int64_t n_bags = n_features * batch, n = in->offsets[n_bags];
+  TrsJagged from = hosted_jagged_in(in, n_bags, n), to = hosted_jagged_in(out, n_buckets * n_bags, n);
+  int64_t *place = (int64_t *)hosted_in(positions, n * 8), *where = (int64_t *)hosted_in(unbucketize, n * 8);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->bucketize(stream, workspace, n_buckets, n_features, batch, spec, keep_ids, &from, &to,
+                                  place, where));
+  hosted_jagged_out(&from, NULL, 0, 0);
+  hosted_jagged_out(&to, out, n_buckets * n_bags, n);
+  hosted_out(place, positions, n * 8);
+  hosted_out(where, unbucketize, n * 8);
+  out->n_bags = to.n_bags;
+  out->n_values = to.n_values;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_bounds_check(TrsStream stream, int mode, int n_features, int64_t batch,
+                                          const int64_t *rows, int64_t *offsets, int64_t *values,
+                                          int64_t n_values, int64_t report[5])
+{
+  int64_t *o = (int64_t *)hosted_in(offsets, (n_features * batch + 1) * 8),
+          *v = (int64_t *)hosted_in(values, n_values * 8), *r = (int64_t *)hosted_in(report, 5 * 8);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->bounds_check(stream, mode, n_features, batch, rows, o, v, n_values, r));
+  hosted_out(o, offsets, (n_features * batch + 1) * 8);
+  hosted_out(v, values, n_values * 8);
+  hosted_out(r, report, 5 * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_unique(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                    const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                                    int64_t *unique_values, int64_t *reverse)
+{
+  const int64_t n = values_begin[n_tables];
+  int64_t *in = (int64_t *)hosted_in(values, n * 8), *unique = (int64_t *)hosted_in(unique_values, n * 8),
+          *back = (int64_t *)hosted_in(reverse, n * 8);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->unique(stream, workspace, n_tables, values_begin, in, unique_begin, unique, back));
+  hosted_out(in, NULL, 0);
+  hosted_out(unique, unique_values, n * 8);
+  hosted_out(back, reverse, n * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- embeddings --- */
+
+enum { HOSTED_TABLES = 64 };
+
+/* A batch and its tables on the device. */
+typedef struct {
+  TrsTbeTable table[HOSTED_TABLES];
+  TrsTbe tbe;
+  TrsTbeInput input;
+} TrsHostedTbe;
+
+/* Floats of one of an optimizer's states, 0: it has none. */
+static int64_t hosted_state_floats(const TrsTbeTable *table, const TrsSparseOptimizerArgs *args, int s)
+{
+  const int64_t all = table->rows * table->dim;
+
+  if (!args || !table->state[s]) return 0;
+  if (args->kind == TRS_OPTIM_ROWWISE_ADAGRAD) return table->rows;
+  if (s == 1 &&
+      (args->kind == TRS_OPTIM_PARTIAL_ROWWISE_ADAM || args->kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB))
+    return table->rows;
+  return all;
+}
+
+static int64_t hosted_table_bytes(const TrsTbeTable *table)
+{
+  return table->rows * table->stride * (TrsDTypeBits(table->dtype) > 8 ? TrsDTypeBytes(table->dtype) : 1);
+}
+
+static TrsTbeTable hosted_table_in(const TrsTbeTable *host, const TrsSparseOptimizerArgs *args)
+{
+  TrsTbeTable copy = *host;
+
+  copy.weight = hosted_in(host->weight, hosted_table_bytes(host));
+  for (int s = 0; s < 2; s++) {
+    const int64_t floats = hosted_state_floats(host, args, s);
+    copy.state[s] = floats ? (float *)hosted_in(host->state[s], floats * 4) : NULL;
+  }
+  return copy;
+}
+
+static void hosted_table_out(TrsTbeTable *copy, const TrsTbeTable *host, const TrsSparseOptimizerArgs *args)
+{
+  hosted_out(copy->weight, args ? host->weight : NULL, hosted_table_bytes(host));
+  for (int s = 0; s < 2; s++)
+    hosted_out(copy->state[s], host->state[s], hosted_state_floats(host, args, s) * 4);
+}
+
+static void hosted_tbe_in(const TrsTbe *tbe, const TrsTbeInput *input, const TrsSparseOptimizerArgs *args,
+                          TrsHostedTbe *copy)
+{
+  assert_true(tbe->n_tables <= HOSTED_TABLES);
+  for (int t = 0; t < tbe->n_tables; t++) copy->table[t] = hosted_table_in(&tbe->table[t], args);
+  copy->tbe = *tbe;
+  copy->tbe.table = copy->table;
+  copy->input = *input;
+  copy->input.offsets = (const int64_t *)hosted_in(input->offsets, (tbe->n_features * input->batch + 1) * 8);
+  copy->input.values = (const int64_t *)hosted_in(input->values, input->n_values * 8);
+  copy->input.weights = (const float *)hosted_in(input->weights, input->n_values * 4);
+}
+
+static void hosted_tbe_out(const TrsTbe *tbe, const TrsSparseOptimizerArgs *args, TrsHostedTbe *copy)
+{
+  for (int t = 0; t < tbe->n_tables; t++) hosted_table_out(&copy->table[t], &tbe->table[t], args);
+  hosted_out((void *)(uintptr_t)copy->input.offsets, NULL, 0);
+  hosted_out((void *)(uintptr_t)copy->input.values, NULL, 0);
+  hosted_out((void *)(uintptr_t)copy->input.weights, NULL, 0);
+}
+
+static PetscErrorCode hosted_tbe_forward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                         const TrsTbeInput *input, float *out, int64_t out_stride)
+{
+  const int64_t bytes = input->batch * out_stride * 4;
+  float *to = (float *)hosted_in(out, bytes);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, NULL, &copy);
+  PetscCall(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, to, out_stride));
+  hosted_tbe_out(tbe, NULL, &copy);
+  hosted_out(to, out, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_forward_rows(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                              const TrsTbeInput *input, float *out, int64_t out_stride)
+{
+  const int64_t bytes = input->n_values * out_stride * 4;
+  float *to = (float *)hosted_in(out, bytes);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, NULL, &copy);
+  PetscCall(hosted_ops->tbe_forward_rows(stream, workspace, &copy.tbe, &copy.input, to, out_stride));
+  hosted_tbe_out(tbe, NULL, &copy);
+  hosted_out(to, out, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                          const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                          float max_gradient, const TrsSparseOptimizerArgs *args,
+                                          float *grad_weights)
+{
+  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4),
+        *w = (float *)hosted_in(grad_weights, input->n_values * 4);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, args, &copy);
+  PetscCall(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, max_gradient,
+                                     args, w));
+  hosted_tbe_out(tbe, args, &copy);
+  hosted_out(g, NULL, 0);
+  hosted_out(w, grad_weights, input->n_values * 4);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_backward_rows(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, const float *grad,
+                                               int64_t grad_stride, float max_gradient,
+                                               const TrsSparseOptimizerArgs *args)
+{
+  float *g = (float *)hosted_in(grad, input->n_values * grad_stride * 4);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, args, &copy);
+  PetscCall(hosted_ops->tbe_backward_rows(stream, workspace, &copy.tbe, &copy.input, g, grad_stride,
+                                          max_gradient, args));
+  hosted_tbe_out(tbe, args, &copy);
+  hosted_out(g, NULL, 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_row_gradients(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, const float *grad,
+                                               int64_t grad_stride, float max_gradient, int64_t *row_begin,
+                                               int64_t *rows, float *row_grad, int64_t row_stride)
+{
+  const int64_t n = input->n_values;
+  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4),
+        *to = (float *)hosted_in(row_grad, n * row_stride * 4);
+  int64_t *ids = (int64_t *)hosted_in(rows, n * 8);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, NULL, &copy);
+  PetscCall(hosted_ops->tbe_row_gradients(stream, workspace, &copy.tbe, &copy.input, g, grad_stride,
+                                          max_gradient, row_begin, ids, to, row_stride));
+  hosted_tbe_out(tbe, NULL, &copy);
+  hosted_out(g, NULL, 0);
+  hosted_out(ids, rows, n * 8);
+  hosted_out(to, row_grad, n * row_stride * 4);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace workspace,
+                                             const TrsTbeTable *table, int64_t n, const int64_t *rows,
+                                             const int64_t *index, const float *grad, int64_t grad_stride,
+                                             const TrsSparseOptimizerArgs *args)
+{
+  TrsTbeTable copy = hosted_table_in(table, args);
+  int64_t n_grad = n;
+  int64_t *r = (int64_t *)hosted_in(rows, n * 8), *i = (int64_t *)hosted_in(index, n * 8);
+  float *g;
+
+  PetscFunctionBegin;
+  for (int64_t k = 0; index && k < n; k++) n_grad = PetscMax(n_grad, index[k] + 1);
+  g = (float *)hosted_in(grad, n_grad * grad_stride * 4);
+  PetscCall(hosted_ops->tbe_update_rows(stream, workspace, &copy, n, r, i, g, grad_stride, args));
+  hosted_table_out(&copy, table, args);
+  hosted_out(r, NULL, 0);
+  hosted_out(i, NULL, 0);
+  hosted_out(g, NULL, 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- matrices --- */
+
+static PetscErrorCode hosted_copy_matrix(TrsStream stream, int64_t rows, int64_t cols, const float *from,
+                                         int64_t from_stride, float *to, int64_t to_stride)
+{
+  const int64_t from_bytes = rows > 0 ? ((rows - 1) * from_stride + cols) * 4 : 0,
+                to_bytes = rows > 0 ? ((rows - 1) * to_stride + cols) * 4 : 0;
+  float *in = (float *)hosted_in(from, from_bytes), *out = (float *)hosted_in(to, to_bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->copy_matrix(stream, rows, cols, in, from_stride, out, to_stride));
+  hosted_out(in, NULL, 0);
+  hosted_out(out, to, to_bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_sum_matrices(TrsStream stream, int n_parts, const float *const *from,
+                                          int64_t from_stride, int64_t rows, int64_t cols, float *to,
+                                          int64_t to_stride)
+{
+  const int64_t from_bytes = rows > 0 ? ((rows - 1) * from_stride + cols) * 4 : 0,
+                to_bytes = rows > 0 ? ((rows - 1) * to_stride + cols) * 4 : 0;
+  const float **parts;
+  float *out = (float *)hosted_in(to, to_bytes);
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n_parts, &parts));
+  for (int p = 0; p < n_parts; p++) parts[p] = (const float *)hosted_in(from[p], from_bytes);
+  PetscCall(hosted_ops->sum_matrices(stream, n_parts, parts, from_stride, rows, cols, out, to_stride));
+  for (int p = 0; p < n_parts; p++) hosted_out((void *)(uintptr_t)parts[p], NULL, 0);
+  hosted_out(out, to, to_bytes);
+  PetscCall(PetscFree(parts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_divide_rows(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
+                                         float *matrix, int64_t stride)
+{
+  const int64_t bytes = rows > 0 ? ((rows - 1) * stride + cols) * 4 : 0;
+  int32_t *l = (int32_t *)hosted_in(lengths, rows * 4);
+  float *m = (float *)hosted_in(matrix, bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->divide_rows(stream, rows, cols, l, m, stride));
+  hosted_out(l, NULL, 0);
+  hosted_out(m, matrix, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_clamp_matrix(TrsStream stream, int64_t rows, int64_t cols, float limit,
+                                          float *matrix, int64_t stride)
+{
+  const int64_t bytes = rows > 0 ? ((rows - 1) * stride + cols) * 4 : 0;
+  float *m = (float *)hosted_in(matrix, bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->clamp_matrix(stream, rows, cols, limit, m, stride));
+  hosted_out(m, matrix, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The i-th backend that can run here, NULL behind the last. Valid until the next call. */
+static const TrsComputeOps *trs_hosted(int i)
+{
+  static TrsComputeOps table;
+  int n_devices = 0;
+  char why_not[256];
+
+  for (int b = 0; trs_compute_backends[b]; b++) {
+    assert_petsc_ok(TrsDeviceFind(trs_compute_backends[b]->name, &hosted_device));
+    assert_petsc_ok(hosted_device->available(&n_devices, why_not, sizeof(why_not)));
+    if (n_devices == 0 || i-- > 0) continue;
+    hosted_ops = trs_compute_backends[b];
+    if (hosted_device->host_memory) return hosted_ops;
+    assert_petsc_ok(hosted_device->setup(0, 1));
+    table = *hosted_ops;
+    table.offsets = hosted_offsets;
+    table.permute_blocks = hosted_permute_blocks;
+    table.bucketize = hosted_bucketize;
+    table.bounds_check = hosted_bounds_check;
+    table.unique = hosted_unique;
+    table.tbe_forward = hosted_tbe_forward;
+    table.tbe_forward_rows = hosted_tbe_forward_rows;
+    table.tbe_backward = hosted_tbe_backward;
+    table.tbe_backward_rows = hosted_tbe_backward_rows;
+    table.tbe_row_gradients = hosted_tbe_row_gradients;
+    table.tbe_update_rows = hosted_tbe_update_rows;
+    table.copy_matrix = hosted_copy_matrix;
+    table.sum_matrices = hosted_sum_matrices;
+    table.divide_rows = hosted_divide_rows;
+    table.clamp_matrix = hosted_clamp_matrix;
+    return &table;
+  }
+  return NULL;
+}
