@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The GPU's table of kernels. */
-#include "gpu/codec_cuda.h"
 #include "gpu/compute_cuda.h"
+
+#include "gpu/codec_cuda.h"
 #include "gpu/dense_cuda.h"
 
 const TrsComputeOps trs_compute_cuda = {
@@ -13,9 +14,16 @@ const TrsComputeOps trs_compute_cuda = {
     .bucketize = TrsBucketizeCuda,
     .bounds_check = TrsBoundsCheckCuda,
     .unique = TrsUniqueCuda,
+    .gather_ids = TrsGatherIdsCuda,
+    .sequence_forward = TrsSequenceForwardCuda,
+    .sequence_backward = TrsSequenceBackwardCuda,
+    .positions = TrsPositionsCuda,
+    .position_weights = TrsPositionWeightsCuda,
+    .position_gradients = TrsPositionGradientsCuda,
     .tbe_forward = TrsTbeForwardCuda,
     .tbe_forward_rows = TrsTbeForwardRowsCuda,
     .tbe_backward = TrsTbeBackwardCuda,
+    .tbe_weight_gradients = TrsTbeWeightGradientsCuda,
     .tbe_backward_rows = TrsTbeBackwardRowsCuda,
     .tbe_row_gradients = TrsTbeRowGradientsCuda,
     .tbe_update_rows = TrsTbeUpdateRowsCuda,

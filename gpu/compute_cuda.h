@@ -31,12 +31,30 @@ PETSC_EXTERN PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspa
                                           const int64_t *values_begin, const int64_t *values,
                                           int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
 
+PETSC_EXTERN PetscErrorCode TrsGatherIdsCuda(TrsStream stream, int64_t n, const int64_t *index,
+                                             const int64_t *from, int64_t *to);
+
+/* sequence_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsSequenceForwardCuda(TrsStream stream, const TrsSequenceBags *bags,
+                                                   const float *rows, float *out, int64_t out_stride);
+PETSC_EXTERN PetscErrorCode TrsSequenceBackwardCuda(TrsStream stream, const TrsSequenceBags *bags,
+                                                    const float *rows, const float *grad, int64_t grad_stride,
+                                                    PetscBool by_id, float *to);
+PETSC_EXTERN PetscErrorCode TrsPositionsCuda(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                             float *positions);
+PETSC_EXTERN PetscErrorCode TrsPositionWeightsCuda(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                                   const float *positions, int64_t length,
+                                                   const float *by_position, float *weights);
+PETSC_EXTERN PetscErrorCode TrsPositionGradientsCuda(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
+                                                     const int64_t *offsets, const float *positions,
+                                                     const float *grad_weights, int64_t length,
+                                                     float *by_position);
+
 /* tbe_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                               const TrsTbeInput *input, float *out, int64_t out_stride);
 PETSC_EXTERN PetscErrorCode TrsTbeForwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                   const TrsTbeInput *input, float *out, int64_t out_stride);
-/* grad_weights of tbe_backward(), from the rows as they are. */
 PETSC_EXTERN PetscErrorCode TrsTbeWeightGradientsCuda(TrsStream stream, TrsWorkspace workspace,
                                                       const TrsTbe *tbe, const TrsTbeInput *input,
                                                       const float *grad, int64_t grad_stride,

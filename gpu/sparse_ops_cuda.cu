@@ -440,7 +440,7 @@ PetscErrorCode TrsBoundsCheckCuda(TrsStream stream, int mode, int n_features, in
 static __global__ void unique_keys_kernel(int64_t n, const int64_t *values, uint64_t *keys, uint32_t *items)
 {
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    keys[i] = static_cast<uint64_t>(values[i]);
+    keys[i] = static_cast<uint64_t>(values[i] < 0 ? 0 : values[i] + 1); /* ids below 0 are one, and first */
     items[i] = static_cast<uint32_t>(i);
   }
 }
@@ -463,7 +463,7 @@ static __global__ void unique_place_kernel(int64_t n, const uint64_t *keys, cons
 {
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
     const int64_t at = before[i] + flags[i] - 1;
-    if (flags[i]) unique_values[at] = static_cast<int64_t>(keys[i]);
+    if (flags[i]) unique_values[at] = static_cast<int64_t>(keys[i]) - 1;
     reverse[items[i]] = at;
   }
 }
@@ -518,5 +518,23 @@ PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tab
   TrsCheckLaunch();
   PetscCall(TrsCudaAnswer(workspace, stream, (n_tables + 1) * static_cast<int64_t>(sizeof(*answer)), answer,
                           unique_begin));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- gather --- */
+
+static __global__ void gather_ids_kernel(int64_t n, const int64_t *index, const int64_t *from, int64_t *to)
+{
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) to[i] = from[index[i]];
+}
+
+PetscErrorCode TrsGatherIdsCuda(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
+                                int64_t *to)
+{
+  PetscFunctionBegin;
+  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(gather_ids_kernel, TrsCudaBlocks(n, TRS_SPARSE_THREADS), TRS_SPARSE_THREADS, 0,
+            TrsCudaStream(stream), n, index, from, to);
+  TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

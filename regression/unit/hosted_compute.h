@@ -148,6 +148,141 @@ static PetscErrorCode hosted_unique(TrsStream stream, TrsWorkspace workspace, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- sequences and positions --- */
+
+static PetscErrorCode hosted_gather_ids(TrsStream stream, int64_t n, const int64_t *index,
+                                        const int64_t *from, int64_t *to)
+{
+  int64_t n_from = 0, *i, *f, *t;
+
+  PetscFunctionBegin;
+  for (int64_t k = 0; k < n; k++) n_from = PetscMax(n_from, index[k] + 1);
+  i = (int64_t *)hosted_in(index, n * 8);
+  f = (int64_t *)hosted_in(from, n_from * 8);
+  t = (int64_t *)hosted_in(to, n * 8);
+  PetscCall(hosted_ops->gather_ids(stream, n, i, f, t));
+  hosted_out(i, NULL, 0);
+  hosted_out(f, NULL, 0);
+  hosted_out(t, to, n * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Device copies of bags; n_rows: rows they reach. */
+static TrsSequenceBags hosted_bags_in(const TrsSequenceBags *bags, int64_t *n_rows)
+{
+  const int64_t n = bags->offsets[bags->batch];
+  TrsSequenceBags copy = *bags;
+
+  *n_rows = 0;
+  for (int64_t i = 0; i < n; i++)
+    *n_rows = PetscMax(*n_rows, (bags->index ? bags->index[i] : i) + bags->shift + 1);
+  copy.offsets = (const int64_t *)hosted_in(bags->offsets, (bags->batch + 1) * 8);
+  copy.ids = (const int64_t *)hosted_in(bags->ids, n * 8);
+  copy.index = (const int64_t *)hosted_in(bags->index, n * 8);
+  return copy;
+}
+
+static void hosted_bags_out(TrsSequenceBags *copy)
+{
+  hosted_out((void *)(uintptr_t)copy->offsets, NULL, 0);
+  hosted_out((void *)(uintptr_t)copy->ids, NULL, 0);
+  hosted_out((void *)(uintptr_t)copy->index, NULL, 0);
+}
+
+static int64_t hosted_bags_bytes(const TrsSequenceBags *bags, int64_t stride)
+{
+  const int64_t width = bags->pooling == TRS_SEQUENCE_CONCAT
+                            ? (bags->places - 1) * bags->place_stride + bags->dim
+                            : bags->dim;
+  return ((bags->batch - 1) * stride + width) * 4;
+}
+
+static PetscErrorCode hosted_sequence_forward(TrsStream stream, const TrsSequenceBags *bags,
+                                              const float *rows, float *out, int64_t out_stride)
+{
+  const int64_t bytes = hosted_bags_bytes(bags, out_stride);
+  int64_t n_rows;
+  TrsSequenceBags copy = hosted_bags_in(bags, &n_rows);
+  float *r = (float *)hosted_in(rows, n_rows * bags->row_stride * 4), *o = (float *)hosted_in(out, bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->sequence_forward(stream, &copy, r, o, out_stride));
+  hosted_bags_out(&copy);
+  hosted_out(r, NULL, 0);
+  hosted_out(o, out, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_sequence_backward(TrsStream stream, const TrsSequenceBags *bags,
+                                               const float *rows, const float *grad, int64_t grad_stride,
+                                               PetscBool by_id, float *to)
+{
+  int64_t n_rows;
+  TrsSequenceBags copy = hosted_bags_in(bags, &n_rows);
+  const int64_t bytes = (by_id ? bags->offsets[bags->batch] : n_rows) * bags->row_stride * 4;
+  float *r = (float *)hosted_in(rows, n_rows * bags->row_stride * 4),
+        *g = (float *)hosted_in(grad, hosted_bags_bytes(bags, grad_stride)),
+        *t = (float *)hosted_in(to, bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->sequence_backward(stream, &copy, r, g, grad_stride, by_id, t));
+  hosted_bags_out(&copy);
+  hosted_out(r, NULL, 0);
+  hosted_out(g, NULL, 0);
+  hosted_out(t, to, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_positions(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                       float *positions)
+{
+  const int64_t n = offsets[n_bags];
+  int64_t *o = (int64_t *)hosted_in(offsets, (n_bags + 1) * 8);
+  float *p = (float *)hosted_in(positions, n * 4);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->positions(stream, n_bags, o, p));
+  hosted_out(o, NULL, 0);
+  hosted_out(p, positions, n * 4);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_position_weights(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                              const float *positions, int64_t length,
+                                              const float *by_position, float *weights)
+{
+  const int64_t n = offsets[n_bags];
+  int64_t *o = (int64_t *)hosted_in(offsets, (n_bags + 1) * 8);
+  float *p = (float *)hosted_in(positions, n * 4), *b = (float *)hosted_in(by_position, length * 4),
+        *w = (float *)hosted_in(weights, n * 4);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->position_weights(stream, n_bags, o, p, length, b, w));
+  hosted_out(o, NULL, 0);
+  hosted_out(p, NULL, 0);
+  hosted_out(b, NULL, 0);
+  hosted_out(w, weights, n * 4);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_position_gradients(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
+                                                const int64_t *offsets, const float *positions,
+                                                const float *grad_weights, int64_t length, float *by_position)
+{
+  const int64_t n = offsets[n_bags];
+  int64_t *o = (int64_t *)hosted_in(offsets, (n_bags + 1) * 8);
+  float *p = (float *)hosted_in(positions, n * 4), *g = (float *)hosted_in(grad_weights, n * 4),
+        *b = (float *)hosted_in(by_position, length * 4);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->position_gradients(stream, workspace, n_bags, o, p, g, length, b));
+  hosted_out(o, NULL, 0);
+  hosted_out(p, NULL, 0);
+  hosted_out(g, NULL, 0);
+  hosted_out(b, by_position, length * 4);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* --- embeddings --- */
 
 enum { HOSTED_TABLES = 64 };
@@ -261,6 +396,23 @@ static PetscErrorCode hosted_tbe_backward(TrsStream stream, TrsWorkspace workspa
   PetscCall(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, max_gradient,
                                      args, w));
   hosted_tbe_out(tbe, args, &copy);
+  hosted_out(g, NULL, 0);
+  hosted_out(w, grad_weights, input->n_values * 4);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_weight_gradients(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                                  const TrsTbeInput *input, const float *grad,
+                                                  int64_t grad_stride, float *grad_weights)
+{
+  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4),
+        *w = (float *)hosted_in(grad_weights, input->n_values * 4);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, NULL, &copy);
+  PetscCall(hosted_ops->tbe_weight_gradients(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, w));
+  hosted_tbe_out(tbe, NULL, &copy);
   hosted_out(g, NULL, 0);
   hosted_out(w, grad_weights, input->n_values * 4);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -407,6 +559,13 @@ static const TrsComputeOps *trs_hosted(int i)
     table.bucketize = hosted_bucketize;
     table.bounds_check = hosted_bounds_check;
     table.unique = hosted_unique;
+    table.gather_ids = hosted_gather_ids;
+    table.sequence_forward = hosted_sequence_forward;
+    table.sequence_backward = hosted_sequence_backward;
+    table.positions = hosted_positions;
+    table.position_weights = hosted_position_weights;
+    table.position_gradients = hosted_position_gradients;
+    table.tbe_weight_gradients = hosted_tbe_weight_gradients;
     table.tbe_forward = hosted_tbe_forward;
     table.tbe_forward_rows = hosted_tbe_forward_rows;
     table.tbe_backward = hosted_tbe_backward;

@@ -179,8 +179,9 @@ typedef struct {
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
 
   /* grad_weights of tbe_backward alone. */
-  PetscErrorCode (*tbe_weight_gradients)(TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
-                                         const float *grad, int64_t grad_stride, float *grad_weights);
+  PetscErrorCode (*tbe_weight_gradients)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                         const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                         float *grad_weights);
 
   /* The same for sequences: grad row i belongs to values[i], [N, grad_stride]. */
   PetscErrorCode (*tbe_backward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,

@@ -53,8 +53,9 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                  const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
-PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
-                                        const float *grad, int64_t grad_stride, float *grad_weights);
+PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                        const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                        float *grad_weights);
 PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                      float max_gradient, const TrsSparseOptimizerArgs *args);

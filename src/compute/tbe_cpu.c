@@ -255,14 +255,16 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
-                                        const float *grad, int64_t grad_stride, float *grad_weights)
+PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                        const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                        float *grad_weights)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
   const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
 
   PetscFunctionBegin;
   (void)stream;
+  (void)workspace;
 #pragma omp parallel for schedule(static) collapse(2)
   for (int f = 0; f < tbe->n_features; f++)
     for (int64_t part = 0; part < parts; part++) {
@@ -280,7 +282,7 @@ PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights)
 {
   PetscFunctionBegin;
-  if (grad_weights) PetscCall(TrsTbeWeightGradientsCpu(stream, tbe, input, grad, grad_stride, grad_weights));
+  if (grad_weights) PetscCall(TrsTbeWeightGradientsCpu(stream, workspace, tbe, input, grad, grad_stride, grad_weights));
   PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, max_gradient, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

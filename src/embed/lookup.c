@@ -101,7 +101,8 @@ static PetscErrorCode add_position_gradients(TrsLookup lookup, TrsStream stream,
   PetscCall(TrsDeviceBufferReserve(lookup->device, &lookup->grad_weights,
                                    input->n_values * (int64_t)sizeof(*grad_weights)));
   grad_weights = (float *)lookup->grad_weights.data;
-  PetscCall(compute->tbe_weight_gradients(stream, &lookup->tbe, input, grad, stride, grad_weights));
+  PetscCall(compute->tbe_weight_gradients(stream, lookup->workspace, &lookup->tbe, input, grad, stride,
+                                          grad_weights));
   for (int f = 0; f < lookup->tbe.n_features; f++)
     PetscCall(compute->position_gradients(stream, lookup->workspace, kjt->batch,
                                           input->offsets + f * kjt->batch, kjt->jagged.weights, grad_weights,

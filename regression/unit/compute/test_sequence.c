@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Bags of rows by hand: mean, maximum, places; pruned ids, empty bags, an index with repeats; and unique ids below 0. */
-#include "compute/compute_ops.h"
-#include "trs_test.h"
-
-#include <string.h>
+#include "hosted_compute.h"
 
 enum { D = 3, N = 6, B = 4 };
 
@@ -33,7 +30,7 @@ static void assert_rows(const float *found, const float *wanted, int64_t n)
       fail_msg("element %d is %g, expected %g", (int)i, (double)found[i], (double)wanted[i]);
 }
 
-static void test_forward(void **state)
+static void check_forward(void)
 {
   const float mean[B * D] = {5.0F / 3.0F, -7.0F / 3.0F, 2, 0, 0, 0, 0, 0, 0, -1, -1, -1};
   const float max[B * D] = {4, -2, 3, 0, 0, 0, 0, 0, 0, -1, -1, -1};
@@ -43,7 +40,6 @@ static void test_forward(void **state)
   TrsSequenceBags b = bags(TRS_SEQUENCE_MEAN);
   float out[B * 8];
 
-  (void)state;
   assert_petsc_ok(compute->sequence_forward(NULL, &b, rows, out, D));
   assert_rows(out, mean, (int64_t)B * D);
   b.pooling = TRS_SEQUENCE_MAX;
@@ -55,7 +51,7 @@ static void test_forward(void **state)
   assert_rows(out, concat, (int64_t)B * 8);
 }
 
-static void test_backward(void **state)
+static void check_backward(void)
 {
   const float grad[B * D] = {3, 6, 9, 1, 1, 1, 2, 2, 2, 4, 5, 6};
   const float grad_places[B * 8] = {1, 2, 3, 9, 9, 4, 5, 6, 9, 9, 9, 9, 9, 9,  9,  9,
@@ -67,7 +63,6 @@ static void test_backward(void **state)
   const float *const wanted[] = {mean, max, concat};
   float to[N * 4];
 
-  (void)state;
   for (int pooling = TRS_SEQUENCE_MEAN; pooling <= TRS_SEQUENCE_CONCAT; pooling++) {
     const TrsSequenceBags b = bags((TrsSequencePooling)pooling);
     const PetscBool places = (PetscBool)(pooling == TRS_SEQUENCE_CONCAT);
@@ -79,7 +74,7 @@ static void test_backward(void **state)
 }
 
 /* Rows elsewhere: id i has row index[i] + shift. The forward reads there; the backward writes there, or by id. */
-static void test_index(void **state)
+static void check_index(void)
 {
   const int64_t index[N] = {2, 1, 3, 1, 0, 0};
   const float grad[B * D] = {3, 6, 9, 1, 1, 1, 2, 2, 2, 4, 5, 6};
@@ -87,7 +82,6 @@ static void test_index(void **state)
   TrsSequenceBags b = bags(TRS_SEQUENCE_MAX);
   float apart[(N + 1) * 4], out[B * D], wanted[B * D], to[(N + 1) * 4], by_id[N * 4], expected[N * 4];
 
-  (void)state;
   assert_petsc_ok(compute->sequence_forward(NULL, &b, rows, wanted, D));
   assert_petsc_ok(compute->sequence_backward(NULL, &b, rows, grad, D, PETSC_FALSE, expected));
   memset(apart, 0, sizeof(apart));
@@ -105,14 +99,13 @@ static void test_index(void **state)
   for (int i = 0; i < N; i++) assert_rows(to + (straight[i] + 1) * 4, expected + i * 4L, D);
 }
 
-static void test_unique_pruned(void **state)
+static void check_unique_pruned(void)
 {
   const int64_t begin[3] = {0, 4, 6}, values[6] = {5, -1, 0, -7, 9, 9};
   const int64_t wanted[4] = {-1, 0, 5, 9}, wanted_reverse[6] = {2, 0, 1, 0, 3, 3};
   int64_t unique_begin[3], unique[6], reverse[6], gathered[6];
   TrsWorkspace workspace = NULL;
 
-  (void)state;
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(compute->unique(NULL, workspace, 2, begin, values, unique_begin, unique, reverse));
   assert_int_equal(unique_begin[1], 3);
@@ -124,12 +117,16 @@ static void test_unique_pruned(void **state)
   assert_petsc_ok(compute->workspace_destroy(&workspace));
 }
 
-static int find_compute(void **state)
+/* On every backend. */
+static void test_all(void **state)
 {
   (void)state;
-  assert_petsc_ok(TrsComputeFind("cpu", &compute));
-  return 0;
+  for (int i = 0; (compute = trs_hosted(i)); i++) {
+    check_forward();
+    check_backward();
+    check_index();
+    check_unique_pruned();
+  }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test_setup(test_forward, find_compute), cmocka_unit_test(test_backward),
-              cmocka_unit_test(test_index), cmocka_unit_test(test_unique_pruned))
+TRS_TEST_MAIN(cmocka_unit_test(test_all))

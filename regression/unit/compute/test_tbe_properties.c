@@ -1,173 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST timeout: 300 */
 /*
-  Table-batched embedding on the CPU: every width 1 to 130, type and optimizer against the definition in double; the same bits from every
+  Table-batched embedding on every backend: every width 1 to 130, type and optimizer against the definition in double; the same bits from every
   instruction set and number of threads; stochastic rounding's statistics. Bags are empty, long, hold pruned (-1), bad and repeated ids.
 */
-#include "compute/compute_ops.h"
 #include "compute/half.h"
-#include "core/random.h"
 #include "optimizer_definition.h"
-#include "trs_test.h"
+#include "tbe_problem.h"
 
 #include <math.h>
 #include <omp.h>
-#include <string.h>
-
-enum { N_TABLES = 2, N_FEATURES = 3, MAX_DIM = 130, N_KINDS = 11, N_DTYPES = 3 };
-
-static const TrsComputeOps *ops;
-
-typedef struct {
-  int dim, batch, rows, kind; /* kind: index into optimizers */
-  TrsDType dtype;
-  int mean, weighted, clipped;
-} shape;
-
-typedef struct {
-  TrsTbeTable table[N_TABLES]; /* of dim and MAX_DIM + 1 - dim columns */
-  TrsTbeFeature feature[N_FEATURES];
-  TrsTbe tbe;
-  TrsTbeInput input;
-  int64_t *offsets, *values, out_stride;
-  float *weights, *out, *grad, *grad_weights, max_gradient;
-  TrsSparseOptimizerArgs args;
-} problem;
-
-/* Which states an optimizer has: 'e' one for each element, 'r' one for each row. */
-static const struct {
-  TrsSparseOptimizerKind kind;
-  TrsWeightDecayMode decay;
-  const char *states;
-} optimizers[N_KINDS] = {
-    {TRS_OPTIM_SGD, TRS_DECAY_NONE, ""},
-    {TRS_OPTIM_ADAGRAD, TRS_DECAY_NONE, "e"},
-    {TRS_OPTIM_ROWWISE_ADAGRAD, TRS_DECAY_NONE, "r"},
-    {TRS_OPTIM_ROWWISE_ADAGRAD, TRS_DECAY_L2, "r"},
-    {TRS_OPTIM_ROWWISE_ADAGRAD, TRS_DECAY_DECOUPLE, "r"},
-    {TRS_OPTIM_ADAM, TRS_DECAY_NONE, "ee"},
-    {TRS_OPTIM_PARTIAL_ROWWISE_ADAM, TRS_DECAY_NONE, "er"},
-    {TRS_OPTIM_LAMB, TRS_DECAY_NONE, "ee"},
-    {TRS_OPTIM_PARTIAL_ROWWISE_LAMB, TRS_DECAY_NONE, "er"},
-    {TRS_OPTIM_LARS_SGD, TRS_DECAY_NONE, "e"},
-    {TRS_OPTIM_LION, TRS_DECAY_NONE, "e"},
-};
-
-static void *memory(int64_t n, size_t size)
-{
-  void *p = calloc((size_t)n + 1, size);
-
-  assert_non_null(p);
-  return p;
-}
-
-static float *uniforms(int64_t n, uint64_t seed, float low)
-{
-  float *x = memory(n, sizeof(*x));
-
-  TrsRandomUniformFill(seed, TRS_RANDOM_TEST, 1, 0, n, low, 1.0f, x);
-  return x;
-}
-
-static uint32_t draw(uint64_t a, int64_t i)
-{
-  uint32_t words[4];
-
-  TrsRandom(7, TRS_RANDOM_TEST, a, (uint64_t)i, words);
-  return words[0];
-}
-
-/* Floats of a state, or of none. */
-static int64_t state_floats(const char *states, int s, const TrsTbeTable *table)
-{
-  if (s >= (int)strlen(states)) return 0;
-  return states[s] == 'r' ? table->rows : table->rows * table->dim;
-}
-
-static void make_table(const shape *s, int t, TrsTbeTable *table)
-{
-  const int dim = t == 0 ? s->dim : MAX_DIM + 1 - s->dim;
-  const int64_t stride = dim + dim % 3, n = s->rows * stride;
-  float *x = uniforms(n, 10 + (uint64_t)t, -1.0f);
-
-  *table = (TrsTbeTable){.rows = s->rows,
-                         .stride = stride,
-                         .dim = dim,
-                         .dtype = s->dtype,
-                         .key = 99 + (uint64_t)t,
-                         .table_dim = dim};
-  table->weight = memory(n, sizeof(float));
-  assert_petsc_ok(ops->convert(NULL, n, TRS_FP32, x, s->dtype, table->weight));
-  free(x);
-  for (int i = 0; i < 2; i++) {
-    const int64_t floats = state_floats(optimizers[s->kind].states, i, table);
-    if (floats > 0) table->state[i] = uniforms(floats, 20 + (uint64_t)i, 0.0f);
-  }
-}
-
-/* Lengths 0 to 6, one bag of 100; every 5th id is pruned or no row at all. */
-static void make_ids(const shape *s, problem *p)
-{
-  const int64_t bags = (int64_t)N_FEATURES * s->batch;
-  int64_t n = 0;
-
-  p->offsets = memory(bags + 1, sizeof(*p->offsets));
-  for (int64_t b = 0; b < bags; b++) {
-    p->offsets[b] = n;
-    n += b == bags / 2 ? 100 : draw(1, b) % 7;
-  }
-  p->offsets[bags] = n;
-  p->values = memory(n, sizeof(*p->values));
-  for (int64_t i = 0; i < n; i++) {
-    p->values[i] = draw(2, i) % (uint32_t)s->rows;
-    if (i % 5 == 4) p->values[i] = i % 3 == 0 ? -1 : i % 3 == 1 ? s->rows : INT64_MIN + i;
-  }
-  p->weights = s->weighted ? uniforms(n, 30, -1.0f) : NULL;
-  p->grad_weights = memory(n, sizeof(float));
-  p->input = (TrsTbeInput){
-      .batch = s->batch, .offsets = p->offsets, .values = p->values, .weights = p->weights, .n_values = n};
-}
-
-/* Features 0 and 2 share table 1; pooled rows leave a gap of one float between features. */
-static void make_problem(const shape *s, problem *p)
-{
-  *p = (problem){.max_gradient = s->clipped ? 0.4f : 0.0f};
-  p->args = (TrsSparseOptimizerArgs){.kind = optimizers[s->kind].kind,
-                                     .weight_decay_mode = optimizers[s->kind].decay,
-                                     .learning_rate = 0.1f,
-                                     .eps = 1e-3f,
-                                     .beta1 = 0.9f,
-                                     .beta2 = 0.99f,
-                                     .weight_decay = 0.05f,
-                                     .eta = 0.1f,
-                                     .momentum = 0.8f,
-                                     .step = 3,
-                                     .seed = 5};
-  for (int t = 0; t < N_TABLES; t++) make_table(s, t, &p->table[t]);
-  for (int f = 0; f < N_FEATURES; f++) {
-    p->feature[f] = (TrsTbeFeature){.table = f != 1, .mean = s->mean, .out_column = p->out_stride};
-    p->out_stride += p->table[p->feature[f].table].dim + 1;
-  }
-  p->tbe = (TrsTbe){.n_tables = N_TABLES, .n_features = N_FEATURES, .table = p->table, .feature = p->feature};
-  make_ids(s, p);
-  p->out = uniforms(s->batch * p->out_stride, 40, -1.0f);
-  p->grad = uniforms(s->batch * p->out_stride, 41, -1.0f);
-}
-
-static void free_problem(problem *p)
-{
-  for (int t = 0; t < N_TABLES; t++) {
-    free(p->table[t].weight);
-    free(p->table[t].state[0]);
-    free(p->table[t].state[1]);
-  }
-  free(p->offsets);
-  free(p->values);
-  free(p->weights);
-  free(p->out);
-  free(p->grad);
-  free(p->grad_weights);
-}
 
 static void run_problem(problem *p)
 {
@@ -312,10 +154,9 @@ static shape shape_of(int dim, int kind)
                  .clipped = n >> 2 & 1};
 }
 
-static void test_definition(void **state)
+static void check_definition(int step)
 {
-  (void)state;
-  for (int dim = 1; dim <= MAX_DIM; dim++)
+  for (int dim = 1; dim <= MAX_DIM; dim += step)
     for (int kind = 0; kind < N_KINDS; kind++) {
       const shape s = shape_of(dim, kind);
       problem before, after;
@@ -330,6 +171,13 @@ static void test_definition(void **state)
       free_problem(&before);
       free_problem(&after);
     }
+}
+
+/* A stand-in for a GPU is slow: every third width there. */
+static void test_definition(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) check_definition(i == 0 ? 1 : 3);
 }
 
 /* --- the same bits --- */
@@ -404,9 +252,8 @@ static void test_threads(void **state)
 /* --- other ways to the same result --- */
 
 /* Row gradients first, then an update of those rows, as data_parallel does it: the bits of the fused backward. */
-static void test_row_gradients(void **state)
+static void check_row_gradients(void)
 {
-  (void)state;
   for (int kind = 0; kind < N_KINDS; kind++) {
     const shape s = shape_of(37 + kind, kind);
     int64_t begin[N_TABLES + 1], *rows;
@@ -440,8 +287,14 @@ static void test_row_gradients(void **state)
   }
 }
 
+static void test_row_gradients(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) check_row_gradients();
+}
+
 /* A table of rows x dim with its two column halves, or row halves, as shards: they draw the same roundings. */
-static void test_rounding_by_shards(void **state)
+static void check_rounding_by_shards(void)
 {
   enum { ROWS = 12, DIM = 14, LEFT = 6, UPPER = 5 };
   uint16_t whole[ROWS * DIM] = {0}, part[4][ROWS * DIM] = {{0}};
@@ -459,7 +312,6 @@ static void test_rounding_by_shards(void **state)
   int64_t rows[ROWS];
   TrsWorkspace workspace;
 
-  (void)state;
   for (int r = 0; r < ROWS; r++) rows[r] = r;
   assert_petsc_ok(ops->workspace_create(&workspace));
   assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, ROWS, rows, NULL, grad, DIM, &args));
@@ -478,6 +330,12 @@ static void test_rounding_by_shards(void **state)
   }
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   free(grad);
+}
+
+static void test_rounding_by_shards(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) check_rounding_by_shards();
 }
 
 /* --- stochastic rounding --- */
@@ -556,11 +414,10 @@ static void check_draws(TrsDType dtype, float x, double p)
   free(seeded);
 }
 
-static void test_stochastic_rounding(void **state)
+static void check_stochastic_rounding(void)
 {
   static const double shares[] = {0.0, 0.0625, 0.25, 0.5, 0.875};
 
-  (void)state;
   for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
     const float p = (float)shares[i];
     check_draws(TRS_FP16, 1.5f + p * 0x1p-10f, shares[i]);
@@ -569,6 +426,12 @@ static void test_stochastic_rounding(void **state)
     check_draws(TRS_BF16, 1.5f + p * 0x1p-7f, shares[i]);
     check_draws(TRS_BF16, -0x1p-100f * (1.25f + p * 0x1p-7f), shares[i]);
   }
+}
+
+static void test_stochastic_rounding(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) check_stochastic_rounding();
 }
 
 /* A step allocates nothing once the workspace has grown. */

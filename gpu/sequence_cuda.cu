@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Sequences and positions on the GPU: rows of a bag to what the model sees, and the way back; weights by position. Twin of
+  src/compute/sequence_cpu.c, with its bits but for the sums of position_gradients. A thread has a column of a bag, its neighbours the next ones.
+*/
+#include "gpu/compute_cuda.h"
+#include "gpu/workspace_cuda.h"
+
+enum { TRS_SEQUENCE_THREADS = 256 };
+
+static __device__ __forceinline__ int64_t row_of(const TrsSequenceBags &bags, int64_t id)
+{
+  return ((bags.index ? bags.index[id] : id) + bags.shift) * bags.row_stride;
+}
+
+/* The bag's id that has the maximum of column d first, or end: all are pruned. */
+static __device__ int64_t first_maximum(const TrsSequenceBags &bags, const float *rows, int64_t begin,
+                                        int64_t end, int64_t d)
+{
+  int64_t at = begin;
+
+  while (at < end && bags.ids[at] < 0) at++;
+  for (int64_t i = at + 1; i < end; i++)
+    if (bags.ids[i] >= 0 && rows[row_of(bags, i) + d] > rows[row_of(bags, at) + d]) at = i;
+  return at;
+}
+
+/* Reads each row that is not pruned once, writes the result once. */
+static __global__ void sequence_forward_kernel(TrsSequenceBags bags, const float *rows, float *out,
+                                               int64_t out_stride)
+{
+  for (int64_t k = TrsCudaFirst(); k < bags.batch * bags.dim; k += TrsCudaStep()) {
+    const int64_t b = k / bags.dim, d = k % bags.dim, begin = bags.offsets[b], end = bags.offsets[b + 1];
+    float *const to = out + b * out_stride + d, x = 0.0f;
+
+    if (bags.pooling == TRS_SEQUENCE_CONCAT) {
+      for (int64_t place = 0; place < bags.places; place++) {
+        const int64_t i = begin + place;
+        to[place * bags.place_stride] = i < end && bags.ids[i] >= 0 ? rows[row_of(bags, i) + d] : 0.0f;
+      }
+      continue;
+    }
+    if (bags.pooling == TRS_SEQUENCE_MEAN) {
+      for (int64_t i = begin; i < end; i++)
+        if (bags.ids[i] >= 0) x += rows[row_of(bags, i) + d];
+      if (end - begin > 1) x /= static_cast<float>(end - begin);
+    } else {
+      const int64_t at = first_maximum(bags, rows, begin, end, d);
+      if (at < end) x = rows[row_of(bags, at) + d];
+    }
+    *to = x;
+  }
+}
+
+PetscErrorCode TrsSequenceForwardCuda(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                      float *out, int64_t out_stride)
+{
+  PetscFunctionBegin;
+  if (bags->batch <= 0 || bags->dim <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(sequence_forward_kernel, TrsCudaBlocks(bags->batch * bags->dim, TRS_SEQUENCE_THREADS),
+            TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags, rows, out, out_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void sequence_backward_kernel(TrsSequenceBags bags, const float *rows, const float *grad,
+                                                int64_t grad_stride, int by_id, float *to)
+{
+  for (int64_t k = TrsCudaFirst(); k < bags.batch * bags.dim; k += TrsCudaStep()) {
+    const int64_t b = k / bags.dim, d = k % bags.dim, begin = bags.offsets[b], end = bags.offsets[b + 1];
+    const float *const g = grad + b * grad_stride + d;
+    const int64_t maximum = bags.pooling == TRS_SEQUENCE_MAX ? first_maximum(bags, rows, begin, end, d) : end;
+
+    for (int64_t i = begin; i < end; i++) {
+      const int64_t place = i - begin;
+      float x = 0.0f;
+
+      if (bags.ids[i] >= 0 && bags.pooling == TRS_SEQUENCE_MEAN)
+        x = *g / static_cast<float>(end - begin);
+      else if (bags.ids[i] >= 0 && bags.pooling == TRS_SEQUENCE_CONCAT && place < bags.places)
+        x = g[place * bags.place_stride];
+      else if (i == maximum)
+        x = *g;
+      to[(by_id ? i * bags.row_stride : row_of(bags, i)) + d] = x;
+    }
+  }
+}
+
+PetscErrorCode TrsSequenceBackwardCuda(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                       const float *grad, int64_t grad_stride, PetscBool by_id, float *to)
+{
+  PetscFunctionBegin;
+  if (bags->batch <= 0 || bags->dim <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(sequence_backward_kernel, TrsCudaBlocks(bags->batch * bags->dim, TRS_SEQUENCE_THREADS),
+            TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags, rows, grad, grad_stride,
+            static_cast<int>(by_id), to);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- positions --- */
+
+static __global__ void positions_kernel(int64_t n_bags, const int64_t *offsets, float *positions)
+{
+  for (int64_t b = TrsCudaFirst(); b < n_bags; b += TrsCudaStep())
+    for (int64_t i = offsets[b]; i < offsets[b + 1]; i++) positions[i] = static_cast<float>(i - offsets[b]);
+}
+
+PetscErrorCode TrsPositionsCuda(TrsStream stream, int64_t n_bags, const int64_t *offsets, float *positions)
+{
+  PetscFunctionBegin;
+  if (n_bags <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(positions_kernel, TrsCudaBlocks(n_bags, TRS_SEQUENCE_THREADS), TRS_SEQUENCE_THREADS, 0,
+            TrsCudaStream(stream), n_bags, offsets, positions);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void position_weights_kernel(int64_t n_bags, const int64_t *offsets, const float *positions,
+                                               int64_t length, const float *by_position, float *weights)
+{
+  for (int64_t i = offsets[0] + TrsCudaFirst(); i < offsets[n_bags]; i += TrsCudaStep()) {
+    const int64_t position = static_cast<int64_t>(positions[i]);
+    weights[i] = position >= 0 && position < length ? by_position[position] : 0.0f;
+  }
+}
+
+PetscErrorCode TrsPositionWeightsCuda(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                      const float *positions, int64_t length, const float *by_position,
+                                      float *weights)
+{
+  PetscFunctionBegin;
+  if (n_bags <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(position_weights_kernel, TrsCudaBlocks(n_bags, TRS_SEQUENCE_THREADS), TRS_SEQUENCE_THREADS, 0,
+            TrsCudaStream(stream), n_bags, offsets, positions, length, by_position, weights);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Positions a block adds up, and parts the ids are cut into: the order of a sum depends on the number of ids alone. */
+enum { TRS_POSITIONS = 32, TRS_POSITION_THREADS = 128, TRS_POSITION_PARTS = 64 };
+
+/* Block (x, y) has 32 positions and a part of the ids; every thread adds up for itself, then the threads' sums are added in order. */
+static __global__ void position_sums_kernel(int64_t n_bags, const int64_t *offsets, const float *positions,
+                                            const float *grad_weights, int64_t length, double *sums)
+{
+  __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS];
+  const int64_t first = offsets[0], n = offsets[n_bags] - first,
+                low = static_cast<int64_t>(blockIdx.x) * TRS_POSITIONS;
+  const int64_t begin = first + n * blockIdx.y / TRS_POSITION_PARTS,
+                end = first + n * (blockIdx.y + 1) / TRS_POSITION_PARTS;
+  const int me = static_cast<int>(threadIdx.x);
+
+  for (int p = 0; p < TRS_POSITIONS; p++) sum[p][me] = 0.0;
+  for (int64_t i = begin + me; i < end; i += TRS_POSITION_THREADS) {
+    const int64_t p = static_cast<int64_t>(positions[i]) - low;
+    if (p >= 0 && p < TRS_POSITIONS) sum[p][me] += static_cast<double>(grad_weights[i]);
+  }
+  __syncthreads();
+  if (me < TRS_POSITIONS && low + me < length) {
+    double total = 0.0;
+
+    for (int t = 0; t < TRS_POSITION_THREADS; t++) total += sum[me][t];
+    sums[blockIdx.y * length + low + me] = total;
+  }
+}
+
+static __global__ void add_positions_kernel(int64_t length, const double *sums, float *by_position)
+{
+  for (int64_t p = TrsCudaFirst(); p < length; p += TrsCudaStep()) {
+    double total = 0.0;
+
+    for (int part = 0; part < TRS_POSITION_PARTS; part++) total += sums[part * length + p];
+    by_position[p] = static_cast<float>(static_cast<double>(by_position[p]) + total);
+  }
+}
+
+/* Reads positions and gradients once for every 32 positions. */
+PetscErrorCode TrsPositionGradientsCuda(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
+                                        const int64_t *offsets, const float *positions,
+                                        const float *grad_weights, int64_t length, float *by_position)
+{
+  const dim3 grid(static_cast<unsigned>((length + TRS_POSITIONS - 1) / TRS_POSITIONS), TRS_POSITION_PARTS);
+  double *sums;
+
+  PetscFunctionBegin;
+  if (n_bags <= 0 || length <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SUMS, TRS_POSITION_PARTS * length, sizeof(*sums), &sums));
+  CU_LAUNCH(position_sums_kernel, grid, TRS_POSITION_THREADS, 0, TrsCudaStream(stream), n_bags, offsets,
+            positions, grad_weights, length, sums);
+  CU_LAUNCH(add_positions_kernel, TrsCudaBlocks(length, TRS_SEQUENCE_THREADS), TRS_SEQUENCE_THREADS, 0,
+            TrsCudaStream(stream), length, sums, by_position);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

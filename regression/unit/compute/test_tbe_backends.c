@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST timeout: 300 */
+/* TEST labels: cuda */
+/*
+  Table-batched embedding: what another backend shares with the CPU to the bit (sums of a bag, sums of rows, rounding), long runs of one row,
+  sequences, quantised tables, and that a repeated step gives the same bits and allocates nothing. Builds without a GPU or its stand-in have one
+  backend and only compare it with itself.
+*/
+#include "tbe_problem.h"
+
+#include <math.h>
+
+/* Widths that take each path: one lane, a whole group, several passes, not a multiple of 4, the same with alignment. */
+static const int dims[] = {1, 4, 6, 16, 20, 64, 100, 127, 128, 130};
+enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
+
+typedef struct {
+  problem p;
+  float *rows, *row_grad;
+  int64_t begin[N_TABLES + 1], *ids;
+} answer;
+
+/* Everything a table's batch is asked for. */
+static void ask(const shape *s, int stochastic, answer *a)
+{
+  TrsWorkspace workspace;
+  problem *p = &a->p;
+  int64_t n;
+
+  make_problem(s, p);
+  n = p->input.n_values;
+  for (int t = 0; t < N_TABLES; t++) p->table[t].stochastic_rounding = stochastic;
+  a->rows = memory(n * MAX_DIM, sizeof(float));
+  a->row_grad = memory(n * MAX_DIM, sizeof(float));
+  a->ids = memory(n, sizeof(int64_t));
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
+  assert_petsc_ok(ops->tbe_forward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM));
+  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                         p->max_gradient, a->begin, a->ids, a->row_grad, MAX_DIM));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                    p->max_gradient, &p->args, p->grad_weights));
+  assert_petsc_ok(ops->tbe_backward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM,
+                                         p->max_gradient, &p->args));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+}
+
+static void forget(answer *a)
+{
+  free_problem(&a->p);
+  free(a->rows);
+  free(a->row_grad);
+  free(a->ids);
+}
+
+static void assert_floats(const float *found, const float *expected, int64_t n, double atol, double rtol)
+{
+  for (int64_t i = 0; i < n; i++) assert_close(found[i], expected[i], atol, rtol);
+}
+
+static float widened(const TrsTbeTable *table, int64_t i)
+{
+  float x;
+
+  if (table->dtype == TRS_FP32) return ((const float *)table->weight)[i];
+  assert_petsc_ok(trs_compute_backends[0]->convert(NULL, 1, table->dtype, (const uint16_t *)table->weight + i,
+                                                   TRS_FP32, &x));
+  return x;
+}
+
+/* tolerance 0: no run is cut and no sum runs over columns. Where they do, rounded weights may differ by a unit. */
+static void assert_agree(const answer *a, const answer *b, const char *states, double tolerance)
+{
+  const problem *p = &a->p, *q = &b->p;
+  const int64_t n = p->input.n_values;
+
+  assert_memory_equal(p->out, q->out, (size_t)(p->input.batch * p->out_stride) * sizeof(float));
+  assert_memory_equal(a->rows, b->rows, (size_t)(n * MAX_DIM) * sizeof(float));
+  assert_memory_equal(a->begin, b->begin, sizeof(a->begin));
+  assert_memory_equal(a->ids, b->ids, (size_t)a->begin[N_TABLES] * sizeof(int64_t));
+  assert_floats(a->row_grad, b->row_grad, a->begin[N_TABLES] * MAX_DIM, tolerance, tolerance);
+  assert_floats(p->grad_weights, q->grad_weights, n, 2e-6, 2e-6);
+  for (int t = 0; t < N_TABLES; t++) {
+    const TrsTbeTable *table = &p->table[t], *other = &q->table[t];
+    const double unit = table->dtype == TRS_FP16 ? 0x1p-10 : table->dtype == TRS_BF16 ? 0x1p-7 : 0.0;
+
+    for (int64_t i = 0; i < table->rows * table->stride; i++)
+      assert_close(widened(table, i), widened(other, i), tolerance, tolerance > 0.0 ? unit + tolerance : 0.0);
+    for (int i = 0; i < (int)strlen(states); i++)
+      assert_floats(table->state[i], other->state[i], state_floats(states, i, table), tolerance, tolerance);
+  }
+}
+
+static int sums_columns(int kind)
+{
+  const TrsSparseOptimizerKind k = optimizers[kind].kind;
+
+  return k != TRS_OPTIM_SGD && k != TRS_OPTIM_ADAGRAD && k != TRS_OPTIM_ADAM && k != TRS_OPTIM_LION;
+}
+
+static shape shape_of(int dim, int kind, int batch)
+{
+  const int n = dim + 5 * kind;
+
+  return (shape){.dim = dim,
+                 .batch = batch,
+                 .rows = 23,
+                 .kind = kind,
+                 .dtype = (TrsDType[N_DTYPES]){TRS_FP32, TRS_FP16, TRS_BF16}[n % N_DTYPES],
+                 .mean = n & 1,
+                 .weighted = n >> 1 & 1,
+                 .clipped = n >> 2 & 1};
+}
+
+/* Each backend against the first, the CPU. */
+static void compare(const shape *s, int stochastic, double tolerance)
+{
+  answer cpu, other;
+
+  ops = trs_hosted(0);
+  ask(s, stochastic, &cpu);
+  for (int i = 1; (ops = trs_hosted(i)); i++) {
+    ask(s, stochastic, &other);
+    assert_agree(&cpu, &other, optimizers[s->kind].states,
+                 sums_columns(s->kind) ? fmax(tolerance, 4e-6) : tolerance);
+    forget(&other);
+  }
+  forget(&cpu);
+}
+
+static void test_short_runs(void **state)
+{
+  (void)state;
+  for (int d = 0; d < N_DIMS; d++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      shape s = shape_of(dims[d], kind, 5);
+      s.rows = 97;
+      compare(&s, kind == 0 || kind == 1, 0.0);
+    }
+}
+
+/* 200 bags a feature on 3 rows: hundreds of occurrences a row. */
+static void test_long_runs(void **state)
+{
+  (void)state;
+  for (int d = 0; d < N_DIMS; d += 3)
+    for (int kind = 0; kind < 3; kind++) {
+      shape s = shape_of(dims[d], kind, 200);
+      s.rows = 3;
+      s.dtype = TRS_FP32;
+      compare(&s, 0, 5e-5); /* fp32 sums of some 300 numbers up to 1, in another order */
+    }
+}
+
+/* A step again, from the same start: the same bits. */
+static void test_repeats(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      shape s = shape_of(36, kind, 60);
+      answer once, again;
+
+      s.rows = 3;
+      ask(&s, 1, &once);
+      ask(&s, 1, &again);
+      assert_memory_equal(once.p.out, again.p.out, (size_t)(s.batch * once.p.out_stride) * sizeof(float));
+      for (int t = 0; t < N_TABLES; t++)
+        assert_memory_equal(once.p.table[t].weight, again.p.table[t].weight,
+                            (size_t)hosted_table_bytes(&once.p.table[t]));
+      forget(&once);
+      forget(&again);
+    }
+}
+
+/* Quantised tables of every width and type: the CPU's bits. */
+static void check_quantised(TrsDType dtype, int dim, int weighted)
+{
+  enum { ROWS = 31, BATCH = 9 };
+  const int64_t bytes = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, dim);
+  const shape s = {.dim = 4, .batch = BATCH, .rows = ROWS, .weighted = weighted};
+  const TrsTbeFeature feature[N_FEATURES] = {{0, 0, 0}, {0, 1, dim}, {0, 0, 2 * dim}};
+  float *weight = uniforms((int64_t)ROWS * dim, 60, -1.0f), *expected = NULL;
+  TrsTbeTable table = {.rows = ROWS, .stride = bytes, .dim = dim, .dtype = dtype, .table_dim = dim};
+  const TrsTbe tbe = {.n_tables = 1, .n_features = N_FEATURES, .table = &table, .feature = feature};
+  TrsWorkspace workspace;
+  problem p;
+
+  table.weight = memory(ROWS * bytes, 1);
+  assert_petsc_ok(TrsQuantiseRows(dtype, TRS_ROWS_TBE, ROWS, dim, weight, dim, table.weight));
+  make_problem(&s, &p);
+  for (int i = 0; (ops = trs_hosted(i)); i++) {
+    float *out = memory((int64_t)BATCH * N_FEATURES * dim, sizeof(*out));
+
+    assert_petsc_ok(ops->workspace_create(&workspace));
+    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &tbe, &p.input, out, (int64_t)N_FEATURES * dim));
+    assert_petsc_ok(ops->workspace_destroy(&workspace));
+    if (!expected) {
+      expected = out;
+      continue;
+    }
+    assert_memory_equal(out, expected, (size_t)(BATCH * N_FEATURES * dim) * sizeof(*out));
+    free(out);
+  }
+  free(expected);
+  free(weight);
+  free(table.weight);
+  free_problem(&p);
+}
+
+static void test_quantised(void **state)
+{
+  static const TrsDType dtypes[] = {TRS_INT8, TRS_INT4, TRS_INT2};
+
+  (void)state;
+  for (int d = 0; d < N_DIMS; d++)
+    for (int i = 0; i < 3; i++) check_quantised(dtypes[i], dims[d], d & 1);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_short_runs), cmocka_unit_test(test_long_runs),
+              cmocka_unit_test(test_repeats), cmocka_unit_test(test_quantised))
