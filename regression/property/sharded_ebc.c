@@ -379,8 +379,8 @@ static void note_draw(property_run *run, const random_model *model)
 /* One model on the first `size` ranks. */
 static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, PetscBool show)
 {
-  const TrsPooledDistOptions dist = {.reproducible = run->reproducible}; /* fp32, as the model has it */
   property_draw draw = {.run = run};
+  TrsShardedEbcConfig config;
   TrsCommGroups *groups;
   random_model model;
 
@@ -399,8 +399,12 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
                                      seed, &draw.shards));
   draw.shards.shared_rowwise = run->reproducible;
   PetscCall(create_positions(&draw));
+  config = (TrsShardedEbcConfig){.columns = model.columns,
+                                 .position = draw.position,
+                                 .dist.reproducible = run->reproducible, /* fp32, as the model has it */
+                                 .index_dedup = model.index_dedup};
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
-                                model.columns, draw.position, &dist, model.index_dedup, &draw.ebc));
+                                &config, &draw.ebc));
   for (int s = 0; s < model.n_steps; s++) {
     PetscCall(random_batch_create(&model, s, &draw.batch[s]));
     for (int q = 0; q < size; q++)

@@ -169,9 +169,9 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence
 }
 
 /* Add up the gradients by id of a piece's table into its distinct rows: a step of gradient descent on zeros with learning rate -1. */
-static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
-                                     const TrsSequenceBatch *batch, TrsStream stream, int p,
-                                     const TrsSequenceRows *where, float *grad_rows)
+static PetscErrorCode add_duplicates(
+    TrsSharding sharding, TrsSequence *sequence, const TrsSequenceBatch *batch, TrsStream stream, int p,
+    const TrsSequenceRows *where, float *grad_rows) /* NOLINT(readability-non-const-parameter): the table's */
 {
   const TrsSparseOptimizerArgs add = {.kind = TRS_OPTIM_SGD, .learning_rate = -1.0F, .step = 1};
   const TrsSequencePiece *piece = &sequence->piece[p];

@@ -127,9 +127,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceOps *device,
                                    const TrsComputeOps *compute, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *plan, const TrsEmbeddingShards *shards,
-                                   const int64_t *columns, const TrsPositionWeight *position,
-                                   const TrsPooledDistOptions *dist, PetscBool index_dedup,
-                                   TrsShardedEbc *ebc)
+                                   const TrsShardedEbcConfig *config, TrsShardedEbc *ebc)
 {
   TrsShardedEbc e;
   TrsShardingContext *context;
@@ -142,10 +140,10 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .compute = compute,
                                   .tables = tables,
                                   .shards = shards,
-                                  .dist = *dist,
-                                  .columns = columns,
-                                  .position = position,
-                                  .index_dedup = index_dedup};
+                                  .dist = config->dist,
+                                  .columns = config->columns,
+                                  .position = config->position,
+                                  .index_dedup = config->index_dedup};
   PetscCall(
       PetscMalloc2((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature));
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
@@ -155,7 +153,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
   }
   for (int g = 0; g < e->n_groups; g++) {
     PetscCall(e->group[g].ops->setup(&e->group[g]));
-    if (dist->reproducible) PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));
+    if (config->dist.reproducible) PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
       TrsShardingSlot *slot = &e->group[g].slot[s];
       if (!slot->exchange) continue;

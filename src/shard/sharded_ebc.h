@@ -15,23 +15,26 @@ typedef struct TrsShardedEbcImpl *TrsShardedEbc;
 
 extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup */
 
+typedef struct {
+  const int64_t
+      *columns; /* [features] first column of each feature (rule A2's order) in the model's matrix */
+  const TrsPositionWeight *position; /* [features] position weights; NULL: no feature has any */
+  TrsPooledDistOptions dist;         /* of the exchanges */
+  PetscBool index_dedup;             /* -ec_index_dedup */
+} TrsShardedEbcConfig;
+
 /*
   TrsShardedEbcCreate - Groups of tables, their exchanges, and this rank's lookups.
 
-  Collective. Everything given is borrowed.
+  Collective. Everything given is borrowed, but for config itself.
 
   In:     shards   of this rank, made from the same tables and plan
-          columns  [n_features] first column of each feature (rule A2's order) in the model's matrix
-          position [n_features] position weights; NULL: no feature has any
-          dist     codecs of the exchanges
-          index_dedup  -ec_index_dedup
+  Errors: OPTION where -reproducible does not go with a table
 */
 PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceOps *device,
                                    const TrsComputeOps *compute, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *plan, const TrsEmbeddingShards *shards,
-                                   const int64_t *columns, const TrsPositionWeight *position,
-                                   const TrsPooledDistOptions *dist, PetscBool index_dedup,
-                                   TrsShardedEbc *ebc);
+                                   const TrsShardedEbcConfig *config, TrsShardedEbc *ebc);
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
 
 /* batch: the samples' ids, features in rule A2's order, offsets filled; borrowed until the slot is used again. */

@@ -191,9 +191,8 @@ static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, 
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
-  TrsPooledDistOptions dist = {
-      .gradient_division = PETSC_FALSE}; /* the loss is scaled by 1/G at the source */
-  PetscBool index_dedup;
+  TrsShardedEbcConfig ebc = {.dist.gradient_division = PETSC_FALSE};
+      /* the loss is scaled by 1/G at the source */ /* the loss is scaled by 1/G at the source */
   TrsModelParallel m;
 
   PetscFunctionBegin;
@@ -201,9 +200,9 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   PetscCall(TrsSparseOptimizerFromOptions(options, &m->sparse));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
-  PetscCall(TrsQcommFromOptions(options, &dist.forward, &dist.backward));
-  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &index_dedup, NULL));
-  PetscCall(read_reproducible(m, options, &dist));
+  PetscCall(TrsQcommFromOptions(options, &ebc.dist.forward, &ebc.dist.backward));
+  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
+  PetscCall(read_reproducible(m, options, &ebc.dist));
   m->sparse.args.seed = config->seed;
   if (!config->training) m->sparse.args.kind = TRS_OPTIM_NONE;
   PetscCall(create_streams(m));
@@ -215,9 +214,11 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->groups->world->rank, m->sparse.args.kind, config->seed,
                                        &m->shards));
-  m->shards.shared_rowwise = dist.reproducible;
+  m->shards.shared_rowwise = ebc.dist.reproducible;
+  ebc.columns = m->columns;
+  ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
-                                &m->shards, m->columns, m->position, &dist, index_dedup, &m->ebc));
+                                &m->shards, &ebc, &m->ebc));
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);
