@@ -191,8 +191,8 @@ static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, 
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
-  TrsShardedEbcConfig ebc = {.dist.gradient_division = PETSC_FALSE};
-      /* the loss is scaled by 1/G at the source */ /* the loss is scaled by 1/G at the source */
+  TrsShardedEbcConfig ebc = {
+      .dist.gradient_division = PETSC_FALSE}; /* the loss is scaled by 1/G at the source */
   TrsModelParallel m;
 
   PetscFunctionBegin;
