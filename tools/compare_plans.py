@@ -85,4 +85,8 @@ def main():
         sys.exit(__doc__)
 
 
-main()
+try:
+    main()
+    sys.stdout.flush()
+except BrokenPipeError:  # the reader has seen enough: | head
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

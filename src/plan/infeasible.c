@@ -68,14 +68,14 @@ typedef struct {
   int worst;                    /* table slot that fits on no device by the most bytes, -1: none */
   const TrsPlanOption *worst_option;
   int64_t worst_bytes;
-  int largest; /* table slot that needs the most even so */
-  int64_t largest_bytes;
+  int largest_hbm, largest_ddr; /* table slots that need the most even so */
+  int64_t most_hbm, most_ddr;
 } TrsAnalysis;
 
 static void analyse(const TrsCostModel *model, const TrsReservation *reservation, const TrsSearchSpace *space,
                     TrsAnalysis *a)
 {
-  *a = (TrsAnalysis){.most = reservation->left[0], .worst = -1, .largest_bytes = -1};
+  *a = (TrsAnalysis){.most = reservation->left[0], .worst = -1, .most_hbm = -1, .most_ddr = -1};
   for (int r = 0; r < model->topology->world_size; r++) {
     a->most.hbm = PetscMax(a->most.hbm, reservation->left[r].hbm);
     a->most.ddr = PetscMax(a->most.ddr, reservation->left[r].ddr);
@@ -96,9 +96,13 @@ static void analyse(const TrsCostModel *model, const TrsReservation *reservation
     }
     a->need_hbm += least->total_storage.hbm;
     a->need_ddr += least->total_storage.ddr;
-    if (least->total_storage.hbm + least->total_storage.ddr > a->largest_bytes) {
-      a->largest = t;
-      a->largest_bytes = least->total_storage.hbm + least->total_storage.ddr;
+    if (least->total_storage.hbm > a->most_hbm) {
+      a->largest_hbm = t;
+      a->most_hbm = least->total_storage.hbm;
+    }
+    if (least->total_storage.ddr > a->most_ddr) {
+      a->largest_ddr = t;
+      a->most_ddr = least->total_storage.ddr;
     }
     if (shortage(closest, &a->most) > a->worst_bytes) {
       a->worst = t;
@@ -108,17 +112,38 @@ static void analyse(const TrsCostModel *model, const TrsReservation *reservation
   }
 }
 
-static PetscErrorCode say_relax(const TrsCostModel *model, const char *table, TrsText *message)
+/* The option that says how much of a device's memory is reserved, NULL: none does. */
+static const char *reservation_option(const TrsPlanSettings *settings)
 {
-  PetscBool cuda = model->topology->is_cuda;
+  switch (settings->reservation) {
+  case TRS_RESERVATION_FIXED_ABSOLUTE: return "-plan_storage_reservation_bytes";
+  case TRS_RESERVATION_SKU_AWARE: return "-plan_storage_reservation_runtime_overhead";
+  default: return settings->reservation_percentage > 0 ? "-plan_storage_reservation_percentage" : NULL;
+  }
+}
+
+/* Options that would give more of the memory that is short, or make table t need less of it. */
+static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool short_hbm, PetscBool short_ddr,
+                                TrsText *message)
+{
+  const TrsTableConfig *table = &model->tables->table[t];
+  const char *reserved = reservation_option(model->settings);
+  unsigned kernels = table->constraints.compute_kernels;
+  PetscBool uvm = (PetscBool)(model->topology->is_cuda && !model->settings->is_quant);
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(message, ". Relax: -topology_world_size, %s, ",
-                          cuda ? "-topology_hbm_cap" : "-topology_ddr_cap"));
-  if (cuda) PetscCall(TrsTextPrintf(message, "-plan_storage_reservation_percentage, "));
-  PetscCall(TrsTextPrintf(message, "-plan_batch_size, -table_%s_sharding_types", table));
-  if (cuda)
-    PetscCall(TrsTextPrintf(message, ", -table_%s_compute_kernels (fused_uvm_caching, fused_uvm)", table));
+  PetscCall(TrsTextPrintf(message, ". Relax: -topology_world_size"));
+  if (short_hbm) PetscCall(TrsTextPrintf(message, ", -topology_hbm_cap"));
+  if (short_hbm && reserved) PetscCall(TrsTextPrintf(message, ", %s", reserved));
+  if (short_ddr) PetscCall(TrsTextPrintf(message, ", -topology_ddr_cap"));
+  PetscCall(TrsTextPrintf(message, ", -plan_batch_size, -table_%s_data_type", table->name));
+  if (table->constraints.sharding_types)
+    PetscCall(TrsTextPrintf(message, ", -table_%s_sharding_types (more of them)", table->name));
+  if (uvm && short_hbm && kernels && !((kernels >> TRS_KERNEL_FUSED_UVM) & 1u))
+    PetscCall(
+        TrsTextPrintf(message, ", -table_%s_compute_kernels (fused_uvm_caching, fused_uvm)", table->name));
+  if (uvm && short_ddr && kernels && !((kernels >> TRS_KERNEL_FUSED) & 1u))
+    PetscCall(TrsTextPrintf(message, ", -table_%s_compute_kernels (fused)", table->name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,7 +152,7 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpac
 {
   PetscBool by_hbm = (PetscBool)(search->lowest_hbm > a->sum_hbm);
   TrsInt128 need = by_hbm ? search->lowest_hbm : search->lowest_ddr, have = by_hbm ? a->sum_hbm : a->sum_ddr;
-  const char *largest = model->tables->table[space->table[a->largest].table].name;
+  int largest = space->table[by_hbm ? a->largest_hbm : a->largest_ddr].table;
 
   PetscFunctionBegin;
   PetscCall(TrsTextPrintf(
@@ -136,15 +161,17 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpac
       " proposals, but all %d devices together have %.0f (%.2f GiB) after the reservation: short by %.0f "
       "bytes. Table \"%s\" needs most",
       (double)need, (double)need / GIB, by_hbm ? "device" : "host", search->partitioned,
-      model->topology->world_size, (double)have, (double)have / GIB, (double)(need - have), largest));
-  PetscCall(say_relax(model, largest, message));
+      model->topology->world_size, (double)have, (double)have / GIB, (double)(need - have),
+      model->tables->table[largest].name));
+  PetscCall(say_relax(model, largest, by_hbm, (PetscBool)(search->lowest_ddr > a->sum_ddr), message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace *space, const TrsAnalysis *a,
                                  const TrsPlanSearch *search, TrsText *message)
 {
-  const char *largest = model->tables->table[space->table[a->largest].table].name;
+  PetscBool is_cuda = model->topology->is_cuda;
+  int largest = space->table[is_cuda ? a->largest_hbm : a->largest_ddr].table;
 
   PetscFunctionBegin;
   if (a->worst >= 0) {
@@ -158,7 +185,8 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace
                             " left after the reservation: short by %" PRId64 " bytes",
                             name, TrsShardingTypeName(option->type), TrsComputeKernelName(option->kernel),
                             option->max_hbm, option->max_ddr, a->most.hbm, a->most.ddr, a->worst_bytes));
-    PetscCall(say_relax(model, name, message));
+    PetscCall(say_relax(model, option->table, (PetscBool)(option->max_hbm > a->most.hbm),
+                        (PetscBool)(option->max_ddr > a->most.ddr), message));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(TrsTextPrintf(
@@ -168,8 +196,9 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace
       "host memory of %.0f and %.0f left on %d devices, and its shards are too coarse or bound to hosts. "
       "Table \"%s\" is the largest",
       search->partitioned, (double)search->lowest_hbm, (double)search->lowest_ddr, (double)a->sum_hbm,
-      (double)a->sum_ddr, model->topology->world_size, largest));
-  PetscCall(say_relax(model, largest, message));
+      (double)a->sum_ddr, model->topology->world_size, model->tables->table[largest].name));
+  PetscCall(say_relax(model, largest, is_cuda, (PetscBool)(!is_cuda || a->sum_ddr < 2 * search->lowest_ddr),
+                      message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
