@@ -9,7 +9,7 @@ import random
 import re
 import tempfile
 
-from planner_test import Checks, load, run
+from planner_test import Checks, load, run, tables
 
 
 def problem(r):
@@ -50,6 +50,27 @@ def check_optimal(c, folder, name, options, default):
     c.check(code == 0, "%s: the optimal plan is not valid: %s" % (name, text[:300]))
 
 
+def grid_only():
+    """Tables that may only be split as grids: a plan gets better by moving them to other hosts."""
+    rows, pooling = [4000000, 1500000, 1000000, 500000] + 4 * [4000000], [20, 20, 20, 20, 3, 50, 20, 20]
+    options = {**tables(8, dim=512, sharding_types="grid_shard", min_partition=128, compute_kernels="fused"), "topology_compute_device": "cuda",
+               "topology_world_size": 32, "topology_local_world_size": 4, "topology_hbm_cap": 12 * 2**30, "topology_ddr_cap": 2**37,
+               "plan_dense_parameter_bytes": 0}
+    for i in range(8):
+        options.update({"table_t%d_num_embeddings" % i: rows[i], "table_t%d_pooling_factors" % i: pooling[i]})
+    return options
+
+
+def check_grid(c, folder):
+    options = grid_only()
+    code, text = run(folder, options, "-plan_output", "plan.json")
+    c.check(code == 0, "grids: " + text[:300])
+    default = load(folder, "plan.json")
+    check_optimal(c, folder, "grids", options, default)
+    path = load(folder, "optimal.json")["critical_path"]
+    c.check(path < 0.97 * default["critical_path"], "grids: path %g, the default's %g: nothing moved" % (path, default["critical_path"]))
+
+
 def main():
     c = Checks()
     with tempfile.TemporaryDirectory() as folder:
@@ -63,6 +84,7 @@ def main():
             c.check(plans[0] == plans[1], "problem %d: counting differs from placing" % seed)
             if "tables" in plans[0]:
                 check_optimal(c, folder, "problem %d" % seed, options, plans[0])
+        check_grid(c, folder)
     c.finish()
 
 

@@ -58,6 +58,7 @@ PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSp
   for (int i = 0; i < space->n_options; i++)
     state->most_shards = PetscMax(state->most_shards, space->option[i].n_shards);
   PetscCall(PetscMalloc1(2 * (size_t)state->most_shards, &state->trial));
+  PetscCall(PetscMalloc1(state->n_hosts, &state->n_blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -73,6 +74,7 @@ PetscErrorCode TrsPlanStateFree(TrsPlanState *state)
   PetscCall(PetscFree(state->rank));
   PetscCall(PetscFree(state->capacity));
   PetscCall(PetscFree(state->trial));
+  PetscCall(PetscFree(state->n_blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -236,12 +238,13 @@ static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, co
   return PETSC_TRUE;
 }
 
+/* The path if a host took the rows of one column block; HUGE_VAL without room. */
 static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                         int host)
 {
   double worst = 0;
 
-  for (int s = 0; s < option->n_shards; s++) {
+  for (int s = 0; s < state->group; s++) {
     int r = host * state->group + s;
 
     if (!has_room(state, parts, TrsOptionShard(option, s), r)) return HUGE_VAL;
@@ -250,34 +253,45 @@ static double host_path(const TrsPlanState *state, const TrsPlanOption *option, 
   return worst;
 }
 
-static PetscBool place_rows_on_host(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
-                                    int *rank)
+/* table_row_wise and grid_shard: the rows of each column block on the best host, none twice as long as there are others. */
+static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
+                                     int *rank)
 {
-  double least = HUGE_VAL;
-  int best = -1;
+  int G = state->group, n_blocks = option->n_shards / G;
 
-  if (option->n_shards != state->group) return PETSC_FALSE;
-  for (int h = 0; h < state->n_hosts; h++) {
-    double path = host_path(state, option, parts, h);
+  if (state->n_hosts == 0 || option->n_shards % G) return PETSC_FALSE;
+  memset(state->n_blocks, 0, (size_t)state->n_hosts * sizeof(*state->n_blocks));
+  for (int block = 0; block < n_blocks; block++) {
+    double least = HUGE_VAL;
+    int best = -1;
 
-    if (path < least) {
-      least = path;
-      best = h;
+    for (int h = 0; h < state->n_hosts; h++) {
+      double path = state->n_blocks[h] > block / state->n_hosts ? HUGE_VAL
+                                                                : host_path(state, option, parts, h);
+
+      if (path < least) {
+        least = path;
+        best = h;
+      }
+    }
+    if (best < 0) {
+      for (int s = 0; s < block * G; s++) remove_shard(state, parts, TrsOptionShard(option, s), rank[s]);
+      return PETSC_FALSE;
+    }
+    state->n_blocks[best]++;
+    for (int s = block * G; s < (block + 1) * G; s++) {
+      rank[s] = best * G + s % G;
+      add_shard(state, parts, TrsOptionShard(option, s), rank[s]);
     }
   }
-  for (int s = 0; best >= 0 && s < option->n_shards; s++) {
-    rank[s] = best * state->group + s;
-    add_shard(state, parts, TrsOptionShard(option, s), rank[s]);
-  }
-  return (PetscBool)(best >= 0);
+  return PETSC_TRUE;
 }
 
-/* table_column_wise: on one of the hosts that are loaded least. */
-static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
-                                       const TrsParts *parts, int *rank)
+/* The hosts that are loaded least, in order. Returns how many. */
+static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
 {
   double least[TRS_TRIED_HOSTS];
-  int host[TRS_TRIED_HOSTS], n = 0;
+  int n = 0;
 
   for (int h = 0; h < state->n_hosts; h++) {
     double sum = 0;
@@ -293,11 +307,33 @@ static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption 
     least[i] = sum;
     host[i] = h;
   }
+  return n;
+}
+
+/* table_column_wise: on the best of the idle hosts. */
+static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
+                                       const TrsParts *parts, int *rank)
+{
+  int host[TRS_TRIED_HOSTS], n = find_idle_hosts(state, host), best = -1;
+  double most[4], least = HUGE_VAL;
+
+  for (int k = 0; k < 4; k++) most[k] = state->most[parts->part[k]];
   for (int i = 0; i < n; i++) {
-    if (place_each(state, option, parts, host[i] * state->group, (host[i] + 1) * state->group, rank))
-      return PETSC_TRUE;
+    int first = host[i] * state->group;
+    double path;
+
+    if (place_each(state, option, parts, first, first + state->group, rank)) {
+      path = TrsPlanStatePath(state);
+      if (path < least) {
+        least = path;
+        best = first;
+      }
+      for (int s = 0; s < option->n_shards; s++)
+        remove_shard(state, parts, TrsOptionShard(option, s), rank[s]);
+    }
+    for (int k = 0; k < 4; k++) state->most[parts->part[k]] = most[k];
   }
-  return PETSC_FALSE;
+  return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
 }
 
 static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts)
@@ -326,11 +362,11 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
     for (int k = 0; k < 4; k++) most[k] = state->most[parts.part[k]];
     if (option->partition_by == TRS_PARTITION_DEVICE) {
       placed = place_each(state, option, &parts, 0, state->world_size, rank);
-    } else if (option->type == TRS_SHARDING_TABLE_ROW_WISE) {
-      placed = place_rows_on_host(state, option, &parts, rank);
     } else if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE) {
       placed = place_columns_on_host(state, option, &parts, rank);
-    } /* grid_shard stays where TorchRec's partitioner put it */
+    } else {
+      placed = place_rows_on_hosts(state, option, &parts, rank);
+    }
     if (placed) {
       *score = TrsPlanStatePath(state);
       for (int s = 0; s < option->n_shards; s++)

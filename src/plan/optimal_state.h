@@ -30,6 +30,7 @@ typedef struct {
   const TrsPlanOption **option; /* [n_tables] NULL: not placed */
   int **rank, *capacity;        /* [n_tables] ranks of the shards of an option that is not uniform */
   int most_shards, *trial;      /* of an option; [2 * most_shards] */
+  int *n_blocks;                /* [n_hosts] column blocks of the option on trial */
 } TrsPlanState;
 
 PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSpace *space,
