@@ -20,6 +20,25 @@ def test_repeat(binary, folder):
         check_same_tensors(other, state, name)
 
 
+def test_threads_equal(binary, folder):
+    """Layers and batches so large that every kernel shares its work: the same bits with 1, 2 and 3 threads, on both pipelines."""
+    make(folder, 2048)
+    large = (f"-data_train train.h5 -batch_size 1024 -epochs 3 -tables_embedding_dim 64 -dense_arch 128,64 -over_arch 512,256,1 "
+             f"-interaction cat -seed 3 {TABLES} {MIXED} -output run.h5")
+    wanted = None
+    for threads in ("1", "2", "3"):
+        for pipeline in ("base", "sparse_dist"):
+            what = f"{threads} threads, {pipeline}"
+            final = os.path.join(folder, f"{threads}{pipeline}.h5")
+            run(binary, 2, f"{large} -pipeline {pipeline} -checkpoint_final {final}", folder,
+                environment={"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"})
+            found = losses(os.path.join(folder, "run.h5"))
+            if wanted is None:
+                wanted, state = found, final
+            check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
+            check_same_tensors(final, state, what)
+
+
 def test_resume_equal(binary, folder):
     """A run of 12 steps that was taken up after 7 ends as one that was not interrupted, in the middle of epoch 2."""
     make(folder, 130)

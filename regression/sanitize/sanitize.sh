@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A second build with AddressSanitizer and UndefinedBehaviorSanitizer, and tests in it:
+# A second build with AddressSanitizer and UndefinedBehaviorSanitizer, a third with ThreadSanitizer, and tests in them:
 #
 #   sanitize.sh build|unit|golden|badinput|case|leaks BUILD_FOLDER
+#   sanitize.sh build_threads|unit_threads|kernel_threads|case_threads BUILD_FOLDER
 #
 # A report of a sanitizer ends the process with 99, so that the test fails. Leaks are looked for in whole runs (leaks), with
 # what Open MPI leaves behind suppressed (lsan.supp); elsewhere not, since unit tests leave much to the end of the process.
+# ThreadSanitizer learns from openmp_for_tsan.c what parallel regions order; what it finds in Open MPI is in tsan.supp.
 set -euo pipefail
 what=$1
 build=$2
@@ -19,16 +21,27 @@ export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
 export PYTHONPATH=$source/regression/harness
 
+export TSAN_OPTIONS=exitcode=99:suppressions=$source/regression/sanitize/tsan.supp
+
+configure_and_build() { # SANITIZERS [NINJA_TARGET...]
+  local generator=() launcher=() targets=()
+  if command -v ninja > /dev/null; then generator=(-G Ninja); fi
+  if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
+  cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DCMAKE_BUILD_TYPE=Debug -DTRSHARD_SANITIZE="$1"
+  if [ $# -gt 1 ]; then targets=(--target "${@:2}"); fi
+  cmake --build "$build" --parallel "$(nproc)" "${targets[@]}"
+}
+
+on_ranks() { # RANKS PROGRAM [ARGUMENT...], each with 3 threads in the kernels
+  echo "on $*"
+  OMP_NUM_THREADS=3 OMP_WAIT_POLICY=passive mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$build/regression/$2" "${@:3}"
+}
+
 run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
 
 case $what in
   build)
-    generator=()
-    if command -v ninja > /dev/null; then generator=(-G Ninja); fi
-    launcher=()
-    if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
-    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DCMAKE_BUILD_TYPE=Debug -DTRSHARD_SANITIZE=address,undefined
-    cmake --build "$build" --parallel "$(nproc)"
+    configure_and_build address,undefined
     ;;
   unit)
     # on 1 and 2 ranks: more ranks find other mistakes than these
@@ -51,6 +64,22 @@ case $what in
     export ASAN_OPTIONS=detect_leaks=1:exitcode=99:fast_unwind_on_malloc=0
     export LSAN_OPTIONS=suppressions=$source/regression/sanitize/lsan.supp:print_suppressions=0
     run_cases evaluate version
+    ;;
+  build_threads)
+    configure_and_build thread trshard unit_compute_dense unit_compute_tbe_properties unit_data_reader unit_comm_comm property_sharded_ebc
+    ;;
+  unit_threads)
+    on_ranks 1 unit_compute_dense
+    on_ranks 2 unit_data_reader
+    on_ranks 2 unit_comm_comm
+    on_ranks 2 property/property_sharded_ebc --draws 100
+    on_ranks 2 property/property_sharded_ebc --reproducible --draws 50
+    ;;
+  kernel_threads)
+    on_ranks 1 unit_compute_tbe_properties
+    ;;
+  case_threads)
+    run_cases pipelines_equal repeat evaluate stop_usr1_to_mpirun
     ;;
   *)
     echo "sanitize.sh: unknown part $what" >&2
