@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/one_to_all.h"
 
+#include "dist/pooled_chunks.h"
+
 struct TrsOneToAllImpl {
   TrsComm comm;
   int root;
@@ -57,7 +59,7 @@ struct TrsAllToOneImpl {
   int root;
   int64_t *batches;              /* [size] samples of each rank: none but the root's */
   TrsPooledAllToAll concatenate; /* one of the two */
-  TrsPooledReduceScatter sum;
+  TrsPooledChunks sum;
 };
 
 static PetscErrorCode create_all_to_one(TrsComm comm, int root, TrsAllToOne *dist)
@@ -96,7 +98,7 @@ PetscErrorCode TrsAllToOneDestroy(TrsAllToOne *dist)
   PetscFunctionBegin;
   if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPooledAllToAllDestroy(&(*dist)->concatenate));
-  PetscCall(TrsPooledReduceScatterDestroy(&(*dist)->sum));
+  PetscCall(TrsPooledChunksDestroy(&(*dist)->sum));
   PetscCall(PetscFree((*dist)->batches));
   PetscCall(PetscFree(*dist));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -107,7 +109,7 @@ PetscErrorCode TrsAllToOneStart(TrsAllToOne dist, TrsStream stream, const float 
   PetscFunctionBegin;
   dist->batches[dist->root] = batch;
   if (dist->sum) {
-    PetscCall(TrsPooledReduceScatterStart(dist->sum, stream, pooled, dist->batches));
+    PetscCall(TrsPooledChunksStart(dist->sum, stream, pooled, dist->batches));
   } else {
     PetscCall(TrsPooledAllToAllStart(dist->concatenate, stream, pooled, dist->batches));
   }
@@ -120,7 +122,7 @@ PetscErrorCode TrsAllToOneWait(TrsAllToOne dist, TrsStream stream, const float *
   PetscFunctionBegin;
   *block_displs = NULL;
   if (dist->sum) {
-    PetscCall(TrsPooledReduceScatterWait(dist->sum, stream, recv));
+    PetscCall(TrsPooledChunksWait(dist->sum, stream, recv));
   } else {
     PetscCall(TrsPooledAllToAllWait(dist->concatenate, stream, recv, block_displs));
   }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchanges of pooled embeddings, forward and backward. Source: TorchRec PooledEmbeddingsAllToAll,
-  PooledEmbeddingsReduceScatter, PooledEmbeddingsAllGather (torchrec.distributed.dist_data); alltoall_pooled,
-  reduce_scatter_v_pooled (comm_ops).
+  Exchange of pooled embeddings, forward and backward. Source: TorchRec PooledEmbeddingsAllToAll
+  (torchrec.distributed.dist_data); alltoall_pooled (comm_ops).
 
   Each object serves one exchange at a time: Start..., Wait..., then the backward pair. Encoded by `codec` on
-  the wire when it is not fp32 (reductions fall back as rule A23 says). With gradient_division the backward
+  the wire when it is not fp32. With gradient_division the backward
   divides by comm->size.
 */
 #pragma once
@@ -41,24 +40,3 @@ PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
                                            const int64_t **block_displs);
 PetscErrorCode TrsPooledAllToAllGradStart(TrsPooledAllToAll dist, TrsStream stream);
 PetscErrorCode TrsPooledAllToAllGradWait(TrsPooledAllToAll dist, TrsStream stream, const float **grad);
-
-typedef struct TrsPooledReduceScatterImpl *TrsPooledReduceScatter;
-
-/* Row-wise: every rank holds partial sums of all samples. dim: columns. Not collective. */
-PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
-                                            TrsPooledReduceScatter *dist);
-PetscErrorCode TrsPooledReduceScatterDestroy(TrsPooledReduceScatter *dist);
-
-/*
-  Start: partial [sum of chunk_rows, dim], chunk r (chunk_rows[r] rows, equal on all ranks) belongs to rank r.
-  Wait: summed [chunk_rows[rank], dim], added in rank order; borrowed until the next Start.
-  Backward is the all-gather: GradBuffer [chunk_rows[rank], dim] in; GradWait gives [sum of chunk_rows, dim].
-*/
-PetscErrorCode TrsPooledReduceScatterStart(TrsPooledReduceScatter dist, TrsStream stream,
-                                           const float *partial, const int64_t *chunk_rows);
-PetscErrorCode TrsPooledReduceScatterWait(TrsPooledReduceScatter dist, TrsStream stream,
-                                          const float **summed);
-PetscErrorCode TrsPooledReduceScatterGradBuffer(TrsPooledReduceScatter dist, float **send);
-PetscErrorCode TrsPooledReduceScatterGradStart(TrsPooledReduceScatter dist, TrsStream stream);
-PetscErrorCode TrsPooledReduceScatterGradWait(TrsPooledReduceScatter dist, TrsStream stream,
-                                              const float **grad);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/variable_batch.h"
 
+#include "dist/pooled_chunks.h"
 #include "dist/round_trip.h"
 
 struct TrsVariableAllToAllImpl {
@@ -98,7 +99,7 @@ PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream s
   column.
 */
 struct TrsVariableReduceScatterImpl {
-  TrsPooledReduceScatter flat;
+  TrsPooledChunks flat;
   int size, n_features;
   int64_t *dims;   /* [n_features] */
   int64_t *chunks; /* [size] floats */
@@ -123,7 +124,7 @@ PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist)
 {
   PetscFunctionBegin;
   if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsPooledReduceScatterDestroy(&(*dist)->flat));
+  PetscCall(TrsPooledChunksDestroy(&(*dist)->flat));
   PetscCall(PetscFree((*dist)->dims));
   PetscCall(PetscFree((*dist)->chunks));
   PetscCall(PetscFree(*dist));
@@ -139,7 +140,7 @@ PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsS
     for (int f = 0; f < dist->n_features; f++)
       dist->chunks[q] += source_strides[q * dist->n_features + f] * dist->dims[f];
   }
-  PetscCall(TrsPooledReduceScatterStart(dist->flat, stream, partial, dist->chunks));
+  PetscCall(TrsPooledChunksStart(dist->flat, stream, partial, dist->chunks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -147,21 +148,21 @@ PetscErrorCode TrsVariableReduceScatterWait(TrsVariableReduceScatter dist, TrsSt
                                             const float **summed)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterWait(dist->flat, stream, summed));
+  PetscCall(TrsPooledChunksWait(dist->flat, stream, summed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsVariableReduceScatterGradBuffer(TrsVariableReduceScatter dist, float **send)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterGradBuffer(dist->flat, send));
+  PetscCall(TrsPooledChunksGradBuffer(dist->flat, send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsVariableReduceScatterGradStart(TrsVariableReduceScatter dist, TrsStream stream)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterGradStart(dist->flat, stream));
+  PetscCall(TrsPooledChunksGradStart(dist->flat, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -169,6 +170,6 @@ PetscErrorCode TrsVariableReduceScatterGradWait(TrsVariableReduceScatter dist, T
                                                 const float **grad)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterGradWait(dist->flat, stream, grad));
+  PetscCall(TrsPooledChunksGradWait(dist->flat, stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,6 +8,7 @@
   Backward: the all-gather of the gradients, so that every rank updates the rows it owns.
   Source: TorchRec RwPooledEmbeddingSharding; mean divides by the exact length (spec: not TorchRec's length + 1e-6).
 */
+#include "dist/pooled_chunks.h"
 #include "shard/row_split.h"
 #include "shard/sharding.h"
 
@@ -16,7 +17,7 @@ typedef struct {
   int *feature; /* [n_features] model features of the group */
   TrsRowSplit split;
   TrsKjt group; /* the batch's features of this group */
-  TrsPooledReduceScatter dist;
+  TrsPooledChunks dist;
 } TrsRowWise;
 
 static const int64_t one_block = 0; /* displacement of the only block: all columns come together */
@@ -68,7 +69,7 @@ static PetscErrorCode destroy_row_wise(TrsSharding sharding)
   TrsRowWise *rw = (TrsRowWise *)sharding->data;
 
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterDestroy(&rw->dist));
+  PetscCall(TrsPooledChunksDestroy(&rw->dist));
   PetscCall(TrsKjtFree(sharding->context->device, &rw->group));
   PetscCall(TrsRowSplitDestroy(&rw->split));
   PetscCall(PetscFree(rw->feature));
@@ -97,8 +98,7 @@ static PetscErrorCode forward_start_row_wise(TrsSharding sharding, TrsShardingSl
   PetscFunctionBegin;
   (void)pooled;
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(TrsPooledReduceScatterStart(rw->dist, stream, (const float *)sharding->pooled.data,
-                                        slot->source_batch));
+  PetscCall(TrsPooledChunksStart(rw->dist, stream, (const float *)sharding->pooled.data, slot->source_batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -109,7 +109,7 @@ static PetscErrorCode forward_wait_row_wise(TrsSharding sharding, TrsShardingSlo
   const float *summed;
 
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterWait(rw->dist, stream, &summed));
+  PetscCall(TrsPooledChunksWait(rw->dist, stream, &summed));
   PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, summed, &one_block,
                                    &sharding->local_dim, pooled));
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
@@ -125,10 +125,10 @@ static PetscErrorCode backward_start_row_wise(TrsSharding sharding, TrsShardingS
   PetscFunctionBegin;
   /* dividing in place is allowed: these columns of the model's gradient are this group's alone and read once */
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
-  PetscCall(TrsPooledReduceScatterGradBuffer(rw->dist, &send));
+  PetscCall(TrsPooledChunksGradBuffer(rw->dist, &send));
   PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, &one_block,
                                   &sharding->local_dim));
-  PetscCall(TrsPooledReduceScatterGradStart(rw->dist, stream));
+  PetscCall(TrsPooledChunksGradStart(rw->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -141,7 +141,7 @@ static PetscErrorCode backward_update_row_wise(TrsSharding sharding, TrsSharding
 
   PetscFunctionBegin;
   (void)grad;
-  PetscCall(TrsPooledReduceScatterGradWait(rw->dist, stream, &gathered));
+  PetscCall(TrsPooledChunksGradWait(rw->dist, stream, &gathered));
   PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, gathered, sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -9,6 +9,7 @@
 
   Source: TorchRec TwRwPooledEmbeddingSharding, GridPooledEmbeddingSharding ("staggered shuffle").
 */
+#include "dist/pooled_chunks.h"
 #include "shard/row_split.h"
 #include "shard/sharding.h"
 
@@ -21,7 +22,7 @@ typedef struct {
   int64_t *chunk_rows, *host_batch; /* [L], [H] of the batch under way */
   TrsRowSplit split;
   TrsKjt group, bucketized;
-  TrsPooledReduceScatter intra;
+  TrsPooledChunks intra;
   TrsPooledAllToAll cross;
 } TrsTableRowWise;
 
@@ -145,7 +146,7 @@ static PetscErrorCode destroy_table_row_wise(TrsSharding sharding)
   TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
 
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterDestroy(&twrw->intra));
+  PetscCall(TrsPooledChunksDestroy(&twrw->intra));
   PetscCall(TrsPooledAllToAllDestroy(&twrw->cross));
   PetscCall(TrsKjtFree(sharding->context->device, &twrw->group));
   PetscCall(TrsKjtFree(sharding->context->device, &twrw->bucketized));
@@ -186,8 +187,8 @@ static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShar
   }
   for (int h = 0; h < twrw->H; h++) twrw->host_batch[h] = slot->source_batch[h * L + l];
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(TrsPooledReduceScatterStart(twrw->intra, stream, (const float *)sharding->pooled.data,
-                                        twrw->chunk_rows));
+  PetscCall(
+      TrsPooledChunksStart(twrw->intra, stream, (const float *)sharding->pooled.data, twrw->chunk_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -199,7 +200,7 @@ static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShard
   const int64_t *displs;
 
   PetscFunctionBegin;
-  PetscCall(TrsPooledReduceScatterWait(twrw->intra, stream, &summed));
+  PetscCall(TrsPooledChunksWait(twrw->intra, stream, &summed));
   PetscCall(TrsPooledAllToAllStart(twrw->cross, stream, summed, twrw->host_batch));
   PetscCall(TrsPooledAllToAllWait(twrw->cross, stream, &recv, &displs));
   PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, twrw->dims, pooled));
@@ -236,10 +237,10 @@ static PetscErrorCode backward_update_table_row_wise(TrsSharding sharding, TrsSh
   PetscFunctionBegin;
   (void)grad;
   PetscCall(TrsPooledAllToAllGradWait(twrw->cross, stream, &crossed));
-  PetscCall(TrsPooledReduceScatterGradBuffer(twrw->intra, &send));
+  PetscCall(TrsPooledChunksGradBuffer(twrw->intra, &send));
   PetscCall(context->device->copy(send, crossed, bytes, stream));
-  PetscCall(TrsPooledReduceScatterGradStart(twrw->intra, stream));
-  PetscCall(TrsPooledReduceScatterGradWait(twrw->intra, stream, &gathered));
+  PetscCall(TrsPooledChunksGradStart(twrw->intra, stream));
+  PetscCall(TrsPooledChunksGradWait(twrw->intra, stream, &gathered));
   PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, gathered, sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

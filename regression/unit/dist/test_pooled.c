@@ -7,8 +7,8 @@
 */
 #include "core/buffer.h"
 #include "core/random.h"
-#include "dist/pooled_all_gather.h"
 #include "dist/pooled_all_to_all.h"
+#include "dist/pooled_chunks.h"
 #include "dist/variable_batch.h"
 #include "trs_test.h"
 
@@ -142,7 +142,7 @@ static void reduce_scatter_once(const wire_format *format, uint64_t seed, PetscB
   const int64_t dim = draw(seed, 2003, 0, MAX_DIM);
   static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];
   int64_t batch[MAX_RANKS], n = 0, own;
-  TrsPooledReduceScatter dist = NULL;
+  TrsPooledChunks dist = NULL;
   const float *got;
   float *send;
 
@@ -150,22 +150,22 @@ static void reduce_scatter_once(const wire_format *format, uint64_t seed, PetscB
   own = batch[comm->rank] * dim;
   (void)fill_partial(seed, dim, batch, partial);
   assert_petsc_ok(TrsPooledReduceScatterCreate(comm, dim, &options, &dist));
-  assert_petsc_ok(TrsPooledReduceScatterStart(dist, NULL, partial, batch));
-  assert_petsc_ok(TrsPooledReduceScatterWait(dist, NULL, &got));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, partial, batch));
+  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &got));
   for (int64_t i = 0; i < own; i++) {
     const float sum = sum_of(seed, comm->rank, i / dim, i % dim);
     if (format->codec.kind == TRS_CODEC_FP32) assert_true(got[i] == sum); /* bit for bit */
     assert_close(got[i], sum, comm->size * format->sum_error, 1e-6);
   }
-  assert_petsc_ok(TrsPooledReduceScatterGradBuffer(dist, &send));
+  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
   for (int64_t i = 0; i < own; i++) send[i] = value_of(seed + 1, 0, comm->rank, i / dim, i % dim);
-  assert_petsc_ok(TrsPooledReduceScatterGradStart(dist, NULL));
-  assert_petsc_ok(TrsPooledReduceScatterGradWait(dist, NULL, &got));
+  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &got));
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < batch[q] * dim; i++, n++)
       assert_close(got[n], (double)value_of(seed + 1, 0, q, i / dim, i % dim) / divisor,
                    0x1p-8 * (format->sum_error > 0.0), 1e-7);
-  assert_petsc_ok(TrsPooledReduceScatterDestroy(&dist));
+  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
 }
 
 static void all_gather_once(const wire_format *format, uint64_t seed)
@@ -174,7 +174,7 @@ static void all_gather_once(const wire_format *format, uint64_t seed)
   const int64_t dim = draw(seed, 2004, 0, MAX_DIM);
   int64_t rows[MAX_RANKS], n = 0;
   static float local[MAX_BATCH * MAX_DIM];
-  TrsPooledAllGather dist = NULL;
+  TrsPooledChunks dist = NULL;
   const float *got;
   float *send;
 
@@ -182,19 +182,19 @@ static void all_gather_once(const wire_format *format, uint64_t seed)
   for (int64_t i = 0; i < rows[comm->rank] * dim; i++)
     local[i] = value_of(seed, 0, comm->rank, i / dim, i % dim);
   assert_petsc_ok(TrsPooledAllGatherCreate(comm, dim, &options, &dist));
-  assert_petsc_ok(TrsPooledAllGatherStart(dist, NULL, local, rows));
-  assert_petsc_ok(TrsPooledAllGatherWait(dist, NULL, &got));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, rows));
+  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &got));
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < rows[q] * dim; i++, n++)
       assert_close(got[n], value_of(seed, 0, q, i / dim, i % dim), format->sum_error, 0.0);
-  assert_petsc_ok(TrsPooledAllGatherGradBuffer(dist, &send));
+  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
   (void)fill_partial(seed + 1, dim, rows, send);
-  assert_petsc_ok(TrsPooledAllGatherGradStart(dist, NULL));
-  assert_petsc_ok(TrsPooledAllGatherGradWait(dist, NULL, &got));
+  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &got));
   for (int64_t i = 0; i < rows[comm->rank] * dim; i++)
     assert_close(got[i], sum_of(seed + 1, comm->rank, i / dim, i % dim),
                  comm->size * 0x1p-8 * (format->sum_error > 0.0), 1e-6);
-  assert_petsc_ok(TrsPooledAllGatherDestroy(&dist));
+  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
 }
 
 static void test_exchanges(void **state)
@@ -219,7 +219,7 @@ static void two_steps(int local_size, uint64_t seed)
 {
   const TrsPooledDistOptions plain = {.gradient_division = PETSC_FALSE};
   TrsCommGroups groups = {0};
-  TrsPooledReduceScatter inside = NULL;
+  TrsPooledChunks inside = NULL;
   TrsPooledAllToAll across = NULL;
   int64_t dims[MAX_RANKS], batch[MAX_RANKS], chunk_rows[MAX_RANKS] = {0}, across_batch[MAX_RANKS], n = 0;
   static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];
@@ -244,8 +244,8 @@ static void two_steps(int local_size, uint64_t seed)
   for (int h = 0; h < groups.n_hosts; h++) across_batch[h] = batch[h * local_size + local];
   assert_petsc_ok(TrsPooledReduceScatterCreate(groups.host, dims[host], &plain, &inside));
   assert_petsc_ok(TrsPooledAllToAllCreate(groups.cross, dims, &plain, &across));
-  assert_petsc_ok(TrsPooledReduceScatterStart(inside, NULL, partial, chunk_rows));
-  assert_petsc_ok(TrsPooledReduceScatterWait(inside, NULL, &summed));
+  assert_petsc_ok(TrsPooledChunksStart(inside, NULL, partial, chunk_rows));
+  assert_petsc_ok(TrsPooledChunksWait(inside, NULL, &summed));
   assert_petsc_ok(TrsPooledAllToAllStart(across, NULL, summed, across_batch));
   assert_petsc_ok(TrsPooledAllToAllWait(across, NULL, &got, &displs));
   for (int h = 0; h < groups.n_hosts; h++) {
@@ -263,16 +263,16 @@ static void two_steps(int local_size, uint64_t seed)
       send[displs[h] + i] = value_of(seed, h, comm->rank, i / dims[h], i % dims[h]);
   assert_petsc_ok(TrsPooledAllToAllGradStart(across, NULL));
   assert_petsc_ok(TrsPooledAllToAllGradWait(across, NULL, &got));
-  assert_petsc_ok(TrsPooledReduceScatterGradBuffer(inside, &send));
+  assert_petsc_ok(TrsPooledChunksGradBuffer(inside, &send));
   for (int64_t i = 0; i < chunk_rows[local] * dims[host]; i++) send[i] = got[i];
-  assert_petsc_ok(TrsPooledReduceScatterGradStart(inside, NULL));
-  assert_petsc_ok(TrsPooledReduceScatterGradWait(inside, NULL, &got));
+  assert_petsc_ok(TrsPooledChunksGradStart(inside, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(inside, NULL, &got));
   n = 0;
   for (int l = 0; l < local_size; l++)
     for (int h = 0; h < groups.n_hosts; h++)
       for (int64_t i = 0; i < batch[h * local_size + l] * dims[host]; i++, n++)
         assert_true(got[n] == value_of(seed, host, h * local_size + l, i / dims[host], i % dims[host]));
-  assert_petsc_ok(TrsPooledReduceScatterDestroy(&inside));
+  assert_petsc_ok(TrsPooledChunksDestroy(&inside));
   assert_petsc_ok(TrsPooledAllToAllDestroy(&across));
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
@@ -329,7 +329,7 @@ static void test_allocates_once(void **state)
   for (int k = 0; k < N_FORMATS; k++) {
     const TrsPooledDistOptions options = options_of(&formats[k], PETSC_FALSE);
     TrsPooledAllToAll a2a = NULL;
-    TrsPooledReduceScatter sum = NULL;
+    TrsPooledChunks sum = NULL;
     assert_petsc_ok(TrsPooledAllToAllCreate(comm, dims, &options, &a2a));
     assert_petsc_ok(TrsPooledReduceScatterCreate(comm, 20, &options, &sum));
     for (int round = 0; round < 4; round++) {
@@ -337,21 +337,21 @@ static void test_allocates_once(void **state)
       const float *got;
       float *send;
       assert_petsc_ok(TrsPooledAllToAllStart(a2a, NULL, partial, batch));
-      assert_petsc_ok(TrsPooledReduceScatterStart(sum, NULL, partial, batch));
+      assert_petsc_ok(TrsPooledChunksStart(sum, NULL, partial, batch));
       assert_petsc_ok(TrsPooledAllToAllWait(a2a, NULL, &got, &displs));
-      assert_petsc_ok(TrsPooledReduceScatterWait(sum, NULL, &got));
+      assert_petsc_ok(TrsPooledChunksWait(sum, NULL, &got));
       assert_petsc_ok(TrsPooledAllToAllGradBuffer(a2a, &send, &displs));
       assert_petsc_ok(TrsPooledAllToAllGradStart(a2a, NULL));
-      assert_petsc_ok(TrsPooledReduceScatterGradBuffer(sum, &send));
-      assert_petsc_ok(TrsPooledReduceScatterGradStart(sum, NULL));
+      assert_petsc_ok(TrsPooledChunksGradBuffer(sum, &send));
+      assert_petsc_ok(TrsPooledChunksGradStart(sum, NULL));
       assert_petsc_ok(TrsPooledAllToAllGradWait(a2a, NULL, &got));
-      assert_petsc_ok(TrsPooledReduceScatterGradWait(sum, NULL, &got));
+      assert_petsc_ok(TrsPooledChunksGradWait(sum, NULL, &got));
       TrsMemoryUse(&now, NULL);
       if (round == 1) allocations = now;
       if (round > 1) assert_true(now == allocations);
     }
     assert_petsc_ok(TrsPooledAllToAllDestroy(&a2a));
-    assert_petsc_ok(TrsPooledReduceScatterDestroy(&sum));
+    assert_petsc_ok(TrsPooledChunksDestroy(&sum));
   }
 }
 

@@ -5,7 +5,7 @@
   group of units_a2a.h5 for as many ranks as this run has. Ids are compared exactly, floats to 1e-6.
 */
 #include "dist/kjt_all_to_all.h"
-#include "dist/pooled_all_gather.h"
+#include "dist/pooled_chunks.h"
 #include "dist/sequence_all_to_all.h"
 #include "dist/variable_batch.h"
 #include "golden_h5.h"
@@ -245,20 +245,20 @@ static void test_reduce_scatter(hid_t group)
   float *local = (float *)golden_read(group, mine("in", "local_embs"), H5T_NATIVE_FLOAT, &n_local, shape),
         *send;
   float *grad_output = golden_float(group, mine("in", "grad_output"), &n);
-  TrsPooledReduceScatter dist = NULL;
+  TrsPooledChunks dist = NULL;
   const float *result;
 
   chunks = chunk_rows(group, shape[0]);
   assert_petsc_ok(TrsPooledReduceScatterCreate(comm, shape[1], &options, &dist));
-  assert_petsc_ok(TrsPooledReduceScatterStart(dist, NULL, local, chunks));
-  assert_petsc_ok(TrsPooledReduceScatterWait(dist, NULL, &result));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, chunks));
+  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &result));
   compare_floats(group, "output", result, chunks[comm->rank] * shape[1]);
-  assert_petsc_ok(TrsPooledReduceScatterGradBuffer(dist, &send));
+  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
-  assert_petsc_ok(TrsPooledReduceScatterGradStart(dist, NULL));
-  assert_petsc_ok(TrsPooledReduceScatterGradWait(dist, NULL, &result));
+  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &result));
   compare_floats(group, "grad_input", result, n_local);
-  assert_petsc_ok(TrsPooledReduceScatterDestroy(&dist));
+  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
   free(local);
   free(grad_output);
   free(chunks);
@@ -271,20 +271,20 @@ static void test_all_gather(hid_t group)
   float *local = (float *)golden_read(group, mine("in", "local_emb"), H5T_NATIVE_FLOAT, &n_local, shape),
         *send;
   float *grad_output = golden_float(group, mine("in", "grad_output"), &n);
-  TrsPooledAllGather dist = NULL;
+  TrsPooledChunks dist = NULL;
   const float *result;
 
   rows = chunk_rows(group, n / shape[1]);
   assert_petsc_ok(TrsPooledAllGatherCreate(comm, shape[1], &options, &dist));
-  assert_petsc_ok(TrsPooledAllGatherStart(dist, NULL, local, rows));
-  assert_petsc_ok(TrsPooledAllGatherWait(dist, NULL, &result));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, rows));
+  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &result));
   compare_floats(group, "output", result, n);
-  assert_petsc_ok(TrsPooledAllGatherGradBuffer(dist, &send));
+  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
-  assert_petsc_ok(TrsPooledAllGatherGradStart(dist, NULL));
-  assert_petsc_ok(TrsPooledAllGatherGradWait(dist, NULL, &result));
+  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &result));
   compare_floats(group, "grad_input", result, n_local);
-  assert_petsc_ok(TrsPooledAllGatherDestroy(&dist));
+  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
   free(local);
   free(grad_output);
   free(rows);

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "dist/pooled_chunks.h"
+
+#include "comm/qcomm.h"
+
+struct TrsPooledChunksImpl {
+  TrsComm comm;
+  PetscBool gradient_division;
+  PetscBool sums; /* forward */
+  int64_t dim;
+  int64_t *counts, *displs; /* [size] of the chunks, in floats */
+  int64_t n;                /* in all chunks */
+  TrsDeviceBuffer result, grad_send, grad;
+  TrsCodedExchange forward, backward;
+};
+
+static PetscErrorCode create(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options, PetscBool sums,
+                             TrsPooledChunks *dist)
+{
+  const TrsCodec forward = TrsQcommForSums(options->forward, PETSC_FALSE);
+  const TrsCodec backward = TrsQcommForSums(options->backward, PETSC_TRUE);
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(dist));
+  (*dist)->comm = comm;
+  (*dist)->gradient_division = options->gradient_division;
+  (*dist)->sums = sums;
+  (*dist)->dim = dim;
+  PetscCall(PetscCalloc1(2 * (size_t)comm->size, &(*dist)->counts));
+  (*dist)->displs = (*dist)->counts + comm->size;
+  PetscCall(TrsCodedExchangeInit(comm, &forward, &(*dist)->forward));
+  PetscCall(TrsCodedExchangeInit(comm, &backward, &(*dist)->backward));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
+                                            TrsPooledChunks *dist)
+{
+  PetscFunctionBegin;
+  PetscCall(create(comm, dim, options, PETSC_TRUE, dist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledAllGatherCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
+                                        TrsPooledChunks *dist)
+{
+  PetscFunctionBegin;
+  PetscCall(create(comm, dim, options, PETSC_FALSE, dist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
+{
+  PetscFunctionBegin;
+  if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCodedExchangeFree(&(*dist)->forward));
+  PetscCall(TrsCodedExchangeFree(&(*dist)->backward));
+  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->result));
+  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->grad_send));
+  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->grad));
+  PetscCall(PetscFree((*dist)->counts));
+  PetscCall(PetscFree(*dist));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* From all chunks to the own sum, or from the own chunk to all. */
+static PetscErrorCode start(TrsPooledChunks dist, TrsCodedExchange *exchange, PetscBool sums,
+                            TrsStream stream, const float *from, TrsDeviceBuffer *to)
+{
+  const int64_t n = sums ? dist->counts[dist->comm->rank] : dist->n;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(dist->comm->device, to, n * (int64_t)sizeof(float)));
+  if (sums)
+    PetscCall(TrsCodedReduceScattervStart(exchange, stream, from, dist->counts, (float *)to->data));
+  else
+    PetscCall(TrsCodedAllgathervStart(exchange, stream, from, (float *)to->data, dist->counts, dist->displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, const float *rows,
+                                    const int64_t *chunk_rows)
+{
+  PetscFunctionBegin;
+  dist->n = 0;
+  for (int q = 0; q < dist->comm->size; q++) {
+    dist->counts[q] = chunk_rows[q] * dist->dim;
+    dist->displs[q] = dist->n;
+    dist->n += dist->counts[q];
+  }
+  PetscCall(start(dist, &dist->forward, dist->sums, stream, rows, &dist->result));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledChunksWait(TrsPooledChunks dist, TrsStream stream, const float **rows)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCodedExchangeWait(&dist->forward, stream));
+  *rows = (const float *)dist->result.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Floats of the gradient that is given. */
+static int64_t n_given(const struct TrsPooledChunksImpl *dist)
+{
+  return dist->sums ? dist->counts[dist->comm->rank] : dist->n;
+}
+
+PetscErrorCode TrsPooledChunksGradBuffer(TrsPooledChunks dist, float **send)
+{
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDeviceBufferReserve(dist->comm->device, &dist->grad_send, n_given(dist) * (int64_t)sizeof(float)));
+  *send = (float *)dist->grad_send.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledChunksGradStart(TrsPooledChunks dist, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (dist->gradient_division)
+    PetscCall(TrsCodedExchangeDivide(&dist->backward, stream, n_given(dist), (float *)dist->grad_send.data));
+  PetscCall(start(dist, &dist->backward, (PetscBool)!dist->sums, stream, (const float *)dist->grad_send.data,
+                  &dist->grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledChunksGradWait(TrsPooledChunks dist, TrsStream stream, const float **grad)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCodedExchangeWait(&dist->backward, stream));
+  *grad = (const float *)dist->grad.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
