@@ -63,6 +63,14 @@ static __global__ void widen_kernel(bool fp16, float scale, int64_t n, const uin
   }
 }
 
+static __global__ void round_kernel(bool fp16, int64_t rows, int64_t cols, float *matrix, int64_t stride)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    float *place = matrix + i / cols * stride + i % cols;
+    *place = widen(fp16, narrow(fp16, *place));
+  }
+}
+
 /* --- fp8 --- */
 
 /* A format of 1 sign, e exponent and m mantissa bits. */
@@ -324,6 +332,19 @@ PetscErrorCode TrsConvertCuda(TrsStream stream, int64_t n, TrsDType from_type, c
   else
     CU_LAUNCH(widen_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, from_type == TRS_FP16, 1.0f, n,
               static_cast<const uint16_t *>(from), static_cast<float *>(to));
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRoundMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype, float *matrix,
+                                  int64_t stride)
+{
+  PetscFunctionBegin;
+  PetscCheck(dtype == TRS_FP16 || dtype == TRS_BF16, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no rounding to %s",
+             TrsDTypeName(dtype));
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(round_kernel, value_blocks(rows * cols), TRS_CODEC_THREADS, 0, TrsCudaStream(stream),
+            dtype == TRS_FP16, rows, cols, matrix, stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -19,3 +19,5 @@ PETSC_EXTERN PetscErrorCode TrsDecodeCuda(TrsStream stream, const TrsCodec *code
                                           const void *from, float *to);
 PETSC_EXTERN PetscErrorCode TrsConvertCuda(TrsStream stream, int64_t n, TrsDType from_type, const void *from,
                                            TrsDType to_type, void *to);
+PETSC_EXTERN PetscErrorCode TrsRoundMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype,
+                                               float *matrix, int64_t stride);

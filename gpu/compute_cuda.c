@@ -46,4 +46,5 @@ const TrsComputeOps trs_compute_cuda = {
     .encode = TrsEncodeCuda,
     .decode = TrsDecodeCuda,
     .convert = TrsConvertCuda,
+    .round_matrix = TrsRoundMatrixCuda,
 };

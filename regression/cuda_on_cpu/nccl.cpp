@@ -6,10 +6,12 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sched.h>
 #include <vector>
 
 using cuda_on_cpu::fail;
@@ -33,10 +35,11 @@ struct message {
   int peer;
 };
 
-// What an operation is while it is under way.
+// What an operation is while it is under way. MPI moves copies of the messages: it gets on in any of its calls, device memory is closed in most.
 struct operation {
   std::shared_ptr<ncclComm> comm;
   std::vector<message> messages;
+  std::vector<std::vector<char>> copies;
   std::vector<MPI_Request> requests;
   bool posted = false, never_ends = false;
 };
@@ -100,10 +103,13 @@ void post(operation &o)
   for (const message &m : o.messages) {
     if (m.bytes > INT_MAX) fail("a message of %zu bytes is too long for the stand-in", m.bytes);
     MPI_Request request;
+    o.copies.emplace_back(m.is_send ? std::vector<char>(m.at, m.at + m.bytes) : std::vector<char>(m.bytes));
     if (m.is_send)
-      MPI_Isend(m.at, static_cast<int>(m.bytes), MPI_BYTE, m.peer, TAG, o.comm->mpi, &request);
+      MPI_Isend(o.copies.back().data(), static_cast<int>(m.bytes), MPI_BYTE, m.peer, TAG, o.comm->mpi,
+                &request);
     else
-      MPI_Irecv(m.at, static_cast<int>(m.bytes), MPI_BYTE, m.peer, TAG, o.comm->mpi, &request);
+      MPI_Irecv(o.copies.back().data(), static_cast<int>(m.bytes), MPI_BYTE, m.peer, TAG, o.comm->mpi,
+                &request);
     o.requests.push_back(request);
   }
   o.posted = true;
@@ -131,6 +137,7 @@ bool drive(operation &o)
     if (static_cast<size_t>(bytes) != o.messages[i].bytes)
       fail("rank %d waits for %zu bytes from rank %d, which sent %d", o.comm->rank, o.messages[i].bytes,
            o.messages[i].peer, bytes);
+    std::copy(o.copies[i].begin(), o.copies[i].end(), o.messages[i].at);
   }
   return true;
 }
@@ -368,6 +375,57 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
   for (int q = 0; q < comm->size && comm->rank == root; q++)
     if (q != root) messages.push_back(send_of(from, count, q));
   return operate(comm, stream, messages);
+}
+
+// A GPU gets on while its host waits in MPI for another rank, which may wait for this rank's GPU. So must the stand-in: the host's waits in
+// MPI look at the streams meanwhile.
+
+static int wait_for(MPI_Request *request, MPI_Status *status)
+{
+  int done = 0, error = MPI_SUCCESS;
+
+  while (!done && error == MPI_SUCCESS) {
+    error = PMPI_Test(request, &done, status);
+    if (!done) {
+      cuda_on_cpu::get_on();
+      sched_yield();
+    }
+  }
+  return error;
+}
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+  return wait_for(request, status);
+}
+
+int MPI_Barrier(MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Ibarrier(comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Bcast(void *data, int n, MPI_Datatype type, int root, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Ibcast(data, n, type, root, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Allreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Iallreduce(from, to, n, type, op, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Allgather(const void *from, int n_from, MPI_Datatype from_type, void *to, int n_to,
+                  MPI_Datatype to_type, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Iallgather(from, n_from, from_type, to, n_to, to_type, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
 }
 
 } // extern "C"

@@ -258,6 +258,17 @@ void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step)
   stream_of(stream)->queue.push_back({operation::STEP, name, std::move(step), nullptr, 0});
 }
 
+void get_on()
+{
+  guard g;
+
+  if (m().running || all_idle()) return;
+  open_memory open;
+  m().running = true;
+  step_any();
+  m().running = false;
+}
+
 void count_launch()
 {
   guard g;

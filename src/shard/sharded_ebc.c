@@ -76,6 +76,8 @@ static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig
 
   PetscFunctionBegin;
   if (!context->dist.reproducible) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(context->device->host_memory, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible needs -device cpu: the host makes its sums");
   PetscCheck(!config->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
              "summed where its rows are",

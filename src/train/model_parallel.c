@@ -243,41 +243,37 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How io/ reaches tensors on the device. */
-static PetscErrorCode alloc_stage(const void *device, int64_t bytes, void **host)
+/* How io/ reaches tensors on the device: after what was started on the compute stream, which changes them. */
+static PetscErrorCode alloc_stage(const void *model, int64_t bytes, void **host)
 {
   PetscFunctionBegin;
-  PetscCall(((const TrsDeviceOps *)device)->alloc_host(bytes, host));
+  PetscCall(((const struct TrsModelParallelImpl *)model)->config.device->alloc_host(bytes, host));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode release_stage(const void *device, void **host)
+static PetscErrorCode release_stage(const void *model, void **host)
 {
   PetscFunctionBegin;
-  PetscCall(((const TrsDeviceOps *)device)->release_host(host));
+  PetscCall(((const struct TrsModelParallelImpl *)model)->config.device->release_host(host));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode copy_stage(const void *context, void *to, const void *from, int64_t bytes)
+static PetscErrorCode copy_stage(const void *model, void *to, const void *from, int64_t bytes)
 {
-  const TrsDeviceOps *device = (const TrsDeviceOps *)context;
+  const struct TrsModelParallelImpl *m = (const struct TrsModelParallelImpl *)model;
 
   PetscFunctionBegin;
-  PetscCall(device->copy(to, from, bytes, NULL));
-  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(m->config.device->copy(to, from, bytes, m->stream));
+  PetscCall(m->config.device->stream_synchronize(m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static TrsStateMemory state_memory(const TrsDeviceOps *device)
-{
-  return (TrsStateMemory){
-      .context = device, .alloc = alloc_stage, .release = release_stage, .copy = copy_stage};
 }
 
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
-  if (!m->config.device->host_memory) state->memory = state_memory(m->config.device);
+  if (!m->config.device->host_memory)
+    state->memory = (TrsStateMemory){
+        .context = m, .alloc = alloc_stage, .release = release_stage, .copy = copy_stage};
   PetscCall(TrsEmbeddingShardsAddState(&m->shards, state));
   PetscCall(TrsDlrmAddState(m->dlrm, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));

@@ -15,6 +15,9 @@ namespace cuda_on_cpu
 */
 void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step);
 
+/* One step of some stream, for whoever waits elsewhere; nothing inside of an operation. */
+void get_on();
+
 /* A random number of the stand-in's own sequence: the environment's CUDA_ON_CPU_SEED. */
 unsigned random();
 

@@ -334,6 +334,32 @@ static void test_conversions(void **state)
   }
 }
 
+static void test_rounding(void **state)
+{
+  static const TrsDType types[] = {TRS_FP16, TRS_BF16};
+
+  (void)state;
+  for (int t = 0; t < 2; t++) {
+    Arguments a = {0};
+
+    add(&a, 20 * 37);
+    TWINS(a, 0, ops->round_matrix(NULL, 20, 35, types[t], x[0], 37));
+  }
+}
+
+/* What the CPU can the GPU can: a slot that lacks would end a run in the middle. */
+static void test_all_slots(void **state)
+{
+  (void)state;
+  for (size_t at = 0; at < sizeof(*cuda); at += sizeof(void *)) {
+    void *slot;
+
+    memcpy(&slot, (const char *)cuda + at, sizeof(slot));
+    if (!slot) print_error("slot number %d of trs_compute_cuda is empty\n", (int)(at / sizeof(slot)));
+    assert_non_null(slot);
+  }
+}
+
 static void test_precision(void **state)
 {
   (void)state;
@@ -358,4 +384,5 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_dot), cmocka_unit_test(test_cross),
               cmocka_unit_test(test_loss), cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
               cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
+              cmocka_unit_test(test_rounding), cmocka_unit_test(test_all_slots),
               cmocka_unit_test(test_precision))
