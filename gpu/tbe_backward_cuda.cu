@@ -305,9 +305,9 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
 /* --- host: classes of tables --- */
 
-/* type * 12 + aligned * 6 + log2 of lanes */
+/* Tables of one kernel and one optimizer. key: type * 12 + aligned * 6 + log2 of lanes */
 struct UpdateClass {
-  int key, first_table, end_table, widest;
+  int key, optimizer, first_table, end_table, widest;
 };
 
 /* A call: tables in the order of keys, their classes. */
@@ -343,9 +343,10 @@ static void add_table(Backward *b, int t, int key)
   const int at = b->n_classes > 0 ? last->end_table : 0;
   UpdateTable *table = &b->table[at];
 
-  if (b->n_classes == 0 || last->key != key) {
+  const int optimizer = b->tbe->table[t].optimizer;
+  if (b->n_classes == 0 || last->key != key || last->optimizer != optimizer) {
     last = &b->classes[b->n_classes++];
-    *last = {key, at, at, 0};
+    *last = {key, optimizer, at, at, 0};
   }
   last->end_table = at + 1;
   last->widest = PetscMax(last->widest, b->tbe->table[t].dim);
@@ -364,6 +365,7 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, const float *grad, Ba
   enum { N_KEYS = TRS_N_DTYPES * 12 };
   const int n = b->tbe->n_tables;
   bool used[N_KEYS] = {};
+  int n_optimizers = 1;
   int *key;
   char *room;
 
@@ -385,11 +387,13 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, const float *grad, Ba
     key[t] = static_cast<int>(table->dtype) * 12 + aligned * 6 +
              TrsCudaLanesLog2(table->dim, aligned ? 4 : 1);
     used[key[t]] = true;
+    n_optimizers = PetscMax(n_optimizers, table->optimizer + 1);
     if (b->in_order) add_table(b, t, key[t]);
   }
   for (int k = 0; k < N_KEYS && !b->in_order; k++)
-    for (int t = 0; t < n && used[k]; t++)
-      if (key[t] == k) add_table(b, t, k);
+    for (int o = 0; o < n_optimizers && used[k]; o++)
+      for (int t = 0; t < n; t++)
+        if (key[t] == k && b->tbe->table[t].optimizer == o) add_table(b, t, k);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -543,12 +547,13 @@ static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, const U
 
 static PetscErrorCode update_classes(TrsStream stream, const Backward *b, const TrsSparseOptimizerArgs *args)
 {
-  const Step step = {
-      *args, static_cast<float>(1.0 - pow(static_cast<double>(args->beta1), static_cast<double>(args->step))),
-      static_cast<float>(1.0 - pow(static_cast<double>(args->beta2), static_cast<double>(args->step)))};
-
   PetscFunctionBegin;
   for (int c = 0; c < b->n_classes; c++) {
+    const TrsSparseOptimizerArgs *own = &args[b->classes[c].optimizer];
+    const double t = static_cast<double>(own->step);
+    const Step step = {*own, static_cast<float>(1.0 - pow(static_cast<double>(own->beta1), t)),
+                       static_cast<float>(1.0 - pow(static_cast<double>(own->beta2), t))};
+
     PetscCall(launch_pieces(stream, b, &b->classes[c], b->class_run + c));
     switch (b->classes[c].key / 6) {
     case 2 * TRS_FP32: PetscCall((launch_update<TRS_FP32, 1>)(stream, b, c, step)); break;
@@ -634,7 +639,7 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
   b.grad_stride = grad_stride;
   PetscCall(prepare(stream, workspace, input, grad, max_gradient, &b));
   for (int t = 0; t < tbe->n_tables; t++) { /* table by table: few tables are data_parallel */
-    UpdateClass one = {0, t, t + 1, b.table[t].table.dim};
+    UpdateClass one = {0, 0, t, t + 1, b.table[t].table.dim};
 
     for (int c = 0; c < b.n_classes; c++)
       if (b.classes[c].first_table <= t && t < b.classes[c].end_table) one.key = b.classes[c].key;

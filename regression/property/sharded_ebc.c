@@ -383,6 +383,7 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   TrsShardedEbcConfig config;
   TrsCommGroups *groups;
   random_model model;
+  const TrsSparseOptimizers optimizers = {.n = 1, .args = &model.args}; /* of all tables */
 
   PetscFunctionBegin;
   run->size = size;
@@ -395,8 +396,8 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   if (!groups->world)
     PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, "mpi", run->device, run->compute,
                                   groups));
-  PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, model.args.kind,
-                                     seed, &draw.shards));
+  PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, &optimizers, seed,
+                                     &draw.shards));
   draw.shards.shared_rowwise = run->reproducible;
   PetscCall(create_positions(&draw));
   config = (TrsShardedEbcConfig){.columns = model.columns,

@@ -172,6 +172,7 @@ typedef struct {
   /*
     Backward with the optimizer fused: every row that occurs gets one update with the sum of its occurrences' gradients in order of
     feature, then bag, then place in the bag. grad is [B, grad_stride], features' columns at out_column; mean divides by the bag's length.
+    args: an array where tables have different optimizers, that of table t is args[table[t].optimizer].
     grad_weights (or NULL) [N]: gradient of per-id weights, from the rows before the update. max_gradient > 0 clamps grad's elements first.
   */
   PetscErrorCode (*tbe_backward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,

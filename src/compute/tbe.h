@@ -45,12 +45,14 @@ typedef struct {
   void *
       weight; /* [rows, stride] elements of dtype, D <= stride; rows start 64-byte aligned if D*bytes allows */
   int64_t rows;
-  int64_t stride;                 /* elements from row to row */
-  int32_t dim;                    /* columns D of the shard, >= 1 */
-  TrsDType dtype;                 /* fp32, fp16, bf16 */
-  int32_t stochastic_rounding;    /* of fp16 and bf16 stores */
-  float *state[TRS_TBE_STATES];   /* the optimizer's: NULL, [rows], or [rows, dim] dense (stride dim) */
-  uint64_t key;                   /* hash of the table's name, keys the rounding */
+  int64_t stride;               /* elements from row to row */
+  int32_t dim;                  /* columns D of the shard, >= 1 */
+  TrsDType dtype;               /* fp32, fp16, bf16 */
+  int32_t stochastic_rounding;  /* of fp16 and bf16 stores */
+  float *state[TRS_TBE_STATES]; /* the optimizer's: NULL, [rows], or [rows, dim] dense (stride dim) */
+  int32_t
+      optimizer; /* which of the TrsSparseOptimizerArgs given to a backward or update; 0: the first or only */
+  uint64_t key;  /* hash of the table's name, keys the rounding */
   int64_t row_offset, col_offset; /* the shard's place in the whole table, */
   int64_t table_dim; /* and the whole table's width: element (row_offset + r) * table_dim + col_offset + c */
   const int64_t *row_of; /* [rows] or NULL: rows picked from a shard, row r being its row row_of[r] */

@@ -212,9 +212,10 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
                    .source = run->source,
                    .scale = run->scale,
                    .grad = grad,
-                   .max_gradient = max_gradient,
-                   .args = args};
+                   .max_gradient = max_gradient};
   if (args) {
+    args = &args[tbe->table[t].optimizer];
+    job.args = args;
     job.correction1 = (float)(1.0 - pow((double)args->beta1, (double)args->step));
     job.correction2 = (float)(1.0 - pow((double)args->beta2, (double)args->step));
   }

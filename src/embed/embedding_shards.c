@@ -3,7 +3,6 @@
 
 #include "compute/quant.h"
 #include "core/random.h"
-#include "optim/sparse_optimizer.h"
 
 #include <string.h>
 
@@ -17,10 +16,12 @@ typedef struct {
   PetscBool rowwise[TRS_SPARSE_MAX_STATES];
 } TrsOptimizerStates;
 
-static TrsOptimizerStates states_of(TrsSparseOptimizerKind kind)
+static TrsOptimizerStates states_of(const TrsSparseOptimizers *optimizers, int table)
 {
-  TrsOptimizerStates states;
-  TrsSparseOptimizerStates(kind, &states.n, states.name, states.rowwise);
+  TrsOptimizerStates states = {.n = 0};
+  if (optimizers)
+    TrsSparseOptimizerStates(TrsSparseOptimizersOf(optimizers, table)->kind, &states.n, states.name,
+                             states.rowwise);
   return states;
 }
 
@@ -108,9 +109,11 @@ static void describe(TrsTbeTable *t, const TrsTableConfig *config, const TrsShar
   t->table_dim = config->embedding_dim;
 }
 
-static PetscErrorCode allocate(TrsTbeTable *t, const TrsDeviceOps *device, TrsSparseOptimizerKind optimizer)
+static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsDeviceOps *device,
+                               const TrsSparseOptimizers *optimizers)
 {
-  const TrsOptimizerStates states = states_of(optimizer);
+  const TrsOptimizerStates states = states_of(optimizers, shard->table);
+  TrsTbeTable *t = &shard->tbe;
 
   PetscFunctionBegin;
   if (t->rows == 0) PetscFunctionReturn(PETSC_SUCCESS);
@@ -154,20 +157,21 @@ static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
 
 PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                         const TrsShardingPlan *plan, int rank,
-                                        TrsSparseOptimizerKind optimizer, uint64_t seed,
+                                        const TrsSparseOptimizers *optimizers, uint64_t seed,
                                         TrsEmbeddingShards *shards)
 {
-  const TrsOptimizerStates states = states_of(optimizer);
+  const TrsOptimizerStates states = states_of(optimizers, 0);
 
   PetscFunctionBegin;
-  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizer = optimizer};
+  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizers = optimizers};
   shards->n_states = states.n;
   for (int s = 0; s < states.n; s++) shards->rowwise_state[s] = states.rowwise[s];
-  shards->couples_columns = TrsSparseOptimizerCouplesColumns(optimizer);
+  shards->couples_columns = TrsSparseOptimizerCouplesColumns(TrsSparseOptimizersOf(optimizers, 0)->kind);
   PetscCall(list_shards(shards, rank));
   for (int i = 0; i < shards->n; i++) {
     TrsEmbeddingShard *shard = &shards->shard[i];
-    PetscCall(allocate(&shard->tbe, device, optimizer));
+    shard->tbe.optimizer = optimizers->of_table ? optimizers->of_table[shard->table] : 0;
+    PetscCall(allocate(shard, device, optimizers));
     if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[shard->table], device, seed));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -178,10 +182,9 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
                                                  TrsEmbeddingShards *shards)
 {
   PetscFunctionBegin;
-  *shards = (TrsEmbeddingShards){
-      .device = device, .tables = tables, .plan = plan, .optimizer = TRS_OPTIM_NONE, .quantised = PETSC_TRUE};
+  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .quantised = PETSC_TRUE};
   PetscCall(list_shards(shards, rank));
-  for (int i = 0; i < shards->n; i++) PetscCall(allocate(&shards->shard[i].tbe, device, TRS_OPTIM_NONE));
+  for (int i = 0; i < shards->n; i++) PetscCall(allocate(&shards->shard[i], device, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -278,11 +281,10 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
 
 PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state)
 {
-  const TrsOptimizerStates states = states_of(shards->optimizer);
-
   PetscFunctionBegin;
   for (int t = 0; t < shards->tables->n && !shards->quantised; t++) {
     const TrsTableConfig *config = &shards->tables->table[t];
+    const TrsOptimizerStates states = states_of(shards->optimizers, t);
     char path[PETSC_MAX_PATH_LEN];
     TrsStateTensor *tensor;
     PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", config->name));
@@ -306,11 +308,10 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
 
 void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes)
 {
-  const TrsOptimizerStates states = states_of(shards->optimizer);
-
   *weight_bytes = *state_bytes = 0;
   for (int i = 0; i < shards->n; i++) {
     const TrsTbeTable *t = &shards->shard[i].tbe;
+    const TrsOptimizerStates states = states_of(shards->optimizers, shards->shard[i].table);
     *weight_bytes += t->rows * t->stride * stride_unit(t->dtype);
     for (int s = 0; s < states.n; s++)
       *state_bytes += t->rows * (states.rowwise[s] ? 1 : t->dim) * (int64_t)sizeof(float);

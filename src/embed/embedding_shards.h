@@ -7,6 +7,7 @@
 
 #include "compute/compute_ops.h"
 #include "io/state.h"
+#include "optim/sparse_optimizer.h"
 #include "spec/sharding_plan.h"
 
 typedef struct {
@@ -20,8 +21,8 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
-  TrsSparseOptimizerKind optimizer;
-  int n_states;                            /* what it keeps, in the order of TrsTbeTable.state: */
+  const TrsSparseOptimizers *optimizers; /* NULL: none */
+  int n_states; /* what table 0's keeps, in the order of TrsTbeTable.state (-reproducible: every table's) */
   PetscBool rowwise_state[TRS_TBE_STATES]; /* one number a row, else one an element */
   PetscBool couples_columns;               /* does it take a row as a whole? */
   PetscBool
@@ -36,13 +37,13 @@ typedef struct {
 
   Not collective. Weights are uniform in [init_min, init_max], a function of (seed, table, row, column) alone; states are zero.
 
-  In:     tables, plan  borrowed
+  In:     tables, plan, optimizers  borrowed
   Errors: MEMORY
   Source: rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
 */
 PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                         const TrsShardingPlan *plan, int rank,
-                                        TrsSparseOptimizerKind optimizer, uint64_t seed,
+                                        const TrsSparseOptimizers *optimizers, uint64_t seed,
                                         TrsEmbeddingShards *shards);
 
 /*

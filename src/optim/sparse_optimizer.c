@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "optim/sparse_optimizer.h"
 
-#define NAMES \
-  "none,sgd,adagrad,rowwise_adagrad,adam,partial_rowwise_adam,lamb,partial_rowwise_lamb,lars_sgd,lion," \
-  "shampoo"
+#include <string.h>
 
 static const TrsOptionSpec specs[] = {
-    {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, NAMES, NULL,
+    {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_SPARSE_OPTIMIZERS, NULL,
      "Optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
     {"-embedding_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
      "Learning rate of the embedding tables"},
@@ -18,8 +16,7 @@ static const TrsOptionSpec specs[] = {
      "Decay of the mean of its square: adams, lambs; of lion's mean"},
     {"-embedding_weight_decay", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
      "Weight decay; not for sgd and adagrad; rowwise_adagrad needs a mode for it"},
-    {"-embedding_weight_decay_mode", TRS_OPTION_ENUM, "none", NULL,
-     "none,l2,decouple,counter,cowclip,decouple_global", NULL,
+    {"-embedding_weight_decay_mode", TRS_OPTION_ENUM, "none", NULL, TRS_SPARSE_DECAY_MODES, NULL,
      "rowwise_adagrad: none ignores the weight decay, l2 adds it to the gradient, decouple shrinks the "
      "weight; the rest is refused"},
     {"-embedding_eta", TRS_OPTION_REAL, "0.001", "[0,]", NULL, NULL, "lars_sgd: trust coefficient"},
@@ -55,63 +52,137 @@ static const TrsSparseOptimizer optimizers[TRS_N_OPTIMS] = {
     [TRS_OPTIM_SHAMPOO] = {.name = "shampoo"},
 };
 
-/* Numbers of the option group into args. */
-static PetscErrorCode read_numbers(TrsOptions options, TrsSparseOptimizerArgs *args)
+/* The option that sets a key: -table_<name>_<key> or -tables_<key> where one is given, else -embedding_<key>. table NULL: the latter. */
+static PetscErrorCode name_of(TrsOptions options, const char *table, const char *key, char *name, size_t size)
 {
-  const struct {
-    const char *name;
-    float *to;
-  } reals[] = {
-      {"-embedding_learning_rate", &args->learning_rate},
-      {"-embedding_eps", &args->eps},
-      {"-embedding_beta1", &args->beta1},
-      {"-embedding_beta2", &args->beta2},
-      {"-embedding_weight_decay", &args->weight_decay},
-      {"-embedding_eta", &args->eta},
-      {"-embedding_momentum", &args->momentum},
-  };
+  const char *own;
+  const char *source;
+  PetscBool is_default = PETSC_TRUE;
 
   PetscFunctionBegin;
-  for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
-    double value;
+  if (table) {
+    PetscCall(TrsOptionsObjectName(options, "table", table, key, &own));
+    PetscCall(TrsOptionsSource(options, own, &source));
+    PetscCall(PetscStrcmp(source, "default", &is_default));
+  }
+  if (is_default)
+    PetscCall(PetscSNPrintf(name, size, "-embedding_%s", key));
+  else
+    PetscCall(PetscStrncpy(name, own, size));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-    PetscCall(TrsOptionsGetReal(options, reals[i].name, &value, NULL));
-    *reals[i].to = (float)value;
+static PetscErrorCode read_enum(TrsOptions options, const char *table, const char *key, int *value)
+{
+  char name[PETSC_MAX_PATH_LEN];
+
+  PetscFunctionBegin;
+  PetscCall(name_of(options, table, key, name, sizeof(name)));
+  PetscCall(TrsOptionsGetEnum(options, name, value, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_real(TrsOptions options, const char *table, const char *key, float *to)
+{
+  char name[PETSC_MAX_PATH_LEN];
+  double value = 0.0;
+
+  PetscFunctionBegin;
+  PetscCall(name_of(options, table, key, name, sizeof(name)));
+  PetscCall(TrsOptionsGetReal(options, name, &value, NULL));
+  *to = (float)value;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What has no meaning, told of the option that asks for it. */
+static PetscErrorCode check(TrsOptions options, const char *table, int kind, int mode, float weight_decay)
+{
+  char name[PETSC_MAX_PATH_LEN];
+
+  PetscFunctionBegin;
+  if (kind == TRS_OPTIM_SHAMPOO) {
+    PetscCall(name_of(options, table, "optimizer", name, sizeof(name)));
+    PetscCall(TrsOptionError(options, name,
+                             "shampoo is not supported for sparse embedding tables: its preconditioners "
+                             "couple all rows of a table, those of a batch alone do not define them"));
+  }
+  if (mode > TRS_DECAY_DECOUPLE) {
+    PetscCall(name_of(options, table, "weight_decay_mode", name, sizeof(name)));
+    PetscCall(
+        TrsOptionError(options, name, "FBGEMM's counter, cowclip and decouple_global are not supported"));
+  }
+  if (weight_decay > 0.0f && (kind == TRS_OPTIM_SGD || kind == TRS_OPTIM_ADAGRAD)) {
+    PetscCall(name_of(options, table, "weight_decay", name, sizeof(name)));
+    PetscCall(TrsOptionError(options, name, "%s%s%s takes no weight decay", optimizers[kind].name,
+                             table ? " of table " : "", table ? table : ""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSparseOptimizerFromOptions(TrsOptions options, TrsSparseOptimizerConfig *config)
+/* A table's optimizer, or with NULL that of all tables without one. */
+static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsSparseOptimizerArgs *args,
+                                     float *max_gradient)
 {
-  TrsSparseOptimizerArgs *args = &config->args;
-  double max_gradient = 0.0;
+  const struct {
+    const char *key;
+    float *to;
+  } reals[] = {
+      {"learning_rate", &args->learning_rate},
+      {"eps", &args->eps},
+      {"beta1", &args->beta1},
+      {"beta2", &args->beta2},
+      {"weight_decay", &args->weight_decay},
+      {"eta", &args->eta},
+      {"momentum", &args->momentum},
+      {"max_gradient", max_gradient},
+  };
   int kind, mode;
 
   PetscFunctionBegin;
-  *config = (TrsSparseOptimizerConfig){0};
-  PetscCall(TrsOptionsGetEnum(options, "-embedding_optimizer", &kind, NULL));
-  if (kind == TRS_OPTIM_SHAMPOO) {
-    PetscCall(TrsOptionError(options, "-embedding_optimizer",
-                             "shampoo is not supported for sparse embedding tables: its preconditioners "
-                             "couple all rows of a table, those "
-                             "of a batch alone do not define them"));
-  }
-  PetscCall(TrsOptionsGetEnum(options, "-embedding_weight_decay_mode", &mode, NULL));
-  if (mode > TRS_DECAY_DECOUPLE) {
-    PetscCall(TrsOptionError(options, "-embedding_weight_decay_mode",
-                             "FBGEMM's counter, cowclip and decouple_global are not supported"));
-  }
-  PetscCall(read_numbers(options, args));
-  if (args->weight_decay > 0.0f && (kind == TRS_OPTIM_SGD || kind == TRS_OPTIM_ADAGRAD)) {
-    PetscCall(TrsOptionError(options, "-embedding_weight_decay", "%s takes no weight decay",
-                             optimizers[kind].name));
-  }
-  PetscCall(TrsOptionsGetReal(options, "-embedding_max_gradient", &max_gradient, NULL));
-  PetscCall(TrsOptionsGetBool(options, "-embedding_stochastic_rounding", &config->stochastic_rounding, NULL));
+  PetscCall(PetscMemzero(args, sizeof(*args))); /* its padding, too: they are compared as bytes */
+  PetscCall(read_enum(options, table, "optimizer", &kind));
+  PetscCall(read_enum(options, table, "weight_decay_mode", &mode));
+  for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++)
+    PetscCall(read_real(options, table, reals[i].key, reals[i].to));
+  PetscCall(check(options, table, kind, mode, args->weight_decay));
   args->kind = (TrsSparseOptimizerKind)kind;
   args->weight_decay_mode = (TrsWeightDecayMode)mode;
-  config->max_gradient = (float)max_gradient;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTableConfigs *tables,
+                                              TrsSparseOptimizers *o)
+{
+  PetscFunctionBegin;
+  *o = (TrsSparseOptimizers){.n = 0};
+  PetscCall(PetscCalloc1((size_t)PetscMax(tables->n, 1), &o->args));
+  PetscCall(PetscCalloc1((size_t)PetscMax(tables->n, 1), &o->of_table));
+  PetscCall(PetscCalloc1((size_t)PetscMax(tables->n, 1), &o->max_gradient));
+  for (int t = 0; t < tables->n; t++) {
+    TrsSparseOptimizerArgs args;
+    int i = 0;
+
+    PetscCall(read_optimizer(options, tables->table[t].name, &args, &o->max_gradient[t]));
+    while (i < o->n && memcmp(&o->args[i], &args, sizeof(args)) != 0) i++;
+    if (i == o->n) o->args[o->n++] = args;
+    o->of_table[t] = i;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSparseOptimizersFree(TrsSparseOptimizers *o)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(o->args));
+  PetscCall(PetscFree(o->of_table));
+  PetscCall(PetscFree(o->max_gradient));
+  o->n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsSparseOptimizerArgs *TrsSparseOptimizersOf(const TrsSparseOptimizers *o, int table)
+{
+  return &o->args[o->of_table ? o->of_table[table] : 0];
 }
 
 void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *names[TRS_SPARSE_MAX_STATES],

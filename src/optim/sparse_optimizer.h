@@ -7,25 +7,35 @@
 #pragma once
 
 #include "compute/tbe.h"
-#include "core/options.h"
+#include "spec/table_config.h"
 
 #define TRS_SPARSE_MAX_STATES TRS_TBE_STATES
 
 extern const TrsOptionGroup trs_sparse_optimizer_options;
 
+/* The optimizers of a run's tables: all the same, or some with numbers or a kind of their own (-table_<name>_optimizer, _learning_rate ...). */
 typedef struct {
-  TrsSparseOptimizerArgs args; /* step and seed are the trainer's to set */
-  float max_gradient;          /* 0: no clamping */
-  PetscBool stochastic_rounding;
-} TrsSparseOptimizerConfig;
+  int n;                        /* distinct ones */
+  TrsSparseOptimizerArgs *args; /* [n] step and seed are the trainer's to set */
+  int *of_table;                /* [tables] index into args, TrsTbeTable's `optimizer`; NULL: 0 for all */
+  float *max_gradient;          /* [tables] 0: no clamping; NULL: none */
+} TrsSparseOptimizers;
 
 /*
-  TrsSparseOptimizerFromOptions - Read trs_sparse_optimizer_options and refuse what has no meaning.
+  TrsSparseOptimizersFromOptions - Read trs_sparse_optimizer_options and every table's own keys, and refuse what has no meaning.
 
   Not collective.
-  Errors: OPTION for shampoo, and for a weight decay with sgd or adagrad
+
+  In:     tables      n of them are looked up by name
+  Out:    optimizers  free with TrsSparseOptimizersFree()
+  Errors: OPTION for shampoo, for a weight decay with sgd or adagrad, for modes that FBGEMM alone has
 */
-PetscErrorCode TrsSparseOptimizerFromOptions(TrsOptions options, TrsSparseOptimizerConfig *config);
+PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTableConfigs *tables,
+                                              TrsSparseOptimizers *optimizers);
+PetscErrorCode TrsSparseOptimizersFree(TrsSparseOptimizers *optimizers);
+
+/* Table t's. */
+const TrsSparseOptimizerArgs *TrsSparseOptimizersOf(const TrsSparseOptimizers *optimizers, int table);
 
 /*
   States of a table: *n of them (at most TRS_SPARSE_MAX_STATES), in the order of TrsTbeTable.state; names as in a checkpoint ("momentum1",

@@ -109,24 +109,26 @@ void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option,
   const TrsTableConfig *table = &model->tables->table[option->table];
   const TrsTableConstraints *constraints = &table->constraints;
 
-  *in = (TrsStorageInput){.type = option->type,
-                          .kernel = option->kernel,
-                          .is_cuda = model->topology->is_cuda,
-                          .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
-                          .is_inference = settings->is_inference,
-                          .at_peak_memory = settings->at_peak_memory,
-                          .pipeline = settings->pipeline,
-                          .optimizer_state = settings->optimizer_state,
-                          .world_size = model->topology->world_size,
-                          .group = model->topology->group,
-                          .n_rows = table->num_embeddings,
-                          .n_cols = table->embedding_dim,
-                          .table_bytes = table_bytes(model, table),
-                          .out_bytes = constraints->has_output_dtype
-                                           ? TrsDTypeBits(constraints->output_dtype) / 8.0
-                                           : element_bytes(model, table),
-                          .load_factor = option->has_load_factor ? option->load_factor : 0,
-                          .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes)};
+  *in = (TrsStorageInput){
+      .type = option->type,
+      .kernel = option->kernel,
+      .is_cuda = model->topology->is_cuda,
+      .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
+      .is_inference = settings->is_inference,
+      .at_peak_memory = settings->at_peak_memory,
+      .pipeline = settings->pipeline,
+      .optimizer_state = constraints->has_optimizer
+                             ? TrsPlanOptimizerState(constraints->optimizer, settings->is_quant)
+                             : settings->optimizer_state,
+      .world_size = model->topology->world_size,
+      .group = model->topology->group,
+      .n_rows = table->num_embeddings,
+      .n_cols = table->embedding_dim,
+      .table_bytes = table_bytes(model, table),
+      .out_bytes = constraints->has_output_dtype ? TrsDTypeBits(constraints->output_dtype) / 8.0
+                                                 : element_bytes(model, table),
+      .load_factor = option->has_load_factor ? option->load_factor : 0,
+      .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes)};
   batch_size_of(model, table, &in->ids, &in->rows_out);
 }
 

@@ -108,6 +108,13 @@ const char *TrsProposerKindName(TrsProposerKind kind)
   return names[kind];
 }
 
+TrsOptimizerState TrsPlanOptimizerState(int optimizer, PetscBool is_quant)
+{
+  if (optimizer == TRS_OPTIMIZER_NONE || optimizer == TRS_OPTIMIZER_SGD || is_quant) return TRS_STATE_NONE;
+  if (optimizer == TRS_OPTIMIZER_ADAM) return TRS_STATE_TWO;
+  return optimizer == TRS_OPTIMIZER_ROWWISE_ADAGRAD ? TRS_STATE_ROWWISE : TRS_STATE_ONE;
+}
+
 static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
 {
   static const double bytes[] = {4, 2, 2, 1, 1};
@@ -127,13 +134,7 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetEnum(options, "-plan_pipeline_type", &pipeline, NULL));
   s->pipeline = (TrsPlanPipeline)pipeline;
   PetscCall(TrsOptionsGetEnum(options, "-embedding_optimizer", &optimizer, NULL));
-  s->optimizer_state = TRS_STATE_ONE;
-  if (optimizer == TRS_OPTIMIZER_NONE || optimizer == TRS_OPTIMIZER_SGD || s->is_quant)
-    s->optimizer_state = TRS_STATE_NONE;
-  else if (optimizer == TRS_OPTIMIZER_ADAM)
-    s->optimizer_state = TRS_STATE_TWO;
-  else if (optimizer == TRS_OPTIMIZER_ROWWISE_ADAGRAD)
-    s->optimizer_state = TRS_STATE_ROWWISE;
+  s->optimizer_state = TrsPlanOptimizerState(optimizer, s->is_quant);
   PetscCall(TrsOptionsGetEnum(options, "-qcomm_forward_precision", &forward, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-qcomm_backward_precision", &backward, NULL));
   s->has_qcomm = (PetscBool)((forward != TRS_QCOMM_FP32 || backward != TRS_QCOMM_FP32) && !s->is_quant);

@@ -64,6 +64,9 @@ typedef struct {
       *explain; /* borrowed from the options; NULL: not given */
 } TrsPlanSettings;
 
+/* What the planner takes an optimizer (place among -embedding_optimizer's choices) to keep for each row. Not collective. */
+TrsOptimizerState TrsPlanOptimizerState(int optimizer, PetscBool is_quant);
+
 /*
   TrsPlanSettingsFromOptions - Read -plan_ and what the cost model takes from the options of the model.
 

@@ -102,6 +102,12 @@ PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
   PetscFunctionBegin;
   PetscCall(PetscNew(&w));
   w->sharding = sharding;
+  for (int t = 1; t < context->shards->tables->n; t++)
+    PetscCheck(TrsSparseOptimizersOf(context->shards->optimizers, t)->kind ==
+                   TrsSparseOptimizersOf(context->shards->optimizers, 0)->kind,
+               PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "-reproducible needs one optimizer for all tables: \"%s\" has another than \"%s\"",
+               context->shards->tables->table[t].name, context->shards->tables->table[0].name);
   w->n_states = context->shards->n_states;
   w->rowwise = context->shards->rowwise_state;
   for (int s = 0; s < w->n_states; s++) w->n_element_states += !w->rowwise[s];

@@ -7,6 +7,12 @@
 #include "core/dtype.h"
 #include "core/options.h"
 
+/* Choices of the embedding tables' optimizer and of its weight decay, in the order of TrsSparseOptimizerKind and TrsWeightDecayMode. */
+#define TRS_SPARSE_OPTIMIZERS \
+  "none,sgd,adagrad,rowwise_adagrad,adam,partial_rowwise_adam,lamb,partial_rowwise_lamb,lars_sgd,lion," \
+  "shampoo"
+#define TRS_SPARSE_DECAY_MODES "none,l2,decouple,counter,cowclip,decouple_global"
+
 typedef enum {
   TRS_POOLING_SUM,
   TRS_POOLING_MEAN,
@@ -56,6 +62,8 @@ typedef struct {
   double *pooling_factors, *num_poolings;
   int64_t *batch_sizes;
   PetscBool has_enforce_hbm, enforce_hbm;
+  PetscBool has_optimizer; /* of its own: */
+  int optimizer;           /* place among -embedding_optimizer's choices */
   PetscBool has_output_dtype;
   TrsDType output_dtype;
   char *device_group; /* NULL: any */

@@ -50,6 +50,18 @@ static const TrsOptionSpec table_options[] = {
      "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, "fatal,warning,ignore,none", NULL,
      "as -bounds_check_mode, which is its default"},
+    {"optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_SPARSE_OPTIMIZERS, NULL,
+     "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
+    {"learning_rate", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_learning_rate"},
+    {"eps", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_eps"},
+    {"beta1", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL, "as -embedding_beta1"},
+    {"beta2", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL, "as -embedding_beta2"},
+    {"weight_decay", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_weight_decay"},
+    {"weight_decay_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_SPARSE_DECAY_MODES, NULL,
+     "as -embedding_weight_decay_mode"},
+    {"eta", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_eta"},
+    {"momentum", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL, "as -embedding_momentum"},
+    {"max_gradient", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL, "as -embedding_max_gradient"},
     {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
      "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
     {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
@@ -367,6 +379,7 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   GET(Int, "min_partition", &constraints->min_partition, NULL);
   PetscCall(read_lists(options, dataset, table));
   GET(Bool, "enforce_hbm", &constraints->enforce_hbm, &constraints->has_enforce_hbm);
+  GET(Enum, "optimizer", &constraints->optimizer, &constraints->has_optimizer);
   GET(Enum, "output_dtype", &choice, &constraints->has_output_dtype);
   constraints->output_dtype = (TrsDType)choice;
   GET(Enum, "device_group", &choice, &set);

@@ -31,7 +31,8 @@ struct TrsModelParallelImpl {
   TrsDlrm dlrm;
   TrsDenseOptimizer dense_optimizer;
   TrsDenseAllreduce allreduce;
-  TrsSparseOptimizerConfig sparse;
+  TrsSparseOptimizers optimizers;
+  TrsSparseOptimizerArgs *step_args; /* [optimizers.n] with a step's learning rates */
   TrsSchedule schedule;
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t *columns;             /* [features] first of each one's in them */
@@ -188,6 +189,19 @@ static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Without training no table has states. */
+static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions options)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSparseOptimizersFromOptions(options, m->config.tables, &m->optimizers));
+  for (int i = 0; i < m->optimizers.n; i++) {
+    m->optimizers.args[i].seed = m->config.seed;
+    if (!m->config.training) m->optimizers.args[i].kind = TRS_OPTIM_NONE;
+  }
+  PetscCall(PetscMalloc1((size_t)PetscMax(m->optimizers.n, 1), &m->step_args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
@@ -198,13 +212,11 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
-  PetscCall(TrsSparseOptimizerFromOptions(options, &m->sparse));
+  PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsQcommFromOptions(options, &ebc.dist.forward, &ebc.dist.backward));
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
   PetscCall(read_reproducible(m, options, &ebc.dist));
-  m->sparse.args.seed = config->seed;
-  if (!config->training) m->sparse.args.kind = TRS_OPTIM_NONE;
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
   if (config->quantised)
@@ -212,7 +224,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                                 config->groups->world->rank, &m->shards));
   else
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
-                                       config->groups->world->rank, m->sparse.args.kind, config->seed,
+                                       config->groups->world->rank, &m->optimizers, config->seed,
                                        &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
   ebc.columns = m->columns;
@@ -238,6 +250,8 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsWholeBatchDestroy(&m->whole));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
+  PetscCall(TrsSparseOptimizersFree(&m->optimizers));
+  PetscCall(PetscFree(m->step_args));
   PetscCall(destroy_streams(m));
   PetscCall(PetscFree(*model));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -477,13 +491,28 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel m)
   return (PetscBool)!m->config.device->host_memory;
 }
 
-/* -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). */
+/*
+  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). Tables that follow each other
+  with one limit are one matrix.
+*/
 static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch)
 {
+  const TrsTableConfigs *tables = m->config.tables;
+  const float *limit = m->optimizers.max_gradient;
+  const int64_t *columns = m->grad.columns, end = columns[0] + m->n_columns;
+  int n_features = 0;
+
   PetscFunctionBegin;
-  if (m->sparse.max_gradient <= 0.0F) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(m->config.compute->clamp_matrix(m->stream, batch, m->n_columns, m->sparse.max_gradient,
-                                            m->grad.data + m->grad.columns[0], m->grad.stride));
+  for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
+  for (int t = 0, f = 0; t < tables->n;) {
+    const float most = limit[t];
+    const int64_t from = columns[f];
+
+    for (; t < tables->n && limit[t] == most; t++) f += tables->table[t].n_features;
+    if (most > 0.0F)
+      PetscCall(m->config.compute->clamp_matrix(m->stream, batch, (f < n_features ? columns[f] : end) - from,
+                                                most, m->grad.data + from, m->grad.stride));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -491,7 +520,6 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
 {
   const double factor = TrsScheduleFactor(&m->schedule, step + 1);
   const TrsWholeSamples *samples = &m->samples;
-  TrsSparseOptimizerArgs args = m->sparse.args;
   TrsPooledMatrix grad = m->grad;
   float *grads;
   TrsStage before;
@@ -499,8 +527,11 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscFunctionBegin;
   (void)batch;
   grad.data += samples->first * grad.stride;
-  args.step = step + 1;
-  args.learning_rate = (float)((double)args.learning_rate * factor);
+  for (int i = 0; i < m->optimizers.n; i++) {
+    m->step_args[i] = m->optimizers.args[i];
+    m->step_args[i].step = step + 1;
+    m->step_args[i].learning_rate = (float)((double)m->optimizers.args[i].learning_rate * factor);
+  }
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, samples->n));
   PetscCall(clamp_gradients(m, samples->n));
@@ -509,7 +540,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
   PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, samples->n, samples->dense));
   PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &grad, &args));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &grad, m->step_args));
   PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
   PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
   if (m->allreduce) PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));

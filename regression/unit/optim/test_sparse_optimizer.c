@@ -5,17 +5,21 @@
 
 #include <string.h>
 
-static PetscErrorCode read_config(const char *const *arguments, TrsSparseOptimizerConfig *config)
+/* Tables user and item. */
+static PetscErrorCode read_config(const char *const *arguments, TrsSparseOptimizers *config)
 {
-  static const TrsOptionGroup *const groups[] = {&trs_sparse_optimizer_options};
-  char *argv[16] = {(char *)(uintptr_t) "test"};
+  static const TrsOptionGroup *const groups[] = {&trs_sparse_optimizer_options, &trs_table_options};
+  static char name[2][8] = {"user", "item"};
+  TrsTableConfig table[2] = {{.name = name[0]}, {.name = name[1]}};
+  const TrsTableConfigs tables = {.n = 2, .table = table};
+  char *argv[24] = {(char *)(uintptr_t) "test"};
   TrsOptions options;
   PetscErrorCode ierr;
   int argc = 1;
 
   for (; arguments[argc - 1]; argc++) argv[argc] = (char *)(uintptr_t)arguments[argc - 1];
-  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
-  ierr = TrsSparseOptimizerFromOptions(options, config);
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 2, &options));
+  ierr = TrsSparseOptimizersFromOptions(options, &tables, config);
   assert_petsc_ok(TrsOptionsDestroy(&options));
   return ierr;
 }
@@ -23,15 +27,19 @@ static PetscErrorCode read_config(const char *const *arguments, TrsSparseOptimiz
 static void test_defaults(void **state)
 {
   static const char *const none[] = {NULL};
-  TrsSparseOptimizerConfig config;
+  TrsSparseOptimizers config;
 
   (void)state;
   assert_petsc_ok(read_config(none, &config));
-  assert_int_equal(config.args.kind, TRS_OPTIM_ROWWISE_ADAGRAD);
-  assert_int_equal(config.args.weight_decay_mode, TRS_DECAY_NONE);
-  assert_true(config.args.learning_rate == 0.01f && config.args.eps == 1e-8f && config.args.beta1 == 0.9f);
-  assert_true(config.args.beta2 == 0.999f && config.args.weight_decay == 0.0f && config.args.eta == 0.001f);
-  assert_true(config.args.momentum == 0.9f && config.max_gradient == 0.0f && config.stochastic_rounding);
+  assert_int_equal(config.n, 1);
+  assert_int_equal(config.of_table[1], 0);
+  assert_int_equal(config.args->kind, TRS_OPTIM_ROWWISE_ADAGRAD);
+  assert_int_equal(config.args->weight_decay_mode, TRS_DECAY_NONE);
+  assert_true(config.args->learning_rate == 0.01f && config.args->eps == 1e-8f && config.args->beta1 == 0.9f);
+  assert_true(config.args->beta2 == 0.999f && config.args->weight_decay == 0.0f &&
+              config.args->eta == 0.001f);
+  assert_true(config.args->momentum == 0.9f && config.max_gradient[0] == 0.0f);
+  assert_petsc_ok(TrsSparseOptimizersFree(&config));
 }
 
 static void test_given(void **state)
@@ -44,15 +52,51 @@ static void test_given(void **state)
                                           "0.5",
                                           "-embedding_max_gradient",
                                           "2",
-                                          "-embedding_stochastic_rounding",
-                                          "false",
                                           NULL};
-  TrsSparseOptimizerConfig config;
+  TrsSparseOptimizers config;
 
   (void)state;
   assert_petsc_ok(read_config(arguments, &config));
-  assert_int_equal(config.args.weight_decay_mode, TRS_DECAY_DECOUPLE);
-  assert_true(config.args.weight_decay == 0.5f && config.max_gradient == 2.0f && !config.stochastic_rounding);
+  assert_int_equal(config.args->weight_decay_mode, TRS_DECAY_DECOUPLE);
+  assert_true(config.args->weight_decay == 0.5f && config.max_gradient[0] == 2.0f &&
+              config.max_gradient[1] == 2.0f);
+  assert_petsc_ok(TrsSparseOptimizersFree(&config));
+}
+
+/* A table's own kind and numbers; what it does not give is that of all; equal ones are one. */
+static void test_of_a_table(void **state)
+{
+  static const char *const arguments[] = {"-embedding_optimizer",
+                                          "adam",
+                                          "-embedding_beta1",
+                                          "0.5",
+                                          "-table_item_optimizer",
+                                          "lamb",
+                                          "-table_item_learning_rate",
+                                          "3",
+                                          "-table_item_max_gradient",
+                                          "4",
+                                          NULL};
+  static const char *const equal[] = {
+      "-embedding_learning_rate", "1", "-table_user_learning_rate", "1", "-tables_eps", "0.25", NULL};
+  const TrsSparseOptimizerArgs *user, *item;
+  TrsSparseOptimizers config;
+
+  (void)state;
+  assert_petsc_ok(read_config(arguments, &config));
+  user = TrsSparseOptimizersOf(&config, 0);
+  item = TrsSparseOptimizersOf(&config, 1);
+  assert_int_equal(config.n, 2);
+  assert_int_equal(user->kind, TRS_OPTIM_ADAM);
+  assert_int_equal(item->kind, TRS_OPTIM_LAMB);
+  assert_true(user->beta1 == 0.5f && item->beta1 == 0.5f);
+  assert_true(user->learning_rate == 0.01f && item->learning_rate == 3.0f);
+  assert_true(config.max_gradient[0] == 0.0f && config.max_gradient[1] == 4.0f);
+  assert_petsc_ok(TrsSparseOptimizersFree(&config));
+  assert_petsc_ok(read_config(equal, &config));
+  assert_int_equal(config.n, 1);
+  assert_true(config.args->learning_rate == 1.0f && config.args->eps == 0.25f);
+  assert_petsc_ok(TrsSparseOptimizersFree(&config));
 }
 
 static void test_refused(void **state)
@@ -65,8 +109,13 @@ static void test_refused(void **state)
       {{"-embedding_optimizer", "sgd", "-embedding_weight_decay", "0.1"}, "-embedding_weight_decay"},
       {{"-embedding_optimizer", "adagrad", "-embedding_weight_decay", "0.1"}, "-embedding_weight_decay"},
       {{"-embedding_weight_decay_mode", "counter"}, "not supported"},
+      {{"-table_item_optimizer", "shampoo"}, "-table_item_optimizer"},
+      {{"-tables_optimizer", "shampoo"}, "-tables_optimizer"},
+      {{"-table_item_weight_decay_mode", "cowclip"}, "-table_item_weight_decay_mode"},
+      {{"-table_user_optimizer", "sgd", "-table_user_weight_decay", "0.1"}, "-table_user_weight_decay"},
+      {{"-table_user_optimizer", "sgd", "-embedding_weight_decay", "0.1"}, "sgd of table user"},
   };
-  TrsSparseOptimizerConfig config;
+  TrsSparseOptimizers config;
 
   (void)state;
   for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -114,5 +163,6 @@ static void test_states(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_defaults), cmocka_unit_test(test_given), cmocka_unit_test(test_refused),
+TRS_TEST_MAIN(cmocka_unit_test(test_defaults), cmocka_unit_test(test_given),
+              cmocka_unit_test(test_of_a_table), cmocka_unit_test(test_refused),
               cmocka_unit_test(test_states))

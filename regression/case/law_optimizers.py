@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Optimizers of single tables, and learning rates that follow a schedule."""
+import os
+
+import numpy as np
+
+from law_plans import MIXED, TOLERANCE, make, train
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, same_bits, tensors
+
+OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb", "lars_sgd", "lion")
+ASSIGNED = ({"user": "adam", "item": "rowwise_adagrad", "tag": "sgd", "word": "lars_sgd"},
+            {"user": "lion", "item": "partial_rowwise_adam", "tag": "lamb", "word": "adagrad"},
+            {"user": "partial_rowwise_lamb", "item": "adam", "tag": "rowwise_adagrad", "word": "sgd"})
+
+
+def own(assigned):
+    return " ".join(f"-table_{table}_optimizer {optimizer}" for table, optimizer in assigned.items())
+
+
+def test_table_optimizers(binary, folder):
+    """After one step each table of a mixed model is, bit for bit, what it is in a model all of that optimizer; under any plan."""
+    make(folder)
+    alone = {}
+    for optimizer in OPTIMIZERS:
+        _, state = train(binary, folder, optimizer, 2, f"{MIXED} -steps 1 -embedding_optimizer {optimizer}")
+        alone[optimizer] = tensors(state)
+    for assigned in ASSIGNED:
+        _, state = train(binary, folder, "mixed", 2, f"{MIXED} -steps 1 {own(assigned)}")
+        found = tensors(state)
+        for table, optimizer in assigned.items():
+            names = [name for name in alone[optimizer] if name.startswith(f"embedding/{table}/")]
+            check(sorted(names) == sorted(n for n in found if n.startswith(f"embedding/{table}/")), f"{table} of {optimizer}: states {names}")
+            for name in names:
+                check(same_bits(found[name], alone[optimizer][name]), f"/{name} in {assigned} is not that of {optimizer}")
+
+
+def test_table_optimizers_and_plans(binary, folder):
+    """A mixed model trains alike on one rank and on three, row-wise statistics uncut; a resumed run is the uninterrupted one."""
+    make(folder)
+    rows = "-tables_sharding_types row_wise,table_wise,data_parallel"
+    options = f"-epochs 2 {own(ASSIGNED[0])} -table_tag_learning_rate 0.5 -table_user_beta1 0.5 -table_item_max_gradient 0.001"
+    wanted, state = train(binary, folder, "one", 1, options)
+    for ranks, plan in ((3, rows), (2, f"{rows} -table_user_sharding_types row_wise -table_item_sharding_types data_parallel -table_word_sharding_types row_wise")):
+        found, other = train(binary, folder, "other", ranks, f"{options} {plan}")
+        check_close_losses(found, wanted, TOLERANCE, f"{ranks} ranks {plan}")
+        check_close_tensors(other, state, TOLERANCE, f"{ranks} ranks {plan}")
+    train(binary, folder, "half", 1, f"{options} -steps 7 -checkpoint_dir ckpt -checkpoint_every 7")
+    found, other = train(binary, folder, "rest", 1, f"{options} -checkpoint_dir ckpt -resume")
+    check(same_bits(found, wanted[7:]), "resumed: other losses")
+    check_same_tensors(other, state, "resumed")
+
+
+def test_table_numbers(binary, folder):
+    """A learning rate of 0 of its own keeps a table as it was; one given to every table is the one given to all."""
+    make(folder)
+    wanted, state = train(binary, folder, "all", 2, f"{MIXED} -steps 6 -embedding_learning_rate 0.3 -embedding_eps 0.01")
+    words = " ".join(f"-table_{t}_learning_rate 0.3 -table_{t}_eps 0.01" for t in ("user", "item", "tag", "word"))
+    for options in (words, "-tables_learning_rate 0.3 -tables_eps 0.01"):
+        found, other = train(binary, folder, "own", 2, f"{MIXED} -steps 6 {options}")
+        check(same_bits(found, wanted), f"{options}: other losses")
+        check_same_tensors(other, state, options)
+    _, start = train(binary, folder, "start", 2, f"{MIXED} -steps 1 -embedding_learning_rate 0 -embedding_optimizer sgd")
+    _, still = train(binary, folder, "still", 2, f"{MIXED} -steps 6 -embedding_optimizer sgd -table_tag_learning_rate 0")
+    before, after = tensors(start), tensors(still)
+    check(same_bits(after["embedding/tag/weight"], before["embedding/tag/weight"]), "tag moved")
+    check(not same_bits(after["embedding/user/weight"], before["embedding/user/weight"]), "user did not move")
+
+
+def factor(policy, s, value, decay, end):
+    """The schedule's formula at step s, counted from 0."""
+    part = min(s / decay, 1)
+    return {"none": 1, "linear": value + (1 - value) * s / end, "constant": value, "poly": (1 - part)**value, "step": value**(s // decay),
+            "inv_sqrt": 1 / np.sqrt(max(s, 1)), "cosine": value + (1 - value) * 0.5 * (1 + np.cos(np.pi * part))}[policy]
+
+
+def test_schedules(binary, folder):
+    """Plain sgd on one sample that occurs again and again: every step moves a row by factor * gradient, and the gradient is known from a run without schedule.
+
+    With a learning rate of 0 for all but the first table, and a tiny one for it, gradients stay the same to first order: the sum of the factors shows in
+    the row's way, step by step.
+    """
+    make(folder, 12)
+    still = "-steps 1 -dense_learning_rate 0 -embedding_optimizer sgd -tables_learning_rate 0"
+    _, zero = train(binary, folder, "zero", 1, f"{still}", global_batch=12)
+    weights = {0: tensors(zero)["embedding/user/weight"].astype(np.float64)}
+    stages = "-schedule_policies linear,constant,poly,step,inv_sqrt,cosine -schedule_end_steps 3,5,8,12,15,20 " \
+             "-schedule_values 0.25,0.5,2,0.5,1,0.1 -schedule_scales 1,1,1,2,1,1 -schedule_decay_steps 0,0,10,4,0,20"
+    moving = "-dense_learning_rate 0 -embedding_optimizer sgd -tables_learning_rate 0 -table_user_learning_rate 0.001"
+    train(binary, folder, "run", 1, f"{moving} {stages} -steps 24 -checkpoint_dir ckpt -checkpoint_every 1 -checkpoint_keep 30", global_batch=12)
+    for step in range(1, 25):
+        weights[step] = tensors(os.path.join(folder, "ckpt", f"step-{step:09d}.h5"))["embedding/user/weight"].astype(np.float64)
+    policy = [("linear", 3, 0.25, 1, 3), ("constant", 5, 0.5, 1, 5), ("poly", 8, 2, 1, 10), ("step", 12, 0.5, 2, 4), ("inv_sqrt", 15, 1, 1, 15), ("cosine", 20, 0.1, 1, 20)]
+
+    def wanted(s):
+        for name, end, value, scale, decay in policy:
+            if s <= end:
+                return scale * factor(name, s, value, decay, end)
+        return 1.0
+
+    unit = np.abs(weights[23] - weights[24]).max()  # the factor of the last step is 1
+    row = np.unravel_index(np.abs(weights[23] - weights[24]).argmax(), weights[0].shape)
+    for s in range(24):
+        found = abs(weights[s][row] - weights[s + 1][row]) / unit
+        check(abs(found - wanted(s)) <= 2e-2 * (0.05 + wanted(s)), f"step {s}: factor {found:.4f}, by the formula {wanted(s):.4f}")
+
+
+def test_schedule_resumes(binary, folder):
+    """A schedule goes on where it was, also with other ranks; the same steps one by one are the run in one go."""
+    make(folder, 130)
+    shared = f"{MIXED} -schedule_policies linear,cosine -schedule_end_steps 5,12 -schedule_values 0,0.1 -dense_optimizer adam -embedding_optimizer adam"
+    wanted, state = train(binary, folder, "whole", 3, f"{shared} -steps 12")
+    for first in (3, 6):
+        train(binary, folder, "half", 3, f"{shared} -steps {first} -checkpoint_dir ckpt{first} -checkpoint_every {first}")
+        found, other = train(binary, folder, "rest", 3, f"{shared} -steps 12 -checkpoint_dir ckpt{first} -resume")
+        check(same_bits(found, wanted[first:]), f"resumed after {first}: losses {found} for {wanted[first:]}")
+        check_same_tensors(other, state, f"resumed after {first}")
