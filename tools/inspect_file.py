@@ -135,11 +135,29 @@ def checkpoint(handle):
     columns(["tensor", "type", "shape", "size", "least", "greatest", "norm"], rows)
     print("  with checksums" if "checksums" in handle else "  without checksums")
     for table in handle.get("embedding", {}):
-        if "weight" not in handle["embedding"][table]:
+        if "weight_quantised" in handle["embedding"][table]:
+            problems += quantised(table, handle["embedding"][table]["weight_quantised"])
+        elif "weight" not in handle["embedding"][table]:
             problems.append(f"table {table} has no weight")
     if "plan" in handle.attrs:
         plan(handle.attrs["plan"])
     return problems
+
+
+def quantised(table, rows):
+    """What is wrong with a table of quantised rows: scale and bias (fp16), packed values, zeros up to a multiple of row_alignment."""
+    bits = {"int8": 8, "int4": 4, "int2": 2}.get(trsdata.text(rows.attrs.get("data_type", "")))
+    dim, alignment = (int(rows.attrs.get(name, 0)) for name in ("embedding_dim", "row_alignment"))
+    if not bits or dim < 1 or alignment < 1:
+        return [f"quantised table {table} lacks a data_type, embedding_dim or row_alignment that is known"]
+    row_bytes = -(-(4 + -(-dim * bits // 8)) // alignment) * alignment
+    if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != row_bytes:
+        return [f"quantised table {table} has rows of {rows.shape[1:]} {rows.dtype}, not of {row_bytes} bytes"]
+    for first in range(0, rows.shape[0], ROWS_AT_ONCE):
+        part = rows[first:first + ROWS_AT_ONCE, :4].copy().view(np.float16)
+        if not np.all(np.isfinite(part)):
+            return [f"quantised table {table}, row {first + int(np.argmin(np.all(np.isfinite(part), axis=1)))}: scale or bias is no number"]
+    return []
 
 
 def plan(words):

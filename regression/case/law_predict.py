@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Inference with quantised tables, against numpy's and from every plan."""
+import json
 import os
 import signal
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -21,6 +24,7 @@ OPTIONS = ("-tables user,item,tag,word -table_item_features item,shop -table_ite
            "-table_word_is_weighted -tables_min_partition 4")
 KINDS = ("table_wise", "column_wise", "row_wise")
 TYPES = " ".join(f"-table_{name}_data_type {table['data_type']}" for name, table in TABLES.items())
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 WITHOUT_SPLIT_SUMS = ("table_wise", "column_wise")
 
 
@@ -82,9 +86,13 @@ def test_predict_types(binary, folder):
             found = predicted(binary, folder, 3, f"-init_from {state} -tables_data_type {data_type} -tables_output_dtype {output}")
             # a pooled sum that lies between two halves may go to either: one unit of the output's last place
             check_near(found, quantised.predict(*paths, tables), {"fp32": 1e-6, "fp16": 2e-4, "bf16": 2e-3}[output], f"{data_type}, output {output}")
-    sequence = {name: dict(table, pooling="none") if name == "user" else table for name, table in TABLES.items()}
-    found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} -table_user_pooling none")
-    check_near(found, quantised.predict(*paths, sequence), 1e-6, "a sequence table")
+    same = [predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_output_dtype fp16 -reproducible -tables_sharding_types {kind}")
+            for ranks, kind in ((1, "table_wise"), (3, "row_wise"), (4, "column_wise"))]
+    check(all(same_bits(p, same[0]) for p in same), "-reproducible: other bits")
+    for pooling in ("max", "mean"):
+        sequence = {name: dict(table, pooling=pooling) if name == "user" else table for name, table in TABLES.items()}
+        found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} -table_user_pooling none -table_user_sequence_pooling {pooling}")
+        check_near(found, quantised.predict(*paths, sequence), 1e-6, f"a sequence table, {pooling}")
     state = make_trained(folder, binary, options="-table_user_data_type fp16 -table_word_data_type bf16")
     found = predicted(binary, folder, 2, f"-init_from {state} {TYPES}")
     check_near(found, quantised.predict(*paths, TABLES), 1e-6, "from fp16 and bf16")
@@ -129,6 +137,34 @@ def test_predict_serving(binary, folder):
             sizes = h["predict/samples"][()]
         check(sizes.sum() == 77 and len(sizes) == -(-77 // (ranks * batch)), f"batches {sizes}")
     check(not os.path.exists(os.path.join(folder, "never.h5")), "-checkpoint_final was written")
+
+
+def test_predict_cost(binary, folder):
+    """What quantisation loses, on data with something to learn: the tool's table is consistent, finer types lose less, int8 next to nothing."""
+    def tool(name, *words):
+        done = subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], cwd=folder, capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    tool("generate_data.py", "--output", "train.h5", "--num-samples", "20000", "--output-eval", "eval.h5", "--num-eval", "5000", "--features", "4",
+         "--num-embeddings", "500", "--num-dense", "4")
+    with open(os.path.join(folder, "run.opts"), "w", encoding="ascii") as out:
+        out.write("-data_train train.h5\n-batch_size 128\n-epochs 2\n-tables_embedding_dim 16\n-dense_arch 16,16\n-over_arch 16,1\n"
+                  "-embedding_optimizer adagrad\n-embedding_learning_rate 0.1\n-dense_learning_rate 0.1\n")
+    run(binary, 1, "-options_file run.opts -checkpoint_final final.h5", folder)
+    print(tool("measure_quantisation.py", "--binary", binary, "--options", "run.opts", "--eval", "eval.h5", "--json", "cost.json", "final.h5"))
+    with open(os.path.join(folder, "cost.json"), encoding="ascii") as file:
+        cost = {row["data_type"]: row for row in json.load(file)}
+    check(cost["fp32"]["max_dp"] == 0 and cost["fp32"]["auc_loss"] == 0, f"fp32 against itself: {cost['fp32']}")
+    check(cost["fp32"]["auc"] > 0.6, f"nothing was learnt: AUC {cost['fp32']['auc']}")
+    for finer, coarser in (("fp16", "bf16"), ("fp16", "int8"), ("int8", "int4"), ("int4", "int2")):
+        check(0 < cost[finer]["mean_dp"] < cost[coarser]["mean_dp"], f"{finer} is off by {cost[finer]['mean_dp']}, {coarser} by {cost[coarser]['mean_dp']}")
+    check(abs(cost["int8"]["auc_loss"]) < 2e-3 and cost["int8"]["max_dp"] < 0.05, f"int8 loses {cost['int8']}")
+    sizes = {name: row["table_bytes"] for name, row in cost.items()}
+    check(sizes == {"fp32": 4 * 500 * 64, "fp16": 4 * 500 * 32, "bf16": 4 * 500 * 32, "int8": 4 * 500 * 32, "int4": 4 * 500 * 16, "int2": 4 * 500 * 16},
+          f"table bytes {sizes}")
+    run(binary, 2, "-options_file run.opts -task predict -data_eval eval.h5 -init_from final.h5 -tables_data_type int4 -quant_checkpoint quant.h5", folder)
+    check("PROBLEM" not in tool("inspect_file.py", "--check", "quant.h5"), "inspect_file.py finds problems")
 
 
 def test_predict_streams(binary, folder):

@@ -60,7 +60,7 @@ def pool(table, bags, pooling, weighted, output_dtype="fp32"):
     for b, (ids, weights) in enumerate(bags):
         if len(ids):
             rows = table[ids].astype(np.float64) * (weights[:, None] if weighted else 1)
-            out[b] = rows.sum(axis=0) / (len(ids) if pooling != "sum" else 1)
+            out[b] = rows.max(axis=0) if pooling == "max" else rows.sum(axis=0) / (len(ids) if pooling == "mean" else 1)
     return rounded(out.astype(np.float32), output_dtype).astype(np.float64) if output_dtype != "fp32" else out
 
 
