@@ -9,7 +9,7 @@
   is known on the device only.
 
   Bytes moved for N occurrences: keys about 24 N a pass of the sort and its bits / 8 passes, the gradients' rows once, the rows that occur and their
-  states read and written once. Scratch: 72 N bytes and N / 32 rows of sums.
+  states read and written once. Scratch: 100 N bytes and N / 32 rows of sums.
   Source: FBGEMM split_embedding_backward_codegen_*, tbe_cpu.c
 */
 #include "gpu/compute_cuda.h"
@@ -29,17 +29,17 @@ struct UpdateFeature {
   int64_t mean;
 };
 
-/* The call's occurrences, sorted, and the runs in them. Device memory. */
+/* The call's occurrences in sorted order, and the runs in them. Device memory. */
 struct Occurrences {
   int64_t n;
   uint64_t *key;
-  uint32_t *item;  /* [n] in sorted order: an occurrence before the sort, */
-  int64_t *source; /* [n] by item: its gradient's place in grad, */
-  float *scale;    /* and factor; NULL: all 1 */
+  int64_t *source; /* [n] place of the gradient in grad, */
+  float *scale;    /* and its factor; NULL: all 1 */
   const float *grad;
   float max_gradient;
   int64_t *before;      /* [n + 1] runs that begin before; before[n] is their number */
   int64_t *run_begin;   /* [runs + 1] */
+  uint64_t *run_key;    /* [runs] */
   int64_t *piece_begin; /* [n + 1] pieces of long runs before */
   int32_t *flags;       /* [n] */
   float *sums;          /* [pieces, sums_stride] */
@@ -48,12 +48,20 @@ struct Occurrences {
   int n_tables;
 };
 
+/* The same before the sort: item is the number of a value in the batch. */
+struct Unsorted {
+  uint64_t *key;
+  uint32_t *item, *sorted_item;
+  int64_t *source;
+  float *scale;
+};
+
 /* --- keys --- */
 
 /* A group of lanes has a bag. Ids that are no rows get a key behind all rows. */
 static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_features, TrsTbeInput input,
                                        uint64_t end_key, int pooled, int64_t grad_stride, int lanes_log2,
-                                       Occurrences o, uint64_t *key, uint32_t *item)
+                                       Unsorted u)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
@@ -67,12 +75,12 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
     for (int64_t i = begin + lane; i < end; i += lanes) {
       const int64_t id = input.values[i];
 
-      key[i] = static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows)
-                   ? static_cast<uint64_t>(f.key_begin + id)
-                   : end_key;
-      item[i] = static_cast<uint32_t>(i);
-      o.source[i] = pooled ? place : i * grad_stride;
-      if (o.scale) o.scale[i] = input.weights ? input.weights[i] * share : share;
+      u.key[i] = static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows)
+                     ? static_cast<uint64_t>(f.key_begin + id)
+                     : end_key;
+      u.item[i] = static_cast<uint32_t>(i);
+      u.source[i] = pooled ? place : i * grad_stride;
+      if (u.scale) u.scale[i] = input.weights ? input.weights[i] * share : share;
     }
   }
 }
@@ -83,17 +91,20 @@ static __global__ void row_keys_kernel(const int64_t *rows, const int64_t *index
 {
   for (int64_t i = TrsCudaFirst(); i < o.n; i += TrsCudaStep()) {
     o.key[i] = static_cast<uint64_t>(rows[i]);
-    o.item[i] = static_cast<uint32_t>(i);
     o.source[i] = (index ? index[i] : i) * grad_stride;
   }
 }
 
 /* --- runs and pieces --- */
 
-static __global__ void run_flags_kernel(Occurrences o, uint64_t end_key)
+/* Flags where runs begin; sources and scales follow the keys, so that the sums need not go by way of the items. */
+static __global__ void run_flags_kernel(Occurrences o, Unsorted u, uint64_t end_key)
 {
-  for (int64_t i = TrsCudaFirst(); i < o.n; i += TrsCudaStep())
+  for (int64_t i = TrsCudaFirst(); i < o.n; i += TrsCudaStep()) {
     o.flags[i] = o.key[i] < end_key && (i == 0 || o.key[i] != o.key[i - 1]);
+    if (u.sorted_item) o.source[i] = u.source[u.sorted_item[i]];
+    if (o.scale) o.scale[i] = u.scale[u.sorted_item[i]];
+  }
 }
 
 /* run_begin[runs] is the end of the last: the first key that is no row. */
@@ -102,10 +113,12 @@ static __global__ void run_begin_kernel(Occurrences o, uint64_t end_key)
   for (int64_t i = TrsCudaFirst(); i <= o.n; i += TrsCudaStep()) {
     const bool valid = i < o.n && o.key[i] < end_key;
 
-    if (valid && o.flags[i])
+    if (valid && o.flags[i]) {
       o.run_begin[o.before[i]] = i;
-    else if (!valid && (i == 0 || o.key[i - 1] < end_key))
+      o.run_key[o.before[i]] = o.key[i];
+    } else if (!valid && (i == 0 || o.key[i - 1] < end_key)) {
       o.run_begin[o.before[o.n]] = i;
+    }
   }
 }
 
@@ -141,7 +154,7 @@ static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_
 
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (o.key[o.run_begin[middle]] < key)
+      if (o.run_key[middle] < key)
         low = middle + 1;
       else
         high = middle;
@@ -185,9 +198,8 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int
       scale[u] = 0.0f;
       for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
       if (k + u >= end) continue;
-      const uint32_t item = o.item[k + u];
-      scale[u] = o.scale ? o.scale[item] : 1.0f;
-      load_floats<COLUMNS>(o.grad + o.source[item] + col, x[u]);
+      scale[u] = o.scale ? o.scale[k + u] : 1.0f;
+      load_floats<COLUMNS>(o.grad + o.source[k + u] + col, x[u]);
     }
 #pragma unroll
     for (int u = 0; u < TRS_IN_FLIGHT; u++)
@@ -217,7 +229,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     const int64_t run = o.run_begin[r], run_end = o.run_begin[r + 1], length = piece_length(run_end - run);
     const int64_t first = run + (p - o.piece_begin[r]) * length;
     const int64_t last = first + length < run_end ? first + length : run_end;
-    const int dim = table_of(o, o.key[run])->table.dim;
+    const int dim = table_of(o, o.run_key[r])->table.dim;
 
     for (int col = lane * COLUMNS; col < dim; col += lanes * COLUMNS) {
       float acc[COLUMNS];
@@ -263,12 +275,13 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
   for (int64_t r = class_run[0] + (TrsCudaFirst() >> lanes_log2); r < class_run[1];
        r += TrsCudaStep() >> lanes_log2) {
-    const uint64_t key = o.key[o.run_begin[r]];
+    const uint64_t key = o.run_key[r];
     const UpdateTable *const t = table_of(o, key);
     const TrsTbeTable table = t->table;
 
     at.table = &table;
     at.row = static_cast<int64_t>(key) - t->key_begin;
+    prefetch_step<DTYPE, COLUMNS>(step, at);
     FOR_COLUMNS(col)
     {
       float acc[COLUMNS];
@@ -290,7 +303,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
   for (int64_t r = class_run[0] + (TrsCudaFirst() >> lanes_log2); r < class_run[1];
        r += TrsCudaStep() >> lanes_log2) {
-    const uint64_t key = o.key[o.run_begin[r]];
+    const uint64_t key = o.run_key[r];
     const UpdateTable *const t = table_of(o, key);
 
     if (lane == 0) rows[r] = static_cast<int64_t>(key) - t->key_begin;
@@ -322,6 +335,7 @@ struct Backward {
   uint64_t end_key;
   int64_t *class_run; /* device [n_classes + 1] */
   Occurrences o;
+  Unsorted u;
 };
 
 static bool is_aligned(const Backward *b, int t, const float *grad)
@@ -406,12 +420,12 @@ static PetscErrorCode reserve(TrsWorkspace w, int64_t n, bool scaled, Occurrence
   o->n = n;
   o->sums_stride = (widest + 3) / 4 * 4;
   PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS_SORTED, n, sizeof(*o->key), &o->key));
-  PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS_SORTED, n, sizeof(*o->item), &o->item));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_SOURCES, n, sizeof(*o->source), &o->source));
   if (scaled) PetscCall(TrsCudaScratch(w, TRS_CUDA_SCALES, n, sizeof(*o->scale), &o->scale));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_FLAGS, n, sizeof(*o->flags), &o->flags));
-  PetscCall(TrsCudaScratch(w, TRS_CUDA_RUNS, 2 * (n + 1), sizeof(*o->before), &o->before));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_RUNS, 3 * (n + 1), sizeof(*o->before), &o->before));
   o->run_begin = o->before + n + 1;
+  o->run_key = reinterpret_cast<uint64_t *>(o->run_begin + n + 1);
   PetscCall(TrsCudaScratch(w, TRS_CUDA_PIECES, n + 1, sizeof(*o->piece_begin), &o->piece_begin));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_SUMS, (n / (TRS_SHORT_RUN / 2) + 1) * o->sums_stride, sizeof(*o->sums),
                            &o->sums));
@@ -433,14 +447,18 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   const TrsTbe *tbe = b->tbe;
   const int64_t n_bags = tbe->n_features * input->batch;
   UpdateFeature *list, *features;
-  uint64_t *key;
-  uint32_t *item;
+  Unsorted *u = &b->u;
   int lanes_log2 = 0;
 
   PetscFunctionBegin;
   while (lanes_log2 < 5 && n_bags << lanes_log2 < input->n_values) lanes_log2++; /* lanes: ids of a bag */
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, b->o.n, sizeof(*key), &key));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, b->o.n, sizeof(*item), &item));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, b->o.n, sizeof(*u->key), &u->key));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, b->o.n, sizeof(*u->item), &u->item));
+  PetscCall(
+      TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, b->o.n, sizeof(*u->sorted_item), &u->sorted_item));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SOURCES_UNSORTED, b->o.n, sizeof(*u->source), &u->source));
+  if (b->o.scale)
+    PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SCALES_UNSORTED, b->o.n, sizeof(*u->scale), &u->scale));
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_FEATURES, tbe->n_features, sizeof(*list), &list));
   for (int f = 0; f < tbe->n_features; f++) {
     const UpdateTable *table = &b->table[b->place[tbe->feature[f].table]];
@@ -451,10 +469,10 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
   CU_LAUNCH(bag_keys_kernel, TrsCudaBlocks(n_bags << lanes_log2, TRS_KEY_THREADS), TRS_KEY_THREADS, 0,
             TrsCudaStream(stream), features, tbe->n_features, *input, b->end_key, static_cast<int>(b->pooled),
-            b->grad_stride, lanes_log2, b->o, key, item);
+            b->grad_stride, lanes_log2, *u);
   TrsCheckLaunch();
-  PetscCall(
-      TrsCudaSortPairs(workspace, stream, b->o.n, bits_for(b->end_key), key, b->o.key, item, b->o.item));
+  PetscCall(TrsCudaSortPairs(workspace, stream, b->o.n, bits_for(b->end_key), u->key, b->o.key, u->item,
+                             u->sorted_item));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -466,7 +484,7 @@ static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace workspace, Backwa
   int *boundary, *boundaries;
 
   PetscFunctionBegin;
-  CU_LAUNCH(run_flags_kernel, blocks, TRS_KEY_THREADS, 0, s, b->o, b->end_key);
+  CU_LAUNCH(run_flags_kernel, blocks, TRS_KEY_THREADS, 0, s, b->o, b->u, b->end_key);
   TrsCheckLaunch();
   PetscCall(TrsCudaScan(stream, b->o.n, b->o.flags, b->o.before));
   CU_LAUNCH(run_begin_kernel, blocks, TRS_KEY_THREADS, 0, s, b->o, b->end_key);

@@ -2,7 +2,7 @@
 /*
   Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, whose sums these are bit for bit: ids of a bag are added in their order, in fp32.
 
-  A group of lanes has a bag (tbe_rows_cuda.h), with LOOKUP_ROWS rows of it in flight. Features of one type and width share a launch: grid x over bags, y
+  A group of lanes has a bag (tbe_rows_cuda.h), with two to four rows of it in flight. Features of one type and width share a launch: grid x over bags, y
   over features. Bytes moved: each occurrence's row once, ids 8 bytes a group, the pooled rows once.
   Source: FBGEMM split_embedding_codegen_lookup_* forward
 */
@@ -10,7 +10,7 @@
 #include "gpu/tbe_rows_cuda.h"
 #include "gpu/workspace_cuda.h"
 
-enum { TRS_LOOKUP_THREADS = 256, TRS_LOOKUP_ROWS = 4, TRS_GRID_Y = 65535 };
+enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535 };
 
 /* What a launch needs of a feature and its table. */
 struct LookupFeature {
@@ -25,12 +25,14 @@ template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbeInput &input, int64_t begin,
                                             int64_t end, int col, float *acc)
 {
+  constexpr int ROWS = COLUMNS > 8 ? 2 : 4; /* in flight: as many as registers allow */
+
   for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
-  for (int64_t i = begin; i < end; i += TRS_LOOKUP_ROWS) {
-    float x[TRS_LOOKUP_ROWS][COLUMNS], weight[TRS_LOOKUP_ROWS];
+  for (int64_t i = begin; i < end; i += ROWS) {
+    float x[ROWS][COLUMNS], weight[ROWS];
 
 #pragma unroll
-    for (int u = 0; u < TRS_LOOKUP_ROWS; u++) {
+    for (int u = 0; u < ROWS; u++) {
       const int64_t id = i + u < end ? input.values[i + u] : -1;
 
       weight[u] = 0.0f;
@@ -41,7 +43,7 @@ static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbe
       load_columns<DTYPE, COLUMNS>(f.weight + id * f.stride_bytes, col, x[u]);
     }
 #pragma unroll
-    for (int u = 0; u < TRS_LOOKUP_ROWS; u++)
+    for (int u = 0; u < ROWS; u++)
       for (int j = 0; j < COLUMNS; j++) acc[j] += weight[u] * x[u][j];
   }
 }

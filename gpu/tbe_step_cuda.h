@@ -230,6 +230,28 @@ static __device__ float lars_rate(const Step &step, const GroupRow &at, const fl
   return below > 0.0f ? a.learning_rate * a.eta * w_norm / below : 0.0f;
 }
 
+/* Ask for the row and its first state while its gradients are still on their way: the step has to wait for one of both only. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void prefetch_step(const Step &step, const GroupRow &at)
+{
+#if defined(__CUDA_ARCH__)
+  const bool by_row = step.args.kind == TRS_OPTIM_ROWWISE_ADAGRAD;
+  const float *const state = at.table->state[0];
+
+  FOR_COLUMNS(col)
+  {
+    const char *const w = row_at<DTYPE>(at.table, at.row) + col * (DTYPE == TRS_FP32 ? 4 : 2);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(w));
+    if (!by_row && state)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(state + at.row * at.table->dim + col));
+  }
+  if (by_row && at.lane == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(state + at.row));
+#else
+  (void)step;
+  (void)at;
+#endif
+}
+
 /* The step of the group's row with gradient g [D]; r [D] is scratch; both shared memory, every lane uses its own columns only. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ void step_row(const Step &step, const GroupRow &at, const float *g, float *r)

@@ -10,6 +10,12 @@
 
 #include <math.h>
 
+#if defined(__has_include)
+  #if __has_include("cuda_on_cpu.h") /* the stand-in's own header */
+    #include <cuda_runtime_api.h>
+  #endif
+#endif
+
 /* Widths that take each path: one lane, a whole group, several passes, not a multiple of 4, the same with alignment. */
 static const int dims[] = {1, 4, 6, 16, 20, 64, 100, 127, 128, 130};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
@@ -217,5 +223,53 @@ static void test_quantised(void **state)
     for (int i = 0; i < 3; i++) check_quantised(dtypes[i], dims[d], d & 1);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_short_runs), cmocka_unit_test(test_long_runs),
+/* A steady step on a device: after the first ones only launches are added, no allocation, wait for the device or pageable copy. */
+static void test_steady_step(void **state)
+{
+#if defined(CUDA_ON_CPU)
+  enum { WARM = 2, STEPS = 6 };
+  const shape s = shape_of(64, 2, 40);
+  cuda_on_cpu_counters warm = {0}, end;
+  TrsWorkspace workspace;
+  TrsHostedTbe copy;
+  TrsStream stream;
+  float *out, *grad;
+  problem p;
+
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)) && strcmp(ops->name, "cuda") != 0; i++) continue;
+  assert_non_null(ops);
+  make_problem(&s, &p);
+  hosted_tbe_in(&p.tbe, &p.input, &p.args, &copy);
+  out = hosted_in(p.out, s.batch * p.out_stride * 4);
+  grad = hosted_in(p.grad, s.batch * p.out_stride * 4);
+  assert_petsc_ok(hosted_device->stream_create("default", &stream));
+  assert_petsc_ok(hosted_ops->workspace_create(&workspace));
+  for (int step = 0; step < STEPS; step++) {
+    if (step == WARM) warm = cuda_on_cpu_count();
+    p.args.step = step + 1;
+    assert_petsc_ok(
+        hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, out, p.out_stride));
+    assert_petsc_ok(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, grad, p.out_stride,
+                                             0.0f, &p.args, NULL));
+  }
+  end = cuda_on_cpu_count();
+  assert_true(end.launches > warm.launches);
+  assert_int_equal(end.allocations, warm.allocations);
+  assert_int_equal(end.device_waits, warm.device_waits);
+  assert_int_equal(end.pageable_copies, warm.pageable_copies);
+  assert_petsc_ok(hosted_device->stream_synchronize(stream));
+  assert_petsc_ok(hosted_ops->workspace_destroy(&workspace));
+  assert_petsc_ok(hosted_device->stream_destroy(&stream));
+  hosted_tbe_out(&p.tbe, NULL, &copy);
+  hosted_out(out, NULL, 0);
+  hosted_out(grad, NULL, 0);
+  free_problem(&p);
+#else
+  (void)state;
+  skip(); /* only the stand-in counts */
+#endif
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs), cmocka_unit_test(test_long_runs),
               cmocka_unit_test(test_repeats), cmocka_unit_test(test_quantised))

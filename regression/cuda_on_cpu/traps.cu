@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  traps NAME - Does the stand-in find what it is there for? Each case but "right" makes one mistake that a GPU would forgive now and then; the
+  tests expect the message, or the wrong sum.
+*/
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { N = 1000, THREADS = 64 };
+
+static __global__ void add_one(int n, int *x)
+{
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) x[i] += 1;
+}
+
+/* Reverses each block's run, by way of shared memory. */
+static __global__ void reverse(int *x, int wait)
+{
+  __shared__ int run[THREADS];
+  const int i = static_cast<int>(threadIdx.x), first = static_cast<int>(blockIdx.x) * THREADS;
+
+  run[i] = x[first + i];
+  if (wait) __syncthreads();
+  x[first + i] = run[THREADS - 1 - i];
+}
+
+static __global__ void divergent_barrier(int *x)
+{
+  if (threadIdx.x < 16)
+    __syncthreads();
+  else
+    x[threadIdx.x] = __shfl_sync(~0u, x[threadIdx.x], 0);
+}
+
+static __global__ void behind_the_end(int *x, int n)
+{
+  x[n] = 1;
+}
+
+static int is(const char *name, const char *wanted)
+{
+  return strcmp(name, wanted) == 0;
+}
+
+/* Two streams: one sets, the other adds. The sum is N only if the second waits for the first. */
+static int two_streams(const char *name, int *device)
+{
+  cudaStream_t first, second;
+  cudaEvent_t set;
+  int *host, sum = 0;
+
+  cudaHostAlloc(reinterpret_cast<void **>(&host), N * sizeof(*host), cudaHostAllocDefault);
+  cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking);
+  cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
+  cudaEventCreateWithFlags(&set, cudaEventDisableTiming);
+  for (int round = 0; round < 20; round++) {
+    cudaMemsetAsync(device, 0, N * sizeof(*device), first);
+    cudaEventRecord(set, first);
+    if (!is(name, "missing_event")) cudaStreamWaitEvent(second, set, 0);
+    CU_LAUNCH(add_one, dim3((N + THREADS - 1) / THREADS), dim3(THREADS), 0, second, static_cast<int>(N), device);
+    cudaMemcpyAsync(host, device, N * sizeof(*host), cudaMemcpyDeviceToHost, second);
+    if (!is(name, "read_too_early")) cudaStreamSynchronize(second);
+    for (int i = 0; i < N; i++) sum += host[i];
+    cudaDeviceSynchronize();
+  }
+  printf("%s\n", sum == 20 * N ? "the right sum" : "a wrong sum");
+  return sum != 20 * N;
+}
+
+static int reversed(const char *name, int *device)
+{
+  int host[THREADS], wrong = 0;
+
+  for (int i = 0; i < THREADS; i++) host[i] = i;
+  cudaMemcpy(device, host, sizeof(host), cudaMemcpyHostToDevice);
+  CU_LAUNCH(reverse, dim3(1), dim3(THREADS), 0, static_cast<cudaStream_t>(nullptr), device,
+            static_cast<int>(!is(name, "forgotten_barrier")));
+  cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost);
+  for (int i = 0; i < THREADS; i++) wrong += host[i] != THREADS - 1 - i;
+  printf("%s\n", wrong ? "a wrong run" : "the right run");
+  return wrong != 0;
+}
+
+int main(int argc, char **argv)
+{
+  const char *name = argc > 1 ? argv[1] : "right";
+  const cudaStream_t none = nullptr;
+  int *device;
+
+  if (cudaMalloc(&device, N * sizeof(*device)) != cudaSuccess) return 2;
+  if (is(name, "host_access")) return device[0];
+  if (is(name, "divergent_barrier")) CU_LAUNCH(divergent_barrier, dim3(1), dim3(32), 0, none, device);
+  if (is(name, "behind_the_end")) CU_LAUNCH(behind_the_end, dim3(1), dim3(1), 0, none, device, static_cast<int>(N));
+  const int failed = reversed(name, device) | two_streams(name, device);
+  cudaFree(device);
+  return failed;
+}
