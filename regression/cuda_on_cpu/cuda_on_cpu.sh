@@ -36,7 +36,7 @@ case $what in
     cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_WERROR=ON -DTRSHARD_PYTHON="$python"
     cmake --build "$build" --parallel "$(nproc)" --target trshard gpu_tests
     ;;
-  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -R '^unit/(gpu|comm/comm)' -LE long ;;
+  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -R '^(unit/(gpu|comm/comm|compute/(tbe|units|sequence))|cuda_traps)' -LE long ;;
   golden) check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot weighted_mixed dcn ;;
   golden_long)
     for folder in "$source"/regression/golden/runtime/*/case.json; do

@@ -13,7 +13,9 @@
 #include <memory>
 #include <mutex>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 
 using cuda_on_cpu::fail;
@@ -61,6 +63,7 @@ struct machine {
   unsigned seed = 1;
   cudaError_t last_error = cudaSuccess, at_start = cudaSuccess;
   cuda_on_cpu_counters counters = {};
+  struct sigaction before = {}; // who had SIGSEGV
 
   machine();
   ~machine();
@@ -71,6 +74,8 @@ int64_t from_environment(const char *name, int64_t otherwise)
   const char *text = getenv(name);
   return text && *text ? strtoll(text, nullptr, 10) : otherwise;
 }
+
+void touched(int signal_number, siginfo_t *info, void *context);
 
 machine::machine()
 {
@@ -85,6 +90,10 @@ machine::machine()
   arena = static_cast<char *>(
       mmap(nullptr, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (arena == MAP_FAILED) fail("no address space for the device's memory");
+  struct sigaction action = {};
+  action.sa_sigaction = touched;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, &before);
 }
 
 machine::~machine()
@@ -102,6 +111,22 @@ machine &m()
 {
   static machine one;
   return one;
+}
+
+// The address tells a host access to device memory from any other fault, which goes where it went before.
+void touched(int signal_number, siginfo_t *info, void *context)
+{
+  static const char text[] =
+      "cuda_on_cpu: the host touched device memory, or a kernel memory that is not the device's\n";
+  const char *p = static_cast<const char *>(info->si_addr);
+
+  if (p >= m().arena && p < m().arena + ARENA_BYTES && write(2, text, sizeof(text) - 1)) abort();
+  if (m().before.sa_flags & SA_SIGINFO && m().before.sa_sigaction)
+    m().before.sa_sigaction(signal_number, info, context);
+  else if (m().before.sa_handler != SIG_DFL && m().before.sa_handler != SIG_IGN)
+    m().before.sa_handler(signal_number);
+  else
+    signal(signal_number, SIG_DFL); // and fault again
 }
 
 struct guard : std::lock_guard<std::recursive_mutex> {

@@ -248,8 +248,7 @@ static void test_steady_step(void **state)
   for (int step = 0; step < STEPS; step++) {
     if (step == WARM) warm = cuda_on_cpu_count();
     p.args.step = step + 1;
-    assert_petsc_ok(
-        hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, out, p.out_stride));
+    assert_petsc_ok(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, out, p.out_stride));
     assert_petsc_ok(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, grad, p.out_stride,
                                              0.0f, &p.args, NULL));
   }
@@ -271,5 +270,6 @@ static void test_steady_step(void **state)
 #endif
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs), cmocka_unit_test(test_long_runs),
-              cmocka_unit_test(test_repeats), cmocka_unit_test(test_quantised))
+TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs),
+              cmocka_unit_test(test_long_runs), cmocka_unit_test(test_repeats),
+              cmocka_unit_test(test_quantised))
