@@ -4,12 +4,13 @@
 
   bench_planner.py speed   TRSHARD [--peer PYTHON] [--sizes 26x8,100x8,...] [--limit S]
       tables x devices with the default proposers, beside the real TorchRec in the same run where PYTHON has it
-  bench_planner.py growth  TRSHARD
-      time and memory against tables, devices and proposals
+  bench_planner.py growth  TRSHARD [--sizes ...]
+      time and memory against tables, devices and proposals; growth between two rows that differ in one of them: 1 is linear, 2 quadratic
   bench_planner.py optimal TRSHARD [--problems 30] [--seconds 2]
       critical path of -plan_proposers optimal against TorchRec's default list on generated, uneven problems, and the gap to the proven bound
 
-Times are of planning alone: MPI's start (about 0.3 s) and, for TorchRec, its import are left out.
+Times are CPU seconds, as both planners use one thread: on a machine that has other work to do, elapsed time says little. They are of planning
+alone; MPI's start, reading the options and, for TorchRec, its import are left out. "run s" is of the whole program, with these.
 """
 import argparse
 import json
@@ -76,7 +77,7 @@ def trshard(binary, options, *more, timeout=600):
 
 
 def seconds(report):
-    return float(re.search(r"ran for ([0-9.]+) s", report).group(1))
+    return float(re.search(r"ran for [0-9.]+ s \(([0-9.]+) s of a core", report).group(1))
 
 
 def evaluated(report):
@@ -95,8 +96,8 @@ def peer(python, n, world, limit):
 
 
 def speed(a):
-    print("%7s %8s %10s %12s %12s %9s %8s" % ("tables", "devices", "evaluated", "trshard s", "TorchRec s", "CPU s", "ratio"))
-    for size in a.sizes.split(","):
+    print("%7s %8s %10s %12s %12s %8s" % ("tables", "devices", "evaluated", "trshard s", "TorchRec s", "ratio"))
+    for size in (a.sizes or "26x8,100x8,100x64,100x256,500x64,1000x1024").split(","):
         n, world = map(int, size.split("x"))
         _, report, _ = trshard(a.trshard, standard(n, world))
         mine = min([seconds(report)] + [seconds(trshard(a.trshard, standard(n, world))[1]) for _ in range(2)])
@@ -104,25 +105,31 @@ def speed(a):
         if a.peer:
             other = peer(a.peer, n, world, a.limit)
             if other is None:
-                line += " %12s %9s %8s" % ("> %g" % a.limit, "", "> %.0f" % (a.limit / mine))
+                line += " %12s %8s" % ("not done", "")  # within --limit seconds of elapsed time
             else:
-                line += " %12.3f %9.3f %8.0f" % (other["wall_s"], other["cpu_s"], other["cpu_s"] / mine)
+                line += " %12.3f %8.0f" % (other["cpu_s"], other["cpu_s"] / mine)
         print(line, flush=True)
 
 
 def growth(a):
-    print("%7s %8s %10s %10s %10s %10s" % ("tables", "devices", "evaluated", "seconds", "CPU s", "peak MB"))
-    for n, world in [(100, 1024), (300, 1024), (1000, 1024), (3000, 1024), (10000, 1024), (1000, 8), (1000, 128), (1000, 4096),
-                     (1000, 16384), (10000, 16384)]:
-        child = subprocess.run([sys.executable, os.path.abspath(__file__), "one", a.trshard, "--sizes", "%dx%d" % (n, world)],
+    print("%7s %8s %10s %10s %10s %10s %8s" % ("tables", "devices", "evaluated", "planning s", "run s", "peak MB", "growth"))
+    before = None
+    for size in (a.sizes or "100x1024,300x1024,1000x1024,3000x1024,10000x1024,1000x8,1000x128,1000x1024,1000x16384,10000x16384").split(","):
+        n, world = map(int, size.split("x"))
+        child = subprocess.run([sys.executable, os.path.abspath(__file__), "one", a.trshard, "--sizes", size],
                                stdout=subprocess.PIPE, text=True, check=True)  # a process of its own: peak memory is per process
-        print(child.stdout, end="", flush=True)
+        planning = float(child.stdout.split()[3])
+        power = ""
+        if before and (n == before[0]) != (world == before[1]):
+            power = "%8.2f" % (math.log(planning / before[2]) / math.log(n / before[0] if n != before[0] else world / before[1]))
+        print(child.stdout.rstrip("\n"), power, flush=True)
+        before = (n, world, planning)
 
 
 def one(a):
     n, world = map(int, a.sizes.split("x"))
     _, report, usage = trshard(a.trshard, standard(n, world))
-    print("%7d %8d %10d %10.3f %10.2f %10.0f" % (n, world, evaluated(report), seconds(report), *usage))
+    print("%7d %8d %10d %10.4f %10.2f %10.0f" % (n, world, evaluated(report), seconds(report), *usage))
 
 
 def optimal(a):
@@ -150,7 +157,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument("what", choices=["speed", "growth", "optimal", "one"])
 p.add_argument("trshard")
 p.add_argument("--peer")
-p.add_argument("--sizes", default="26x8,100x8,100x64,100x256,500x64,1000x1024")
+p.add_argument("--sizes", help="tables x devices,...")
 p.add_argument("--limit", type=float, default=240)
 p.add_argument("--problems", type=int, default=30)
 p.add_argument("--seconds", type=float, default=2)

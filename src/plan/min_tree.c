@@ -40,8 +40,13 @@ void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t
   int i = tree->n_leaves + leaf;
 
   tree->node[i] = (TrsMinNode){load, hbm, ddr};
-  for (i /= 2; i >= 1; i /= 2)
-    tree->node[i] = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]);
+  for (i /= 2; i >= 1; i /= 2) {
+    TrsMinNode now = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]), *old = &tree->node[i];
+
+    if (now.load == old->load && now.hbm == old->hbm && now.ddr == old->ddr)
+      return; /* nor does any above change */
+    *old = now;
+  }
 }
 
 typedef struct {

@@ -24,12 +24,22 @@ typedef struct {
   double start_s;
 } TrsLoop;
 
-double TrsPlanClock(void)
+static double read_clock(clockid_t clock)
 {
   struct timespec now;
 
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double TrsPlanClock(void)
+{
+  return read_clock(CLOCK_MONOTONIC);
+}
+
+double TrsPlanCpuClock(void)
+{
+  return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* The proposers to run: optimal stands for TorchRec's default list, its own search follows later. */

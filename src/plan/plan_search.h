@@ -19,7 +19,7 @@ typedef struct {
   PetscBool any_failed;
   TrsInt128 lowest_hbm, lowest_ddr; /* of the proposals that could not be placed: least hbm, then ddr */
   TrsBestPlan best;
-  double seconds; /* of the whole of planning, set by the planner */
+  double seconds, cpu_seconds; /* of the whole of planning, set by the planner */
 } TrsPlanSearch;
 
 /* Run all proposers of the settings. Not collective. Free with TrsPlanSearchFree(). */
@@ -29,3 +29,5 @@ PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
 
 /* Seconds since some start, monotonic. */
 double TrsPlanClock(void);
+/* Seconds that this thread, which does all of planning, had a core. */
+double TrsPlanCpuClock(void);

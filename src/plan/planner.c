@@ -148,7 +148,7 @@ static PetscErrorCode optimise(TrsPlanner planner)
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const TrsCostModel *model = &planner->model;
-  double start_s = TrsPlanClock();
+  double start_s = TrsPlanClock(), start_cpu_s = TrsPlanCpuClock();
   TrsPlanError error;
   TrsText message = {0};
   int table_alone = -1;
@@ -171,6 +171,7 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   }
   PetscCall(TrsPlanResult(model, &planner->search, plan));
   planner->search.seconds = TrsPlanClock() - start_s;
+  planner->search.cpu_seconds = TrsPlanCpuClock() - start_cpu_s;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""tools.py TRSHARD: compare_plans.py and plot_plan.py on plans whose difference is known."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from planner_test import BINARY, Checks, run, tables, write_options
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+
+
+def tool(folder, name, *words):
+    p = subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True, timeout=120)
+    return p.returncode, p.stdout
+
+
+def main():
+    c = Checks()
+    options = {**tables(6, rows=50000, compute_kernels="fused"), "topology_world_size": 4, "topology_compute_device": "cuda", "plan_dense_parameter_bytes": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, more in (("one", ()), ("two", ("-tables_sharding_types", "row_wise"))):
+            code, text = run(folder, options, *more, "-plan_output", name + ".json")
+            c.check(code == 0, "plan: " + text[:300])
+        code, text = tool(folder, "compare_plans.py", "one.json", "one.json")
+        c.check(code == 0 and "0 of 6 tables differ" in text, "a plan against itself: " + text[:500])
+        code, text = tool(folder, "compare_plans.py", "one.json", "two.json")
+        c.check(code == 0 and "6 of 6 tables differ" in text and "row_wise/fused" in text, "two plans: " + text[:500])
+        write_options(os.path.join(folder, "run.opts"), options)
+        code, text = tool(folder, "compare_plans.py", "--what-if", BINARY, "run.opts", "-topology_intra_host_bw", "1e9")
+        paths = re.search(r"critical path +([0-9.]+) +([0-9.]+) ms", text)
+        c.check(code == 0 and paths and float(paths.group(2)) < float(paths.group(1)), "what if links were faster: " + text[:500])
+        code, text = tool(folder, "compare_plans.py", "--what-if", BINARY, "run.opts", "-topology_hbm_cap", "100000")
+        c.check(code != 0 and "no feasible plan" in text, "what if it did not fit: " + text[:500])
+        code, text = tool(folder, "plot_plan.py", "two.json", "--output", "plan.png")
+        if "matplotlib" in text:
+            print("no matplotlib here: the picture is not tested")
+        else:
+            c.check(code == 0, "plot_plan.py: " + text[:500])
+            with open(os.path.join(folder, "plan.png"), "rb") as f:
+                c.check(f.read(8) == b"\x89PNG\r\n\x1a\n", "plot_plan.py writes a PNG")
+    c.finish()
+
+
+main()
