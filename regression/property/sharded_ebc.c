@@ -75,6 +75,12 @@ __attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, cons
 
 /* --- the sharded side --- */
 
+/* memcpy, which takes no NULL, of what may be nothing. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+  if (bytes) memcpy(to, from, bytes);
+}
+
 /* This rank's samples of a global batch. */
 static PetscErrorCode make_kjt(property_draw *draw, const random_batch *batch, TrsKjt *kjt)
 {
@@ -89,11 +95,10 @@ static PetscErrorCode make_kjt(property_draw *draw, const random_batch *batch, T
   n = 0;
   for (int f = 0; f < F; f++) {
     const int64_t b = f * batch->G + first, begin = batch->offsets[b], end = batch->offsets[b + B];
-    memcpy(kjt->jagged.lengths + f * B, batch->lengths + b, (size_t)B * sizeof(*batch->lengths));
-    memcpy(kjt->jagged.values + n, batch->values + begin, (size_t)(end - begin) * sizeof(*batch->values));
+    copy(kjt->jagged.lengths + f * B, batch->lengths + b, (size_t)B * sizeof(*batch->lengths));
+    copy(kjt->jagged.values + n, batch->values + begin, (size_t)(end - begin) * sizeof(*batch->values));
     if (draw->model->weighted)
-      memcpy(kjt->jagged.weights + n, batch->weights + begin,
-             (size_t)(end - begin) * sizeof(*batch->weights));
+      copy(kjt->jagged.weights + n, batch->weights + begin, (size_t)(end - begin) * sizeof(*batch->weights));
     n += end - begin;
   }
   PetscCall(TrsKjtOffsets(draw->run->compute, NULL, kjt));
@@ -335,7 +340,7 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   PetscCall(TrsShardedEbcForwardStart(draw->ebc, slot, NULL, &matrix));
   PetscCall(TrsShardedEbcForwardWait(draw->ebc, slot, NULL, &matrix));
   PetscCall(compare_pooled(draw, batch));
-  memcpy(draw->matrix, batch->grad + first * model->stride, (size_t)(B * model->stride) * sizeof(float));
+  copy(draw->matrix, batch->grad + first * model->stride, (size_t)(B * model->stride) * sizeof(float));
   PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, NULL, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, NULL, &matrix, &args));
   PetscCall(compare_positions(draw, batch));

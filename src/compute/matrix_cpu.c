@@ -12,6 +12,7 @@ PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, co
 {
   PetscFunctionBegin;
   (void)stream;
+  if (rows == 0) PetscFunctionReturn(PETSC_SUCCESS); /* NULL pointers, which memcpy must not be given */
   if (from_stride == cols && to_stride == cols) {
     memcpy(to, from, (size_t)(rows * cols) * sizeof(float));
     PetscFunctionReturn(PETSC_SUCCESS);
