@@ -40,8 +40,8 @@ def draw_plan(rng, ranks, sequences):
 def compare_runs(binary, folder, seed, rank_counts):
     rng = random.Random(seed)
     model, sequences = draw_model(rng)
-    global_batch = rng.choice((12, 24, 60))
-    write_dataset(os.path.join(folder, "train.h5"), rng.randint(30, 200), seed=seed, features=ROWS, weighted=True)
+    global_batch = rng.choice((24, 180, 300, 420))  # dense layers work on blocks of 64 samples
+    write_dataset(os.path.join(folder, "train.h5"), rng.randint(30, 900), seed=seed, features=ROWS, weighted=True)
     wanted = None
     for ranks in rank_counts:
         plan, environment = draw_plan(rng, ranks, sequences)

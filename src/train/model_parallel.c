@@ -3,17 +3,17 @@
 
 #include "comm/qcomm.h"
 #include "core/events.h"
+#include "train/blockwise.h"
 #include "train/device_batch.h"
-#include "train/whole_batch.h"
 
 #include <string.h>
 
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "The same bits of losses and weights for every plan and number of ranks, given the global batch: no sum "
-     "is "
-     "made in parts, which costs exchanges, and every rank computes the dense layers of the global batch. "
-     "CPU, "
+     "The same bits of losses and weights for every plan and number of ranks, given the global batch: "
+     "tables' sums are "
+     "made in one place in the batch's order, which costs exchanges; dense layers work on blocks of 64 "
+     "samples. CPU, "
      "and exchanges in fp32"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
@@ -23,6 +23,16 @@ typedef struct {
   TrsDeviceBatch *copy;
   TrsEvent ready, done; /* its ids are at the shards; nothing uses them any more */
 } TrsModelSlot;
+
+/* Who does which part of the dense layers' work, and how their gradients are summed: chosen at set-up. */
+typedef struct {
+  /* Pooled rows to their samples, dense layers, loss. What the backward of a training batch may do at once it does. */
+  PetscErrorCode (*forward)(TrsModelParallel m, int slot, const TrsBatch *batch, float scale, double *loss,
+                            const float **predictions);
+  /* Dense layers' backward, gradients of pooled rows to their shards, the tables' update; the layers' gradients are summed. */
+  PetscErrorCode (*backward)(TrsModelParallel m, int slot, const TrsBatch *batch,
+                             const TrsSparseOptimizerArgs *args, float *grads);
+} TrsDenseWork;
 
 struct TrsModelParallelImpl {
   TrsModelParallelConfig config;
@@ -44,9 +54,11 @@ struct TrsModelParallelImpl {
   int next_copy;
   TrsEvent loss_ready;
   TrsPinnedBuffer loss, predictions; /* what comes back: one double, [B] */
-  TrsWholeBatch whole;     /* with -reproducible, else NULL: dense layers work on the global batch, */
-  TrsWholeSamples samples; /* these, from Forward to Backward */
+  const TrsDenseWork *dense;
+  TrsBlockwise blockwise; /* with -reproducible, else NULL */
 };
+
+static const TrsDenseWork dense_by_ranks, dense_by_blocks;
 
 /* Position weights of the features that have them: dense parameters of the model. Before or after its set-up. */
 static PetscErrorCode add_position_weights(TrsModelParallel m)
@@ -106,12 +118,12 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(add_position_weights(m));
-  if (m->whole) /* it computes all ranks' samples */
-    PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &m->config.max_batch, 1, MPI_INT64_T, MPI_SUM,
-                               m->config.groups->world->mpi));
+  if (m->dense == &dense_by_blocks) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(find_features(m));
+  if (m->dense == &dense_by_blocks)
+    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -125,7 +137,7 @@ static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
   PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
   PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
-  if (m->whole) PetscFunctionReturn(PETSC_SUCCESS); /* gradients are complete where they are made */
+  if (m->blockwise) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDenseAllreduceCreate(m->config.groups->dense, m->stream, grads, n_values, &m->allreduce));
   PetscCall(TrsDenseAllreduceSetFromOptions(m->allreduce, options));
   PetscCall(TrsDenseAllreduceSetUp(m->allreduce));
@@ -176,6 +188,7 @@ static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, 
 {
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &dist->reproducible, NULL));
+  m->dense = dist->reproducible ? &dense_by_blocks : &dense_by_ranks;
   if (!dist->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
   if (!m->config.device->host_memory)
     PetscCall(TrsOptionError(options, "-reproducible", "only the CPU's kernels do it; use -device cpu"));
@@ -185,7 +198,6 @@ static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, 
   if (dist->backward.kind != TRS_CODEC_FP32)
     PetscCall(TrsOptionError(options, "-qcomm_backward_precision",
                              "-reproducible needs fp32: what is rounded on the way depends on the plan"));
-  PetscCall(TrsWholeBatchCreate(m->config.groups->world, &m->whole));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -247,7 +259,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsShardedEbcDestroy(&m->ebc));
   PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
   PetscCall(TrsDlrmDestroy(&m->dlrm));
-  PetscCall(TrsWholeBatchDestroy(&m->whole));
+  PetscCall(TrsBlockwiseDestroy(&m->blockwise));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));
@@ -376,7 +388,7 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
   Quantised tables' output_dtype: pooled vectors are rounded where they are whole, so that the plan does not change them. (TorchRec rounds the partial sums of
   row_wise shards.)
 */
-static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch)
+static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *pooled)
 {
   const TrsTableConfigs *tables = m->config.tables;
 
@@ -387,7 +399,7 @@ static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch)
     for (int k = f; k < f + table->n_features; k++)
       PetscCall(m->config.compute->round_matrix(
           m->stream, batch, (int64_t)table->embedding_dim * TrsTableVectors(table),
-          table->constraints.output_dtype, m->pooled.data + m->pooled.columns[k], m->pooled.stride));
+          table->constraints.output_dtype, pooled->data + pooled->columns[k], pooled->stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -416,37 +428,102 @@ static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const flo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lookups and dense arch of this rank's samples, side by side. */
-static PetscErrorCode forward_own(TrsModelParallel m, int slot, const TrsBatch *batch)
+/*
+  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). Tables that follow each other
+  with one limit are one matrix.
+*/
+static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *grad)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  const float *limit = m->optimizers.max_gradient;
+  const int64_t *columns = grad->columns, end = columns[0] + m->n_columns;
+  int n_features = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
+  for (int t = 0, f = 0; t < tables->n;) {
+    const float most = limit[t];
+    const int64_t from = columns[f];
+
+    for (; t < tables->n && limit[t] == most; t++) f += tables->table[t].n_features;
+    if (most > 0.0F)
+      PetscCall(m->config.compute->clamp_matrix(m->stream, batch, (f < n_features ? columns[f] : end) - from,
+                                                most, grad->data + from, grad->stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Lookups and dense arch side by side. */
+static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
+                                       double *loss, const float **predictions)
 {
   PetscFunctionBegin;
-  m->samples = (TrsWholeSamples){.n = batch->batch, .dense = batch->dense, .labels = batch->labels};
-  PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, NULL));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
+  PetscCall(round_outputs(m, batch->batch, &m->pooled));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, scale, loss, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lookups of this rank's samples, dense arch of all. */
-static PetscErrorCode forward_whole(TrsModelParallel m, int slot, const TrsBatch *batch)
+static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch,
+                                        const TrsSparseOptimizerArgs *args, float *grads)
 {
+  PetscFunctionBegin;
+  (void)grads; /* summed where they are, while the rest of the backward goes on */
+  PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
+  PetscCall(clamp_gradients(m, batch->batch, &m->grad));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
+  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, args));
+  PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
+                                        double *loss, const float **predictions)
+{
+  const PetscBool training = (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
   TrsPooledMatrix own = m->pooled;
 
   PetscFunctionBegin;
-  PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, NULL));
-  PetscCall(TrsWholeBatchOwnRows(m->whole, batch->batch, own.stride, &own.data));
+  PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &own));
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
-  PetscCall(TrsWholeBatchGather(m->whole, m->stream, batch->batch, m->config.num_dense, batch->dense,
-                                batch->labels, own.stride, m->pooled.data, &m->samples));
+  PetscCall(round_outputs(m, batch->batch, &own));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, m->samples.n, m->samples.dense));
+  PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, loss, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch,
+                                         const TrsSparseOptimizerArgs *args, float *grads)
+{
+  TrsPooledMatrix own = m->grad;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
+  PetscCall(clamp_gradients(m, batch->batch, &own));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &own, args));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsBlockwiseGradients(m->blockwise, m->stream, grads));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static const TrsDenseWork dense_by_ranks = {.forward = forward_by_ranks, .backward = backward_by_ranks};
+static const TrsDenseWork dense_by_blocks = {.forward = forward_by_blocks, .backward = backward_by_blocks};
 
 PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBatch *batch, double *loss_sum,
                                        const float **predictions)
@@ -457,16 +534,9 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, &before));
-  PetscCall((m->whole ? forward_whole : forward_own)(m, slot, m->slot[slot].copy->batch));
-  PetscCall(round_outputs(m, m->samples.n));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
   *sum = 0;
-  PetscCall(TrsDlrmForward(m->dlrm, m->stream, m->samples.n, m->samples.labels, scale, sum, predictions));
-  if (predictions) {
-    *predictions += m->samples.first;
-    PetscCall(fetch_predictions(m, batch->batch, predictions));
-  }
-  if (m->whole && m->config.groups->world->rank != 0) *sum = 0; /* ranks add up: all samples count once */
+  PetscCall(m->dense->forward(m, slot, m->slot[slot].copy->batch, scale, sum, predictions));
+  if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
   PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
   PetscCall(TrsCommProgress(m->config.groups->input));
   PetscCall(TrsStageSwitch(before, NULL));
@@ -491,60 +561,23 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel m)
   return (PetscBool)!m->config.device->host_memory;
 }
 
-/*
-  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). Tables that follow each other
-  with one limit are one matrix.
-*/
-static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch)
-{
-  const TrsTableConfigs *tables = m->config.tables;
-  const float *limit = m->optimizers.max_gradient;
-  const int64_t *columns = m->grad.columns, end = columns[0] + m->n_columns;
-  int n_features = 0;
-
-  PetscFunctionBegin;
-  for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
-  for (int t = 0, f = 0; t < tables->n;) {
-    const float most = limit[t];
-    const int64_t from = columns[f];
-
-    for (; t < tables->n && limit[t] == most; t++) f += tables->table[t].n_features;
-    if (most > 0.0F)
-      PetscCall(m->config.compute->clamp_matrix(m->stream, batch, (f < n_features ? columns[f] : end) - from,
-                                                most, m->grad.data + from, m->grad.stride));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsBatch *batch, int64_t step)
 {
   const double factor = TrsScheduleFactor(&m->schedule, step + 1);
-  const TrsWholeSamples *samples = &m->samples;
-  TrsPooledMatrix grad = m->grad;
   float *grads;
   TrsStage before;
 
   PetscFunctionBegin;
-  (void)batch;
-  grad.data += samples->first * grad.stride;
+  (void)batch; /* the slot has it */
   for (int i = 0; i < m->optimizers.n; i++) {
     m->step_args[i] = m->optimizers.args[i];
     m->step_args[i].step = step + 1;
     m->step_args[i].learning_rate = (float)((double)m->optimizers.args[i].learning_rate * factor);
   }
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
-  PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, samples->n));
-  PetscCall(clamp_gradients(m, samples->n));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
-  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, samples->n, samples->dense));
-  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &grad, m->step_args));
-  PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
-  if (m->allreduce) PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
+  PetscCall(m->dense->backward(m, slot, m->slot[slot].copy->batch, m->step_args, grads));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
   PetscCall(release_slot(m, slot));
   PetscCall(TrsStageSwitch(before, NULL));

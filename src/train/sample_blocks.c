@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/sample_blocks.h"
+
+struct TrsSampleBlocksImpl {
+  TrsComm comm;
+  int64_t n_all;                     /* blocks of the batch */
+  int64_t *sample, *block;           /* [W + 1] first sample, first block of each rank */
+  int64_t *to_blocks, *to_blocks_at; /* [W] own samples in each rank's blocks, and before them */
+  int64_t *to_owners, *to_owners_at; /* [W] samples of my blocks that each rank has */
+  TrsBuffer buffer[TRS_N_BLOCK_BUFFERS];
+};
+
+PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks)
+{
+  const size_t W = (size_t)comm->size;
+  TrsSampleBlocks b;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&b));
+  b->comm = comm;
+  PetscCall(PetscCalloc6(W + 1, &b->sample, W + 1, &b->block, W, &b->to_blocks, W, &b->to_blocks_at, W,
+                         &b->to_owners, W, &b->to_owners_at));
+  *blocks = b;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
+{
+  TrsSampleBlocks b = *blocks;
+
+  PetscFunctionBegin;
+  if (!b) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < TRS_N_BLOCK_BUFFERS; i++) PetscCall(TrsBufferFree(&b->buffer[i]));
+  PetscCall(PetscFree6(b->sample, b->block, b->to_blocks, b->to_blocks_at, b->to_owners, b->to_owners_at));
+  PetscCall(PetscFree(*blocks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* First sample of a block. */
+static int64_t begin_of(const struct TrsSampleBlocksImpl *b, int64_t block)
+{
+  return PetscMin(block * TRS_BLOCK_SAMPLES, b->sample[b->comm->size]);
+}
+
+/* How many of the samples [begin, end) are in [other_begin, other_end); *at: how many come before those. */
+static int64_t overlap(int64_t begin, int64_t end, int64_t other_begin, int64_t other_end, int64_t *at)
+{
+  const int64_t from = PetscMin(PetscMax(begin, other_begin), end), to = PetscMin(end, other_end);
+
+  *at = from - begin;
+  return PetscMax(to - from, 0);
+}
+
+PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks b, int64_t n, int64_t *n_blocks, int64_t *first,
+                                    int64_t *n_all)
+{
+  const int W = b->comm->size, rank = b->comm->rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Allgather(&n, 1, MPI_INT64_T, b->sample + 1, 1, MPI_INT64_T, b->comm->mpi));
+  for (int q = 0; q < W; q++) b->sample[q + 1] += b->sample[q];
+  b->n_all = (b->sample[W] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES;
+  for (int q = 0; q <= W; q++) b->block[q] = q * b->n_all / W;
+  for (int q = 0; q < W; q++) {
+    b->to_blocks[q] = overlap(b->sample[rank], b->sample[rank + 1], begin_of(b, b->block[q]),
+                              begin_of(b, b->block[q + 1]), &b->to_blocks_at[q]);
+    b->to_owners[q] = overlap(begin_of(b, b->block[rank]), begin_of(b, b->block[rank + 1]), b->sample[q],
+                              b->sample[q + 1], &b->to_owners_at[q]);
+  }
+  *first = b->block[rank];
+  *n_blocks = b->block[rank + 1] - b->block[rank];
+  *n_all = b->n_all;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsSampleBlocksSize(TrsSampleBlocks b, int64_t i, int64_t *begin)
+{
+  const int64_t first = b->block[b->comm->rank];
+
+  *begin = begin_of(b, first + i) - begin_of(b, first);
+  return begin_of(b, first + i + 1) - begin_of(b, first + i);
+}
+
+static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
+                               const float *from, const int64_t *send, const int64_t *send_at,
+                               const int64_t *recv, const int64_t *recv_at, float **to)
+{
+  const int last = b->comm->size - 1;
+  const int64_t bytes = width * (int64_t)sizeof(float);
+  TrsRequest request = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&b->buffer[buffer], (recv_at[last] + recv[last]) * bytes, PETSC_FALSE));
+  *to = (float *)b->buffer[buffer].data;
+  PetscCall(TrsCommAlltoallv(b->comm, stream, from, send, send_at, *to, recv, recv_at, bytes, &request));
+  PetscCall(TrsRequestWait(&request, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
+                                   const float *own, float **to)
+{
+  PetscFunctionBegin;
+  PetscCall(exchange(b, stream, buffer, width, own, b->to_blocks, b->to_blocks_at, b->to_owners,
+                     b->to_owners_at, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer,
+                                     int64_t width, const float *of_blocks, float **to)
+{
+  PetscFunctionBegin;
+  PetscCall(exchange(b, stream, buffer, width, of_blocks, b->to_owners, b->to_owners_at, b->to_blocks,
+                     b->to_blocks_at, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
