@@ -309,6 +309,7 @@ static PetscErrorCode connect(TrsComm comm)
 static PetscErrorCode setup_nccl(TrsComm comm)
 {
   TrsNcclData *data;
+  TrsStream stream = NULL;
 
   PetscFunctionBegin;
   PetscCheck(!comm->device->host_memory, PETSC_COMM_SELF, TRS_ERR_OPTION,
@@ -316,7 +317,8 @@ static PetscErrorCode setup_nccl(TrsComm comm)
   PetscCall(PetscNew(&data));
   comm->data = data;
   PetscCall(TrsNcclOpen(&data->nccl));
-  TrsCallCUDA(cudaStreamCreateWithFlags(&data->stream, cudaStreamNonBlocking));
+  PetscCall(comm->device->stream_create("nccl", &stream));
+  data->stream = TrsStreamCuda(stream);
   if (comm->size > 1) PetscCall(TrsAgree(comm->mpi, connect(comm)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -324,9 +326,10 @@ static PetscErrorCode setup_nccl(TrsComm comm)
 static PetscErrorCode destroy_nccl(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
+  TrsStream stream = (TrsStream)(void *)data->stream;
 
   PetscFunctionBegin;
-  PetscCall(comm->device->stream_synchronize((TrsStream)(void *)data->stream));
+  PetscCall(comm->device->stream_synchronize(stream));
   for (TrsNcclData **at = &all_communicators; *at; at = &(*at)->next) {
     if (*at != data) continue;
     *at = data->next;
@@ -342,7 +345,7 @@ static PetscErrorCode destroy_nccl(TrsComm comm)
     PetscCall(free_request(data->free));
     data->free = next;
   }
-  TrsCallCUDA(cudaStreamDestroy(data->stream));
+  PetscCall(comm->device->stream_destroy(&stream));
   PetscCall(PetscFree(comm->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -18,6 +18,66 @@ enum { TRS_CUDA_QUERIES = 64 };
 
 static PetscErrorCode (*while_waiting)(double start_s); /* set once, at set-up */
 
+enum { TRS_CUDA_STREAMS = 64 };
+static cudaStream_t
+    streams[TRS_CUDA_STREAMS]; /* those that device work of this process is on, beside the default one */
+static int n_streams;
+
+/* The host waits until `query` says that the stream or event is done; not for good when something is wrong. */
+static PetscErrorCode wait_for(cudaError_t (*query)(const void *what), const void *what)
+{
+  const double start_s = MPI_Wtime();
+  cudaError_t error = cudaErrorNotReady;
+
+  PetscFunctionBegin;
+  while (error == cudaErrorNotReady) {
+    for (int i = 0; i < TRS_CUDA_QUERIES && error == cudaErrorNotReady; i++) error = query(what);
+    if (error != cudaErrorNotReady) break;
+    PetscCall(while_waiting(start_s));
+    (void)sched_yield();
+  }
+  TrsCallCUDA(error);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static cudaError_t query_stream(const void *stream)
+{
+  return cudaStreamQuery(*(const cudaStream_t *)stream);
+}
+
+static cudaError_t query_event(const void *event)
+{
+  return cudaEventQuery(*(const cudaEvent_t *)event);
+}
+
+static PetscErrorCode wait_stream(cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (while_waiting)
+    PetscCall(wait_for(query_stream, &stream));
+  else
+    TrsCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaEventWait(cudaEvent_t event)
+{
+  PetscFunctionBegin;
+  if (while_waiting)
+    PetscCall(wait_for(query_event, &event));
+  else
+    TrsCallCUDA(cudaEventSynchronize(event));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* cudaFree waits for the whole device, for as long as that takes. */
+static PetscErrorCode wait_device(void)
+{
+  PetscFunctionBegin;
+  for (int i = 0; while_waiting && i < n_streams; i++) PetscCall(wait_stream(streams[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Oldest GPUs that kernels are built for: compute capability 8.0, Ampere. */
 enum { TRS_CUDA_OLDEST = 8 };
 
@@ -117,7 +177,10 @@ static PetscErrorCode alloc_cuda(int64_t bytes, void **pointer)
 static PetscErrorCode release_cuda(void **pointer)
 {
   PetscFunctionBegin;
-  if (*pointer) TrsCallCUDA(cudaFree(*pointer));
+  if (*pointer) {
+    PetscCall(wait_device());
+    TrsCallCUDA(cudaFree(*pointer));
+  }
   *pointer = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -140,7 +203,10 @@ static PetscErrorCode alloc_host_cuda(int64_t bytes, void **pointer)
 static PetscErrorCode release_host_cuda(void **pointer)
 {
   PetscFunctionBegin;
-  if (*pointer) TrsCallCUDA(cudaFreeHost(*pointer));
+  if (*pointer) {
+    PetscCall(wait_device());
+    TrsCallCUDA(cudaFreeHost(*pointer));
+  }
   *pointer = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -166,40 +232,32 @@ static PetscErrorCode stream_create_cuda(const char *name, TrsStream *stream)
 
   PetscFunctionBegin;
   (void)name;
+  PetscCheck(n_streams < TRS_CUDA_STREAMS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d streams",
+             TRS_CUDA_STREAMS);
   TrsCallCUDA(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+  streams[n_streams++] = created;
   *stream = (TrsStream)(void *)created;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
 {
+  const cudaStream_t destroyed = TrsStreamCuda(*stream);
+
   PetscFunctionBegin;
-  if (*stream) {
-    TrsCallCUDA(cudaStreamSynchronize(TrsStreamCuda(*stream)));
-    TrsCallCUDA(cudaStreamDestroy(TrsStreamCuda(*stream)));
-  }
+  if (!destroyed) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(wait_stream(destroyed));
+  for (int i = 0; i < n_streams; i++)
+    if (streams[i] == destroyed) streams[i--] = streams[--n_streams];
+  TrsCallCUDA(cudaStreamDestroy(destroyed));
   *stream = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode stream_synchronize_cuda(TrsStream stream)
 {
-  const double start_s = MPI_Wtime();
-  cudaError_t error = cudaErrorNotReady;
-
   PetscFunctionBegin;
-  if (!while_waiting) {
-    TrsCallCUDA(cudaStreamSynchronize(TrsStreamCuda(stream)));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  while (error == cudaErrorNotReady) {
-    for (int i = 0; i < TRS_CUDA_QUERIES && error == cudaErrorNotReady; i++)
-      error = cudaStreamQuery(TrsStreamCuda(stream));
-    if (error != cudaErrorNotReady) break;
-    PetscCall(while_waiting(start_s));
-    (void)sched_yield();
-  }
-  TrsCallCUDA(error);
+  PetscCall(wait_stream(TrsStreamCuda(stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -16,6 +16,9 @@ static inline cudaEvent_t TrsEventCuda(TrsEvent event)
   return (cudaEvent_t)(void *)event;
 }
 
+/* The host waits for an event, as for a stream: see TrsCudaWhileWaiting(). */
+PetscErrorCode TrsCudaEventWait(cudaEvent_t event);
+
 /*
   While the host waits for a stream, `check` is called again and again with the time the wait began (MPI_Wtime): what other ranks hold up may never end,
   and a blocked host would not learn why. An error of check ends the wait. Not collective.

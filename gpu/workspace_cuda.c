@@ -73,7 +73,7 @@ PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream s
   PetscFunctionBegin;
   if (bytes > 0 && (bytes != upload->bytes || memcmp(host, upload->host, (size_t)bytes) != 0)) {
     if (upload->copied)
-      TrsCallCUDA(cudaEventSynchronize(TrsEventCuda(upload->copied)));
+      PetscCall(TrsCudaEventWait(TrsEventCuda(upload->copied)));
     else
       PetscCall(device->event_create(&upload->copied));
     PetscCall(reserve_host(bytes, &upload->capacity_bytes, &upload->host));

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A second build, with the CUDA backends on their stand-in (README.md), and tests in it:
 #
-#   cuda_on_cpu.sh build|unit|golden|golden_long|case|fault BUILD_FOLDER
+#   cuda_on_cpu.sh build|unit|golden|golden_long|case|case_long|fault BUILD_FOLDER
 #
 # There -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
 set -euo pipefail
@@ -43,7 +43,8 @@ case $what in
       check_golden 1,2,4 "-comm_backend mpi -pipeline base" "$(basename "$(dirname "$folder")")"
     done
     ;;
-  case) run_cases cuda_as_cpu cuda_repeat cuda_exchange cuda_resume cuda_steady_step ;;
+  case) run_cases cuda_as_cpu cuda_repeat cuda_steady_step ;;
+  case_long) run_cases cuda_exchange cuda_resume ;;
   fault) run_cases nccl_error nccl_hang nccl_init ;;
   *)
     echo "cuda_on_cpu.sh: unknown part $what" >&2
