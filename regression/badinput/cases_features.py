@@ -62,6 +62,8 @@ CASES = [
     Case("sequences_weighted", 64, r'is_weighted.*"user" is a sequence table', f"{SEQUENCES} -tables_is_weighted"),
     Case("index_dedup_not_boolean", 64, r"-ec_index_dedup", "-ec_index_dedup maybe"),
     Case("index_dedup_misspelt", 64, r"-ec_index_dedupe.*-ec_index_dedup", "-ec_index_dedupe true"),
+    Case("variable_batch_not_boolean", 64, r"-ebc_variable_batch", "-ebc_variable_batch some"),
+    Case("variable_batch_of_another_collection", 64, r"-ec_variable_batch.*-ebc_variable_batch", "-ec_variable_batch true"),
     Case("sequences_of_two_widths", 64, r"one embedding_dim", f"{SEQUENCES} -table_user_embedding_dim 8 -interaction cat"),
     Case("positions_without_lengths", 64, r'max_feature_lengths.*"user" has 0 entries for its 1 features', "-tables_position_weighted true"),
     Case("positions_of_mean", 64, r'position_weighted.*"user" has pooling mean', f"{POSITIONS} -tables_pooling mean"),
@@ -84,5 +86,6 @@ CASES = [
     Case("sequence_length_beyond_bags", 0, options=f"{CONCAT} -tables_sequence_length 100"),
     Case("sequence_pooling_for_all_with_a_pooled_table", 0, options="-tables_sequence_pooling max -table_user_pooling none"),
     Case("sequences_by_a_plan_of_rows", 0, options=f"{SEQUENCES} -tables_sequence_pooling max -plan_input plan.json -topology_local_world_size 2", prepare=plan_of_rows),
+    Case("variable_batch_with_row_wise_alone", 0, options="-ebc_variable_batch -tables_sharding_types row_wise"),
     Case("index_dedup_without_sequences", 0, options="-ec_index_dedup"),
 ]

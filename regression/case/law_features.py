@@ -248,6 +248,27 @@ def test_position_weights_resume(binary, folder):
         check_close_tensors(other, state, TOLERANCE, f"{plan} on {ranks} ranks")
 
 
+def test_variable_batch(binary, folder):
+    """Equal bags sent once: as without, to the bit in the forward, with weights, means, positions, and features that share a table."""
+    path = write_dataset(os.path.join(folder, "train.h5"), 144, features={"user": 3, "item": 30, "shop": 30, "tag": 2}, num_dense=0, largest_bag=2, weighted=True)
+    check(len({tuple(bag) for bag in bags(path)[0]["tag"][:12]}) < 12, "no bag is there twice")
+    kinds = "-table_tag_position_weighted true -table_tag_max_feature_lengths 2 -table_user_is_weighted -table_item_pooling mean -epochs 2"
+    for ranks, plan in ((1, "table_wise"), (2, "table_wise"), (3, "column_wise"), (2, "table_wise,row_wise -table_item_sharding_types row_wise")):
+        found = []
+        for variable in ("false", "true"):
+            runs = [train(binary, folder, f"{variable}{pipeline}", ranks, f"{kinds} -tables_sharding_types {plan} -ebc_variable_batch {variable} -pipeline {pipeline}")
+                    for pipeline in ("base", "sparse_dist")]
+            check(same_bits(runs[0][0], runs[1][0]), f"{plan} on {ranks} ranks: pipelines differ")
+            found.append(runs[0])
+        what = f"{plan} on {ranks} ranks"
+        check(found[0][0][0] == found[1][0][0], f"{what}: another first loss")
+        check_close_losses(found[1][0], found[0][0], TOLERANCE, what)
+        check_close_tensors(found[1][1], found[0][1], TOLERANCE, what)
+    text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -interaction cat -over_arch 6,1 {TABLES} -tables_sharding_types table_wise -ebc_variable_batch -reproducible",
+               folder, status=None).text
+    check("error: -reproducible" in text and "-ebc_variable_batch" in text, text[-500:])
+
+
 def test_sequences_reproducible(binary, folder):
     """-reproducible: the same bits for rows that travel by table or by row, on any number of ranks; what it refuses, it names."""
     make(folder)

@@ -241,6 +241,7 @@ PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducib
   model->ahead = random_once_in(&r, 2);
   model->index_dedup = (PetscBool)(!reproducible && random_once_in(&r, 2));
   draw_optimizer(&r, seed, &model->args);
+  model->variable_batch = (PetscBool)(!reproducible && random_once_in(&r, 3));
   model->tables.n = (int)random_int(&r, 1, MAX_TABLES);
   PetscCall(PetscCalloc1((size_t)model->tables.n, &model->tables.table));
   for (int t = 0; t < model->tables.n; t++)
@@ -326,10 +327,11 @@ void random_model_print(const random_model *model)
 {
   static const char *const sequence[] = {" (mean)", " (max)", " (concat)"};
 
-  printf("  seed %" PRIu64 ", %d ranks, %d a host, %s, weight decay %g (mode %d), %d steps%s%s\n",
+  printf("  seed %" PRIu64 ", %d ranks, %d a host, %s, weight decay %g (mode %d), %d steps%s%s%s\n",
          model->seed, model->size, model->local_world_size, TrsSparseOptimizerName(model->args.kind),
          (double)model->args.weight_decay, (int)model->args.weight_decay_mode, model->n_steps,
-         model->ahead ? ", input dist ahead" : "", model->index_dedup ? ", index dedup" : "");
+         model->ahead ? ", input dist ahead" : "", model->index_dedup ? ", index dedup" : "",
+         model->variable_batch ? ", variable batch" : "");
   for (int t = 0; t < model->tables.n; t++) {
     const TrsTableConfig *table = &model->tables.table[t];
     const TrsTablePlan *plan = &model->plan.table[t];

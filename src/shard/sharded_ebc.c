@@ -20,6 +20,10 @@ struct TrsShardedEbcImpl {
 static const TrsOptionSpec specs[] = {
     {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back once"},
+    {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "pooled tables under table_wise, column_wise, table_column_wise: send each distinct bag of a feature in "
+     "a "
+     "rank's batch once, and its pooled row back once (variable batch per feature; cpu)"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
@@ -65,6 +69,12 @@ static PetscBool is_sequence(TrsShardedEbc ebc, const TrsTableConfig *config, Tr
                       (type != TRS_SHARDING_DATA_PARALLEL && !ebc->context.dist.reproducible)));
 }
 
+/* Do equal bags of a rank's samples travel once? */
+static PetscBool shares_bags(TrsShardedEbc ebc, TrsShardingType type)
+{
+  return (PetscBool)(ebc->context.variable_batch && family_of[type] == &trs_sharding_table_wise);
+}
+
 /* What no order of the global batch holds for: sums that a rank makes before they travel, rows updated by column shard. */
 static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig *config,
                                          TrsShardingType type)
@@ -82,6 +92,10 @@ static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig
              "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
              "summed where its rows are",
              config->name);
+  PetscCheck(
+      !shares_bags(ebc, type), PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible does not go with -ebc_variable_batch: a rank sums the gradients of a bag before they "
+      "travel");
   PetscCheck(!context->index_dedup || config->pooling != TRS_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-reproducible does not go with -ec_index_dedup: a rank sums the gradients of an id before they "
              "travel");
@@ -101,6 +115,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   const TrsTableConfig *config = &ebc->context.tables->table[t];
   const TrsShardingType type = ebc->context.table_plan[t]->sharding_type;
   const TrsShardingOps *ops = is_sequence(ebc, config, type)   ? sequence_family_of[type]
+                              : shares_bags(ebc, type)         ? &trs_sharding_variable_batch
                               : ebc->context.dist.reproducible ? ordered_family_of[type]
                                                                : family_of[type];
   const TrsShardingWeights weights = config->max_feature_lengths ? TRS_SHARDING_POSITIONS
@@ -145,7 +160,8 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .dist = config->dist,
                                   .columns = config->columns,
                                   .position = config->position,
-                                  .index_dedup = config->index_dedup};
+                                  .index_dedup = config->index_dedup,
+                                  .variable_batch = config->variable_batch};
   PetscCall(
       PetscMalloc2((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature));
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {

@@ -13,7 +13,7 @@
 
 typedef struct TrsShardedEbcImpl *TrsShardedEbc;
 
-extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup */
+extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup, -ebc_variable_batch */
 
 typedef struct {
   const int64_t
@@ -21,6 +21,7 @@ typedef struct {
   const TrsPositionWeight *position; /* [features] position weights; NULL: no feature has any */
   TrsPooledDistOptions dist;         /* of the exchanges */
   PetscBool index_dedup;             /* -ec_index_dedup */
+  PetscBool variable_batch;          /* -ebc_variable_batch */
 } TrsShardedEbcConfig;
 
 /*

@@ -38,6 +38,8 @@ typedef struct {
   const int64_t *columns;            /* [F] of the model's matrix */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* of sequence tables */
+  PetscBool variable_batch;          /* of pooled tables whose shards have all rows */
+  /* of sequence tables */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
@@ -101,6 +103,7 @@ struct TrsShardingOps {
 
 extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
     trs_sharding_table_row_wise, trs_sharding_ordered_rows, trs_sharding_ordered_replicas;
+extern const TrsShardingOps trs_sharding_variable_batch; /* of -ebc_variable_batch */
 /* of sequence tables */
 extern const TrsShardingOps trs_sequence_data_parallel, trs_sequence_by_tables, trs_sequence_by_rows;
 

@@ -228,6 +228,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsQcommFromOptions(options, &ebc.dist.forward, &ebc.dist.backward));
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &ebc.variable_batch, NULL));
   PetscCall(read_reproducible(m, options, &ebc.dist));
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
