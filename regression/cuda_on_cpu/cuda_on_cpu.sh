@@ -44,7 +44,7 @@ case $what in
     done
     ;;
   case) run_cases cuda_as_cpu cuda_repeat cuda_steady_step ;;
-  case_long) run_cases cuda_exchange cuda_resume ;;
+  case_long) run_cases cuda_exchange cuda_resume cuda_predict ;;
   fault) run_cases nccl_error nccl_hang nccl_init ;;
   *)
     echo "cuda_on_cpu.sh: unknown part $what" >&2

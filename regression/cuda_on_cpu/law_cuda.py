@@ -3,9 +3,11 @@
 
 Run by regression/case/case.py; the names of the environment's NCCL_ON_CPU_ and CUDA_ON_CPU_ variables are the stand-in's.
 """
+import os
 import re
 
 from law_plans import MIXED, make, train
+from law_predict import TYPES, check_near, make_trained, predicted
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits
 
 NCCL, MPI = "-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi"
@@ -39,6 +41,19 @@ def test_cuda_repeat(binary, folder):
                              environment={"CUDA_ON_CPU_SEED": seed})
         check(same_bits(found, wanted), f"{name}: other losses")
         check_same_tensors(other, state, name)
+
+
+def test_cuda_predict(binary, folder):
+    """Quantised tables on the GPU: the CPU's predictions, and its bytes in -quant_checkpoint, from every plan."""
+    state = make_trained(folder, binary)
+    types = f"-init_from {state} {TYPES} -tables_output_dtype fp16"
+    wanted = predicted(binary, folder, 1, f"{types} -device cpu -quant_checkpoint cpu.h5")
+    for ranks, kind in ((1, "table_wise"), (3, "column_wise"), (4, "row_wise")):
+        found = predicted(binary, folder, ranks, f"{types} {MPI} -tables_sharding_types {kind} -quant_checkpoint cuda.h5")
+        check_near(found, wanted, 2e-4, f"{kind} on {ranks} ranks")  # a sum between two halves may go to either
+        check_same_tensors(os.path.join(folder, "cuda.h5"), os.path.join(folder, "cpu.h5"), f"{kind} on {ranks} ranks")
+        again = predicted(binary, folder, ranks, f"-init_from cuda.h5 -tables_output_dtype fp16 {MPI} -tables_sharding_types {kind}")
+        check(same_bits(again, found), f"{kind} on {ranks} ranks: other predictions from its own file")
 
 
 def test_cuda_exchange(binary, folder):

@@ -444,22 +444,21 @@ static PetscErrorCode write_part(TrsWriter *w, int64_t i)
 {
   const TrsStateMemory *memory = &w->state->memory;
   TrsPart *p = &w->parts[i];
-  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes, bytes = p->rows * row_bytes;
+  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes, stride = w->stride[i];
+  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + row_bytes : 0; /* with the gaps between rows */
 
   PetscFunctionBegin;
   if (!memory->copy) {
-    PetscCall(write_rectangle(w, p, w->data[i], w->stride[i]));
+    PetscCall(write_rectangle(w, p, w->data[i], stride));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCheck(w->stride[i] == row_bytes, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "/%s: a part on the device has gaps", w->tensor[p->tensor].path);
   if (bytes > w->stage_bytes) {
     if (w->stage) PetscCall(memory->release(memory->context, &w->stage));
     PetscCall(memory->alloc(memory->context, bytes, &w->stage));
     w->stage_bytes = bytes;
   }
   PetscCall(memory->copy(memory->context, w->stage, w->data[i], bytes));
-  PetscCall(write_rectangle(w, p, (const char *)w->stage, row_bytes));
+  PetscCall(write_rectangle(w, p, (const char *)w->stage, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
