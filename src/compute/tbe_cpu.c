@@ -283,7 +283,8 @@ PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const
                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights)
 {
   PetscFunctionBegin;
-  if (grad_weights) PetscCall(TrsTbeWeightGradientsCpu(stream, workspace, tbe, input, grad, grad_stride, grad_weights));
+  if (grad_weights)
+    PetscCall(TrsTbeWeightGradientsCpu(stream, workspace, tbe, input, grad, grad_stride, grad_weights));
   PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, max_gradient, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
