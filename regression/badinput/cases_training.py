@@ -33,7 +33,42 @@ def attribute(name, change):
     return prepare
 
 
+def poisoned(name, value):
+    """A prepare function: bad.h5 is the good checkpoint with one number of a tensor that is not finite."""
+    def prepare(folder):
+        path = os.path.join(folder, "bad.h5")
+        shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
+        with h5py.File(path, "r+", libver="latest") as h:
+            del h["checksums"]
+            values = h[name][()]
+            values.flat[-1] = value
+            h[name][...] = values
+    return prepare
+
+
+def of_other(name):
+    """A prepare function: ckpt/ holds the good checkpoint whose state says that it is of this optimizer."""
+    def prepare(folder):
+        path = os.path.join(folder, "ckpt", "step-000000003.h5")
+        os.makedirs(os.path.dirname(path))
+        shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
+        with h5py.File(path, "r+", libver="latest") as h:
+            del h["embedding/user/momentum1"].attrs["optimizer"]
+            if name is not None:
+                h["embedding/user/momentum1"].attrs["optimizer"] = name
+    return prepare
+
+
+POISON = "-steps 1 -init_from bad.h5 -embedding_learning_rate 0 -dense_learning_rate 0"
 CASES = [
+    Case("weights_not_finite_are_not_saved", 78, r"final\.h5 is not written: row \d+ of /embedding/user/weight is not finite", f"{POISON} -embedding_optimizer sgd", poisoned("embedding/user/weight", np.nan)),
+    Case("states_not_finite_are_not_saved", 78, r"final\.h5 is not written: row \d+ of /embedding/user/momentum1 is not finite", POISON, poisoned("embedding/user/momentum1", np.inf)),
+    Case("states_not_finite_three_ranks", 78, r"/embedding/user/(momentum1|weight) is not finite", POISON, poisoned("embedding/user/momentum1", -np.inf), ranks=3),
+    Case("half_not_finite_is_not_saved", 78, r"/embedding/user/weight is not finite", f"{POISON} -embedding_optimizer sgd -tables_data_type bf16", poisoned("embedding/user/weight", np.nan)),
+    Case("resume_with_another_optimizer", 64, r"-resume .*momentum1 is of optimizer adam, now it is rowwise_adagrad", RESUME, of_other("adam")),
+    Case("resume_with_an_unknown_optimizer", 64, r"-resume .*is of optimizer a\\x1bb", RESUME, of_other("a\x1bb")),
+    Case("resume_without_the_optimizers_name", 0, "", RESUME, of_other(None)),
+    Case("resume_with_a_number_for_an_optimizer", 65, r"attribute optimizer .*not a string", RESUME, of_other(3)),
     Case("metrics_every_negative", 64, r'-metrics_every "-1" .*in \[0, ', "-metrics_every -1"),
     Case("metrics_every_fraction", 64, r'-metrics_every "0\.5" .*integer', "-metrics_every 0.5"),
     Case("metrics_every_nan", 64, r'-metrics_every "nan" .*integer', "-metrics_every nan"),

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
-from trsrun import attribute, check, check_same_tensors, run, same_bits, write_dataset
+from trsrun import attribute, check, check_same_tensors, run, same_bits, tensors, write_dataset
 
 STANDSTILL = "-embedding_learning_rate 0 -dense_learning_rate 0 -embedding_optimizer sgd"
 
@@ -128,3 +128,44 @@ def test_checkpoint_best(binary, folder):
     run(binary, 3, f"-task eval -data_eval eval.h5 -init_from best.h5 -batch_size 10 -output eval.h5.out {MODEL} {TABLES}", folder)
     _, again, _ = evaluated(folder, "eval.h5.out")
     check(abs(again[0] - losses[best]) <= 1e-5 * losses[best], f"the best weights' loss is {again[0]}, was {losses[best]}")
+
+
+def test_data_types_convert(binary, folder):
+    """A checkpoint of one data type starts tables of another: rounded to nearest as numpy does, and back without loss; said in one line."""
+    make(folder)
+    still = "-steps 1 -dense_learning_rate 0 -embedding_learning_rate 0 -embedding_optimizer sgd -embedding_stochastic_rounding false"
+    _, state = train(binary, folder, "wide", 2, f"{MIXED} -steps 5")
+    before = {name: value for name, value in tensors(state).items() if name.endswith("/weight") and name.startswith("embedding/")}
+    for ranks, plan in ((2, MIXED), (3, "-tables_sharding_types row_wise")):
+        text = run(binary, ranks, f"-data_train train.h5 -batch_size 6 {MODEL} {TABLES} {still} {plan} -init_from wide.final.h5 -checkpoint_final half.h5 "
+                   "-tables_data_type fp16 -table_word_data_type bf16", folder).text
+        check("4 tables of another data type converted" in text, f"nothing said of the conversion:\n{text[-1500:]}")
+        half = tensors(os.path.join(folder, "half.h5"))
+        for name, value in before.items():
+            found = half[name]
+            if name == "embedding/word/weight":
+                bits = value.view(np.uint32).astype(np.uint64)
+                check(np.array_equal(found, ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)), f"/{name} is not the nearest bf16")
+            else:
+                check(same_bits(found, value.astype(np.float16)), f"/{name} is not the nearest fp16")
+        train(binary, folder, "back", ranks, f"{plan} {still} -init_from half.h5")
+        back = tensors(os.path.join(folder, "back.final.h5"))
+        for name in before:
+            wanted = half[name].astype(np.float32) if half[name].dtype == np.float16 else (half[name].astype(np.uint32) << 16).view(np.float32)
+            check(same_bits(back[name], wanted), f"/{name} lost something on the way back")
+
+
+def test_other_optimizer(binary, folder):
+    """States of another optimizer: a resume is refused, even where names and shapes are alike; -init_from takes the weights alone and says so."""
+    make(folder)
+    train(binary, folder, "first", 2, f"{MIXED} -steps 4 -embedding_optimizer adagrad -checkpoint_dir ckpt -checkpoint_every 4")
+    words = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {MIXED} -steps 6"
+    for optimizer in ("lars_sgd", "rowwise_adagrad"):
+        text = run(binary, 2, f"{words} -embedding_optimizer {optimizer} -checkpoint_dir ckpt -resume", folder, status=64).text
+        check(f"momentum1 is of optimizer adagrad, now it is {optimizer}" in text, text[-600:])
+        text = run(binary, 2, f"{words} -embedding_optimizer {optimizer} -init_from first.final.h5 -checkpoint_final new.h5", folder).text
+        check(f"is of optimizer adagrad, not {optimizer}: 4 states start at zero" in text, text[-1500:])
+    _, state = train(binary, folder, "fresh", 2, f"{MIXED} -steps 1 -embedding_optimizer lars_sgd -embedding_learning_rate 0 -init_from first.final.h5")
+    check(not any(np.any(value) for name, value in tensors(state).items() if name.endswith("momentum1")), "momentum of another optimizer was taken")
+    text = run(binary, 2, f"{words} -embedding_optimizer adagrad -table_user_optimizer lion -checkpoint_dir ckpt -resume", folder).text
+    check("lacks 1 optimizer state, /embedding/user/exp_avg first" in text, text[-1500:])

@@ -88,6 +88,11 @@ TrsStage TrsStageCurrent(void)
   return (TrsStage)atomic_load_explicit(&current, memory_order_relaxed);
 }
 
+void TrsStageProgress(void)
+{
+  atomic_fetch_add_explicit(&n_switches, 1, memory_order_relaxed);
+}
+
 int64_t TrsStageSwitches(void)
 {
   return atomic_load_explicit(&n_switches, memory_order_relaxed);

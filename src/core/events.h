@@ -39,5 +39,8 @@ const char *TrsStageName(TrsStage stage);
 /* The stage this rank is in, for the watchdog: safe to call from any thread. */
 TrsStage TrsStageCurrent(void);
 
+/* A sign of life within a long stage, as if it had been changed. From any thread. */
+void TrsStageProgress(void);
+
 /* How often this rank has changed its stage: as long as the number grows it gets on. From any thread, too. */
 int64_t TrsStageSwitches(void);

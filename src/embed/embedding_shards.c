@@ -249,6 +249,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
                                         TrsState *list)
 {
   const TrsTableConfig *config = &shards->tables->table[t];
+  const char *optimizer = TrsSparseOptimizerName(TrsSparseOptimizersOf(shards->optimizers, t)->kind);
   const TrsTablePlan *plan = TrsShardingPlanFind(shards->plan, config->name);
   const int n_columns = plan->sharding_type == TRS_SHARDING_DATA_PARALLEL
                             ? 1
@@ -274,6 +275,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
     PetscCall(PetscFree2(offsets, weights));
   }
   tensor->optional = PETSC_TRUE;
+  tensor->optimizer = optimizer;
   PetscCall(
       add_parts(shards, t, state, PETSC_TRUE, (PetscBool)(n_columns > 1 && !shards->shared_rowwise), tensor));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -299,6 +301,7 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
         PetscCall(
             TrsStateAdd(state, path, TRS_FP32, 2, config->num_embeddings, config->embedding_dim, &tensor));
         tensor->optional = PETSC_TRUE;
+        tensor->optimizer = TrsSparseOptimizerName(TrsSparseOptimizersOf(shards->optimizers, t)->kind);
         PetscCall(add_parts(shards, t, i, PETSC_FALSE, PETSC_FALSE, tensor));
       }
     }

@@ -31,14 +31,17 @@ typedef struct {
 /*
   TrsCheckpointWrite - Write state to path, replacing what was there in one atomic rename.
 
-  Collective on comm. Errors (agreed, all ranks): CANT_CREATE, IO (with the bytes needed and free when the disk is too small); the
-  previous file is intact and the temporary one removed.
+  Collective on comm, in rounds: a rank that waits for others' writes shows life (TrsStageProgress) as they get on.
+  Errors (agreed, all ranks): NOT_FINITE (an infinity or a NaN among the numbers); CANT_CREATE, IO (with the bytes needed and free when the
+  disk is too small); the previous file is intact and the temporary one removed.
 */
 PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state,
                                   const TrsCheckpointInfo *info);
 
 /*
   TrsCheckpointRead - Read this rank's parts of every tensor of state, from any plan's checkpoint.
+
+  Numbers of another type are converted by state->convert, where there is one; states of another optimizer are not taken.
 
   Collective on comm. Part checksums, where the file has them, are verified first, each by one rank.
 

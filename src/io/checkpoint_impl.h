@@ -14,6 +14,8 @@
 #define TRS_CHECKPOINT_FORMAT  "trshard-checkpoint"
 #define TRS_CHECKPOINT_VERSION 1
 #define TRS_CHECKSUMS          "checksums"
+/* of a state's dataset: the optimizer it belongs to */
+#define TRS_OPTIMIZER_ATTRIBUTE "optimizer"
 /* root attributes: TrsCheckpointInfo's numbers */
 #define TRS_CHECKPOINT_METRICS        "metrics"
 #define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/buffer.h"
+#include "core/names.h"
 #include "io/checkpoint_impl.h"
 #include "io/preflight.h"
 
@@ -215,14 +216,16 @@ static PetscErrorCode verify_file(const TrsHDF5File *file, int rank, int size)
 /* --- tensors --- */
 
 /* The type in which rows are taken: the tensor's, or for a piecewise reading that of the file, if it is one of a table's. */
-static PetscErrorCode find_type(const TrsSource *s, const TrsStateTensor *tensor, TrsDType *dtype)
+static PetscErrorCode find_type(const TrsSource *s, PetscBool any, const TrsStateTensor *tensor,
+                                TrsDType *dtype)
 {
   char *text = NULL;
   PetscBool found, same = PETSC_FALSE;
 
   PetscFunctionBegin;
   *dtype = tensor->dtype;
-  if (!tensor->take || tensor->dtype == TRS_UINT8) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!any || tensor->dtype == TRS_UINT8 || tensor->n_columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 4) *dtype = TRS_FP32;
   if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 2) *dtype = TRS_FP16;
   if (s->shape.type_class == H5T_INTEGER && s->shape.type_bytes == 2) {
     PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, "dtype", &found, &text));
@@ -335,9 +338,46 @@ static PetscErrorCode read_remote_part(const TrsSource *s, const TrsStateMemory 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_parts(TrsSource *s, const TrsStateMemory *memory, const TrsStateTensor *tensor,
+/* Numbers of another type: strip by strip, converted on the host. */
+static PetscErrorCode convert_part(const TrsSource *s, const TrsState *state, const TrsStateTensor *tensor,
+                                   const TrsStatePart *part, TrsDType dtype)
+{
+  const TrsStateMemory *memory = &state->memory;
+  const int64_t cols = part->cols, file_bytes = cols * TrsDTypeBytes(dtype);
+  const int64_t element_bytes = TrsDTypeBytes(tensor->dtype);
+  const int64_t at_once = PetscMin(trs_strip_bytes / (file_bytes + 1) + 1, part->rows);
+  void *result = NULL;
+  char *strip;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(at_once * file_bytes, 1, &strip));
+  if (memory->copy)
+    PetscCall(memory->alloc(memory->context, at_once * cols * element_bytes, &result));
+  else
+    PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &result));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    const int64_t n = PetscMin(part->rows - r, at_once);
+    char *to = (char *)part->data + r * part->stride * element_bytes;
+
+    PetscCall(read_rectangle(s, part->row_offset + r, n, part->col_offset, cols, strip));
+    PetscCall(state->convert(n * cols, dtype, strip, tensor->dtype, result));
+    if (memory->copy)
+      PetscCall(memory->copy(memory->context, to, result, n * cols * element_bytes)); /* rows without gaps */
+    else
+      place_rows(part, element_bytes, PETSC_FALSE, result, n, part->stride, to);
+  }
+  if (memory->copy)
+    PetscCall(memory->release(memory->context, &result));
+  else
+    PetscCall(TrsFree(&result));
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_parts(TrsSource *s, const TrsState *state, const TrsStateTensor *tensor,
                                  TrsDType dtype, PetscBool spread)
 {
+  const TrsStateMemory *memory = &state->memory;
   const int64_t element_bytes = TrsDTypeBytes(dtype);
   hid_t type;
 
@@ -350,6 +390,8 @@ static PetscErrorCode read_parts(TrsSource *s, const TrsStateMemory *memory, con
     if (part->rows == 0 || part->cols == 0) continue;
     if (tensor->take) {
       PetscCall(take_part(s, tensor, k, dtype));
+    } else if (tensor->converted) {
+      PetscCall(convert_part(s, state, tensor, part, dtype));
     } else if (memory->copy) {
       PetscCall(read_remote_part(s, memory, part, element_bytes, spread));
     } else {
@@ -392,11 +434,29 @@ static PetscErrorCode refuse_quantised(const TrsHDF5File *file, const char *name
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_tensor(const TrsHDF5File *file, const TrsStateMemory *memory,
-                                  TrsStateTensor *tensor)
+/* Is the state another optimizer's? Its name is kept then, and its numbers mean nothing here. */
+static PetscErrorCode is_of_other(const TrsSource *s, TrsStateTensor *tensor, PetscBool *other)
+{
+  char *text = NULL;
+  PetscBool found, same = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  *other = PETSC_FALSE;
+  tensor->other_optimizer[0] = '\0';
+  if (tensor->optimizer && s->id >= 0) {
+    PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, TRS_OPTIMIZER_ATTRIBUTE, &found, &text));
+    if (found) PetscCall(PetscStrcmp(text, tensor->optimizer, &same));
+    if (!same) TrsNameEscape(text, tensor->other_optimizer, sizeof(tensor->other_optimizer));
+    PetscCall(PetscFree(text));
+  }
+  *other = (PetscBool)!same;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_tensor(const TrsHDF5File *file, const TrsState *state, TrsStateTensor *tensor)
 {
   const char *name = tensor->path;
-  PetscBool same, spread = PETSC_FALSE;
+  PetscBool same, other = PETSC_FALSE, spread = PETSC_FALSE;
   TrsDType dtype;
   TrsSource s;
 
@@ -411,14 +471,17 @@ static PetscErrorCode read_tensor(const TrsHDF5File *file, const TrsStateMemory 
       PetscCall(open_source(file, name, &s));
     }
   }
-  tensor->was_read = s.id >= 0 ? PETSC_TRUE : PETSC_FALSE;
+  PetscCall(is_of_other(&s, tensor, &other));
+  tensor->was_read = (PetscBool)(s.id >= 0 && !other);
+  tensor->converted = PETSC_FALSE;
   if (!tensor->was_read && !tensor->optional) PetscCall(refuse_quantised(file, name));
   CHECK_DATA(tensor->was_read || tensor->optional, "%s has no dataset /%s, which the model needs", file->path,
              name);
   if (tensor->was_read) {
-    PetscCall(find_type(&s, tensor, &dtype));
+    PetscCall(find_type(&s, (PetscBool)(tensor->take || state->convert), tensor, &dtype));
+    tensor->converted = (PetscBool)(dtype != tensor->dtype && !tensor->take);
     PetscCall(check_shape(&s, tensor, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols));
-    PetscCall(read_parts(&s, memory, tensor, dtype, spread));
+    PetscCall(read_parts(&s, state, tensor, dtype, spread));
   }
   PetscCall(close_source(&s));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -463,7 +526,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsState *stat
 {
   PetscFunctionBegin;
   PetscCall(read_info(file, info));
-  for (int i = 0; i < state->n; i++) PetscCall(read_tensor(file, &state->memory, &state->tensor[i]));
+  for (int i = 0; i < state->n; i++) PetscCall(read_tensor(file, state, &state->tensor[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE /* fallocate. NOLINT(bugprone-reserved-identifier) */
 #include "core/buffer.h"
+#include "core/events.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint_impl.h"
 
@@ -239,6 +240,8 @@ static PetscErrorCode create_tensor(TrsWriter *w, int t, hid_t file)
   PetscCall(TrsHDF5CreateDataset(file, tensor->path, type, tensor->ndim, dims,
                                  choose_chunk(w, t, chunk) ? chunk : NULL, PETSC_TRUE, &dataset));
   if (dtype == TRS_BF16) PetscCall(TrsHDF5WriteString(dataset, "dtype", "bf16", PETSC_TRUE));
+  if (from->optimizer)
+    PetscCall(TrsHDF5WriteString(dataset, TRS_OPTIMIZER_ATTRIBUTE, from->optimizer, PETSC_TRUE));
   if (!tensor->mean && from->n_columns)
     PetscCall(TrsHDF5WriteInts(dataset, "column_offsets", from->n_columns, from->column_offsets));
   for (int i = 0; i < n_attributes; i++) {
@@ -427,12 +430,45 @@ static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Does a row of this type hold an infinity or a NaN? Their exponents are all ones. */
+static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
+{
+  const uint16_t ones = dtype == TRS_FP16 ? 0x7c00 : 0x7f80;
+  int bad = 0;
+
+  if (dtype == TRS_FP32) {
+    const uint32_t *bits = (const uint32_t *)(const void *)row;
+    for (int64_t c = 0; c < cols; c++) bad |= (bits[c] & 0x7f800000u) == 0x7f800000u;
+  } else if (dtype == TRS_FP16 || dtype == TRS_BF16) {
+    const uint16_t *bits = (const uint16_t *)(const void *)row;
+    for (int64_t c = 0; c < cols; c++) bad |= (bits[c] & ones) == ones;
+  }
+  return (PetscBool)!bad;
+}
+
+/* What is not finite may not replace a good checkpoint. */
+static PetscErrorCode check_finite(const TrsWriter *w, const TrsPart *p, const char *data, int64_t stride)
+{
+  const TrsFileTensor *tensor = &w->tensor[p->tensor];
+  const TrsDType dtype = tensor->mean ? TRS_FP32 : tensor->tensor->dtype;
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < p->rows; r++)
+    PetscCheck(row_is_finite(dtype, p->cols, data + r * stride), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+               "%s is not written: row %" PRId64
+               " of /%s is not finite; earlier checkpoints are left as they are",
+               w->path, p->row + r, tensor->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode write_rectangle(const TrsWriter *w, TrsPart *p, const char *data, int64_t stride)
 {
   const TrsFileTensor *tensor = &w->tensor[p->tensor];
-  int error = TrsExtentWrite(w->fd, &tensor->extent, p->row, p->rows, p->col, p->cols, data, stride);
+  int error;
 
   PetscFunctionBegin;
+  PetscCall(check_finite(w, p, data, stride));
+  error = TrsExtentWrite(w->fd, &tensor->extent, p->row, p->rows, p->col, p->cols, data, stride);
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: /%s cannot be written: %s", w->path, tensor->path,
              strerror(error));
   PetscCall(hash_rows(data, p->rows, p->cols * tensor->element_bytes, stride, &p->hash));
@@ -492,8 +528,19 @@ static PetscErrorCode write_mean(TrsWriter *w, TrsPart *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Where a round ends that begins with part i: one large part or many small ones, so that a round takes seconds. */
+static int64_t end_of_round(const TrsWriter *w, int64_t i, PetscBool means)
+{
+  int64_t bytes = 0;
+
+  for (; i < w->n_parts && bytes < trs_part_bytes / 2; i++)
+    if (w->tensor[w->parts[i].tensor].mean == means)
+      bytes += w->parts[i].rows * w->parts[i].cols * w->tensor[w->parts[i].tensor].element_bytes;
+  return i;
+}
+
 /* This rank's parts, flushed to disk: first the tensors, then the means of what is in the file by then. */
-static PetscErrorCode write_parts(TrsWriter *w, PetscBool means)
+static PetscErrorCode write_round(TrsWriter *w, PetscBool means, int64_t begin, int64_t end)
 {
   int64_t n_written = 0;
 
@@ -501,7 +548,7 @@ static PetscErrorCode write_parts(TrsWriter *w, PetscBool means)
   if (w->fd < 0) w->fd = open(w->temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   PetscCheck(w->fd >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s: the temporary file cannot be opened: %s",
              w->temporary, strerror(errno));
-  for (int64_t i = 0; i < w->n_parts; i++) {
+  for (int64_t i = begin; i < end; i++) {
     if (w->tensor[w->parts[i].tensor].mean != means) continue;
     if (means) {
       PetscCall(write_mean(w, &w->parts[i]));
@@ -512,6 +559,24 @@ static PetscErrorCode write_parts(TrsWriter *w, PetscBool means)
   }
   PetscCheck(n_written == 0 || fsync(w->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s cannot be flushed to disk: %s", w->path, strerror(errno));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* In rounds that all ranks end together, so that each sees in time that the others get on (-watchdog_seconds), or have failed. */
+static PetscErrorCode write_parts(TrsWriter *w, PetscBool means)
+{
+  int64_t rounds = 0, begin = 0;
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < w->n_parts; rounds++) i = end_of_round(w, i, means);
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &rounds, 1, MPI_INT64_T, MPI_MAX, w->comm));
+  for (int64_t r = 0; r < rounds; r++) {
+    const int64_t end = end_of_round(w, begin, means);
+
+    PetscCall(TrsAgree(w->comm, write_round(w, means, begin, end)));
+    TrsStageProgress();
+    begin = end;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -550,8 +615,8 @@ static PetscErrorCode write_agreed(TrsWriter *w)
   PetscCall(gather_parts(w));
   PetscCall(TrsAgree(w->comm, w->rank == 0 ? create_file(w) : PETSC_SUCCESS));
   PetscCall(broadcast_layout(w));
-  PetscCall(TrsAgree(w->comm, write_parts(w, PETSC_FALSE)));
-  if (w->has_means) PetscCall(TrsAgree(w->comm, write_parts(w, PETSC_TRUE)));
+  PetscCall(write_parts(w, PETSC_FALSE));
+  if (w->has_means) PetscCall(write_parts(w, PETSC_TRUE));
   PetscCall(gather_parts(w));
   PetscCall(TrsAgree(w->comm, w->rank == 0 ? publish(w) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);

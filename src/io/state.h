@@ -56,7 +56,10 @@ typedef struct {
   */
   PetscBool
       optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
-  PetscBool was_read; /* out of reading: the file has it */
+  PetscBool was_read;       /* out of reading: the file has it */
+  PetscBool converted;      /* out of reading: its numbers were of another type in the file */
+  const char *optimizer;    /* whose state it is, borrowed: an attribute of the file; NULL: no state */
+  char other_optimizer[32]; /* out of reading: whose the file's is, which was not taken; else empty */
   /*
     Reading in pieces: rows go to `take` instead of to the parts' memory, which there is none of, and numbers may be of any type of fp32, fp16 and bf16. For what
     is not kept as it is stored.
@@ -79,6 +82,10 @@ typedef struct {
   int n, capacity;
   TrsStateTensor *tensor; /* [n] */
   TrsStateMemory memory;  /* of all parts */
+  /*
+    Reading: numbers of one type from another, on the host; NULL: types must be equal. Tensors of fp32, fp16 and bf16 alone are converted.
+  */
+  PetscErrorCode (*convert)(int64_t n, TrsDType from, const void *source, TrsDType to, void *result);
 } TrsState;
 
 /* Add a tensor without parts; *tensor is borrowed until the next Add. Not collective. */

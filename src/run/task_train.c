@@ -33,23 +33,43 @@ typedef struct {
   int64_t allocations; /* at the end of the warm-up */
 } TrsTraining;
 
-/* Optimizer states that a trained checkpoint does not have begin at zero: say so, it may be another optimizer's. */
-static PetscErrorCode warn_of_missing_states(const TrsTraining *t)
+/*
+  What of the state was not in the file as it is here: optimizer states that are missing or another optimizer's begin at zero, which a resumed
+  training must not do unasked; tables of another type were converted.
+*/
+static PetscErrorCode tell_differences(const TrsTraining *t, const char *path, PetscBool resume)
 {
   const TrsState *state = &t->session.state;
-  const char *first = NULL;
-  int n = 0;
+  const TrsStateTensor *missing = NULL, *other = NULL;
+  int n_missing = 0, n_converted = 0;
 
   PetscFunctionBegin;
   for (int i = 0; i < state->n; i++) {
-    if (state->tensor[i].was_read) continue;
-    if (!first) first = state->tensor[i].path;
-    n++;
+    const TrsStateTensor *tensor = &state->tensor[i];
+
+    n_converted += tensor->converted ? 1 : 0;
+    if (tensor->was_read) continue;
+    if (!missing) missing = tensor;
+    if (!other && tensor->other_optimizer[0]) other = tensor;
+    n_missing++;
   }
-  if (n && t->start.step > 0)
+  if (other && resume)
+    PetscCall(
+        TrsOptionError(t->session.options, "-resume",
+                       "%s: /%s is of optimizer %s, now it is %s: go on with that one, or take the weights "
+                       "alone with -init_from",
+                       path, other->path, other->other_optimizer, other->optimizer));
+  if (n_converted)
+    PetscCall(PetscPrintf(t->session.comm,
+                          "%-10s %d table%s of another data type converted, rounded to nearest\n", "weights",
+                          n_converted, n_converted == 1 ? "" : "s"));
+  if (other)
+    PetscCall(PetscPrintf(t->session.comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
+                          "warning", other->path, other->other_optimizer, other->optimizer, n_missing));
+  else if (n_missing && t->start.step > 0)
     PetscCall(PetscPrintf(t->session.comm,
                           "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
-                          "warning", n, n == 1 ? "" : "s", first));
+                          "warning", n_missing, n_missing == 1 ? "" : "s", missing->path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -119,7 +139,7 @@ static PetscErrorCode load_state(TrsTraining *t)
     PetscCall(TrsCheckpointRead(s->comm, newest ? newest : init_from, &s->state, &t->start));
     PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", newest ? "resume" : "weights",
                           newest ? newest : init_from, t->start.step));
-    PetscCall(warn_of_missing_states(t));
+    PetscCall(tell_differences(t, newest ? newest : init_from, (PetscBool)(newest != NULL)));
   }
   if (newest) PetscCall(find_place(t));
   if (newest) PetscCall(load_memory(t, newest));

@@ -295,9 +295,29 @@ static PetscErrorCode copy_stage(const void *model, void *to, const void *from, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Numbers of a checkpoint whose tables were of another type. */
+static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *source, TrsDType to, void *result)
+{
+  const TrsComputeOps *host;
+  float *wide = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsComputeFind("cpu", &host));
+  if (from != TRS_FP32 && to != TRS_FP32) { /* from one half to the other: by way of fp32, which holds both */
+    PetscCall(TrsAlloc(n, sizeof(*wide), &wide));
+    PetscCall(host->convert(NULL, n, from, source, TRS_FP32, wide));
+    from = TRS_FP32;
+    source = wide;
+  }
+  PetscCall(host->convert(NULL, n, from, source, to, result));
+  PetscCall(TrsFree(&wide));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
+  state->convert = convert_numbers;
   if (!m->config.device->host_memory)
     state->memory = (TrsStateMemory){
         .context = m, .alloc = alloc_stage, .release = release_stage, .copy = copy_stage};

@@ -2,6 +2,7 @@
 /* TEST ranks: 1 2 3 4 */
 /* Checkpoints: what is written by one split is read by any other, bit for bit; golden files load; damage is found. */
 #include "core/buffer.h"
+#include "core/events.h"
 #include "io/checkpoint.h"
 #include "trs_test.h"
 
@@ -152,8 +153,8 @@ static void test_half_types(void **state)
 {
   const TrsDType types[2] = {TRS_FP16, TRS_BF16};
   const TrsCheckpointInfo info = {.step = 1};
-  uint16_t out[2][8], in[2][8] = {{0, 1, 0x3C00, 0xBC00, 0x7BFF, 0x8001, 0x7C00, 0x03FF},
-                                  {0, 1, 0x3F80, 0xBF80, 0x7F7F, 0x8001, 0x7F80, 0x7F}};
+  uint16_t out[2][8], in[2][8] = {{0, 1, 0x3C00, 0xBC00, 0x7BFF, 0x8001, 0xFBFF, 0x03FF},
+                                  {0, 1, 0x3F80, 0xBF80, 0x7F7F, 0x8001, 0xFF7F, 0x7F}};
 
   (void)state;
   for (int pass = 0; pass < 2; pass++) { /* write, then read */
@@ -175,6 +176,65 @@ static void test_half_types(void **state)
     assert_petsc_ok(TrsStateFree(&s));
   }
   assert_memory_equal(out, in, sizeof(in));
+}
+
+/* One number that is not finite, on any rank, in any type: nothing is written, and the file that was there stays. */
+static void test_not_finite(void **state)
+{
+  static const uint32_t bits[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xff800001u};
+  static const uint16_t halves[2][3] = {{0x7C00, 0xFC00, 0x7E01}, {0x7F80, 0xFF80, 0x7F81}};
+  const TrsCheckpointInfo info = {.step = 8};
+  TrsCheckpointInfo found;
+
+  (void)state;
+  write_split(SPLIT_ROWS, 1);
+  for (int i = 0; i < 4 * trs_size(); i++) {
+    fixture f;
+
+    add_tensor(&f, "embedding/user/weight", SPLIT_ROWS);
+    fill(&f, 2);
+    memcpy(f.data + (ROWS - 1) * i / (4 * trs_size()) * (COLS + 1) + i % COLS, &bits[i % 4], sizeof(float));
+    assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, path, &f.state, &info), TRS_ERR_NOT_FINITE);
+    fill(&f, 3);
+    assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &found));
+    assert_int_equal(found.step, 7);
+    free_fixture(&f);
+  }
+  for (int k = 0; k < 6; k++) {
+    uint16_t values[8] = {0};
+    TrsState s = {0};
+    TrsStateTensor *tensor;
+
+    values[k] = halves[k / 3][k % 3];
+    assert_petsc_ok(TrsStateAdd(&s, "a/half", k < 3 ? TRS_FP16 : TRS_BF16, 1, 8, 1, &tensor));
+    tensor->replicated = PETSC_TRUE;
+    assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 8, 1, values, 1));
+    assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info), TRS_ERR_NOT_FINITE);
+    assert_petsc_ok(TrsStateFree(&s));
+  }
+  TrsErrorClear();
+}
+
+/* More than trs_part_bytes are written in rounds; in each one every rank gives a sign of life, also one that has nothing to write. */
+static void test_signs_of_life(void **state)
+{
+  const int64_t rows = (int64_t)200 << 18; /* 200 MiB of fp32 */
+  const int64_t before = TrsStageSwitches();
+  const TrsCheckpointInfo info = {.step = 1};
+  TrsState s = {0};
+  TrsStateTensor *tensor;
+  float *values = NULL;
+
+  (void)state;
+  assert_petsc_ok(TrsStateAdd(&s, "large", TRS_FP32, 1, rows, 1, &tensor));
+  if (trs_rank() == 0) {
+    assert_petsc_ok(TrsAlloc(rows, sizeof(float), &values));
+    assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, rows, 1, values, 1));
+  }
+  assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info));
+  assert_true(TrsStageSwitches() - before >= 3);
+  assert_petsc_ok(TrsStateFree(&s));
+  assert_petsc_ok(TrsFree(&values));
 }
 
 /* Column c of the split row-wise state lies on rank c mod W; offsets 4c. */
@@ -469,7 +529,8 @@ static void test_unwritable(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_any_split_reads_any_other),
-              cmocka_unit_test(test_half_types), cmocka_unit_test(test_split_rowwise_state),
+              cmocka_unit_test(test_half_types), cmocka_unit_test(test_not_finite),
+              cmocka_unit_test(test_signs_of_life), cmocka_unit_test(test_split_rowwise_state),
               cmocka_unit_test(test_golden_files), cmocka_unit_test(test_other_model_is_refused),
               cmocka_unit_test(test_folder), cmocka_unit_test(test_unwritable),
               cmocka_unit_test(test_truncation), cmocka_unit_test(test_bit_flips),
