@@ -177,6 +177,7 @@ PetscBool TrsProposalBoundsPlaced(const TrsProposalBounds *b)
   TrsPieces placed = {0}; /* all that may be in place when one of this size is */
 
   if (hbm < 0 || ddr < 0 || b->uniform.n_negative || b->own.n_negative) return PETSC_FALSE;
+  if (TrsPiecesFit(&b->own, &room, b->world_size, b->group)) return PETSC_TRUE; /* the usual case */
   for (int size = b->largest; size >= b->smallest; size--) {
     TrsPiecesFollow(&placed, &b->of_size[size]);
     if (!TrsPiecesFit(&placed, &room, b->world_size, b->group)) return PETSC_FALSE;
