@@ -169,3 +169,34 @@ def test_other_optimizer(binary, folder):
     check(not any(np.any(value) for name, value in tensors(state).items() if name.endswith("momentum1")), "momentum of another optimizer was taken")
     text = run(binary, 2, f"{words} -embedding_optimizer adagrad -table_user_optimizer lion -checkpoint_dir ckpt -resume", folder).text
     check("lacks 1 optimizer state, /embedding/user/exp_avg first" in text, text[-1500:])
+
+
+def test_bad_ids_by_table(binary, folder):
+    """Ids outside of their tables are counted once a table, in training, evaluation and prediction; mode ignore says nothing, fatal ends an evaluation."""
+    make(folder, 48)
+    path = os.path.join(folder, "train.h5")
+    with h5py.File(path, "r+") as h:
+        names = [name.decode() if isinstance(name, bytes) else name for name in h["sparse"].attrs["features"]]
+        lengths, offsets, values = h["sparse/lengths"][()], h["sparse/offsets"][()], h["sparse/values"][()]
+        wanted = {"user": [], "item": [], "tag": []}
+        for feature, table, samples in (("user", "user", (11, 30)), ("shop", "item", (5, 6, 40)), ("tag", "tag", (2,))):
+            f = names.index(feature)
+            for sample in samples:
+                at = offsets[sample] + lengths[sample, :f].sum()
+                for i in range(at, at + lengths[sample, f]):
+                    values[i] = 1000 + i
+                    wanted[table].append((sample, feature, 1000 + i))
+        h["sparse/values"][...] = values
+    shared = f"-batch_size 8 {MODEL} {TABLES} -table_tag_bounds_check_mode ignore"
+    words = f"-data_train train.h5 {shared} {MIXED} -epochs 2 -checkpoint_final final.h5"
+    for what, ranks, options, passes in (("train", 2, words, 2), ("train", 3, words, 2), ("eval", 3, f"-task eval -data_eval train.h5 -init_from final.h5 {shared}", 1),
+                                         ("predict", 2, f"-task predict -data_eval train.h5 -init_from final.h5 {shared}", 1)):
+        text = run(binary, ranks, options, folder).text
+        for table, found in wanted.items():
+            lines = [line for line in text.splitlines() if f"warning: {what}: table {table}:" in line]
+            check(len(lines) == (table != "tag" and len(found) > 0), f"{what} on {ranks} ranks: {len(lines)} lines on table {table}")
+            for line in lines:
+                sample, feature, number = min(found, key=lambda entry: entry[0])
+                check(f" {passes * len(found)} ids outside" in line and f"the first is {number} of feature \"{feature}\" in sample {sample} " in line, f"{line}; expected {passes} * {found}")
+    text = run(binary, 2, f"-task eval -data_eval train.h5 -init_from final.h5 {shared} -bounds_check_mode fatal", folder, status=65).text
+    check('feature "shop" of sample 5 has id' in text or 'feature "user" of sample 11 has id' in text, text[-600:])

@@ -162,7 +162,7 @@ static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratc
 
 /* Rule A24: -1 passes, other ids outside of the table become 0. */
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int feature, int key,
-                                int64_t sample, int32_t n, int64_t *ids, int64_t *bad_ids, TrsFault *fault)
+                                int64_t sample, int32_t n, int64_t *ids, TrsBadIds *bad_ids, TrsFault *fault)
 {
   int64_t rows = spec->rows[feature];
 
@@ -175,7 +175,7 @@ static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int f
                          spec->info->path, spec->info->features[key], sample, ids[i], rows - 1);
     if (spec->mode[feature] == TRS_BOUNDS_WARNING && batch->bad_ids++ == 0)
       batch->first_bad = (TrsBadId){key, sample, ids[i]};
-    bad_ids[feature]++;
+    if (bad_ids[feature].n++ == 0) bad_ids[feature].first = (TrsBadId){key, sample, ids[i]};
     ids[i] = 0;
   }
   return PETSC_SUCCESS;
@@ -197,7 +197,7 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int ke
 
 /* Copy one sample's ids from the file's order to their bags. */
 static PetscErrorCode place_sample(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                   int64_t i, const int64_t *values, const float *weights, int64_t *bad_ids,
+                                   int64_t i, const int64_t *values, const float *weights, TrsBadIds *bad_ids,
                                    TrsFault *fault)
 {
   TrsJagged *jagged = &batch->kjt.jagged;
@@ -239,7 +239,7 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, TrsBatch *batch, T
 }
 
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
-                                  int64_t *bad_ids, TrsFault *fault)
+                                  TrsBadIds *bad_ids, TrsFault *fault)
 {
   int64_t *values = scratch->values.data;
   float *weights = spec->with_weights ? scratch->weights.data : NULL;

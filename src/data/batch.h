@@ -61,6 +61,6 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);
 
-/* Second half, once there is room for n_values ids: the KJT. Thread. InOut: bad_ids [n] repaired ids of each feature, added to */
+/* Second half, once there is room for n_values ids: the KJT. Thread. InOut: bad_ids [n] repaired ids of each feature, added to; the first is kept */
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
-                                  int64_t *bad_ids, TrsFault *fault);
+                                  TrsBadIds *bad_ids, TrsFault *fault);

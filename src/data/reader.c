@@ -34,8 +34,8 @@ typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT 
 typedef struct {
   TrsBatch batch; /* first: a batch's address is its slot's */
   TrsDeviceBuffer dense, labels;
-  int64_t room;     /* ids that fit */
-  int64_t *bad_ids; /* [n] */
+  int64_t room;       /* ids that fit */
+  TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
   TrsFault fault;
 } TrsSlot;
@@ -53,7 +53,7 @@ struct TrsReaderImpl {
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
   TrsBatchScratch scratch; /* the thread's, but for growing */
-  int64_t *bad_ids;        /* [n] so far */
+  TrsBadIds *bad_ids;      /* [n] so far */
 
   pthread_t thread;
   PetscBool running;
@@ -186,7 +186,7 @@ PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *glob
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReaderBadIds(TrsReader reader, const int64_t **per_feature)
+PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
 {
   PetscFunctionBegin;
   *per_feature = reader->bad_ids;
@@ -414,7 +414,12 @@ PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
   pthread_mutex_unlock(&reader->lock);
   PetscCall(ierr);
   reader->next_out++;
-  for (int f = 0; f < reader->spec.n; f++) reader->bad_ids[f] += s->bad_ids[f];
+  for (int f = 0; f < reader->spec.n; f++) {
+    TrsBadIds *bad = &reader->bad_ids[f];
+
+    if (bad->n == 0) bad->first = s->bad_ids[f].first;
+    bad->n += s->bad_ids[f].n;
+  }
   *batch = &s->batch;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -17,6 +17,12 @@ typedef struct {
   int64_t sample, id;
 } TrsBadId;
 
+/* Those of a feature. */
+typedef struct {
+  int64_t n;
+  TrsBadId first; /* if there are any */
+} TrsBadIds;
+
 typedef struct {
   int64_t step; /* global step, counted from 0 of the whole training */
   int64_t epoch;
@@ -83,6 +89,6 @@ PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *glob
 PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch);
 PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch);
 
-/* Ids repaired so far, per selected feature [n]; not collective. */
-PetscErrorCode TrsReaderBadIds(TrsReader reader, const int64_t **per_feature);
+/* Ids repaired so far, under modes warning and ignore, per selected feature [n]; not collective. Borrowed. */
+PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature);
 PetscErrorCode TrsReaderDestroy(TrsReader *reader);

@@ -179,6 +179,52 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* n ids of a table, over all ranks; bad: of its features on this one. */
+static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetInfo *info, const char *what,
+                                   const TrsTableConfig *table, const TrsBadIds *bad, int64_t n)
+{
+  int64_t sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* id, key */
+  char name[2 * TRS_TEXT];
+
+  PetscFunctionBegin;
+  for (int k = 0; k < table->n_features; k++)
+    if (bad[k].n) sample = PetscMin(sample, bad[k].first.sample);
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &sample, 1, MPI_INT64_T, MPI_MIN, session->comm));
+  for (int k = table->n_features - 1; k >= 0; k--) {
+    if (!bad[k].n || bad[k].first.sample != sample) continue;
+    found[0] = bad[k].first.id;
+    found[1] = bad[k].first.key;
+  }
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT64_T, MPI_MAX, session->comm));
+  TrsNameEscape(info->features[found[1]], name, sizeof(name));
+  PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
+                         "trshard: warning: %s: table %s: %" PRId64 " ids outside of [0, %" PRId64
+                         ") became 0, the first is %" PRId64 " of feature \"%.100s\" in sample %" PRId64
+                         " (-bounds_check_mode)\n",
+                         what, table->name, n, table->num_embeddings, found[0], name, sample));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportBadIds(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
+                               const char *what)
+{
+  const TrsTableConfigs *tables = &session->tables;
+  const TrsBadIds *bad;
+  int64_t *counts;
+
+  PetscFunctionBegin;
+  PetscCall(TrsReaderBadIds(reader, &bad));
+  PetscCall(PetscCalloc1((size_t)tables->n, &counts));
+  for (int t = 0, f = 0; t < tables->n; t++)
+    for (int k = 0; k < tables->table[t].n_features; k++, f++)
+      if (tables->table[t].bounds_check_mode == TRS_BOUNDS_WARNING) counts[t] += bad[f].n;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, counts, tables->n, MPI_INT64_T, MPI_SUM, session->comm));
+  for (int t = 0; t < tables->n; bad += tables->table[t].n_features, t++)
+    if (counts[t]) PetscCall(report_table(session, info, what, &tables->table[t], bad, counts[t]));
+  PetscCall(PetscFree(counts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
                                 const TrsStepResult *result)
 {

@@ -30,6 +30,13 @@ PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, 
                                 int64_t first_step, TrsProgress *progress);
 PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *result);
 
+/*
+  What the bounds check has repaired under mode warning so far, a warning a table on stderr: count, and the first one in the file's order of
+  those that ranks met first. what: "train", ... Collective.
+*/
+PetscErrorCode TrsReportBadIds(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
+                               const char *what);
+
 /* A warning on stderr, where a step let bad ids or numbers of the dataset pass. Prints on rank 0. */
 PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
                                 const TrsStepResult *result);

@@ -20,7 +20,8 @@ typedef struct {
   TrsTableConfigs tables;
   TrsShardingPlan plan;
   TrsModelParallel model;
-  TrsState state; /* all tensors of a checkpoint */
+  TrsState state;            /* all tensors of a checkpoint */
+  PetscBool told_of_bad_ids; /* of the evaluation data: each evaluation would say the same */
   uint64_t seed;
   int64_t batch_size; /* B, of a full batch */
 } TrsSession;

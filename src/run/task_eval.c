@@ -14,6 +14,8 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
   PetscCall(TrsEvaluate(session->comm, session->model, reader, results, info->num_samples, NULL, values));
+  if (!session->told_of_bad_ids) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
+  session->told_of_bad_ids = PETSC_TRUE;
   PetscCall(TrsReaderDestroy(&reader));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

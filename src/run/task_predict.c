@@ -20,7 +20,6 @@ typedef struct {
   TrsCheckpointInfo info;
   TrsLatency latency;
   TrsWatchdog watchdog;
-  int64_t bad_ids; /* of this rank's samples */
 } TrsPrediction;
 
 /* -init_from, else the newest in -checkpoint_dir. */
@@ -150,7 +149,6 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
 
   PetscFunctionBegin;
   TrsWatchdogBeat(p->watchdog, batch->step);
-  p->bad_ids += batch->bad_ids;
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
   for (int64_t b = 0; b < batch->batch; b++)
     PetscCheck(isfinite(predictions[b]), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
@@ -174,15 +172,10 @@ static PetscErrorCode predict(TrsPrediction *p)
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   PetscCall(TrsEvaluate(s->comm, s->model, reader, p->results, info->num_samples, &observer, &values));
+  PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));
   PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &p->bad_ids, 1, MPI_INT64_T, MPI_SUM, s->comm));
-  if (p->bad_ids)
-    PetscCall(PetscFPrintf(s->comm, PETSC_STDERR,
-                           "trshard: warning: %" PRId64
-                           " ids outside of their tables became 0 (-bounds_check_mode)\n",
-                           p->bad_ids));
   if (!info->has_labels) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(p->results, p->info.step, &values));
   PetscCall(TrsReportMetrics(s->comm, "predict", &values));
@@ -216,7 +209,7 @@ static PetscErrorCode write_checkpoint(const TrsPrediction *p)
 
 PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
 {
-  TrsPrediction p = {.bad_ids = 0};
+  TrsPrediction p = {.session = {.rank = 0}};
 
   PetscFunctionBegin;
   PetscCall(set_up(&p, comm, options));

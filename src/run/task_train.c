@@ -395,6 +395,7 @@ static PetscErrorCode finish(TrsTraining *t, const char *final)
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
   TrsTraining t = {.first_step = 0};
+  const TrsDatasetInfo *info;
   const char *final = NULL;
   PetscBool stopped = PETSC_FALSE;
 
@@ -404,6 +405,8 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(train(&t, &stopped));
   PetscCall(record_allocations(&t));
   PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
+  PetscCall(TrsDatasetGetInfo(t.session.train, &info));
+  PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t, PETSC_TRUE));
   if (!stopped) {
     PetscCall(finish(&t, final));

@@ -220,7 +220,7 @@ static void spoil_ids(hid_t file)
 /* Sums over ranks of ids repaired, warned about, zeros found. */
 static void count_ids(fixture *f, int64_t sums[4])
 {
-  const int64_t *bad;
+  const TrsBadIds *bad;
   TrsBatch *batch;
 
   memset(sums, 0, 4 * sizeof(*sums));
@@ -237,7 +237,9 @@ static void count_ids(fixture *f, int64_t sums[4])
     assert_petsc_ok(TrsReaderReturn(f->reader, &batch));
   }
   assert_petsc_ok(TrsReaderBadIds(f->reader, &bad));
-  sums[3] = bad[0] * 10 + bad[1];
+  sums[3] = bad[0].n * 10 + bad[1].n;
+  for (int i = 0; i < 2; i++)
+    if (bad[i].n) assert_true(bad[i].first.id == 60 || bad[i].first.id == -2);
   MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
 }
 
