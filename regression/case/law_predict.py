@@ -93,6 +93,15 @@ def test_predict_types(binary, folder):
         sequence = {name: dict(table, pooling=pooling) if name == "user" else table for name, table in TABLES.items()}
         found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} -table_user_pooling none -table_user_sequence_pooling {pooling}")
         check_near(found, quantised.predict(*paths, sequence), 1e-6, f"a sequence table, {pooling}")
+    found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} -ebc_variable_batch")
+    check_near(found, quantised.predict(*paths, TABLES), 1e-6, "equal bags once")
+    found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} -qcomm_forward_precision fp16 -tables_output_dtype fp16 -tables_sharding_types column_wise")
+    wanted = predicted(binary, folder, 1, f"-init_from {state} {TYPES} -tables_output_dtype fp16")
+    check(same_bits(found, wanted), "fp16 exchanges of fp16 outputs: other bits")
+    positions = "-table_user_position_weighted -table_user_max_feature_lengths 3"
+    state = make_trained(folder, binary, options=positions)
+    found = predicted(binary, folder, 3, f"-init_from {state} {TYPES} {positions}")
+    check_near(found, quantised.predict(*paths, {n: dict(t, positions=n == "user") for n, t in TABLES.items()}), 1e-6, "position weights")
     state = make_trained(folder, binary, options="-table_user_data_type fp16 -table_word_data_type bf16")
     found = predicted(binary, folder, 2, f"-init_from {state} {TYPES}")
     check_near(found, quantised.predict(*paths, TABLES), 1e-6, "from fp16 and bf16")

@@ -55,10 +55,11 @@ def read_dataset(path):
         return h["dense"][()], h["labels"][()] if "labels" in h else None, bags
 
 
-def pool(table, bags, pooling, weighted, output_dtype="fp32"):
+def pool(table, bags, pooling, weighted, output_dtype="fp32", positions=None):
     out = np.zeros((len(bags), table.shape[1]))
     for b, (ids, weights) in enumerate(bags):
         if len(ids):
+            weights = weights if positions is None else positions[:len(ids)]
             rows = table[ids].astype(np.float64) * (weights[:, None] if weighted else 1)
             out[b] = rows.max(axis=0) if pooling == "max" else rows.sum(axis=0) / (len(ids) if pooling == "mean" else 1)
     return rounded(out.astype(np.float32), output_dtype).astype(np.float64) if output_dtype != "fp32" else out
@@ -76,7 +77,7 @@ def predict(checkpoint, dataset, tables):
     """tables: name -> dict(features, data_type, pooling, weighted, output_dtype). Probabilities in double."""
     dense, _, bags = read_dataset(dataset)
     with h5py.File(checkpoint) as h:
-        layers = {m: [(h[f"dense/{m}/{i}/weight"][()], h[f"dense/{m}/{i}/bias"][()]) for i in range(len(h[f"dense/{m}"]))] for m in h["dense"]}
+        layers = {m: [(h[f"dense/{m}/{i}/weight"][()], h[f"dense/{m}/{i}/bias"][()]) for i in range(len(h[f"dense/{m}"]))] for m in ("dense_arch", "over_arch")}
         vectors = [mlp(layers["dense_arch"], dense.astype(np.float64), True)]
         for name, table in tables.items():
             stored = h[f"embedding/{name}/weight"]
@@ -84,8 +85,10 @@ def predict(checkpoint, dataset, tables):
             if stored.attrs.get("dtype", b"") in (b"bf16", "bf16"):
                 weight = (weight.astype(np.uint32) << 16).view(np.float32)
             values = rounded(weight.astype(np.float32), table["data_type"])
-            vectors += [pool(values, bags[f], table.get("pooling", "sum"), table.get("weighted", False), table.get("output_dtype", "fp32"))
-                        for f in table.get("features", [name])]
+            for f in table.get("features", [name]):
+                positions = h[f"dense/position_weights/{f}/weight"][()] if table.get("positions") else None
+                vectors.append(pool(values, bags[f], table.get("pooling", "sum"), table.get("weighted", False) or positions is not None,
+                                    table.get("output_dtype", "fp32"), positions))
     x = np.stack(vectors, axis=1)
     i, j = np.triu_indices(len(vectors), 1)
     products = np.einsum("bfd,bgd->bfg", x, x)[:, i, j]

@@ -171,7 +171,8 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
   }
   for (int g = 0; g < e->n_groups; g++) {
     PetscCall(e->group[g].ops->setup(&e->group[g]));
-    if (config->dist.reproducible) PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));
+    if (config->dist.reproducible && shards->optimizers) /* quantised tables are never updated */
+      PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
       TrsShardingSlot *slot = &e->group[g].slot[s];
       if (!slot->exchange) continue;

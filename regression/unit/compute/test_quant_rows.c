@@ -136,6 +136,74 @@ static void test_sequences(void **state)
   }
 }
 
+/* A bag's sum, with and without weights, and its mean: of the rows that TrsDequantiseRows() gives, whatever the width. */
+static void check_pooled(const TrsComputeOps *compute, TrsDType dtype, int dim, int mean, int weighted)
+{
+  enum { BAGS = 60, N = 400 };
+  float *x = make_numbers(dim), *whole = calloc((size_t)ROWS * (size_t)dim, sizeof(*whole)),
+        *out = calloc((size_t)BAGS * (size_t)(dim + 3), sizeof(*out)), weights[N];
+  int64_t offsets[BAGS + 1] = {0}, values[N];
+  const int element = TrsQuantIsPacked(dtype) ? 1 : TrsDTypeBytes(dtype);
+  TrsTbeTable table = {.rows = ROWS,
+                       .dim = dim,
+                       .dtype = dtype,
+                       .stride = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, dim) / element};
+  const TrsTbeFeature feature = {.mean = mean, .out_column = 2};
+  TrsWorkspace workspace = NULL;
+
+  table.weight = quantised(dtype, dim, x);
+  assert_petsc_ok(TrsDequantiseRows(dtype, TRS_ROWS_TBE, ROWS, dim, table.weight, whole, dim));
+  for (int b = 0; b < BAGS; b++) offsets[b + 1] = b == BAGS - 1 ? N : offsets[b] + b % 12;
+  for (int i = 0; i < N; i++) {
+    values[i] = (i * 17 + i / 5) % (ROWS + 1) - 1;
+    weights[i] = (float)(i % 9) * 0.25f - 0.5f;
+  }
+  assert_petsc_ok(compute->workspace_create(&workspace));
+  assert_petsc_ok(compute->tbe_forward(NULL, workspace, &(TrsTbe){1, 1, &table, &feature},
+                                       &(TrsTbeInput){.batch = BAGS,
+                                                      .offsets = offsets,
+                                                      .values = values,
+                                                      .weights = weighted ? weights : NULL,
+                                                      .n_values = N},
+                                       out, dim + 3));
+  for (int b = 0; b < BAGS; b++)
+    for (int d = 0; d < dim; d++) {
+      const int64_t n = offsets[b + 1] - offsets[b];
+      double sum = 0, size = 0;
+
+      for (int64_t i = offsets[b]; i < offsets[b + 1]; i++) {
+        const double w = weighted ? (double)weights[i] : 1.0;
+        if (values[i] < 0) continue;
+        sum += w * (double)whole[values[i] * dim + d];
+        size += fabs(w * (double)whole[values[i] * dim + d]);
+      }
+      if (mean && n) sum /= (double)n;
+      assert_close(out[b * (dim + 3) + 2 + d], sum, 1e-6 * size, 1e-6);
+    }
+  for (int b = 0; b < BAGS; b++) /* what lies beside the columns */
+    assert_true(out[b * (dim + 3)] == 0.0f && out[b * (dim + 3) + 1] == 0.0f &&
+                out[b * (dim + 3) + 2 + dim] == 0.0f);
+  assert_petsc_ok(compute->workspace_destroy(&workspace));
+  free(table.weight);
+  free(x);
+  free(whole);
+  free(out);
+}
+
+static void test_pooled(void **state)
+{
+  const TrsComputeOps *compute;
+
+  (void)state;
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(setenv("TRSHARD_ISA", isas[i], 1), 0);
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+      for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
+        for (int how = 0; how < 3; how++) check_pooled(compute, types[t], dims[d], how == 1, how == 2);
+  }
+}
+
 /* Rounding a strided matrix: the numbers of convert() there and back, and the columns beside it untouched. */
 static void test_round_matrix(void **state)
 {
@@ -163,4 +231,5 @@ static void test_round_matrix(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_slices), cmocka_unit_test(test_slices_refused),
-              cmocka_unit_test(test_sequences), cmocka_unit_test(test_round_matrix))
+              cmocka_unit_test(test_sequences), cmocka_unit_test(test_pooled),
+              cmocka_unit_test(test_round_matrix))
