@@ -21,7 +21,8 @@ static const TrsOptionSpec specs[] = {
     {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back once"},
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "pooled tables under table_wise, column_wise, table_column_wise: send each distinct bag of a feature in "
+     "pooled tables under table_wise, column_wise, table_column_wise, row_wise: send each distinct bag of a "
+     "feature in "
      "a "
      "rank's batch once, and its pooled row back once (variable batch per feature; cpu)"},
 };
@@ -69,10 +70,17 @@ static PetscBool is_sequence(TrsShardedEbc ebc, const TrsTableConfig *config, Tr
                       (type != TRS_SHARDING_DATA_PARALLEL && !ebc->context.dist.reproducible)));
 }
 
+static const TrsShardingOps *const variable_family_of[TRS_N_SHARDINGS] = {
+    [TRS_SHARDING_TABLE_WISE] = &trs_variable_by_tables,
+    [TRS_SHARDING_COLUMN_WISE] = &trs_variable_by_tables,
+    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_variable_by_tables,
+    [TRS_SHARDING_ROW_WISE] = &trs_variable_by_rows,
+};
+
 /* Do equal bags of a rank's samples travel once? */
 static PetscBool shares_bags(TrsShardedEbc ebc, TrsShardingType type)
 {
-  return (PetscBool)(ebc->context.variable_batch && family_of[type] == &trs_sharding_table_wise);
+  return (PetscBool)(ebc->context.variable_batch && variable_family_of[type]);
 }
 
 /* What no order of the global batch holds for: sums that a rank makes before they travel, rows updated by column shard. */
@@ -115,7 +123,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   const TrsTableConfig *config = &ebc->context.tables->table[t];
   const TrsShardingType type = ebc->context.table_plan[t]->sharding_type;
   const TrsShardingOps *ops = is_sequence(ebc, config, type)   ? sequence_family_of[type]
-                              : shares_bags(ebc, type)         ? &trs_sharding_variable_batch
+                              : shares_bags(ebc, type)         ? variable_family_of[type]
                               : ebc->context.dist.reproducible ? ordered_family_of[type]
                                                                : family_of[type];
   const TrsShardingWeights weights = config->max_feature_lengths ? TRS_SHARDING_POSITIONS

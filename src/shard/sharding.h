@@ -38,7 +38,7 @@ typedef struct {
   const int64_t *columns;            /* [F] of the model's matrix */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* of sequence tables */
-  PetscBool variable_batch;          /* of pooled tables whose shards have all rows */
+  PetscBool variable_batch;          /* of pooled tables that are not cut over the ranks of a host */
   /* of sequence tables */
 } TrsShardingContext;
 
@@ -103,7 +103,8 @@ struct TrsShardingOps {
 
 extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
     trs_sharding_table_row_wise, trs_sharding_ordered_rows, trs_sharding_ordered_replicas;
-extern const TrsShardingOps trs_sharding_variable_batch; /* of -ebc_variable_batch */
+/* of -ebc_variable_batch */
+extern const TrsShardingOps trs_variable_by_tables, trs_variable_by_rows;
 /* of sequence tables */
 extern const TrsShardingOps trs_sequence_data_parallel, trs_sequence_by_tables, trs_sequence_by_rows;
 
