@@ -206,6 +206,21 @@ static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerAr
   if (args->kind == TRS_OPTIM_SGD || args->kind == TRS_OPTIM_ADAGRAD) args->weight_decay = 0.0F;
 }
 
+/* Half of the models have one for all tables. */
+static PetscErrorCode draw_optimizers(random_stream *r, random_model *model)
+{
+  TrsSparseOptimizers *optimizers = &model->optimizers;
+
+  PetscFunctionBegin;
+  *optimizers = (TrsSparseOptimizers){
+      .n = random_once_in(r, 2) ? 1 : (int)random_int(r, 2, MODEL_MAX_OPTIMIZERS), .args = model->args};
+  PetscCall(PetscMalloc1((size_t)model->tables.n, &optimizers->of_table));
+  for (int i = 0; i < optimizers->n; i++) draw_optimizer(r, model->seed, &model->args[i]);
+  for (int t = 0; t < model->tables.n; t++)
+    optimizers->of_table[t] = (int)random_int(r, 0, optimizers->n - 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode lay_out_features(random_stream *r, random_model *model)
 {
   const TrsTableConfigs *tables = &model->tables;
@@ -240,12 +255,12 @@ PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducib
   model->n_steps = (int)random_int(&r, 2, 3);
   model->ahead = random_once_in(&r, 2);
   model->index_dedup = (PetscBool)(!reproducible && random_once_in(&r, 2));
-  draw_optimizer(&r, seed, &model->args);
   model->variable_batch = (PetscBool)(!reproducible && random_once_in(&r, 3));
   model->tables.n = (int)random_int(&r, 1, MAX_TABLES);
   PetscCall(PetscCalloc1((size_t)model->tables.n, &model->tables.table));
   for (int t = 0; t < model->tables.n; t++)
     PetscCall(draw_table(&r, t, reproducible, &model->tables.table[t]));
+  PetscCall(draw_optimizers(&r, model));
   PetscCall(lay_out_features(&r, model));
   do { /* of the ranks' divisors */
     model->local_world_size = (int)random_int(&split, 1, size);
@@ -259,6 +274,7 @@ PetscErrorCode random_model_destroy(random_model *model)
   PetscFunctionBegin;
   PetscCall(TrsShardingPlanFree(&model->plan));
   PetscCall(TrsTableConfigsFree(&model->tables));
+  PetscCall(PetscFree(model->optimizers.of_table));
   PetscCall(PetscFree2(model->table_of, model->columns));
   PetscCall(PetscFree(model->position));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -327,17 +343,18 @@ void random_model_print(const random_model *model)
 {
   static const char *const sequence[] = {" (mean)", " (max)", " (concat)"};
 
-  printf("  seed %" PRIu64 ", %d ranks, %d a host, %s, weight decay %g (mode %d), %d steps%s%s%s\n",
-         model->seed, model->size, model->local_world_size, TrsSparseOptimizerName(model->args.kind),
-         (double)model->args.weight_decay, (int)model->args.weight_decay_mode, model->n_steps,
-         model->ahead ? ", input dist ahead" : "", model->index_dedup ? ", index dedup" : "",
-         model->variable_batch ? ", variable batch" : "");
+  printf("  seed %" PRIu64 ", %d ranks, %d a host, %d steps%s%s%s\n", model->seed, model->size,
+         model->local_world_size, model->n_steps, model->ahead ? ", input dist ahead" : "",
+         model->index_dedup ? ", index dedup" : "", model->variable_batch ? ", variable batch" : "");
   for (int t = 0; t < model->tables.n; t++) {
     const TrsTableConfig *table = &model->tables.table[t];
     const TrsTablePlan *plan = &model->plan.table[t];
-    printf("  %s: %" PRId64 " x %d %s%s, pooling %s%s%s, %d features, %s:", table->name,
-           table->num_embeddings, table->embedding_dim, TrsDTypeName(table->data_type),
-           table->stochastic_rounding ? "" : " to nearest", TrsPoolingName(table->pooling),
+    const TrsSparseOptimizerArgs *args = TrsSparseOptimizersOf(&model->optimizers, t);
+    printf("  %s: %s, weight decay %g (mode %d), %" PRId64 " x %d %s%s, pooling %s%s%s, %d features, %s:",
+           table->name, TrsSparseOptimizerName(args->kind), (double)args->weight_decay,
+           (int)args->weight_decay_mode, table->num_embeddings, table->embedding_dim,
+           TrsDTypeName(table->data_type), table->stochastic_rounding ? "" : " to nearest",
+           TrsPoolingName(table->pooling),
            table->pooling == TRS_POOLING_NONE ? sequence[table->sequence_pooling] : "",
            table->is_weighted           ? " weighted"
            : table->max_feature_lengths ? " by position"

@@ -5,10 +5,10 @@
 */
 #pragma once
 
-#include "compute/tbe.h"
+#include "optim/sparse_optimizer.h"
 #include "spec/sharding_plan.h"
 
-enum { MODEL_MAX_RANKS = 8, MODEL_MAX_BAG = 5 };
+enum { MODEL_MAX_RANKS = 8, MODEL_MAX_BAG = 5, MODEL_MAX_OPTIMIZERS = 3 };
 
 typedef struct {
   uint64_t state;
@@ -24,7 +24,8 @@ typedef struct {
   int size, local_world_size;
   TrsTableConfigs tables; /* features of table t follow those of t-1 (rule A2) */
   TrsShardingPlan plan;
-  TrsSparseOptimizerArgs args; /* step is the test's */
+  TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS]; /* step is the test's */
+  TrsSparseOptimizers optimizers;                    /* of the tables: one or several */
   int n_features;
   int *table_of;      /* [n_features] */
   int64_t *columns;   /* [n_features] first column of the model's matrix, with gaps between some */

@@ -40,7 +40,8 @@ PetscErrorCode reference_create(const random_model *model, PetscBool whole_rows,
     table->R = config->num_embeddings;
     table->D = config->embedding_dim;
     PetscCall(find_blocks(&model->plan.table[t], whole_rows, table));
-    TrsSparseOptimizerStates(model->args.kind, &table->n_states, names, table->rowwise);
+    TrsSparseOptimizerStates(TrsSparseOptimizersOf(&model->optimizers, t)->kind, &table->n_states, names,
+                             table->rowwise);
     PetscCall(PetscMalloc1(n, &table->weight));
     for (int s = 0; s < table->n_states; s++)
       PetscCall(PetscCalloc1((size_t)(table->R * reference_width(table, s)), &table->state[s]));
@@ -203,20 +204,22 @@ static void update_row(const TrsSparseOptimizerArgs *args, reference_table *tabl
 }
 
 PetscErrorCode reference_update(const random_model *model, reference_table *tables, const random_batch *batch,
-                                const TrsSparseOptimizerArgs *args)
+                                int step)
 {
   PetscFunctionBegin;
   for (int t = 0; t < model->tables.n; t++) {
     reference_table *table = &tables[t];
+    TrsSparseOptimizerArgs args = *TrsSparseOptimizersOf(&model->optimizers, t);
     double *sum;
 
+    args.step = step + 1;
     PetscCall(PetscCalloc1((size_t)(table->R * table->D), &sum));
     memset(table->touched, 0, (size_t)table->R * sizeof(*table->touched));
     memset(table->undetermined, 0, (size_t)(table->R * table->D) * sizeof(*table->undetermined));
     sum_gradients(model, t, batch, table, sum);
-    find_undetermined(args, table, sum);
+    find_undetermined(&args, table, sum);
     for (int64_t row = 0; row < table->R; row++)
-      if (table->touched[row]) update_row(args, table, row, sum);
+      if (table->touched[row]) update_row(&args, table, row, sum);
     PetscCall(PetscFree(sum));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -35,5 +35,6 @@ void reference_position_gradients(const random_model *model, const reference_tab
 void reference_forward(const random_model *model, const reference_table *tables, const random_batch *batch,
                        double *pooled);
 
+/* step: updates done before. */
 PetscErrorCode reference_update(const random_model *model, reference_table *tables, const random_batch *batch,
-                                const TrsSparseOptimizerArgs *args);
+                                int step);

@@ -190,7 +190,7 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
   if (!table->touched[row]) return 0.0;
   if (s >= 0) return 1e-5 + 2e-5 * size;
   allowed = 1e-5 + 1e-6 * size + (config->stochastic_rounding ? 1.0 : 0.5) * spacing(config->data_type, size);
-  if (table->undetermined[i]) allowed += 2.0 * (double)draw->model->args.learning_rate;
+  if (table->undetermined[i]) allowed += 2.0 * (double)draw->model->args[0].learning_rate;
   return allowed;
 }
 
@@ -247,7 +247,8 @@ static PetscErrorCode compare_tables(property_draw *draw, PetscBool initial)
     int n_states, n_blocks = 1;
     double *found;
 
-    TrsSparseOptimizerStates(draw->model->args.kind, &n_states, names, rowwise);
+    TrsSparseOptimizerStates(TrsSparseOptimizersOf(&draw->model->optimizers, t)->kind, &n_states, names,
+                             rowwise);
     for (int i = 1; !draw->run->reproducible && i < plan->n_shards; i++)
       n_blocks += plan->shard[i].col_offset != plan->shard[i - 1].col_offset;
     PetscCall(PetscMalloc1((size_t)config->num_embeddings * (size_t)config->embedding_dim, &found));
@@ -326,11 +327,14 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   const int slot = step % TRS_SHARD_SLOTS;
   const int64_t first = batch->first[draw->run->rank], B = batch->first[draw->run->rank + 1] - first;
   TrsPooledMatrix matrix = {.stride = model->stride, .columns = model->columns};
-  TrsSparseOptimizerArgs args = model->args;
+  TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS];
 
   PetscFunctionBegin;
   draw->step = step;
-  args.step = step + 1;
+  for (int i = 0; i < model->optimizers.n; i++) {
+    args[i] = model->args[i];
+    args[i].step = step + 1;
+  }
   PetscCall(PetscMalloc1((size_t)(B * model->stride), &draw->matrix));
   for (int64_t i = 0; i < B * model->stride; i++) draw->matrix[i] = gap;
   matrix.data = draw->matrix;
@@ -342,9 +346,9 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   PetscCall(compare_pooled(draw, batch));
   copy(draw->matrix, batch->grad + first * model->stride, (size_t)(B * model->stride) * sizeof(float));
   PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, NULL, &matrix));
-  PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, NULL, &matrix, &args));
+  PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, NULL, &matrix, args));
   PetscCall(compare_positions(draw, batch));
-  if (draw->run->rank == 0) PetscCall(reference_update(model, draw->reference, batch, &args));
+  if (draw->run->rank == 0) PetscCall(reference_update(model, draw->reference, batch, step));
   PetscCall(compare_tables(draw, PETSC_FALSE));
   PetscCall(PetscFree(draw->matrix));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -368,8 +372,8 @@ static PetscErrorCode create_positions(property_draw *draw)
 
 static void note_draw(property_run *run, const random_model *model)
 {
-  run->met_optimizer[model->args.kind]++;
   for (int t = 0; t < model->tables.n; t++) {
+    run->met_optimizer[TrsSparseOptimizersOf(&model->optimizers, t)->kind]++;
     const TrsTableConfig *config = &model->tables.table[t];
     run->met_sharding[model->plan.table[t].sharding_type]++;
     run->met_pooling[config->pooling]++;
@@ -389,7 +393,6 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   TrsShardedEbcConfig config;
   TrsCommGroups *groups;
   random_model model;
-  const TrsSparseOptimizers optimizers = {.n = 1, .args = &model.args}; /* of all tables */
 
   PetscFunctionBegin;
   run->size = size;
@@ -402,8 +405,8 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   if (!groups->world)
     PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, "mpi", run->device, run->compute,
                                   groups));
-  PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, &optimizers, seed,
-                                     &draw.shards));
+  PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, &model.optimizers,
+                                     seed, &draw.shards));
   draw.shards.shared_rowwise = run->reproducible;
   PetscCall(create_positions(&draw));
   config = (TrsShardedEbcConfig){.columns = model.columns,

@@ -160,13 +160,8 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
                                         const TrsSparseOptimizers *optimizers, uint64_t seed,
                                         TrsEmbeddingShards *shards)
 {
-  const TrsOptimizerStates states = states_of(optimizers, 0);
-
   PetscFunctionBegin;
   *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizers = optimizers};
-  shards->n_states = states.n;
-  for (int s = 0; s < states.n; s++) shards->rowwise_state[s] = states.rowwise[s];
-  shards->couples_columns = TrsSparseOptimizerCouplesColumns(TrsSparseOptimizersOf(optimizers, 0)->kind);
   PetscCall(list_shards(shards, rank));
   for (int i = 0; i < shards->n; i++) {
     TrsEmbeddingShard *shard = &shards->shard[i];
@@ -202,6 +197,18 @@ PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards)
   PetscCall(PetscFree(shards->shard));
   shards->n = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TrsEmbeddingStates TrsEmbeddingShardsStates(const TrsEmbeddingShards *shards, int table)
+{
+  const TrsOptimizerStates all = states_of(shards->optimizers, table);
+  TrsEmbeddingStates states = {.n = all.n};
+
+  if (shards->optimizers)
+    states.couples_columns = TrsSparseOptimizerCouplesColumns(
+        TrsSparseOptimizersOf(shards->optimizers, table)->kind);
+  for (int s = 0; s < all.n; s++) states.rowwise[s] = all.rowwise[s];
+  return states;
 }
 
 int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int index)

@@ -22,9 +22,6 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
   const TrsSparseOptimizers *optimizers; /* NULL: none */
-  int n_states; /* what table 0's keeps, in the order of TrsTbeTable.state (-reproducible: every table's) */
-  PetscBool rowwise_state[TRS_TBE_STATES]; /* one number a row, else one an element */
-  PetscBool couples_columns;               /* does it take a row as a whole? */
   PetscBool
       shared_rowwise;  /* do the column shards of a row keep equal row-wise states? Set after Create; false */
   PetscBool quantised; /* rows of TRS_ROWS_TBE (compute/quant.h), for lookups alone */
@@ -54,6 +51,14 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
                                                  const TrsShardingPlan *plan, int rank,
                                                  TrsEmbeddingShards *shards);
 PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);
+
+/* What a table's optimizer keeps of it, in the order of TrsTbeTable.state. */
+typedef struct {
+  int n;
+  PetscBool rowwise[TRS_TBE_STATES]; /* one number a row, else one an element */
+  PetscBool couples_columns;         /* does it take a row as a whole? */
+} TrsEmbeddingStates;
+TrsEmbeddingStates TrsEmbeddingShardsStates(const TrsEmbeddingShards *shards, int table);
 
 /* The index of the shard that is shard number `index` of the table's plan, or -1 if another rank holds it. */
 int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int index);

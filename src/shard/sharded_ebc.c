@@ -109,7 +109,9 @@ static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig
              "travel");
   PetscCheck(
       !is_sequence(ebc, config, type) ||
-          (type != TRS_SHARDING_DATA_PARALLEL && !(cut && context->shards->couples_columns)),
+          (type != TRS_SHARDING_DATA_PARALLEL &&
+           !(cut && TrsEmbeddingShardsStates(context->shards, (int)(config - context->tables->table))
+                        .couples_columns)),
       PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
       "or row_wise (-table_%s_sharding_types)",

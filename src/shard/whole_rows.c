@@ -22,14 +22,13 @@ typedef struct {
 
 struct TrsWholeRowsImpl {
   TrsSharding sharding;
-  int n_states, n_element_states;
-  const PetscBool *rowwise; /* [n_states] */
-  int n_tables;             /* of the lookup */
+  int n_tables; /* of the lookup */
   const TrsTbeTable *table;
-  PetscBool *cut;     /* [n_tables] does the table have other column blocks that matter? */
-  PetscBool any_pair; /* on any rank */
-  int64_t row_stride; /* floats from summed gradient to summed gradient */
-  int64_t *row_begin; /* [n_tables + 1] of the lists of touched rows */
+  TrsEmbeddingStates *states; /* [n_tables] */
+  PetscBool *cut;             /* [n_tables] does the table have other column blocks that matter? */
+  PetscBool any_pair;         /* on any rank */
+  int64_t row_stride;         /* floats from summed gradient to summed gradient */
+  int64_t *row_begin;         /* [n_tables + 1] of the lists of touched rows */
   TrsBuffer rows, grads;
   TrsRowsTraffic send, recv;
   TrsBuffer whole[2 + TRS_TBE_STATES]; /* a table's touched rows: gradients, weights (fp32), states */
@@ -85,7 +84,8 @@ static PetscErrorCode find_traffic(struct TrsWholeRowsImpl *w, PetscBool outgoin
     for (int q = 0; q < W; q++) {
       traffic->first[q] = traffic->n;
       for (int i = 0; i < w->sharding->n_tables; i++)
-        if (TrsShardingTablePlan(w->sharding, i)->sharding_type != TRS_SHARDING_DATA_PARALLEL)
+        if (TrsShardingTablePlan(w->sharding, i)->sharding_type != TRS_SHARDING_DATA_PARALLEL &&
+            TrsEmbeddingShardsStates(w->sharding->context->shards, w->sharding->table[i]).couples_columns)
           add_pairs(w, i, q, outgoing, traffic);
     }
     traffic->first[W] = traffic->n;
@@ -102,23 +102,18 @@ PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
   PetscFunctionBegin;
   PetscCall(PetscNew(&w));
   w->sharding = sharding;
-  for (int t = 1; t < context->shards->tables->n; t++)
-    PetscCheck(TrsSparseOptimizersOf(context->shards->optimizers, t)->kind ==
-                   TrsSparseOptimizersOf(context->shards->optimizers, 0)->kind,
-               PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "-reproducible needs one optimizer for all tables: \"%s\" has another than \"%s\"",
-               context->shards->tables->table[t].name, context->shards->tables->table[0].name);
-  w->n_states = context->shards->n_states;
-  w->rowwise = context->shards->rowwise_state;
-  for (int s = 0; s < w->n_states; s++) w->n_element_states += !w->rowwise[s];
   PetscCall(TrsLookupTables(sharding->lookup, &w->n_tables, &w->table));
   for (int t = 0; t < w->n_tables; t++) w->row_stride = PetscMax(w->row_stride, w->table[t].dim);
-  PetscCall(PetscCalloc2((size_t)w->n_tables + 1, &w->cut, (size_t)w->n_tables + 1, &w->row_begin));
-  PetscCall(context->compute->workspace_create(&w->workspace));
-  if (context->shards->couples_columns) {
-    PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
-    PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
+  PetscCall(PetscCalloc3((size_t)w->n_tables + 1, &w->states, (size_t)w->n_tables + 1, &w->cut,
+                         (size_t)w->n_tables + 1, &w->row_begin));
+  for (int i = 0; i < context->shards->n; i++) {
+    const int t = local_number(w, i);
+    if (t < w->n_tables)
+      w->states[t] = TrsEmbeddingShardsStates(context->shards, context->shards->shard[i].table);
   }
+  PetscCall(context->compute->workspace_create(&w->workspace));
+  PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
+  PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
   *whole = w;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -143,7 +138,7 @@ PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
   PetscCall(TrsBufferFree(&w->stored));
   PetscCall(TrsBufferFree(&w->numbers));
   PetscCall(w->sharding->context->compute->workspace_destroy(&w->workspace));
-  PetscCall(PetscFree2(w->cut, w->row_begin));
+  PetscCall(PetscFree3(w->states, w->cut, w->row_begin));
   PetscCall(PetscFree(*whole));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -172,7 +167,11 @@ static void find_entries(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pa
 /* What travels with a touched row: gradient, weights, element-wise states of the sender's columns. */
 static int64_t row_floats(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair)
 {
-  return pair->width * (2 + w->n_element_states);
+  const TrsEmbeddingStates *states = &w->states[pair->local];
+  int64_t n = 2;
+
+  for (int s = 0; s < states->n; s++) n += !states->rowwise[s];
+  return pair->width * n;
 }
 
 static PetscErrorCode count_floats(struct TrsWholeRowsImpl *w, TrsRowsTraffic *traffic)
@@ -219,8 +218,8 @@ static PetscErrorCode pack(const struct TrsWholeRowsImpl *w, TrsRowsTraffic *sen
       memcpy(to, (const float *)w->grads.data + i * w->row_stride, bytes);
       PetscCall(widen_row(w, table, rows[i], to + table->dim));
       to += (int64_t)2 * table->dim;
-      for (int s = 0; s < w->n_states; s++)
-        if (!w->rowwise[s]) {
+      for (int s = 0; s < w->states[pair->local].n; s++)
+        if (!w->states[pair->local].rowwise[s]) {
           memcpy(to, table->state[s] + rows[i] * table->dim, bytes);
           to += table->dim;
         }
@@ -261,8 +260,8 @@ static PetscErrorCode place_own(const struct TrsWholeRowsImpl *w, int t)
   for (int64_t i = w->row_begin[t]; i < w->row_begin[t + 1]; i++) {
     memcpy(whole_at(w, t, 0, i, table->col_offset), (const float *)w->grads.data + i * w->row_stride, bytes);
     PetscCall(widen_row(w, table, rows[i], whole_at(w, t, 1, i, table->col_offset)));
-    for (int s = 0; s < w->n_states; s++)
-      if (w->rowwise[s])
+    for (int s = 0; s < w->states[t].n; s++)
+      if (w->states[t].rowwise[s])
         ((float *)w->whole[2 + s].data)[i - w->row_begin[t]] = table->state[s][rows[i]];
       else
         memcpy(whole_at(w, t, 2 + s, i, table->col_offset), table->state[s] + rows[i] * table->dim, bytes);
@@ -285,8 +284,8 @@ static void place_arrived(const struct TrsWholeRowsImpl *w, int t)
       continue;
     }
     for (int64_t i = begin; i < end; i++)
-      for (int k = 0; k < 2 + w->n_states; k++) {
-        if (k >= 2 && w->rowwise[k - 2]) continue;
+      for (int k = 0; k < 2 + w->states[t].n; k++) {
+        if (k >= 2 && w->states[t].rowwise[k - 2]) continue;
         memcpy(whole_at(w, t, k, i, pair->column), from, bytes);
         from += pair->width;
       }
@@ -304,8 +303,8 @@ static void keep_own(const struct TrsWholeRowsImpl *w, int t)
     memcpy((char *)table->weight + rows[i] * table->stride * bytes,
            (const char *)w->stored.data + (entry * table->table_dim + table->col_offset) * bytes,
            (size_t)(table->dim * bytes));
-    for (int s = 0; s < w->n_states; s++)
-      if (w->rowwise[s])
+    for (int s = 0; s < w->states[t].n; s++)
+      if (w->states[t].rowwise[s])
         table->state[s][rows[i]] = ((const float *)w->whole[2 + s].data)[entry];
       else
         memcpy(table->state[s] + rows[i] * table->dim, whole_at(w, t, 2 + s, i, table->col_offset),
@@ -324,7 +323,7 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, TrsStream stream, i
   int64_t *numbers;
 
   PetscFunctionBegin;
-  for (int k = 0; k < 2 + w->n_states; k++)
+  for (int k = 0; k < 2 + w->states[t].n; k++)
     PetscCall(TrsBufferReserve(&w->whole[k], n * D * (int64_t)sizeof(float), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->stored, n * D * TrsDTypeBytes(whole.dtype), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->numbers, 2 * n * (int64_t)sizeof(*numbers), PETSC_FALSE));
@@ -342,7 +341,7 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, TrsStream stream, i
   whole.dim = (int32_t)D;
   whole.col_offset = 0;
   whole.row_of = numbers + n;
-  for (int s = 0; s < w->n_states; s++) whole.state[s] = (float *)w->whole[2 + s].data;
+  for (int s = 0; s < w->states[t].n; s++) whole.state[s] = (float *)w->whole[2 + s].data;
   PetscCall(compute->tbe_update_rows(stream, w->workspace, &whole, n, numbers, NULL,
                                      (const float *)w->whole[0].data, D, args));
   keep_own(w, t);
