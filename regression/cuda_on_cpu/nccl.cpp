@@ -127,7 +127,7 @@ bool drive(operation &o)
     return true;
   }
   if (o.never_ends) return false;
-  if (!o.posted) post(o);
+  if (!o.posted) cuda_on_cpu::with_memory([&] { post(o); });
   MPI_Testall(static_cast<int>(o.requests.size()), o.requests.data(), &done, status.data());
   if (!done) return false;
   for (size_t i = 0; i < o.messages.size(); i++) {
@@ -137,8 +137,11 @@ bool drive(operation &o)
     if (static_cast<size_t>(bytes) != o.messages[i].bytes)
       fail("rank %d waits for %zu bytes from rank %d, which sent %d", o.comm->rank, o.messages[i].bytes,
            o.messages[i].peer, bytes);
-    std::copy(o.copies[i].begin(), o.copies[i].end(), o.messages[i].at);
   }
+  cuda_on_cpu::with_memory([&] {
+    for (size_t i = 0; i < o.messages.size(); i++)
+      if (!o.messages[i].is_send) std::copy(o.copies[i].begin(), o.copies[i].end(), o.messages[i].at);
+  });
   return true;
 }
 
@@ -172,7 +175,7 @@ void start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
   if (calls == wanted_fault().call && is_fault_here("hang")) o->never_ends = true;
   calls++;
   comm->in_progress = true;
-  cuda_on_cpu::enqueue(stream, "NCCL", [o] { return drive(*o); });
+  cuda_on_cpu::enqueue_poll(stream, "NCCL", [o] { return drive(*o); });
 }
 
 void add(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)

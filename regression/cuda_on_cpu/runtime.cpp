@@ -23,7 +23,7 @@ using cuda_on_cpu::fail;
 namespace
 {
 struct operation {
-  enum { STEP, RECORD, WAIT } kind;
+  enum { STEP, POLL, RECORD, WAIT } kind; // a POLL opens device memory itself
   const char *name;
   std::function<bool()> step;
   cudaEvent_t event;
@@ -188,7 +188,11 @@ bool step(cudaStream_t stream)
 {
   operation &next = stream->queue.front();
 
-  if (next.kind == operation::STEP && !next.step()) return false;
+  if (next.kind == operation::POLL && !next.step()) return false;
+  if (next.kind == operation::STEP) {
+    open_memory open;
+    if (!next.step()) return false;
+  }
   if (next.kind == operation::RECORD) {
     next.event->done = next.generation;
     next.event->time = std::chrono::steady_clock::now();
@@ -283,12 +287,23 @@ void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step)
   stream_of(stream)->queue.push_back({operation::STEP, name, std::move(step), nullptr, 0});
 }
 
+void enqueue_poll(cudaStream_t stream, const char *name, std::function<bool()> step)
+{
+  guard g;
+  stream_of(stream)->queue.push_back({operation::POLL, name, std::move(step), nullptr, 0});
+}
+
+void with_memory(const std::function<void()> &use)
+{
+  open_memory open;
+  use();
+}
+
 void get_on()
 {
   guard g;
 
   if (m().running || all_idle()) return;
-  open_memory open;
   m().running = true;
   step_any();
   m().running = false;
@@ -595,10 +610,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
   guard g;
   stream = stream_of(stream);
-  if (!stream->queue.empty()) {
-    open_memory open;
-    step_any();
-  }
+  if (!stream->queue.empty()) step_any();
   return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -645,10 +657,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
   guard g;
-  if (event->done != event->issued) {
-    open_memory open;
-    step_any();
-  }
+  if (event->done != event->issued) step_any();
   return event->done == event->issued ? cudaSuccess : cudaErrorNotReady;
 }
 

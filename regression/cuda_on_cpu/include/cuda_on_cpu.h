@@ -15,6 +15,10 @@ namespace cuda_on_cpu
 */
 void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step);
 
+/* The same for an operation that is asked often and needs device memory seldom: it is called with device memory closed, and opens it. */
+void enqueue_poll(cudaStream_t stream, const char *name, std::function<bool()> step);
+void with_memory(const std::function<void()> &use);
+
 /* One step of some stream, for whoever waits elsewhere; nothing inside of an operation. */
 void get_on();
 
