@@ -110,5 +110,9 @@ CASES = [
     Case("table_weight_decay_of_all_with_sgd", 64, r"-embedding_weight_decay .*adagrad of table user takes no weight decay", "-table_user_optimizer adagrad -embedding_weight_decay 0.1"),
     Case("table_weight_decay_mode_of_fbgemm", 64, r"-table_user_weight_decay_mode .*not supported", "-table_user_weight_decay_mode counter"),
     Case("table_optimizers_mixed", 0, "", "-tables_optimizer adam -table_user_optimizer lion -embedding_optimizer sgd"),
+    Case("bench_of_nothing", 64, r"give -bench_topology FILE.*-bench_qcomm", "-task bench"),
+    Case("bench_qcomm_without_data", 64, r"-data_train is missing", "-task bench -bench_qcomm", without=("-data_train",)),
+    Case("bench_qcomm_no_steps", 64, r'-bench_steps "0" .*in \[1, ', "-task bench -bench_qcomm -bench_steps 0"),
+    Case("bench_qcomm_loss_scale_of_int8", 64, r"-qcomm_forward_loss_scale", "-task bench -bench_qcomm -qcomm_forward_precision int8 -qcomm_forward_loss_scale 8"),
     Case("early_stopping_of_another_metric", 0, "", f"{EVAL} -early_stopping_metric ne {RESUME}", attribute("early_stopping", lambda n: n)),
 ]

@@ -200,3 +200,28 @@ def test_bad_ids_by_table(binary, folder):
                 check(f" {passes * len(found)} ids outside" in line and f"the first is {number} of feature \"{feature}\" in sample {sample} " in line, f"{line}; expected {passes} * {found}")
     text = run(binary, 2, f"-task eval -data_eval train.h5 -init_from final.h5 {shared} -bounds_check_mode fatal", folder, status=65).text
     check('feature "shop" of sample 5 has id' in text or 'feature "user" of sample 11 has id' in text, text[-600:])
+
+
+def test_bench_qcomm(binary, folder):
+    """-bench_qcomm: fewer bytes and the errors that the formats allow; and the losses that a run in each precision then has, near to fp32's."""
+    make(folder, 240)
+    shared = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {MIXED}"
+    text = run(binary, 2, f"-task bench -bench_qcomm -bench_steps 5 {shared} -output bench.h5", folder).text
+    with h5py.File(os.path.join(folder, "bench.h5")) as h:
+        names = h.attrs["qcomm_precisions"].split(",")
+        measured = {way: dict(zip(names, h[f"qcomm/{way}"][()])) for way in ("forward", "backward")}
+    # bytes to fp32's; half a step of the mantissa, to the mean and the largest number
+    allowed = {"fp16": (0.5, 2**-11), "bf16": (0.5, 2**-8), "fp8 by 32": (0.3125, 2**-2), "int8": (0.3125, 1)}
+    for way, rows in measured.items():
+        for name, (size, half_step) in allowed.items():
+            found, mean, most, zeroed = rows[name]
+            check(abs(found - size) <= 0.01, f"{way} {name}: {found} of the bytes, expected {size}")
+            check(0 < mean <= half_step and 0 < most <= half_step, f"{way} {name}: errors {mean}, {most}, the format allows {half_step}")
+            check(zeroed < 0.05, f"{way} {name}: {zeroed:.1%} became 0")
+            check(f"{way:<10} {name}" in text, f"no line of {way} {name}")
+        check(abs(rows["fp8"][0] - 0.25) < 0.01, f"{way} fp8: {rows['fp8'][0]} of the bytes")
+    wanted, _ = train(binary, folder, "fp32", 2, f"{MIXED} -epochs 2")
+    for precision, tolerance in (("fp16", 1e-3), ("bf16", 5e-3), ("fp8 -qcomm_fp8_row_dim 32", 5e-2), ("int8", 5e-2)):
+        found, _ = train(binary, folder, "other", 2, f"{MIXED} -epochs 2 -qcomm_forward_precision {precision} -qcomm_backward_precision {precision.split()[0]}")
+        worst = np.max(np.abs(found - wanted) / wanted)
+        check(0 < worst <= tolerance, f"{precision}: losses differ by {worst:.1e}, expected something up to {tolerance}")

@@ -3,6 +3,7 @@
 
 #include "core/random.h"
 #include "core/version.h"
+#include "run/bench_qcomm.h"
 #include "run/report.h"
 #include "run/session.h"
 
@@ -14,6 +15,10 @@ enum { TRS_BENCH_ROUNDS = 7, TRS_BENCH_DIM = 64, TRS_BENCH_POOLING = 16 };
 static const TrsOptionSpec bench_specs[] = {
     {"-bench_topology", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "option file to write: this machine's bandwidths as -topology_ options"},
+    {"-bench_qcomm", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "train -bench_steps steps, then say what each -qcomm_ precision would lose and save"},
+    {"-bench_steps", TRS_OPTION_INT, "10", "[1,1000000]", NULL, "steps",
+     "of training before -bench_qcomm looks at the pooled rows and their gradients"},
     {"-bench_bytes", TRS_OPTION_BYTES, "16MiB", "[1024,1073741824]", NULL, "bytes",
      "a rank sends in one timed exchange"},
     {"-bench_table_bytes", TRS_OPTION_BYTES, "512MiB", "[1048576,]", NULL, "bytes",
@@ -151,14 +156,20 @@ PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
 {
   TrsSession session = {.options = options};
   const char *path = NULL;
+  PetscBool qcomm;
   double memory = 0, intra = 0, inter = 0;
   int64_t bytes, table_bytes;
   PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(options, "-bench_topology", &path, NULL));
-  PetscCheck(path, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-task bench measures the topology: give -bench_topology FILE, the option file to write");
+  PetscCall(TrsOptionsGetBool(options, "-bench_qcomm", &qcomm, NULL));
+  PetscCheck(
+      path || qcomm, PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-task bench measures the topology: give -bench_topology FILE, the option file to write; or what "
+      "quantised communication loses: -bench_qcomm");
+  if (qcomm) PetscCall(TrsBenchQcomm(comm, options));
+  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetInt(options, "-bench_bytes", &bytes, NULL));
   PetscCall(TrsOptionsGetInt(options, "-bench_table_bytes", &table_bytes, NULL));
   PetscCall(TrsSessionCreateMachine(comm, options, &session));

@@ -11,6 +11,7 @@ extern const TrsOptionGroup trs_bench_options;
 
   Collective on comm. Memory: the rate at which tbe_forward reads random rows of a table much larger than the caches, all ranks at once.
   Collectives: all-to-all of -bench_bytes a rank inside the hosts, and across them where there are several; bytes sent to others a ms and rank.
-  Errors: OPTION without -bench_topology; CANT_CREATE, IO
+  With -bench_qcomm: run/bench_qcomm.h.
+  Errors: OPTION without either; CANT_CREATE, IO
 */
 PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options);

@@ -605,6 +605,17 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pooled, const float **grads,
+                                          int64_t *stride, int64_t *n_columns)
+{
+  PetscFunctionBegin;
+  *pooled = m->pooled.data + m->columns[0];
+  *grads = m->grad.data + m->columns[0];
+  *stride = m->pooled.stride;
+  *n_columns = m->n_columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_t *states, int64_t *dense)
 {
   const char *names[TRS_DENSE_MAX_STATES];

@@ -86,6 +86,13 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                         int64_t step);
 
+/*
+  The last batch's pooled rows and, after its backward, their gradients, in device memory: [B, *stride] with the embeddings in *n_columns columns from the
+  pointers on. Borrowed until the next Forward. Not collective.
+*/
+PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel model, const float **pooled, const float **grads,
+                                          int64_t *stride, int64_t *n_columns);
+
 /* Bytes this rank holds: tables, their optimizer states, dense parameters with gradients and states. Not collective. */
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel model, int64_t *tables, int64_t *states,
                                      int64_t *dense);
