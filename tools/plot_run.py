@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws one or several runs: loss, evaluation metrics, speed.
+"""Draws one or several runs: loss, metrics of training and evaluation, calibration, speed.
 
   plot_run.py results/quickstart/train.h5 --output loss.png
   plot_run.py --label "2 ranks" --label "4 ranks" run2.h5 run4.h5 --output compare.png
@@ -17,7 +17,7 @@ import trsdata
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (after the choice of the backend)
 
-METRICS = (("auc", "AUC"), ("ne", "normalised entropy"), ("accuracy", "accuracy"))
+METRICS = (("auc", "AUC"), ("ne", "NE"), ("calibration", "calibration"))  # a panel each
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind eyes too
 
 
@@ -39,7 +39,12 @@ def load(path):
             if trsdata.text(handle.attrs.get("format", "")) != "trshard-run":
                 trsdata.fail(f"{path} holds no results of a run")
             run = {name: series(handle, name) for name in ("train/step", "train/loss", "train/samples_per_s", "eval/step", "eval/loss")}
-            run.update({metric: series(handle, "eval/" + metric) for metric, _ in METRICS})
+            run["metrics/step"] = series(handle, "metrics/step")
+            for metric, _ in METRICS:
+                run["eval/" + metric] = series(handle, "eval/" + metric)
+                run["metrics/window_" + metric] = series(handle, "metrics/window_" + metric)
+                run["metrics/lifetime_" + metric] = series(handle, "metrics/lifetime_" + metric)
+            run["stopped_early"] = "stopped_early" in handle.attrs
             return run
     except OSError as error:
         trsdata.fail(str(error))
@@ -53,27 +58,46 @@ def draw_loss(axes, run, colour, label, window):
         axes.plot(run["eval/step"], run["eval/loss"], "o-", color=colour, markersize=5, markerfacecolor="white", linewidth=1, label=f"{label}: evaluation")
 
 
+def draw_metric(axes, run, metric, colour, label):
+    """Over the window (line), over the lifetime (dashed), of evaluations (circles)."""
+    for name, steps, style, what in (("metrics/window_", "metrics/step", "-", "train"), ("metrics/lifetime_", "metrics/step", "--", "train, lifetime"),
+                                     ("eval/", "eval/step", "o-", "evaluation")):
+        values = run[name + metric]
+        if len(values):
+            axes.plot(run[steps], values, style, color=colour, markersize=5, markerfacecolor="white", linewidth=1.4 if style == "-" else 1,
+                      alpha=0.6 if style == "--" else 1, label=f"{label}: {what} {values[-1]:.4f}")
+
+
+def has(run, metric):
+    return any(len(run[name + metric]) for name in ("eval/", "metrics/window_"))
+
+
 def draw(runs, labels, window):
-    shown = [(metric, name) for metric, name in METRICS if any(len(run[metric]) for run in runs)]
-    figure, axes = plt.subplots(1, 3 if shown else 2, figsize=(15 if shown else 10.5, 4.2), layout="constrained", squeeze=False)
-    axes = axes[0]
+    shown = [(metric, name) for metric, name in METRICS if any(has(run, metric) for run in runs)]
+    n = 2 + len(shown)
+    columns = 3 if n > 3 else n
+    figure, axes = plt.subplots((n - 1) // columns + 1, columns, figsize=(5 * columns, 4.2 * ((n - 1) // columns + 1)), layout="constrained", squeeze=False)
+    axes = list(axes.flat)
+    for rest in axes[n:]:
+        rest.remove()
+    axes = axes[:n]
     for run, label, colour in zip(runs, labels, COLOURS * len(runs)):
         draw_loss(axes[0], run, colour, label, window or max(1, len(run["train/loss"]) // 100))
         speed = run["train/samples_per_s"]
         if len(speed):
             axes[-1].plot(run["train/step"], speed, color=colour, linewidth=0.6, alpha=0.5)
             axes[-1].axhline(np.median(speed), color=colour, linewidth=1.4, label=f"{label}: median {np.median(speed):,.0f}")
-        for (metric, name), style in zip(shown, ("o-", "s--", "^:")):
-            if len(run[metric]):
-                values = run[metric]
-                axes[1].plot(run["eval/step"], values, style, color=colour, label=f"{label}: {name} {values[-1]:.4f}")
+        for (metric, _), panel in zip(shown, axes[1:]):
+            draw_metric(panel, run, metric, colour, label)
+        if run["stopped_early"]:
+            axes[0].axvline(run["train/step"][-1], color=colour, linewidth=1, linestyle=":", label=f"{label}: stopped early")
     finish(axes[0], "loss", "binary cross entropy")
     losses = np.concatenate([run["train/loss"] for run in runs])
     if losses.size:  # the first steps and single batches may not squeeze the rest
         low, high = np.nanpercentile(losses, [0.5, 99.5])
         axes[0].set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
-    if shown:
-        finish(axes[1], "evaluation", "")
+    for (_, name), panel in zip(shown, axes[1:]):
+        finish(panel, name, "")
     finish(axes[-1], "speed", "samples/s, all ranks")
     axes[-1].set_ylim(bottom=0)
     axes[-1].yaxis.set_major_formatter(matplotlib.ticker.EngFormatter())

@@ -28,7 +28,8 @@ typedef struct {
   int64_t done;    /* the reader's step after the last update */
   int64_t samples; /* since the weights' beginning */
   int64_t checkpoint_every, checkpoint_keep, eval_every, metrics_every, metrics_window;
-  int64_t metrics_done; /* step of the last row of metrics */
+  int64_t metrics_done;      /* step of the last row of metrics, */
+  TrsRunningValues measured; /* and that row */
   const char *checkpoint_dir, *checkpoint_best;
   int64_t allocations; /* at the end of the warm-up */
 } TrsTraining;
@@ -291,15 +292,12 @@ static PetscErrorCode evaluate(TrsTraining *t)
 }
 
 /* A row of the training's own metrics. */
-static PetscErrorCode compute_metrics(TrsTraining *t, PetscBool print)
+static PetscErrorCode compute_metrics(TrsTraining *t)
 {
-  TrsRunningValues values;
-
   PetscFunctionBegin;
-  PetscCall(TrsRunningMetricsCompute(t->metrics, &values));
-  PetscCall(TrsRecordRunningMetrics(t->results, t->start.step + t->done - t->first_step, &values));
-  TrsProgressMetrics(&t->progress, &values);
-  if (print) PetscCall(TrsReportRunningMetrics(t->session.comm, &values));
+  PetscCall(TrsRunningMetricsCompute(t->metrics, &t->measured));
+  PetscCall(TrsRecordRunningMetrics(t->results, t->start.step + t->done - t->first_step, &t->measured));
+  TrsProgressMetrics(&t->progress, &t->measured);
   t->metrics_done = t->done;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -326,8 +324,7 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
                              (double)result->global_batch / PetscMax(step_s, 1e-9)));
   if (t->metrics) {
     PetscCall(TrsRunningMetricsStep(t->metrics, result->global_batch, TrsReportClock()));
-    if (t->done % t->metrics_every == 0 && t->done < t->total_steps)
-      PetscCall(compute_metrics(t, PETSC_FALSE));
+    if (t->done % t->metrics_every == 0 && t->done < t->total_steps) PetscCall(compute_metrics(t));
   }
   PetscCall(TrsProgressStep(&t->progress, result));
   TrsWatchdogBeat(t->watchdog, t->done);
@@ -407,7 +404,8 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
   PetscCall(TrsDatasetGetInfo(t.session.train, &info));
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
-  if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t, PETSC_TRUE));
+  if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
+  if (t.metrics && t.done > t.first_step) PetscCall(TrsReportRunningMetrics(t.session.comm, &t.measured));
   if (!stopped) {
     PetscCall(finish(&t, final));
   } else if (t.checkpoint_dir) {
