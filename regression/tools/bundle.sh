@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# tools/bundle.sh: the archive is unpacked in another folder and used with an empty environment, where it must take nothing from this machine but the C library.
+#
+#   bundle.sh BUILD_FOLDER
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$source/tools/bundle.sh" "$1" "$work/bundle.tar.xz"
+mkdir "$work/elsewhere"
+tar -C "$work/elsewhere" -xf "$work/bundle.tar.xz"
+there=$work/elsewhere/trshard-bundle
+bare() { env -i PATH=/usr/bin:/bin HOME="$work" OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 "$@"; }
+
+cd "$work"
+bare "$there/run" -n 2 trshard -version
+bare "$there/run" -n 3 unit_comm_comm
+bare "$there/run" -n 1 unit_sparse_units_kjt # reads its golden file
+foreign=$(find "$there" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' \) -print0 | xargs -0 env -i LD_LIBRARY_PATH="$there/lib" ldd |
+  awk -v here="$there" '$3 ~ /^\// && index($3, here) != 1 {print $3} / not found/ {print $1}' | sort -u |
+  grep -vE '/lib(c|m|dl|rt|pthread|resolv|util|anl|mvec)\.so' || true)
+[ -z "$foreign" ] || { echo "taken from this machine: $foreign"; exit 1; }
+echo "ok: runs elsewhere"

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# One archive that runs on another x86-64 Linux, without root and without its packages: program, unit tests, shared libraries, Open MPI.
+#
+#   tools/bundle.sh [BUILD_FOLDER [ARCHIVE]]      default: build, trshard-bundle.tar.xz
+#
+# There:  tar xf trshard-bundle.tar.xz
+#         trshard-bundle/run -n 4 trshard -options_file run.opts      a run on 4 ranks of this host
+#         trshard-bundle/run tests                                    every unit test in it, on 1 to 4 ranks
+#
+# It needs the C library of the machine that built it, or a newer one (run says so), and for -device cuda the NVIDIA driver. NCCL and cuBLASLt
+# are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do); without them
+# the program has -comm_backend mpi and products of its own.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/.." && pwd)
+build=$(readlink -f "${1:-$source/build}")
+archive=$(readlink -m "${2:-$source/trshard-bundle.tar.xz}")
+limit_mib=60
+
+fail() { echo "bundle.sh: $1" >&2; exit "${2:-66}"; }
+[ -x "$build/trshard" ] || fail "$build has no trshard: build it first"
+mpirun=$(readlink -f "$(command -v mpirun)") || fail "there is no mpirun"
+orted=$(readlink -f "$(command -v orted)") || fail "there is no orted, a part of Open MPI"
+info() { ompi_info --path all --parsable | sed -n "s/^path:$1://p" | head -1; }
+plugins=$(info pkglibdir)
+[ -d "$plugins" ] || fail "Open MPI's plugins are not in '$plugins'"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+to=$work/trshard-bundle
+mkdir -p "$to"/{bin,lib/openmpi,share,tests/golden}
+cp "$build/trshard" "$to/bin/"
+cp "$mpirun" "$to/bin/mpirun"
+cp "$orted" "$to/bin/orted"
+find "$build/regression" -maxdepth 1 -name 'unit_*' -type f -perm -u+x -exec cp {} "$to/tests/" \;
+cp "$source"/regression/golden/runtime/*.h5 "$to/tests/golden/"
+cp -rL "$(info pkgdatadir)" "$to/share/openmpi"
+
+# Plugins for ranks of one host or over TCP; those for networks would bring libraries of their own.
+find "$plugins" -name 'mca_*.so' | grep -vE 'ucx|ofi|psm|openib|usnic|ucc|hcoll|portals|cuda|lustre' | xargs -I{} cp -L {} "$to/lib/openmpi/"
+pmix=$(find /usr/lib /usr/local/lib -name 'libpmix.so*' -path '*pmix*' 2> /dev/null | head -1) # Debian's has a folder of its own
+if [ -n "$pmix" ]; then
+  pmix=$(dirname "$pmix")
+  mkdir "$to/lib/pmix"
+  find "$pmix/" -name '*mca_*.so' | grep -vE 'munge|lustre|slurm' | xargs -r -I{} cp -L {} "$to/lib/pmix/"
+  if [ -d "$pmix/../share/pmix" ]; then cp -rL "$pmix/../share/pmix" "$to/share/pmix"; fi
+fi
+
+# Everything they load but the C library itself, which belongs to the machine.
+is_c_library='/(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnss_[a-z]+)\.so'
+find "$to" -type f \( -path '*/bin/*' -o -name '*.so' -o -name 'unit_*' \) -print0 | xargs -0 ldd 2> /dev/null |
+  awk '$3 ~ /^\// {print $3} / not found/ {print "missing " $1 > "/dev/stderr"}' | sort -u | grep -vE "$is_c_library" > "$work/libraries"
+while read -r library; do cp -L "$library" "$to/lib/"; done < "$work/libraries"
+find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
+glibc=$(find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -1 | sed s/GLIBC_//)
+
+cat > "$to/run" <<RUN
+#!/bin/sh
+# run [-n RANKS] PROGRAM OPTION...  |  run tests     (PROGRAM: trshard, or a file of tests/)
+here=\$(cd "\$(dirname "\$0")" && pwd)
+needs=$glibc
+has=\$(getconf GNU_LIBC_VERSION 2> /dev/null | sed 's/glibc //')
+if [ "\$(printf '%s\n%s\n' "\$needs" "\${has:-0}" | sort -V | head -1)" != "\$needs" ]; then
+  echo "run: this machine's C library is glibc \${has:-of another kind}, at least \$needs is needed" >&2
+  exit 69
+fi
+RUN
+cat >> "$to/run" <<'RUN'
+export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
+export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_PKGLIBDIR="$here/lib/openmpi" \
+  OPAL_DATADIR="$here/share" OPAL_PKGDATADIR="$here/share/openmpi" OPAL_SYSCONFDIR="$here/share/openmpi"
+export PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/lib/pmix" PMIX_PKGDATADIR="$here/share/pmix" \
+  PMIX_DATADIR="$here/share" PMIX_SYSCONFDIR="$here/share/pmix"
+export TRSHARD_GOLDEN="$here/tests/golden" HWLOC_PLUGINS_PATH="$here/lib/hwloc" # none: those of the machine may want more than it has
+root=
+if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
+ranks=1
+if [ "${1:-}" = -n ]; then ranks=$2; shift 2; fi
+launch() { mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$@"; }
+if [ "${1:-}" != tests ]; then
+  program=$1
+  shift || { sed -n 2p "$0" >&2; exit 64; }
+  [ -x "$here/bin/$program" ] && program=$here/bin/$program || program=$here/tests/$program
+  launch "$ranks" "$program" "$@"
+  exit
+fi
+failed=0
+for test in "$here"/tests/unit_*; do
+  for ranks in 1 2 3 4; do
+    if launch "$ranks" "$test" > "${TMPDIR:-/tmp}/trshard-test.$$" 2>&1; then
+      echo "ok    $(basename "$test") on $ranks"
+    else
+      failed=1
+      echo "FAIL  $(basename "$test") on $ranks"
+      cat "${TMPDIR:-/tmp}/trshard-test.$$"
+    fi
+  done
+done
+rm -f "${TMPDIR:-/tmp}/trshard-test.$$"
+exit $failed
+RUN
+chmod +x "$to/run"
+
+tar -C "$work" -c --owner=0 --group=0 --sort=name trshard-bundle | xz -T0 -"${TRSHARD_BUNDLE_LEVEL:-6}" > "$archive"
+bytes=$(stat -c %s "$archive")
+printf 'wrote %s: %d.%d MiB, needs glibc %s\n' "$archive" $((bytes >> 20)) $(((bytes >> 10) % 1024 * 10 / 1024)) "$glibc"
+[ "$bytes" -le $((limit_mib << 20)) ] || fail "the archive is larger than $limit_mib MiB" 70
