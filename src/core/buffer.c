@@ -141,3 +141,9 @@ void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes)
   if (n_allocations) *n_allocations = n_allocations_now;
   if (held_bytes) *held_bytes = held_bytes_now;
 }
+
+void TrsMemoryCount(int64_t bytes)
+{
+  if (bytes > 0) n_allocations_now++;
+  held_bytes_now += bytes;
+}

@@ -25,3 +25,6 @@ PetscErrorCode TrsFree(void *pointer_to_pointer); /* sets it NULL */
 
 /* Number of TrsBufferReserve growths and TrsAlloc calls since the start, and bytes held now. */
 void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes);
+
+/* A block of another allocator has come (bytes > 0) or gone (< 0): TrsMemoryUse() counts it, too. */
+void TrsMemoryCount(int64_t bytes);

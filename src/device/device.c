@@ -27,7 +27,22 @@ PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-device %s: this build has %s", name, known);
 }
 
-PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes)
+typedef PetscErrorCode (*alloc_function)(int64_t bytes, void **pointer);
+
+static alloc_function shared_or_own(const TrsDeviceOps *device)
+{
+  return device->alloc_shared ? device->alloc_shared : device->alloc;
+}
+
+PetscErrorCode TrsDeviceAllocShared(const TrsDeviceOps *device, int64_t bytes, void **pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(shared_or_own(device)(bytes, pointer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reserve(const TrsDeviceOps *device, alloc_function alloc, TrsDeviceBuffer *buffer,
+                              int64_t bytes)
 {
   int64_t capacity;
 
@@ -36,8 +51,23 @@ PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffe
   capacity = PetscMax(bytes, buffer->capacity_bytes +
                                  buffer->capacity_bytes / 2); /* so that slow growth ends soon */
   PetscCall(TrsDeviceBufferFree(device, buffer));
-  PetscCall(device->alloc(capacity, &buffer->data));
+  PetscCall(alloc(capacity, &buffer->data));
   buffer->capacity_bytes = capacity;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes)
+{
+  PetscFunctionBegin;
+  PetscCall(reserve(device, device->alloc, buffer, bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDeviceBufferReserveShared(const TrsDeviceOps *device, TrsDeviceBuffer *buffer,
+                                            int64_t bytes)
+{
+  PetscFunctionBegin;
+  PetscCall(reserve(device, shared_or_own(device), buffer, bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -27,7 +27,9 @@ typedef struct {
   PetscErrorCode (*memory)(int64_t *free_bytes, int64_t *total_bytes);
 
   PetscErrorCode (*alloc)(int64_t bytes, void **pointer); /* 64-byte aligned, zeroed. Errors: MEMORY */
-  PetscErrorCode (*release)(void **pointer);
+  /* The same where other ranks of this host may read it, for what is sent to them; NULL: the device has no such memory */
+  PetscErrorCode (*alloc_shared)(int64_t bytes, void **pointer);
+  PetscErrorCode (*release)(void **pointer); /* of either */
   PetscErrorCode (*alloc_host)(int64_t bytes,
                                void **pointer); /* host memory the device copies from quickly (pinned) */
   PetscErrorCode (*release_host)(void **pointer);
@@ -53,6 +55,9 @@ extern const TrsDeviceOps *const trs_device_backends[];
 /* The backend of that name. Errors: UNAVAILABLE, naming what this build has. Not collective. */
 PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device);
 
+/* Memory for what is sent to other ranks: alloc_shared()'s where the device has it, else alloc()'s. Not collective. Errors: MEMORY. */
+PetscErrorCode TrsDeviceAllocShared(const TrsDeviceOps *device, int64_t bytes, void **pointer);
+
 /* Device memory that only grows; contents are lost when it does. A step allocates nothing once the largest batch was seen. */
 typedef struct {
   void *data;
@@ -61,6 +66,10 @@ typedef struct {
 
 PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes);
 PetscErrorCode TrsDeviceBufferFree(const TrsDeviceOps *device, TrsDeviceBuffer *buffer);
+
+/* The same of TrsDeviceAllocShared()'s memory. */
+PetscErrorCode TrsDeviceBufferReserveShared(const TrsDeviceOps *device, TrsDeviceBuffer *buffer,
+                                            int64_t bytes);
 
 /* The same of host memory that the device copies from and to quickly: for what the host must see, or put on the device. */
 typedef struct {

@@ -3,6 +3,7 @@
 #include "device/device_cpu.h"
 
 #include "core/buffer.h"
+#include "core/shared_memory.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -59,10 +60,17 @@ static PetscErrorCode alloc_cpu(int64_t bytes, void **pointer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode alloc_shared_cpu(int64_t bytes, void **pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSharedAlloc(bytes, pointer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode release_cpu(void **pointer)
 {
   PetscFunctionBegin;
-  PetscCall(TrsFree(pointer));
+  if (!TrsSharedRelease(pointer)) PetscCall(TrsFree(pointer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -142,6 +150,7 @@ const TrsDeviceOps trs_device_cpu = {
     .identity = identity_cpu,
     .memory = memory_cpu,
     .alloc = alloc_cpu,
+    .alloc_shared = alloc_shared_cpu,
     .release = release_cpu,
     .alloc_host = alloc_cpu,
     .release_host = release_cpu,
