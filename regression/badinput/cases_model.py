@@ -33,6 +33,7 @@ CASES = [
     Case("caps_for_other_ranks", 64, r"-topology_ddr_cap_per_rank .*3 entries for 2 devices", "-topology_ddr_cap_per_rank 1GiB,1GiB,1GiB"),
     Case("table_overflows_64_bits", 64, r"num_embeddings.*overflows 64-bit", "-tables_num_embeddings 4000000000000000000"),
     Case("no_cuda", 69, r"cuda", "-device cuda"),
+    Case("comm_shared_memory_maybe", 64, r"-comm_shared_memory.*maybe", "-comm_shared_memory maybe"),
     Case("no_nccl", 69, r"-comm_backend nccl", "-comm_backend nccl"),
     Case("does_not_fit", 72, r"memory|storage", "-topology_ddr_cap 1KB -plan_output plan.json -plan_storage_reservation fixed_percentage", after=has_plan_error),
     Case("loss_is_not_finite", 78, r"the loss of step \d+ is .*-dense_learning_rate", "-embedding_learning_rate 1e30 -steps 20"),

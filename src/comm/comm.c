@@ -12,6 +12,11 @@ static const TrsOptionSpec comm_specs[] = {
      .fallback = "auto",
      .choices = "auto,mpi,nccl",
      .help = "what carries bulk data between ranks; auto: nccl on cuda, else mpi"},
+    {.name = "-comm_shared_memory",
+     .type = TRS_OPTION_BOOL,
+     .fallback = "true",
+     .help = "with the mpi backend, ranks of one host copy straight from each other's memory; false: by "
+             "messages"},
 };
 const TrsOptionGroup trs_comm_options = TRS_OPTION_GROUP("Communication", comm_specs);
 

@@ -21,6 +21,7 @@ typedef struct TrsRequestImpl {
 
 typedef struct TrsCommImpl {
   int size, rank;
+  int n_shared; /* ranks, this one included, whose exchanges go through shared memory; 1 or 0: none */
   MPI_Comm mpi; /* for control messages; bulk data travels on a communicator of the backend's own */
   const TrsCommOps *ops;
   const TrsDeviceOps *device;
@@ -47,7 +48,7 @@ struct TrsCommOps {
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
 
-extern const TrsOptionGroup trs_comm_options; /* -comm_backend */
+extern const TrsOptionGroup trs_comm_options; /* -comm_backend, -comm_shared_memory */
 extern const TrsCommOps trs_comm_mpi;
 extern const TrsCommOps *const trs_comm_backends[]; /* ended by NULL */
 

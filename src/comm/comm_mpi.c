@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The mpi backend: nonblocking point-to-point messages straight from and to the callers' buffers.
+  The mpi backend: between ranks of one host copies straight from the sender's memory (comm/shared_lanes.h), across hosts nonblocking
+  point-to-point messages straight from and to the callers' buffers.
 
   Why not MPI's own collectives: their counts are int, their sums may be added in an order that differs from
   run to run, and a nonblocking one allocates its schedule at each start. Here a count of any size goes out in
@@ -12,58 +13,16 @@
 
   Device memory that the host cannot read is staged through pinned memory.
 */
-#include "comm/comm.h"
-
+#include "comm/mpi_blocks.h"
 #include "core/events.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 
 /* Tags stay below 32768, the least that MPI guarantees. */
-enum { TRS_MPI_TAG_SLOTS = 8192, TRS_MPI_PHASES = 2 };
-
-typedef enum {
-  TRS_MPI_EXCHANGE,
-  TRS_MPI_REDUCE_SCATTER,
-  TRS_MPI_ALLREDUCE,
-  TRS_MPI_BROADCAST
-} TrsMpiRequestKind;
-
-/* Blocks to and from every rank; displacements and counts in elements. */
-typedef struct {
-  const char *send;
-  const int64_t *send_counts, *send_displs;
-  char *recv;
-  const int64_t *recv_counts, *recv_displs;
-  int64_t elem_bytes;
-} TrsMpiBlocks;
-
-typedef struct TrsMpiRequest {
-  struct TrsRequestImpl base;
-  struct TrsMpiRequest *next; /* in the list of active or of free ones */
-  TrsMpiRequestKind kind;
-  TrsStream stream;
-  int tag, phase;
-  PetscBool done;
-  TrsMpiBlocks blocks; /* of the current phase */
-  int n_pending;
-  TrsBuffer pending;                              /* MPI_Request */
-  int64_t *counts, *displs;                       /* [size] chunks of a reduction */
-  int64_t *own_counts, *own_displs, *part_displs; /* [size] one rank's chunk, for every rank */
-  const float **part_of;                          /* [size] */
-  TrsDeviceBuffer parts;                          /* what the ranks have for my chunk */
-  const float *source;                            /* of a reduction */
-  float *target;
-  TrsPinnedBuffer send_stage, recv_stage;
-} TrsMpiRequest;
-
-typedef struct {
-  MPI_Comm mpi;
-  int64_t max_bytes; /* of one message */
-  int next_tag;
-  TrsMpiRequest *active, **active_end, *free;
-} TrsMpiData;
+enum { TRS_MPI_TAG_SLOTS = 8192, TRS_MPI_SPINS = 100 };
 
 /* --- requests --- */
 
@@ -82,6 +41,8 @@ static PetscErrorCode new_request(TrsComm comm, TrsMpiRequest **request)
   (*request)->own_displs = numbers + 3 * size;
   (*request)->part_displs = numbers + 4 * size;
   PetscCall(PetscMalloc1(size, &(*request)->part_of));
+  PetscCall(PetscMalloc1(size, &(*request)->offer));
+  PetscCall(PetscMalloc1(size, &(*request)->taken));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,7 +56,10 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscCall(TrsDeviceBufferFree(device, &request->parts));
   PetscCall(TrsBufferFree(&request->pending));
   PetscCall(PetscFree(request->counts));
+  PetscCall(TrsDeviceBufferFree(device, &request->lane_copy));
   PetscCall(PetscFree(request->part_of));
+  PetscCall(PetscFree(request->offer));
+  PetscCall(PetscFree(request->taken));
   PetscCall(PetscFree(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -115,11 +79,14 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   data->active_end = &(*request)->next;
   (*request)->kind = kind;
   (*request)->stream = stream;
-  (*request)->tag = TRS_MPI_PHASES * data->next_tag;
+  (*request)->number = data->n_started++;
+  (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAG_SLOTS);
   (*request)->phase = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
-  data->next_tag = (data->next_tag + 1) % TRS_MPI_TAG_SLOTS;
+  (*request)->n_to_take = 0;
+  (*request)->entered = PETSC_TRUE; /* until blocks start */
+  (*request)->small = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -135,133 +102,6 @@ static void return_request(TrsMpiRequest *request)
   data->free = request;
 }
 
-static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&request->pending, (request->n_pending + 1) * (int64_t)sizeof(MPI_Request),
-                             PETSC_TRUE));
-  *pending = (MPI_Request *)request->pending.data + request->n_pending++;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* --- one phase: messages between all pairs --- */
-
-static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int64_t bytes, int peer)
-{
-  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
-  MPI_Request *pending = NULL;
-
-  PetscFunctionBegin;
-  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
-    PetscCall(next_pending(request, &pending));
-    PetscCallMPI(MPI_Isend(from + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
-                           request->tag + request->phase, data->mpi, pending));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t bytes, int peer)
-{
-  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
-  MPI_Request *pending = NULL;
-
-  PetscFunctionBegin;
-  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
-    PetscCall(next_pending(request, &pending));
-    PetscCallMPI(MPI_Irecv(to + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
-                           request->tag + request->phase, data->mpi, pending));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Elements that the blocks span: [begin, end). */
-static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *begin, int64_t *end)
-{
-  *begin = INT64_MAX;
-  *end = 0;
-  for (int q = 0; q < n; q++) {
-    if (counts[q] == 0) continue;
-    *begin = PetscMin(*begin, displs[q]);
-    *end = PetscMax(*end, displs[q] + counts[q]);
-  }
-  if (*end == 0) *begin = 0;
-}
-
-/* Where the host finds what is sent, and puts what arrives: the buffers themselves or stages for them. */
-static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, char **recv)
-{
-  const TrsComm comm = request->base.comm;
-  const TrsMpiBlocks *x = &request->blocks;
-  int64_t begin, end;
-
-  PetscFunctionBegin;
-  *send = x->send;
-  *recv = x->recv;
-  if (comm->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  hull(comm->size, x->send_counts, x->send_displs, &begin, &end);
-  begin *= x->elem_bytes;
-  end *= x->elem_bytes;
-  PetscCall(TrsPinnedBufferReserve(comm->device, &request->send_stage, end));
-  if (end > begin) {
-    PetscCall(comm->device->copy((char *)request->send_stage.data + begin, x->send + begin, end - begin,
-                                 request->stream));
-    PetscCall(comm->device->stream_synchronize(request->stream));
-  }
-  hull(comm->size, x->recv_counts, x->recv_displs, &begin, &end);
-  PetscCall(TrsPinnedBufferReserve(comm->device, &request->recv_stage, end * x->elem_bytes));
-  *send = (const char *)request->send_stage.data;
-  *recv = (char *)request->recv_stage.data;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What arrived goes from the stage to the device. */
-static PetscErrorCode unstage_blocks(TrsMpiRequest *request)
-{
-  const TrsComm comm = request->base.comm;
-  const TrsMpiBlocks *x = &request->blocks;
-
-  PetscFunctionBegin;
-  if (comm->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int q = 0; q < comm->size; q++) {
-    const int64_t at = x->recv_displs[q] * x->elem_bytes, bytes = x->recv_counts[q] * x->elem_bytes;
-    if (q != comm->rank && bytes > 0)
-      PetscCall(comm->device->copy(x->recv + at, (const char *)request->recv_stage.data + at, bytes,
-                                   request->stream));
-  }
-  PetscCall(comm->device->stream_synchronize(request->stream)); /* the stage may be filled again */
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Start request->blocks. The own part is copied while the messages are under way. */
-static PetscErrorCode start_blocks(TrsMpiRequest *request)
-{
-  const TrsComm comm = request->base.comm;
-  const TrsMpiBlocks *x = &request->blocks;
-  const int64_t self = x->send_counts[comm->rank] * x->elem_bytes;
-  const char *send;
-  char *recv;
-
-  PetscFunctionBegin;
-  PetscCall(stage_blocks(request, &send, &recv));
-  request->n_pending = 0;
-  for (int i = 1; i < comm->size; i++) {
-    const int q = (comm->rank + comm->size - i) % comm->size;
-    PetscCall(
-        recv_pieces(request, recv + x->recv_displs[q] * x->elem_bytes, x->recv_counts[q] * x->elem_bytes, q));
-  }
-  for (int i = 1; i < comm->size; i++) {
-    const int q = (comm->rank + i) % comm->size;
-    PetscCall(
-        send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
-  }
-  if (self > 0 && request->kind != TRS_MPI_REDUCE_SCATTER) { /* whose sum reads the own part in its place */
-    const char *from = x->send + x->send_displs[comm->rank] * x->elem_bytes;
-    char *to = x->recv + x->recv_displs[comm->rank] * x->elem_bytes;
-    if (from != to) PetscCall(comm->device->copy(to, from, self, request->stream));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* --- phases --- */
 
 /* Chunk q of counts[q] elements belongs to rank q. */
@@ -275,7 +115,6 @@ static PetscErrorCode set_chunks(TrsMpiRequest *request, const int64_t *counts, 
     request->counts[q] = counts[q];
     request->displs[q] = n;
     request->own_counts[q] = counts[comm->rank];
-    request->part_displs[q] = q * counts[comm->rank];
     n += counts[q];
   }
   for (int q = 0; q < comm->size; q++)
@@ -283,14 +122,20 @@ static PetscErrorCode set_chunks(TrsMpiRequest *request, const int64_t *counts, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* First phase of a sum: all ranks' values for my chunk come to `parts`. */
+/* First phase of a sum: the values for my chunk of ranks on other hosts come to `parts`. */
 static PetscErrorCode start_parts(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
+  const TrsMpiData *data = (const TrsMpiData *)comm->data;
+  const int64_t own = request->counts[comm->rank];
+  int64_t n = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts,
-                                   comm->size * request->counts[comm->rank] * (int64_t)sizeof(float)));
+  for (int q = 0; q < comm->size; q++) {
+    request->part_displs[q] = n;
+    if (q == comm->rank ? !TrsMpiOwnPartStays(request) : !TrsLanesTo(data->lanes, q)) n += own;
+  }
+  PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, n * (int64_t)sizeof(float)));
   request->blocks = (TrsMpiBlocks){.send = (const char *)request->source,
                                    .send_counts = request->counts,
                                    .send_displs = request->displs,
@@ -298,23 +143,29 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
                                    .recv_counts = request->own_counts,
                                    .recv_displs = request->part_displs,
                                    .elem_bytes = (int64_t)sizeof(float)};
-  PetscCall(start_blocks(request));
+  PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the parts in rank order. */
+/* Add the parts in rank order: those of ranks on lanes where they are, the own one in its place, maybe that of the sum. */
 static PetscErrorCode sum_parts(TrsMpiRequest *request, float *to)
 {
   const TrsComm comm = request->base.comm;
+  const TrsMpiData *data = (const TrsMpiData *)comm->data;
   const int64_t n = request->counts[comm->rank];
+  TrsStage before;
 
   PetscFunctionBegin;
+  if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int q = 0; q < comm->size; q++)
-    request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
-  if (request->kind == TRS_MPI_REDUCE_SCATTER)
+    if (!TrsLanesTo(data->lanes, q))
+      request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
+  if (TrsMpiOwnPartStays(request))
     request->part_of[comm->rank] = request->source + request->displs[comm->rank];
-  if (n > 0)
-    PetscCall(comm->compute->sum_matrices(request->stream, comm->size, request->part_of, n, 1, n, to, n));
+  PetscCall(TrsStageSwitch(TRS_STAGE_EXCHANGE, &before));
+  PetscCall(comm->compute->sum_matrices(request->stream, comm->size, request->part_of, n, 1, n, to, n));
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscCall(TrsMpiPartsReturn(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -330,47 +181,44 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
                                    .recv_counts = request->counts,
                                    .recv_displs = request->displs,
                                    .elem_bytes = (int64_t)sizeof(float)};
-  PetscCall(start_blocks(request));
+  PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All messages of a phase have arrived. */
+/* All of a phase has arrived: the next one starts, or the operation is done. */
 static PetscErrorCode end_phase(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
+  const TrsMpiBlocks *x = &request->blocks;
+  const PetscBool host_memory = comm->device->host_memory;
 
   PetscFunctionBegin;
-  request->n_pending = 0;
-  request->done = PETSC_TRUE;
-  if (request->kind == TRS_MPI_BROADCAST) {
-    const TrsMpiBlocks *x = &request->blocks;
-    if (!comm->device->host_memory && x->elem_bytes > 0)
+  if (request->kind != TRS_MPI_BROADCAST) {
+    PetscCall(TrsMpiBlocksUnstage(request));
+  } else if (!host_memory) {
+    if (x->elem_bytes > 0)
       PetscCall(comm->device->copy(x->recv, request->recv_stage.data, x->elem_bytes, request->stream));
-    if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(request->stream));
-    PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(comm->device->stream_synchronize(request->stream));
   }
-  PetscCall(unstage_blocks(request));
-  if (request->kind == TRS_MPI_REDUCE_SCATTER) {
-    PetscCall(sum_parts(request, request->target));
-  } else if (request->kind == TRS_MPI_ALLREDUCE && request->phase == 0) {
+  if (request->kind == TRS_MPI_ALLREDUCE && request->phase == 0) {
     PetscCall(sum_parts(request, request->target + request->own_displs[0]));
     PetscCall(start_sums(request));
-    request->done = (PetscBool)(request->n_pending == 0);
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (request->kind == TRS_MPI_REDUCE_SCATTER) PetscCall(sum_parts(request, request->target));
+  request->done = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Test once, and go on to the next phase. */
+/* Take what has come, and go on to the next phase. */
 static PetscErrorCode drive(TrsMpiRequest *request)
 {
-  int arrived = 1;
+  PetscBool all;
 
   PetscFunctionBegin;
   if (request->done) PetscFunctionReturn(PETSC_SUCCESS);
-  if (request->n_pending > 0)
-    PetscCallMPI(
-        MPI_Testall(request->n_pending, (MPI_Request *)request->pending.data, &arrived, MPI_STATUSES_IGNORE));
-  if (arrived) PetscCall(end_phase(request));
+  PetscCall(TrsMpiBlocksDrive(request, &all));
+  if (all) PetscCall(end_phase(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -396,6 +244,7 @@ static PetscErrorCode read_max_bytes(int64_t *max_bytes)
 static PetscErrorCode setup_mpi(TrsComm comm)
 {
   TrsMpiData *data;
+  const int *peers;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&data));
@@ -403,6 +252,8 @@ static PetscErrorCode setup_mpi(TrsComm comm)
   PetscCallMPI(MPI_Comm_dup(comm->mpi, &data->mpi));
   data->active_end = &data->active;
   comm->data = data;
+  if (comm->device->host_memory) PetscCall(TrsLanesCreate(comm->mpi, &data->lanes));
+  comm->n_shared = TrsLanesPeers(data->lanes, &peers) + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -418,6 +269,7 @@ static PetscErrorCode destroy_mpi(TrsComm comm)
     PetscCall(free_request(data->free));
     data->free = next;
   }
+  PetscCall(TrsLanesDestroy(&data->lanes));
   PetscCallMPI(MPI_Comm_free(&data->mpi));
   PetscCall(PetscFree(comm->data));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -434,7 +286,7 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
   started->blocks = (TrsMpiBlocks){(const char *)send, send_counts, send_displs, (char *)recv,
                                    recv_counts,        recv_displs, elem_bytes};
-  PetscCall(start_blocks(started));
+  PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -470,7 +322,7 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
                                    .recv_counts = counts,
                                    .recv_displs = displs,
                                    .elem_bytes = elem_bytes};
-  PetscCall(start_blocks(started));
+  PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -514,7 +366,7 @@ static PetscErrorCode broadcast_mpi(TrsComm comm, TrsStream stream, void *values
     PetscCall(comm->device->stream_synchronize(stream));
   }
   for (int64_t at = 0; at < bytes; at += data->max_bytes) {
-    PetscCall(next_pending(started, &pending));
+    PetscCall(TrsMpiNextPending(started, &pending));
     PetscCallMPI(MPI_Ibcast(buffer + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, root,
                             data->mpi, pending));
   }
@@ -531,6 +383,26 @@ static PetscErrorCode progress_mpi(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Between two looks in vain: a short spin, then the core is offered to others, and MPI's own progress is due: a peer may wait for a message of
+  this rank that is no operation of this communicator.
+*/
+static PetscErrorCode relax(TrsComm comm, int n_vain)
+{
+  int found;
+
+  PetscFunctionBegin;
+  if (n_vain < TRS_MPI_SPINS) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  sched_yield();
+  PetscCallMPI(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm->mpi, &found, MPI_STATUS_IGNORE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -540,10 +412,12 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
   PetscFunctionBegin;
   (void)stream;
   PetscCall(drive(request));
-  if (!request->done) {
+  if (!request->done || !TrsMpiBlocksReleased(request)) {
     PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
-    while (!request->done)
+    for (int n_vain = 0; !request->done || !TrsMpiBlocksReleased(request); n_vain++) {
+      PetscCall(relax(comm, n_vain));
       PetscCall(progress_mpi(comm)); /* all of them: their later phases must not wait for this one */
+    }
     PetscCall(TrsStageSwitch(before, NULL));
   }
   if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(request->stream));

@@ -211,7 +211,8 @@ typedef struct {
   /* Copy [rows, cols] floats between strided matrices. */
   PetscErrorCode (*copy_matrix)(TrsStream stream, int64_t rows, int64_t cols, const float *from,
                                 int64_t from_stride, float *to, int64_t to_stride);
-  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. */
+  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. On the CPU `to` may be
+     one of them. */
   PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
   /* Row b divided by lengths[b]; rows of length 0 stay. */

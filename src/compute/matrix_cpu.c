@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Below this many floats a parallel region costs more than it saves. */
-enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 12 };
+enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 10 };
 
 PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
                                 int64_t from_stride, float *to, int64_t to_stride)
@@ -23,16 +23,19 @@ PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Columns [begin, end) of one row: the sum of the parts, in order. */
+/* Columns [begin, end) of one row: the sum of the parts, in order. Added in a place of its own, as `to` may be one of the parts. */
 static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
-                      float *restrict to)
+                      float *to)
 {
-  const float *restrict first = from[0] + offset;
-  for (int64_t c = begin; c < end; c++) to[c] = first[c];
+  float sum[TRS_SUM_STRIP];
+  const int64_t n = end - begin;
+
+  memcpy(sum, from[0] + offset + begin, (size_t)n * sizeof(*sum));
   for (int p = 1; p < n_parts; p++) {
-    const float *restrict part = from[p] + offset;
-    for (int64_t c = begin; c < end; c++) to[c] += part[c];
+    const float *restrict part = from[p] + offset + begin;
+    for (int64_t c = 0; c < n; c++) sum[c] += part[c];
   }
+  memcpy(to + begin, sum, (size_t)n * sizeof(*sum));
 }
 
 PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,

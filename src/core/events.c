@@ -13,6 +13,7 @@ static const char *const stage_name[TRS_N_STAGES] = {"input_dist",
                                                      "optimizer",
                                                      "I/O",
                                                      "waiting",
+                                                     "exchange",
                                                      "plan",
                                                      "none"};
 

@@ -56,7 +56,7 @@ static PetscErrorCode start_encoded(TrsCodedExchange *x, TrsStream stream, const
   const int64_t n_received = place_on_wire(x, x->recv_counts, x->recv_bytes, x->recv_at);
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(comm->device, &x->encoded, n_sent));
+  PetscCall(TrsDeviceBufferReserveShared(comm->device, &x->encoded, n_sent));
   PetscCall(TrsDeviceBufferReserve(comm->device, &x->arrived, n_received));
   for (int q = 0; q < comm->size; q++)
     PetscCall(TrsQcommEncode(comm, stream, &x->codec, send_counts[q], send + send_displs[q],
@@ -99,7 +99,7 @@ PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *x, TrsStream stream, co
         TrsCommAllgatherv(comm, stream, send, recv, counts, displs, (int64_t)sizeof(float), &x->request));
   } else {
     const int64_t n_received = place_on_wire(x, counts, x->recv_bytes, x->recv_at);
-    PetscCall(TrsDeviceBufferReserve(comm->device, &x->encoded, x->recv_bytes[comm->rank]));
+    PetscCall(TrsDeviceBufferReserveShared(comm->device, &x->encoded, x->recv_bytes[comm->rank]));
     PetscCall(TrsDeviceBufferReserve(comm->device, &x->arrived, n_received));
     PetscCall(
         TrsQcommEncode(comm, stream, &x->codec, counts[comm->rank], send, x->encoded.data, &x->scratch));

@@ -70,7 +70,7 @@ static PetscErrorCode start(TrsPooledChunks dist, TrsCodedExchange *exchange, Pe
   const int64_t n = sums ? dist->counts[dist->comm->rank] : dist->n;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(dist->comm->device, to, n * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, to, n * (int64_t)sizeof(float)));
   if (sums)
     PetscCall(TrsCodedReduceScattervStart(exchange, stream, from, dist->counts, (float *)to->data));
   else
@@ -109,8 +109,8 @@ static int64_t n_given(const struct TrsPooledChunksImpl *dist)
 PetscErrorCode TrsPooledChunksGradBuffer(TrsPooledChunks dist, float **send)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsDeviceBufferReserve(dist->comm->device, &dist->grad_send, n_given(dist) * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, &dist->grad_send,
+                                         n_given(dist) * (int64_t)sizeof(float)));
   *send = (float *)dist->grad_send.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

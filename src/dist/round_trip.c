@@ -57,7 +57,7 @@ PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send)
 {
   PetscFunctionBegin;
   PetscCall(
-      TrsDeviceBufferReserve(trip->comm->device, &trip->grad_send, trip->n_sample * (int64_t)sizeof(float)));
+      TrsDeviceBufferReserveShared(trip->comm->device, &trip->grad_send, trip->n_sample * (int64_t)sizeof(float)));
   *send = (float *)trip->grad_send.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -63,7 +63,8 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
 
   PetscFunctionBegin;
   PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeros, like the gradients */
-  if (!params->forward_only) PetscCall(device->alloc(bytes, (void **)&params->grads));
+  if (!params->forward_only) /* gradients are sent */
+    PetscCall(TrsDeviceAllocShared(device, bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];
     const int64_t n_bytes = param->rows * param->cols * (int64_t)sizeof(float);

@@ -2,6 +2,7 @@
 #include "run/session.h"
 
 #include "core/events.h"
+#include "core/shared_memory.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 
@@ -84,11 +85,13 @@ static PetscErrorCode create_groups(TrsSession *s)
 {
   static const char *const backends[] = {"auto", "mpi", "nccl"};
   int64_t local = 0, pod = 1;
-  PetscBool set;
+  PetscBool set, shared_memory;
   int backend;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(s->options, "-comm_backend", &backend, NULL));
+  PetscCall(TrsOptionsGetBool(s->options, "-comm_shared_memory", &shared_memory, NULL));
+  TrsSharedAllow(shared_memory);
   PetscCall(TrsOptionsGetInt(s->options, "-topology_local_world_size", &local, &set));
   PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
   if (set && s->size % (local * pod) != 0)

@@ -105,7 +105,7 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
     counts[q] = each;
     displs[q] = q * each;
   }
-  PetscCall(group->device->alloc(group->size * each * (int64_t)sizeof(float), &send));
+  PetscCall(TrsDeviceAllocShared(group->device, group->size * each * (int64_t)sizeof(float), &send));
   PetscCall(group->device->alloc(group->size * each * (int64_t)sizeof(float), &recv));
   for (int round = -1; round < TRS_BENCH_ROUNDS; round++) { /* the first one touches the memory */
     TrsRequest request = NULL;

@@ -155,8 +155,8 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
   const int64_t capacity = slot->recv.jagged.n_values;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
-  PetscCall(TrsDeviceBufferReserve(device, &dp->grads, capacity * dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserveShared(device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsDeviceBufferReserveShared(device, &dp->grads, capacity * dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride,
                                   dp->row_begin, (int64_t *)dp->rows.data, (float *)dp->grads.data,
                                   dp->row_stride));
@@ -359,7 +359,7 @@ static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsSharding
   const int64_t n = batch->unique.jagged.n_values;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(sharding->context->device, &dp->grads,
+  PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &dp->grads,
                                    n * dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsSequenceUnpool(sharding, &dp->sequence, slot, stream, dp->where,
                               (const float *)dp->distinct_rows.data, grad, n, (float *)dp->grads.data));

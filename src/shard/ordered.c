@@ -244,7 +244,7 @@ static PetscErrorCode forward_start_rows(TrsSharding sharding, TrsShardingSlot *
   PetscFunctionBegin;
   (void)pooled;
   PetscCall(TrsDeviceBufferReserve(context->device, &o->rows, bytes));
-  PetscCall(TrsDeviceBufferReserve(context->device, &o->arrival, bytes));
+  PetscCall(TrsDeviceBufferReserveShared(context->device, &o->arrival, bytes));
   PetscCall(context->device->zero(o->rows.data, bytes,
                                   stream)); /* pruned ids come to rank 0, with or without rows */
   PetscCall(TrsLookupForwardRows(sharding->lookup, stream, &slot->recv, (float *)o->rows.data, o->row_dim));
@@ -318,7 +318,7 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
     n_send += o->send_counts[q];
     n_recv += o->recv_counts[q];
   }
-  PetscCall(TrsDeviceBufferReserve(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
   PetscCall(
       TrsShardingGatherRuns(sharding, stream, B, grad, (float *)o->send_grad.data, o->send_displs, o->dims));

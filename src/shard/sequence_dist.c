@@ -274,7 +274,7 @@ static PetscErrorCode forward_start_sequence(TrsSharding sharding, TrsShardingSl
   PetscFunctionBegin;
   (void)pooled;
   PetscCall(TrsDeviceBufferReserve(device, &d->rows, bytes));
-  PetscCall(TrsDeviceBufferReserve(device, &d->ordered, bytes));
+  PetscCall(TrsDeviceBufferReserveShared(device, &d->ordered, bytes));
   if (d->sequence.padded || d->by_rows) PetscCall(device->zero(d->rows.data, bytes, stream));
   PetscCall(TrsLookupForwardRows(sharding->lookup, stream, &slot->recv, (float *)d->rows.data, dim));
   PetscCall(TrsKjtExchangeRowsToArrival(slot->exchange, stream, dim, (const float *)d->rows.data,

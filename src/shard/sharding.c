@@ -60,7 +60,7 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(sharding->context->device, &sharding->pooled,
+  PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled,
                                    slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
   PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
                              sharding->local_dim));

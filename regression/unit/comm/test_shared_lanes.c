@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/*
+  What is special to exchanges by shared memory: the sizes where a message stops being small, more operations under way than there are
+  slots, memory that is used again at once, ranks that cannot share. In all of a host's ranks, and as if a host had two. Expected values say
+  who sent them.
+*/
+#include "comm/comm.h"
+#include "comm/shared_lanes.h"
+#include "core/shared_memory.h"
+#include "trs_test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 8, FLIGHT = 3 * TRS_LANE_SLOTS };
+
+static const TrsDeviceOps *device;
+static const TrsComputeOps *compute;
+
+static TrsComm new_comm(int share)
+{
+  char most[8];
+  TrsComm comm = NULL;
+
+  snprintf(most, sizeof(most), "%d", share);
+  setenv("TRSHARD_SHARED_RANKS", most, 1);
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  assert_petsc_ok(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm));
+  return comm;
+}
+
+/* n floats, in turn in memory that ranks can share and in memory that they cannot. */
+static float *take(int64_t n)
+{
+  static int n_calls = 0;
+  void *memory = NULL;
+
+  assert_petsc_ok((n_calls++ % 2 ? device->alloc : device->alloc_shared)(n * 4 + 1, &memory));
+  return memory;
+}
+
+static void give_back(float *memory)
+{
+  void *block = memory;
+
+  assert_petsc_ok(device->release(&block));
+}
+
+static float value_of(int from, int to, int64_t i)
+{
+  return (float)(from * 100 + to * 10) + (float)(i % 9973);
+}
+
+/* Everyone sends everyone n floats. late: ranks take their time before the wait, in another order each round. */
+static void exchange(TrsComm comm, int64_t n, int round, int late)
+{
+  int64_t counts[MAX_RANKS], displs[MAX_RANKS];
+  float *send = take(n * comm->size), *recv = take(n * comm->size);
+  TrsRequest request = NULL;
+
+  for (int q = 0; q < comm->size; q++) {
+    counts[q] = n;
+    displs[q] = q * n;
+    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
+  }
+  assert_petsc_ok(
+      TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
+  if (late) usleep((useconds_t)(3000 * ((comm->rank + round) % comm->size)));
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* ours again */
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < n; i++)
+      if (recv[displs[q] + i] != value_of(q, comm->rank, i)) fail_msg("float %d from rank %d", (int)i, q);
+  give_back(send);
+  give_back(recv);
+}
+
+static void test_limits(void **state)
+{
+  const int64_t small = TRS_LANE_SMALL / 4;
+  const int64_t sizes[] = {
+      0, 1, 2, small - 1, small, small + 1, small / 2, small / 2 + 1, small / 3, small / 3 + 1, 100003};
+
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int i = 0; i < 11; i++)
+      for (int again = 0; again < 2; again++) exchange(comm, sizes[i], i, 0);
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
+static void test_used_again_at_once(void **state)
+{
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int round = 0; round < 16; round++) exchange(comm, round % 2 ? 700 : 30011, round, 1);
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
+/* Operation k of rank `rank`, of one of three kinds; some are empty, some large. */
+static int64_t n_of(int k)
+{
+  return k % 7 == 6 ? 5000 : k % 3;
+}
+
+static void start(TrsComm comm, int k, const int64_t *counts, float *send, float *recv, TrsRequest *request)
+{
+  const int64_t n = n_of(k);
+
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < n; i++) send[q * n + i] = (float)(comm->rank + 10 * q + k);
+  if (k % 3 == 0)
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, send, n * comm->size, request));
+  else if (k % 3 == 1)
+    assert_petsc_ok(TrsCommReduceScatterv(comm, NULL, send, counts, recv, request));
+  else
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, send, PetscMin(n, 1), request)); /* chunks of 0 and 1 */
+}
+
+static void check_result(TrsComm comm, int k, const float *send, const float *recv)
+{
+  const int size = comm->size;
+  const float ranks = (float)(size * (size - 1) / 2 + size * k);
+
+  if (k % 3 == 0) {
+    for (int64_t i = 0; i < size * n_of(k); i++)
+      if (send[i] != ranks + (float)(10 * size * (int)(i / n_of(k))))
+        fail_msg("operation %d, sum %d", k, (int)i);
+  } else if (k % 3 == 1) {
+    for (int64_t i = 0; i < n_of(k); i++)
+      if (recv[i] != ranks + (float)(10 * size * comm->rank)) fail_msg("operation %d, part %d", k, (int)i);
+  } else if (n_of(k) > 0) {
+    assert_true(send[0] == ranks);
+  }
+}
+
+/* Three rings full of operations, waited for in an order that differs from rank to rank. */
+static void test_flight(void **state)
+{
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+    int64_t counts[FLIGHT][MAX_RANKS];
+    float *send[FLIGHT], *recv[FLIGHT];
+    TrsRequest request[FLIGHT] = {NULL};
+
+    for (int k = 0; k < FLIGHT; k++) {
+      send[k] = take(n_of(k) * comm->size);
+      recv[k] = take(n_of(k));
+      for (int q = 0; q < comm->size; q++) counts[k][q] = n_of(k);
+      start(comm, k, counts[k], send[k], recv[k], &request[k]);
+    }
+    for (int k = 0; k < FLIGHT; k++)
+      assert_petsc_ok(TrsRequestWait(&request[comm->rank % 2 ? FLIGHT - 1 - k : k], NULL));
+    for (int k = 0; k < FLIGHT; k++) {
+      check_result(comm, k, send[k], recv[k]);
+      give_back(send[k]);
+      give_back(recv[k]);
+    }
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
+/* A rank that waits by shared memory lets MPI get on: another one waits for a message of its before it takes part. */
+static void test_messages_get_on(void **state)
+{
+  enum { N = 1 << 18 };
+  TrsComm comm = new_comm(8);
+  float *big = take(N);
+  MPI_Request sent = MPI_REQUEST_NULL;
+
+  (void)state;
+  if (comm->size > 1 && comm->rank == 0) /* a rendezvous: it needs this rank's help to get through */
+    MPI_Isend(big, N, MPI_FLOAT, 1, 7, MPI_COMM_WORLD, &sent);
+  if (comm->rank == 1) MPI_Recv(big, N, MPI_FLOAT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  exchange(comm, 5000, 0, 0);
+  MPI_Wait(&sent, MPI_STATUS_IGNORE);
+  give_back(big);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* A rank without address space for its peers' memory: all ranks exchange by messages. */
+static void test_fall_back(void **state)
+{
+  const int is_poor = trs_rank() == trs_size() - 1 && trs_size() > 1;
+  struct rlimit before, less;
+  TrsComm comm;
+  long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+
+  (void)state;
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%ld", &pages), 1);
+  fclose(file);
+  assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+  less = before;
+  less.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE)) + ((rlim_t)256 << 20);
+  if (is_poor) assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+  comm = new_comm(8);
+  if (is_poor) assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+  assert_int_equal(comm->n_shared, 1);
+  exchange(comm, 30011, 0, 0);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+  comm = new_comm(8); /* now there is room */
+  assert_int_equal(comm->n_shared, trs_size());
+  exchange(comm, 30011, 0, 0);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void test_bad_environment(void **state)
+{
+  TrsComm comm = NULL;
+
+  (void)state;
+  setenv("TRSHARD_SHARED_RANKS", "some", 1);
+  assert_petsc_error(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm), TRS_ERR_OPTION);
+  assert_non_null(strstr(TrsErrorMessage(), "TRSHARD_SHARED_RANKS=some"));
+  unsetenv("TRSHARD_SHARED_RANKS");
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_limits), cmocka_unit_test(test_used_again_at_once),
+              cmocka_unit_test(test_flight), cmocka_unit_test(test_messages_get_on),
+              cmocka_unit_test(test_fall_back), cmocka_unit_test(test_bad_environment))

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "comm/mpi_blocks.h"
+
+#include "core/events.h"
+#include "core/shared_memory.h"
+
+/* Copies from this size on are a stage of their own in the times. */
+enum { TRS_MOVE_STAGE_BYTES = 1 << 15 };
+
+PetscErrorCode TrsMpiNextPending(TrsMpiRequest *request, MPI_Request **pending)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&request->pending, (request->n_pending + 1) * (int64_t)sizeof(MPI_Request),
+                             PETSC_TRUE));
+  *pending = (MPI_Request *)request->pending.data + request->n_pending++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- messages --- */
+
+static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int64_t bytes, int peer)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  MPI_Request *pending = NULL;
+
+  PetscFunctionBegin;
+  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
+    PetscCall(TrsMpiNextPending(request, &pending));
+    PetscCallMPI(MPI_Isend(from + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
+                           request->tag + request->phase, data->mpi, pending));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t bytes, int peer)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  MPI_Request *pending = NULL;
+
+  PetscFunctionBegin;
+  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
+    PetscCall(TrsMpiNextPending(request, &pending));
+    PetscCallMPI(MPI_Irecv(to + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
+                           request->tag + request->phase, data->mpi, pending));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Elements that the blocks span: [begin, end). */
+static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *begin, int64_t *end)
+{
+  *begin = INT64_MAX;
+  *end = 0;
+  for (int q = 0; q < n; q++) {
+    if (counts[q] == 0) continue;
+    *begin = PetscMin(*begin, displs[q]);
+    *end = PetscMax(*end, displs[q] + counts[q]);
+  }
+  if (*end == 0) *begin = 0;
+}
+
+/* Where the host finds what is sent, and puts what arrives: the buffers themselves or stages for them. */
+static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, char **recv)
+{
+  const TrsComm comm = request->base.comm;
+  const TrsMpiBlocks *x = &request->blocks;
+  int64_t begin, end;
+
+  PetscFunctionBegin;
+  *send = x->send;
+  *recv = x->recv;
+  if (comm->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  hull(comm->size, x->send_counts, x->send_displs, &begin, &end);
+  begin *= x->elem_bytes;
+  end *= x->elem_bytes;
+  PetscCall(TrsPinnedBufferReserve(comm->device, &request->send_stage, end));
+  if (end > begin) {
+    PetscCall(comm->device->copy((char *)request->send_stage.data + begin, x->send + begin, end - begin,
+                                 request->stream));
+    PetscCall(comm->device->stream_synchronize(request->stream));
+  }
+  hull(comm->size, x->recv_counts, x->recv_displs, &begin, &end);
+  PetscCall(TrsPinnedBufferReserve(comm->device, &request->recv_stage, end * x->elem_bytes));
+  *send = (const char *)request->send_stage.data;
+  *recv = (char *)request->recv_stage.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMpiBlocksUnstage(TrsMpiRequest *request)
+{
+  const TrsComm comm = request->base.comm;
+  const TrsMpiBlocks *x = &request->blocks;
+
+  PetscFunctionBegin;
+  if (comm->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int q = 0; q < comm->size; q++) {
+    const int64_t at = x->recv_displs[q] * x->elem_bytes, bytes = x->recv_counts[q] * x->elem_bytes;
+    if (q != comm->rank && bytes > 0)
+      PetscCall(comm->device->copy(x->recv + at, (const char *)request->recv_stage.data + at, bytes,
+                                   request->stream));
+  }
+  PetscCall(comm->device->stream_synchronize(request->stream)); /* the stage may be filled again */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- lanes --- */
+
+PetscBool TrsMpiIsSum(const TrsMpiRequest *request)
+{
+  return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER ||
+                     (request->kind == TRS_MPI_ALLREDUCE && request->phase == 0));
+}
+
+PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
+{
+  return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER || request->base.comm->device->host_memory);
+}
+
+/*
+  Where displacement 0 of what is sent lies in shared memory: the buffer itself, or a copy of it. The copy keeps the places: the chunk that the
+  second phase of an allreduce sends is one that no peer reads in the first.
+*/
+static PetscErrorCode share_blocks(TrsMpiRequest *request)
+{
+  const TrsComm comm = request->base.comm;
+  const TrsMpiBlocks *x = &request->blocks;
+  int64_t begin, end;
+
+  PetscFunctionBegin;
+  hull(comm->size, x->send_counts, x->send_displs, &begin, &end);
+  begin *= x->elem_bytes;
+  end *= x->elem_bytes;
+  request->lane_send = x->send;
+  if (TrsSharedOffset(x->send + begin, end - begin) >= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserveShared(comm->device, &request->lane_copy, end));
+  PetscCheck(TrsSharedOffset(request->lane_copy.data, end) >= 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "no room for %" PRId64 " bytes in the memory that ranks share: -comm_shared_memory false does "
+             "without",
+             end);
+  PetscCall(comm->device->copy((char *)request->lane_copy.data + begin, x->send + begin, end - begin,
+                               request->stream));
+  request->lane_send = (const char *)request->lane_copy.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  A slot's phases must be entered in their order, also by operations that overtake each other: so an operation waits until the one that had its
+  slots before is done. The oldest one never waits for this.
+*/
+static PetscBool is_its_turn(const TrsMpiData *data, const TrsMpiRequest *request)
+{
+  const TrsMpiRequest *oldest = data->active;
+
+  while (oldest->done) oldest = oldest->next;
+  return (PetscBool)(request->number - oldest->number < TRS_LANE_SLOTS / TRS_MPI_PHASES);
+}
+
+/* Offer the blocks, if the slot is free; return those that are not to come. */
+static PetscErrorCode enter_lanes(TrsMpiRequest *request)
+{
+  const TrsComm comm = request->base.comm;
+  const TrsMpiData *data = (const TrsMpiData *)comm->data;
+  const TrsMpiBlocks *x = &request->blocks;
+  const int *peers;
+  const int n = TrsLanesPeers(data->lanes, &peers);
+  char *room;
+
+  PetscFunctionBegin;
+  if (!is_its_turn(data, request) || !TrsLanesMayEnter(data->lanes, request->lane_phase, &room))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < n; i++) {
+    const int64_t at = x->send_displs[peers[i]] * x->elem_bytes;
+    const int64_t bytes = x->send_counts[peers[i]] * x->elem_bytes;
+
+    request->offer[i] = NULL;
+    if (bytes == 0) continue;
+    request->offer[i] = request->small ? room : request->lane_send + at;
+    if (request->small) PetscCall(comm->device->copy(room, x->send + at, bytes, request->stream));
+    room += bytes;
+  }
+  TrsLanesEnter(data->lanes, request->lane_phase, request->offer);
+  for (int i = 0; i < n; i++)
+    if (request->taken[i]) TrsLanesReturn(data->lanes, request->lane_phase, i);
+  request->entered = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode start_lanes(TrsMpiRequest *request)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const TrsMpiBlocks *x = &request->blocks;
+  const int *peers;
+  const int n = TrsLanesPeers(data->lanes, &peers);
+  int64_t bytes = 0;
+
+  PetscFunctionBegin;
+  request->entered = (PetscBool)(n == 0);
+  request->small = PETSC_TRUE;
+  request->n_to_take = 0;
+  if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  request->lane_phase = TRS_MPI_PHASES * request->number + (uint64_t)request->phase + 1;
+  for (int i = 0; i < n; i++) {
+    bytes += x->send_counts[peers[i]] * x->elem_bytes;
+    request->taken[i] = (PetscBool)(x->recv_counts[peers[i]] * x->elem_bytes == 0);
+    request->n_to_take += !request->taken[i];
+  }
+  request->small = (PetscBool)(bytes <= TRS_LANE_SMALL);
+  if (!request->small) PetscCall(share_blocks(request));
+  PetscCall(enter_lanes(request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Copy a peer's block. */
+static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *from, int64_t bytes)
+{
+  TrsStage before = TrsStageCurrent();
+
+  PetscFunctionBegin;
+  if (bytes >= TRS_MOVE_STAGE_BYTES) PetscCall(TrsStageSwitch(TRS_STAGE_EXCHANGE, NULL));
+  PetscCall(request->base.comm->device->copy(to, from, bytes, request->stream));
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take what the peers offer. What is to be added stays in their memory until then. */
+static PetscErrorCode take_lanes(TrsMpiRequest *request)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const TrsMpiBlocks *x = &request->blocks;
+  const int *peers;
+  const int n = TrsLanesPeers(data->lanes, &peers);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n && request->n_to_take > 0; i++) {
+    const int q = peers[i];
+    const char *from = request->taken[i] ? NULL : TrsLanesOffered(data->lanes, request->lane_phase, i);
+
+    if (!from) continue;
+    if (TrsMpiIsSum(request)) {
+      request->part_of[q] = (const float *)(const void *)from;
+    } else {
+      PetscCall(copy_block(request, x->recv + x->recv_displs[q] * x->elem_bytes, from,
+                           x->recv_counts[q] * x->elem_bytes));
+      TrsLanesReturn(data->lanes, request->lane_phase, i);
+    }
+    request->taken[i] = PETSC_TRUE;
+    request->n_to_take--;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMpiPartsReturn(TrsMpiRequest *request)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const int *peers;
+  const int n = TrsLanesPeers(data->lanes, &peers);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n; i++)
+    if (request->blocks.recv_counts[peers[i]] > 0) TrsLanesReturn(data->lanes, request->lane_phase, i);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const int *peers;
+  const int n = TrsLanesPeers(data->lanes, &peers);
+
+  if (request->small) return request->entered;
+  for (int i = 0; i < n; i++)
+    if (request->blocks.send_counts[peers[i]] * request->blocks.elem_bytes > 0 &&
+        !TrsLanesReturned(data->lanes, request->lane_phase, i))
+      return PETSC_FALSE;
+  return PETSC_TRUE;
+}
+
+/* --- a phase --- */
+
+PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
+{
+  const TrsComm comm = request->base.comm;
+  const TrsLanes lanes = ((const TrsMpiData *)comm->data)->lanes;
+  const TrsMpiBlocks *x = &request->blocks;
+  const int64_t self = x->send_counts[comm->rank] * x->elem_bytes;
+  const char *send;
+  char *recv;
+
+  PetscFunctionBegin;
+  PetscCall(stage_blocks(request, &send, &recv));
+  request->n_pending = 0;
+  PetscCall(start_lanes(request));
+  for (int i = 1; i < comm->size; i++) {
+    const int q = (comm->rank + comm->size - i) % comm->size;
+    if (TrsLanesTo(lanes, q)) continue;
+    PetscCall(
+        recv_pieces(request, recv + x->recv_displs[q] * x->elem_bytes, x->recv_counts[q] * x->elem_bytes, q));
+  }
+  for (int i = 1; i < comm->size; i++) {
+    const int q = (comm->rank + i) % comm->size;
+    if (TrsLanesTo(lanes, q)) continue;
+    PetscCall(
+        send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
+  }
+  if (self > 0 && !(TrsMpiIsSum(request) && TrsMpiOwnPartStays(request))) {
+    const char *from = x->send + x->send_displs[comm->rank] * x->elem_bytes;
+    char *to = x->recv + x->recv_displs[comm->rank] * x->elem_bytes;
+    if (from != to) PetscCall(comm->device->copy(to, from, self, request->stream));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all)
+{
+  int arrived = 1;
+
+  PetscFunctionBegin;
+  if (!request->entered) PetscCall(enter_lanes(request));
+  if (request->entered && request->n_to_take > 0) PetscCall(take_lanes(request));
+  if (request->n_pending > 0)
+    PetscCallMPI(
+        MPI_Testall(request->n_pending, (MPI_Request *)request->pending.data, &arrived, MPI_STATUSES_IGNORE));
+  if (arrived) request->n_pending = 0;
+  *all = (PetscBool)(arrived && request->entered && request->n_to_take == 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  One phase of an operation of the mpi backend: blocks between all pairs of ranks, by lanes inside a host and by messages across hosts,
+  staged where the host cannot read the device's memory. For comm_mpi.c alone.
+*/
+#pragma once
+
+#include "comm/comm.h"
+#include "comm/shared_lanes.h"
+#include "core/buffer.h"
+
+enum { TRS_MPI_PHASES = 2 }; /* that an operation has at most */
+
+typedef enum {
+  TRS_MPI_EXCHANGE,
+  TRS_MPI_REDUCE_SCATTER,
+  TRS_MPI_ALLREDUCE,
+  TRS_MPI_BROADCAST
+} TrsMpiRequestKind;
+
+/* Blocks to and from every rank; displacements and counts in elements. */
+typedef struct {
+  const char *send;
+  const int64_t *send_counts, *send_displs;
+  char *recv;
+  const int64_t *recv_counts, *recv_displs;
+  int64_t elem_bytes;
+} TrsMpiBlocks;
+
+typedef struct TrsMpiRequest {
+  struct TrsRequestImpl base;
+  struct TrsMpiRequest *next; /* in the list of active or of free ones */
+  TrsMpiRequestKind kind;
+  TrsStream stream;
+  int tag, phase;
+  PetscBool done;
+  TrsMpiBlocks blocks; /* of the current phase */
+  int n_pending;
+  TrsBuffer pending;                              /* MPI_Request */
+  int64_t *counts, *displs;                       /* [size] chunks of a reduction */
+  int64_t *own_counts, *own_displs, *part_displs; /* [size] one rank's chunk, for every rank */
+  const float **part_of;                          /* [size] */
+  TrsDeviceBuffer parts;                          /* what the ranks have for my chunk */
+  const float *source;                            /* of a reduction */
+  float *target;
+  TrsPinnedBuffer send_stage, recv_stage;
+  /* lanes */
+  uint64_t number, lane_phase; /* of the operation on its communicator; of its phase */
+  PetscBool entered, small;    /* small: the blocks travel in the slot */
+  PetscBool *taken;            /* [peers] */
+  int n_to_take;
+  const char **offer;        /* [peers] */
+  const char *lane_send;     /* where displacement 0 is in shared memory */
+  TrsDeviceBuffer lane_copy; /* of blocks that are not there */
+} TrsMpiRequest;
+
+typedef struct {
+  MPI_Comm mpi;
+  int64_t max_bytes; /* of one message */
+  uint64_t n_started;
+  TrsLanes lanes;
+  TrsMpiRequest *active, **active_end, *free;
+} TrsMpiData;
+
+/* Does the phase bring values that are then added? Those of peers on lanes stay where they are: request->part_of. */
+PetscBool TrsMpiIsSum(const TrsMpiRequest *request);
+
+/* Such a sum reads the own part where it is, unless it is made there by a device that may not do that. */
+PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request);
+
+/* Room in request->pending for one more MPI request. */
+PetscErrorCode TrsMpiNextPending(TrsMpiRequest *request, MPI_Request **pending);
+
+/* Start request->blocks. The own part is copied while the messages are under way. */
+PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request);
+
+/* Take what has arrived, without waiting. all: the phase is complete, but for what was sent by lanes. */
+PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all);
+
+/* What arrived by messages goes from the stage to the device; nothing where the host reads its memory. */
+PetscErrorCode TrsMpiBlocksUnstage(TrsMpiRequest *request);
+
+/* After a sum: its parts in the peers' memory are returned. */
+PetscErrorCode TrsMpiPartsReturn(TrsMpiRequest *request);
+
+/* Has everyone read what was sent? */
+PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "comm/shared_lanes.h"
+
+#include "core/shared_memory.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { TRS_LANE_LINE = 64, TRS_LANE_WHY = 256 };
+
+/*
+  A rank's flags, in its shared memory: for each slot
+    offered   the last phase offered, alone on its cache lines; then [n] where the block for each rank of the host lies
+    returned  [n] the last phase whose block this rank returned to each
+*/
+struct TrsLanesImpl {
+  MPI_Comm host;
+  int n, me;          /* ranks of the host, and this one's place among them */
+  int *peer;          /* [n - 1] ranks of mpi: the next one first */
+  int *place;         /* [n - 1] their places on the host */
+  int *index_of;      /* [size] index in peer, -1: on another host, or this rank */
+  const char **base;  /* [n - 1] of their memory */
+  const char **flags; /* [n - 1] of theirs */
+  char *own_flags, *small;
+  uint64_t last[TRS_LANE_SLOTS]; /* phase last offered in each slot */
+};
+
+static int64_t row_bytes(int n)
+{
+  return (n * (int64_t)sizeof(uint64_t) + TRS_LANE_LINE - 1) / TRS_LANE_LINE * TRS_LANE_LINE;
+}
+
+static int64_t slot_at(const struct TrsLanesImpl *l, uint64_t phase)
+{
+  return (int64_t)(phase % TRS_LANE_SLOTS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
+}
+
+/* The words of a slot: flags are read where `const` and written where not; peers' memory is mapped to read only. */
+static const _Atomic uint64_t *offered_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
+{
+  return (const _Atomic uint64_t *)(const void *)(flags + slot_at(l, phase));
+}
+
+static const uint64_t *places_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
+{
+  return (const uint64_t *)(const void *)(flags + slot_at(l, phase) + TRS_LANE_LINE);
+}
+
+static const _Atomic uint64_t *returned_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
+{
+  return (const _Atomic uint64_t *)(const void *)(flags + slot_at(l, phase) + TRS_LANE_LINE +
+                                                  row_bytes(l->n));
+}
+
+/* The ranks that may share memory with this one: those of the host, in groups of TRSHARD_SHARED_RANKS. */
+static PetscErrorCode split_host(MPI_Comm mpi, MPI_Comm *host)
+{
+  const char *text = getenv("TRSHARD_SHARED_RANKS");
+  MPI_Comm all;
+  int rank;
+  char *end;
+  long most;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(mpi, &rank));
+  PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host));
+  if (!text || !*text) PetscFunctionReturn(PETSC_SUCCESS);
+  errno = 0;
+  most = strtol(text, &end, 10);
+  PetscCheck(errno == 0 && *end == '\0' && most >= 1 && most <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "TRSHARD_SHARED_RANKS=%s in the environment is not a number of ranks from 1 to %d", text,
+             INT_MAX);
+  all = *host;
+  PetscCallMPI(MPI_Comm_rank(all, &rank));
+  PetscCallMPI(MPI_Comm_split(all, rank / (int)most, rank, host));
+  PetscCallMPI(MPI_Comm_free(&all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Who is on the host. */
+static PetscErrorCode list_peers(TrsLanes l, MPI_Comm mpi, MPI_Comm host)
+{
+  int size, rank, *ranks;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(mpi, &size));
+  PetscCallMPI(MPI_Comm_rank(mpi, &rank));
+  PetscCallMPI(MPI_Comm_rank(host, &l->me));
+  PetscCall(PetscMalloc1((size_t)l->n, &ranks));
+  PetscCallMPI(MPI_Allgather(&rank, 1, MPI_INT, ranks, 1, MPI_INT, host));
+  PetscCall(PetscMalloc1((size_t)l->n, &l->peer));
+  PetscCall(PetscMalloc1((size_t)l->n, &l->place));
+  PetscCall(PetscMalloc1((size_t)size, &l->index_of));
+  PetscCall(PetscCalloc1((size_t)l->n, &l->base));
+  PetscCall(PetscMalloc1((size_t)l->n, &l->flags));
+  for (int q = 0; q < size; q++) l->index_of[q] = -1;
+  for (int i = 0; i < l->n - 1; i++) {
+    l->place[i] = (l->me + 1 + i) % l->n;
+    l->peer[i] = ranks[l->place[i]];
+    l->index_of[l->peer[i]] = i;
+  }
+  PetscCall(PetscFree(ranks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* This rank's share of the host's memory, which it may not fill with buffers anyway. */
+static int64_t reserve_bytes(int n)
+{
+  return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / n;
+}
+
+/* Allocate the flags, map the peers' memory. why_not is "" when all is there. */
+static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
+{
+  struct {
+    TrsSharedKey key;
+    int64_t flags; /* where they are; -1: not in shared memory */
+  } mine = {.flags = -1}, *all;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSharedOpen(reserve_bytes(l->n), &mine.key, why_not, TRS_LANE_WHY));
+  if (mine.key.bytes > 0) {
+    const int64_t bytes = slot_at(l, TRS_LANE_SLOTS - 1) + TRS_LANE_LINE + 2 * row_bytes(l->n);
+
+    PetscCall(TrsSharedAlloc(bytes + TRS_LANE_SLOTS * (int64_t)TRS_LANE_SMALL, (void **)&l->own_flags));
+    l->small = l->own_flags + bytes;
+    mine.flags = TrsSharedOffset(l->own_flags, bytes);
+    if (mine.flags < 0) snprintf(why_not, TRS_LANE_WHY, "no room in the memory to share");
+  }
+  PetscCall(PetscMalloc1((size_t)l->n, &all));
+  PetscCallMPI(MPI_Allgather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE, host));
+  for (int i = 0; i < l->n - 1; i++) {
+    const int place = l->place[i];
+
+    if (all[place].key.bytes == 0 || all[place].flags < 0) continue; /* that rank says why */
+    PetscCall(TrsSharedAttach(&all[place].key, &l->base[i], why_not, TRS_LANE_WHY));
+    if (l->base[i]) l->flags[i] = l->base[i] + all[place].flags;
+  }
+  PetscCall(PetscFree(all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_lanes(TrsLanes *lanes)
+{
+  TrsLanes l = *lanes;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < l->n - 1; i++)
+    if (l->base[i]) PetscCall(TrsSharedDetach(l->base[i]));
+  if (l->own_flags) (void)TrsSharedRelease((void **)&l->own_flags);
+  PetscCallMPI(MPI_Comm_free(&l->host));
+  PetscCall(PetscFree(l->peer));
+  PetscCall(PetscFree(l->place));
+  PetscCall(PetscFree(l->index_of));
+  PetscCall(PetscFree(l->base));
+  PetscCall(PetscFree(l->flags));
+  PetscCall(PetscFree(*lanes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Do all ranks have their lanes? If not, the lowest that has not says why, once. */
+static PetscErrorCode agree(MPI_Comm mpi, const char *why_not, PetscBool *all_have)
+{
+  static PetscBool told = PETSC_FALSE;
+  int rank, size, first;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(mpi, &rank));
+  PetscCallMPI(MPI_Comm_size(mpi, &size));
+  first = *why_not ? rank : size;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, mpi));
+  *all_have = (PetscBool)(first == size);
+  if (first == rank && !told)
+    fprintf(stderr, "trshard: info: the ranks of a host exchange by messages: %s (rank %d)\n", why_not, rank);
+  if (first < size) told = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLanesCreate(MPI_Comm mpi, TrsLanes *lanes)
+{
+  char why_not[TRS_LANE_WHY] = "";
+  PetscBool all_have = PETSC_FALSE;
+  MPI_Comm host;
+  TrsLanes l = NULL;
+  int n, most;
+
+  PetscFunctionBegin;
+  *lanes = NULL;
+  if (!TrsSharedAllowed()) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(split_host(mpi, &host));
+  PetscCallMPI(MPI_Comm_size(host, &n));
+  PetscCallMPI(MPI_Allreduce(&n, &most, 1, MPI_INT, MPI_MAX, mpi));
+  if (n > 1) {
+    PetscCall(PetscNew(&l));
+    l->host = host;
+    l->n = n;
+    PetscCall(list_peers(l, mpi, host));
+    PetscCall(connect_peers(l, host, why_not));
+  } else {
+    PetscCallMPI(MPI_Comm_free(&host));
+  }
+  if (most == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(agree(mpi, why_not, &all_have));
+  if (l && !all_have) PetscCall(free_lanes(&l));
+  *lanes = l;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLanesDestroy(TrsLanes *lanes)
+{
+  PetscFunctionBegin;
+  if (!*lanes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Barrier((*lanes)->host));
+  PetscCall(free_lanes(lanes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsLanesPeers(TrsLanes lanes, const int **ranks)
+{
+  *ranks = lanes ? lanes->peer : NULL;
+  return lanes ? lanes->n - 1 : 0;
+}
+
+PetscBool TrsLanesTo(TrsLanes lanes, int rank)
+{
+  return (PetscBool)(lanes && lanes->index_of[rank] >= 0);
+}
+
+PetscBool TrsLanesReturned(TrsLanes lanes, uint64_t phase, int i)
+{
+  const _Atomic uint64_t *word = returned_of(lanes, lanes->flags[i], phase) + lanes->me;
+
+  return (PetscBool)(atomic_load_explicit(word, memory_order_acquire) >= phase);
+}
+
+PetscBool TrsLanesMayEnter(TrsLanes lanes, uint64_t phase, char **small)
+{
+  const int slot = (int)(phase % TRS_LANE_SLOTS);
+  const uint64_t last = lanes->last[slot];
+  const _Atomic uint64_t *own = returned_of(lanes, lanes->own_flags, phase);
+
+  for (int i = 0; i < lanes->n - 1; i++)
+    if (atomic_load_explicit(own + lanes->place[i], memory_order_relaxed) < last ||
+        !TrsLanesReturned(lanes, last, i))
+      return PETSC_FALSE;
+  *small = lanes->small + (int64_t)slot * TRS_LANE_SMALL;
+  return PETSC_TRUE;
+}
+
+void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from)
+{
+  char *slot = lanes->own_flags + slot_at(lanes, phase);
+  uint64_t *places = (uint64_t *)(void *)(slot + TRS_LANE_LINE);
+
+  for (int i = 0; i < lanes->n - 1; i++)
+    places[lanes->place[i]] = from[i] ? (uint64_t)TrsSharedOffset(from[i], 1) : 0;
+  lanes->last[phase % TRS_LANE_SLOTS] = phase;
+  atomic_store_explicit((_Atomic uint64_t *)(void *)slot, phase, memory_order_release);
+}
+
+const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i)
+{
+  if (atomic_load_explicit(offered_of(lanes, lanes->flags[i], phase), memory_order_acquire) < phase)
+    return NULL;
+  return lanes->base[i] + places_of(lanes, lanes->flags[i], phase)[lanes->me];
+}
+
+void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i)
+{
+  char *row = lanes->own_flags + slot_at(lanes, phase) + TRS_LANE_LINE + row_bytes(lanes->n);
+
+  atomic_store_explicit((_Atomic uint64_t *)(void *)row + lanes->place[i], phase, memory_order_release);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Lanes between ranks of one host: the receiver copies, or adds, straight from the sender's memory.
+
+  Every phase of an operation has a number, the same on all ranks. A rank *offers* its blocks of a phase: it writes where they lie in its
+  shared memory, then the phase's number, with release order. A peer that reads the number, with acquire order, may read the block; when it
+  has, it *returns* the block by writing the number into its own flags, and the sender may use the memory again. So each word has one writer,
+  and peers map each other's memory to read only.
+
+  The flags of TRS_LANE_SLOTS phases stand in a ring. A slot's next phase is entered when all blocks of its last one have been returned, by
+  the peers and to them; until then the caller tries again. A small message is copied into its slot, and its sender waits for nobody.
+
+  Nothing here waits. Memory: TRS_LANE_SLOTS * (TRS_LANE_SMALL + 128 + 16 for each rank of the host) bytes a communicator, touched as used.
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+enum { TRS_LANE_SLOTS = 64, TRS_LANE_SMALL = 16384 /* bytes of all blocks of a small message */ };
+
+typedef struct TrsLanesImpl *TrsLanes;
+
+/*
+  TrsLanesCreate - Lanes of this rank to the ranks of mpi on the same host.
+
+  Collective on mpi. All ranks get lanes, or none does: then rank 0 says why on stderr, once in a run, unless -comm_shared_memory false.
+
+  Out:  lanes   NULL where there are none; free with TrsLanesDestroy()
+  Errors: OPTION for a bad TRSHARD_SHARED_RANKS, the most ranks that share memory, in the environment: tests split a host with it
+*/
+PetscErrorCode TrsLanesCreate(MPI_Comm mpi, TrsLanes *lanes);
+
+/* Collective on the ranks of the host: waits for them, who may still read. */
+PetscErrorCode TrsLanesDestroy(TrsLanes *lanes);
+
+/* Peers: ranks of mpi, this one excluded, in an order that spreads the load. lanes may be NULL. */
+int TrsLanesPeers(TrsLanes lanes, const int **ranks);
+
+/* Is there a lane to this rank? lanes may be NULL. */
+PetscBool TrsLanesTo(TrsLanes lanes, int rank);
+
+/* May this phase be entered yet? Then *small is the slot's room for a small message. */
+PetscBool TrsLanesMayEnter(TrsLanes lanes, uint64_t phase, char **small);
+
+/*
+  Enter a phase that may be entered: offer peer i of TrsLanesPeers() the block at from[i], in shared memory, NULL where there is none for it.
+  What follows is for phases entered.
+*/
+void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from);
+
+/* The block that peer i offers this rank; NULL until it does. */
+const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i);
+
+/* Return peer i's block, once in each phase; at once where none is expected. */
+void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i);
+
+/* Has peer i returned this rank's block? */
+PetscBool TrsLanesReturned(TrsLanes lanes, uint64_t phase, int i);
