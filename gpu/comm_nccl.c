@@ -312,7 +312,7 @@ static PetscErrorCode setup_nccl(TrsComm comm)
   TrsStream stream = NULL;
 
   PetscFunctionBegin;
-  PetscCheck(!comm->device->host_memory, PETSC_COMM_SELF, TRS_ERR_OPTION,
+  PetscCheck(!comm->device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-comm_backend nccl needs -device cuda, it is %s; use -comm_backend mpi", comm->device->name);
   PetscCall(PetscNew(&data));
   comm->data = data;

@@ -34,6 +34,7 @@ CASES = [
     Case("table_overflows_64_bits", 64, r"num_embeddings.*overflows 64-bit", "-tables_num_embeddings 4000000000000000000"),
     Case("no_cuda", 69, r"cuda", "-device cuda"),
     Case("comm_shared_memory_maybe", 64, r"-comm_shared_memory.*maybe", "-comm_shared_memory maybe"),
+    Case("gpu_share_takes_a_boolean", 64, r'-gpu_share "two"', "-gpu_share two"),
     Case("no_nccl", 69, r"-comm_backend nccl", "-comm_backend nccl"),
     Case("tf32_on_a_cpu", 69, r"-dense_precision: .*-device cuda", "-device cpu -dense_precision tf32"),
     Case("precision_of_no_kind", 64, r"-dense_precision .*fp32,tf32,bf16", "-dense_precision fp64"),

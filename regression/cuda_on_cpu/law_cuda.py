@@ -123,3 +123,23 @@ def test_nccl_hang(binary, folder):
 def test_nccl_init(binary, folder):
     """So does a communicator that cannot be set up."""
     check_ends_with_69(binary, folder, "0,0,init", "60", ["NCCL failed", "system error"])
+
+
+def test_gpu_choice(binary, folder):
+    """Fewer GPUs than ranks, none and an old driver are told; ranks share a GPU where they may; auto falls back to the CPU."""
+    make(folder)
+    options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -device cuda -comm_backend mpi -steps 2"
+    for name, environment, words in (
+        ("one_gpu", {"CUDA_ON_CPU_DEVICES": "1"}, r"2 ranks on this host, 1 GPU for them.*-gpu_share"),
+        ("no_gpu", {"CUDA_ON_CPU_DEVICES": "0"}, r"-device cuda: .*-device cpu needs none"),
+        ("old_driver", {"CUDA_ON_CPU_ERROR": "driver"}, r"driver is too old: it supports CUDA 11\.4, this program needs 13\.0"),
+    ):
+        result = run(binary, 2, options, folder, status=69, environment=environment)
+        check(re.search(words, result.text), f"{name}: no message like '{words}' in {result.text[-400:]}")
+        check(result.text.count("trshard: error") == 1, f"{name}: {result.text.count('trshard: error')} messages")
+    alone, state = train(binary, folder, "alone", 2, "-device cuda -comm_backend mpi -epochs 1")
+    shared, other = train(binary, folder, "shared", 2, "-device cuda -comm_backend mpi -epochs 1 -gpu_share",
+                          environment={"CUDA_ON_CPU_DEVICES": "1"})
+    check(same_bits(shared, alone), "a shared GPU gives other losses")
+    check_same_tensors(other, state, "shared and alone")
+    train(binary, folder, "auto", 2, "-epochs 1", environment={"CUDA_ON_CPU_DEVICES": "0"})

@@ -153,6 +153,7 @@ static void check_linear(void)
 static void test_cublaslt(void **state)
 {
   (void)state;
+  if (!cuda) skip();
   check_gemm();
   check_linear();
 }
@@ -160,6 +161,7 @@ static void test_cublaslt(void **state)
 static void test_own_product(void **state)
 {
   (void)state;
+  if (!cuda) skip();
   setenv("TRSHARD_GEMM", "own", 1);
   check_gemm();
   check_linear();
@@ -172,6 +174,7 @@ static void test_dot(void **state)
   static const int shapes[][3] = {{2, 1, 0}, {3, 5, 5}, {27, 16, 16}, {9, 40, 0}, {12, 1100, 1100}};
 
   (void)state;
+  if (!cuda) skip();
   for (int s = 0; s < 5; s++) {
     const int n = shapes[s][0], D = shapes[s][1], copied = shapes[s][2], width = copied + n * (n - 1) / 2;
     const int64_t B = s == 4 ? 2 : 5, x_stride = n * D + 1, stride = width + 2;
@@ -193,6 +196,7 @@ static void test_cross(void **state)
   static const int64_t batches[] = {0, 1, 130};
 
   (void)state;
+  if (!cuda) skip();
   for (int s = 0; s < 3; s++) {
     const int64_t B = batches[s], n = 45;
     Arguments forward = {0}, backward = {0};
@@ -209,6 +213,7 @@ static void test_loss(void **state)
   static const int64_t batches[] = {1, 31, 3000};
 
   (void)state;
+  if (!cuda) skip();
   for (int s = 0; s < 6; s++) {
     const int64_t B = batches[s % 3];
     double loss[2] = {0.25, 0.25}, *on_device;
@@ -238,6 +243,7 @@ static void test_squares(void **state)
   static const int64_t sizes[] = {0, 1, 300, 50000};
 
   (void)state;
+  if (!cuda) skip();
   for (int s = 0; s < 4; s++) {
     double sum[2] = {-1, -1}, *on_device;
     Arguments a = {0};
@@ -255,6 +261,7 @@ static void test_squares(void **state)
 static void test_optimizers(void **state)
 {
   (void)state;
+  if (!cuda) skip();
   for (int kind = 0; kind < 3; kind++) {
     const TrsDenseOptimizerArgs args = {(TrsDenseOptimizerKind)kind, 0.1f, 1e-8f, 0.01f, 0.9, 0.999, 0.5f, 3};
     const int64_t n = 1000;
@@ -298,6 +305,7 @@ static void test_codecs(void **state)
                              {TRS_CODEC_FP8, 64, 1, 1.0f},   {TRS_CODEC_INT8, 32, 0, 1.0f}};
 
   (void)state;
+  if (!cuda) skip();
   for (size_t c = 0; c < sizeof(codecs) / sizeof(codecs[0]); c++) {
     check_codec(&codecs[c], 0, 1.0f);
     check_codec(&codecs[c], 960, 1.0f);
@@ -312,6 +320,7 @@ static void test_conversions(void **state)
   enum { N = 1 << 16 };
 
   (void)state;
+  if (!cuda) skip();
   for (int t = 0; t < 2; t++) {
     Arguments widen = {0}, narrow = {0};
 
@@ -339,6 +348,7 @@ static void test_rounding(void **state)
   static const TrsDType types[] = {TRS_FP16, TRS_BF16};
 
   (void)state;
+  if (!cuda) skip();
   for (int t = 0; t < 2; t++) {
     Arguments a = {0};
 
@@ -351,6 +361,7 @@ static void test_rounding(void **state)
 static void test_all_slots(void **state)
 {
   (void)state;
+  if (!cuda) skip();
   for (size_t at = 0; at < sizeof(*cuda); at += sizeof(void *)) {
     void *slot;
 
@@ -363,6 +374,7 @@ static void test_all_slots(void **state)
 static void test_precision(void **state)
 {
   (void)state;
+  if (!cuda) skip();
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_TF32));
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
   assert_petsc_error(cpu->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
@@ -373,8 +385,13 @@ static void test_precision(void **state)
 
 static void test_find(void **state)
 {
+  char why_not[256];
+  int n_devices;
+
   (void)state;
   assert_petsc_ok(TrsDeviceFind("cuda", &device));
+  assert_petsc_ok(device->available(&n_devices, why_not, sizeof(why_not)));
+  if (n_devices == 0) skip(); /* built with nvcc, run without a GPU */
   assert_petsc_ok(device->setup(0, 1));
   assert_petsc_ok(TrsComputeFind("cpu", &cpu));
   assert_petsc_ok(TrsComputeFind("cuda", &cuda));
