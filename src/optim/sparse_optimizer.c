@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "optim/sparse_optimizer.h"
 
-#include <string.h>
-
 static const TrsOptionSpec specs[] = {
     {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_SPARSE_OPTIMIZERS, NULL,
      "Optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
@@ -139,7 +137,7 @@ static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsS
   int kind, mode;
 
   PetscFunctionBegin;
-  PetscCall(PetscMemzero(args, sizeof(*args))); /* its padding, too: they are compared as bytes */
+  *args = (TrsSparseOptimizerArgs){.step = 0};
   PetscCall(read_enum(options, table, "optimizer", &kind));
   PetscCall(read_enum(options, table, "weight_decay_mode", &mode));
   for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++)
@@ -148,6 +146,14 @@ static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsS
   args->kind = (TrsSparseOptimizerKind)kind;
   args->weight_decay_mode = (TrsWeightDecayMode)mode;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool same_args(const TrsSparseOptimizerArgs *a, const TrsSparseOptimizerArgs *b)
+{
+  return (PetscBool)(a->kind == b->kind && a->weight_decay_mode == b->weight_decay_mode &&
+                     a->learning_rate == b->learning_rate && a->eps == b->eps && a->beta1 == b->beta1 &&
+                     a->beta2 == b->beta2 && a->weight_decay == b->weight_decay && a->eta == b->eta &&
+                     a->momentum == b->momentum);
 }
 
 PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTableConfigs *tables,
@@ -163,7 +169,7 @@ PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTable
     int i = 0;
 
     PetscCall(read_optimizer(options, tables->table[t].name, &args, &o->max_gradient[t]));
-    while (i < o->n && memcmp(&o->args[i], &args, sizeof(args)) != 0) i++;
+    while (i < o->n && !same_args(&o->args[i], &args)) i++;
     if (i == o->n) o->args[o->n++] = args;
     o->of_table[t] = i;
   }

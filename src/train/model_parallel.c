@@ -491,6 +491,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 }
 
 static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch,
+                                        /* NOLINTNEXTLINE(readability-non-const-parameter): the slot's */
                                         const TrsSparseOptimizerArgs *args, float *grads)
 {
   PetscFunctionBegin;
