@@ -3,8 +3,9 @@
 # A second build, with the CUDA backends on their stand-in (README.md), and tests in it:
 #
 #   cuda_on_cpu.sh build|unit|golden|golden_long|case|case_long|fault BUILD_FOLDER
+#   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
 #
-# There -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
+# On the stand-in -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
 set -euo pipefail
 what=$1
 build=$2
@@ -37,7 +38,10 @@ case $what in
     cmake --build "$build" --parallel "$(nproc)" --target trshard gpu_tests
     ;;
   unit) ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -R '^(unit/(gpu|comm/comm|compute/(tbe|units|sequence))|cuda_traps)' -LE long ;;
-  golden) check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot weighted_mixed dcn ;;
+  golden)
+    check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
+    check_golden 2 "-pipeline base" weighted_mixed dcn
+    ;;
   golden_long)
     for folder in "$source"/regression/golden/runtime/*/case.json; do
       check_golden 1,2,4 "-comm_backend mpi -pipeline base" "$(basename "$(dirname "$folder")")"
@@ -46,6 +50,15 @@ case $what in
   case) run_cases gpu_choice cuda_as_cpu cuda_repeat cuda_steady_step ;;
   case_long) run_cases cuda_exchange cuda_resume cuda_predict ;;
   fault) run_cases nccl_error nccl_hang nccl_init ;;
+  nvcc)
+    generator=()
+    if command -v ninja > /dev/null; then generator=(-G Ninja); fi
+    launcher=()
+    if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
+    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA=ON -DTRSHARD_WERROR=ON -DBUILD_TESTING=OFF
+    cmake --build "$build" --parallel "$(nproc)" --target trshard
+    "$build/trshard" -version
+    ;;
   *)
     echo "cuda_on_cpu.sh: unknown part $what" >&2
     exit 64
