@@ -67,6 +67,7 @@ CASES = [
     Case("reproducible_with_variable_batch", 64, r"-reproducible .*-ebc_variable_batch", "-reproducible -ebc_variable_batch"),
     Case("reproducible_with_replicated_maximum", 64, r"-reproducible: the sequence table \"user\".*data_parallel",
          "-reproducible -table_user_pooling none -table_user_sequence_pooling max -table_user_sharding_types data_parallel", ranks=2),
+    Case("reproducible_while_measuring_codecs", 64, r"-reproducible .*leave it out", "-task bench -bench_qcomm -reproducible"),
     Case("reproducible_is_a_boolean", 64, r'-reproducible "mostly" .*true or false', "-reproducible mostly"),
     Case("no_dataset", 64, r"-data_train is missing", without=("-data_train",)),
     Case("eval_without_checkpoint", 64, r"-init_from is missing", "-task eval -data_eval train.h5"),

@@ -31,7 +31,7 @@ typedef struct {
                             const float **predictions);
   /* Dense layers' backward, gradients of pooled rows to their shards, the tables' update; the layers' gradients are summed. */
   PetscErrorCode (*backward)(TrsModelParallel m, int slot, const TrsBatch *batch,
-                             const TrsSparseOptimizerArgs *args, float *grads);
+                             const TrsSparseOptimizerArgs *args);
 } TrsDenseWork;
 
 struct TrsModelParallelImpl {
@@ -491,11 +491,9 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 }
 
 static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch,
-                                        /* NOLINTNEXTLINE(readability-non-const-parameter): the slot's */
-                                        const TrsSparseOptimizerArgs *args, float *grads)
+                                        const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  (void)grads; /* summed where they are, while the rest of the backward goes on */
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
   PetscCall(clamp_gradients(m, batch->batch, &m->grad));
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
@@ -528,11 +526,13 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
 }
 
 static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch,
-                                         const TrsSparseOptimizerArgs *args, float *grads)
+                                         const TrsSparseOptimizerArgs *args)
 {
   TrsPooledMatrix own = m->grad;
+  float *grads;
 
   PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
   PetscCall(clamp_gradients(m, batch->batch, &own));
@@ -598,7 +598,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   }
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
-  PetscCall(m->dense->backward(m, slot, m->slot[slot].copy->batch, m->step_args, grads));
+  PetscCall(m->dense->backward(m, slot, m->slot[slot].copy->batch, m->step_args));
   PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
   PetscCall(release_slot(m, slot));
@@ -610,6 +610,9 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
                                           int64_t *stride, int64_t *n_columns)
 {
   PetscFunctionBegin;
+  PetscCheck(
+      !m->blockwise, PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible keeps one block of the batch's embeddings at a time: leave it out to look at them all");
   *pooled = m->pooled.data + m->columns[0];
   *grads = m->grad.data + m->columns[0];
   *stride = m->pooled.stride;

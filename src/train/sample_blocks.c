@@ -60,7 +60,7 @@ PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks b, int64_t n, int64_t *n_blo
   PetscCallMPI(MPI_Allgather(&n, 1, MPI_INT64_T, b->sample + 1, 1, MPI_INT64_T, b->comm->mpi));
   for (int q = 0; q < W; q++) b->sample[q + 1] += b->sample[q];
   b->n_all = (b->sample[W] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES;
-  for (int q = 0; q <= W; q++) b->block[q] = q * b->n_all / W;
+  for (int q = 0; q < W; q++) b->block[q + 1] = (q + 1) * b->n_all / W;
   for (int q = 0; q < W; q++) {
     b->to_blocks[q] = overlap(b->sample[rank], b->sample[rank + 1], begin_of(b, b->block[q]),
                               begin_of(b, b->block[q + 1]), &b->to_blocks_at[q]);
