@@ -27,9 +27,9 @@ PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-device %s: this build has %s", name, known);
 }
 
-typedef PetscErrorCode (*alloc_function)(int64_t bytes, void **pointer);
+typedef PetscErrorCode (*TrsAllocFunction)(int64_t bytes, void **pointer);
 
-static alloc_function shared_or_own(const TrsDeviceOps *device)
+static TrsAllocFunction shared_or_own(const TrsDeviceOps *device)
 {
   return device->alloc_shared ? device->alloc_shared : device->alloc;
 }
@@ -41,7 +41,7 @@ PetscErrorCode TrsDeviceAllocShared(const TrsDeviceOps *device, int64_t bytes, v
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode reserve(const TrsDeviceOps *device, alloc_function alloc, TrsDeviceBuffer *buffer,
+static PetscErrorCode reserve(const TrsDeviceOps *device, TrsAllocFunction alloc, TrsDeviceBuffer *buffer,
                               int64_t bytes)
 {
   int64_t capacity;
