@@ -30,22 +30,22 @@ static PetscErrorCode find_device(TrsSession *s)
 /* Ranks of a host on one device share its memory and time, which must be asked for. Collective on host. */
 static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank, int local_size)
 {
-  enum { NAME = 128 };
-  char mine[NAME] = "", *all;
+  enum { TRS_ID_BYTES = 128 };
+  char mine[TRS_ID_BYTES] = "", *all;
   PetscBool share;
   int n_here = 0, n_devices = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(s->options, "-gpu_share", &share, NULL));
   PetscCall(s->device->identity(mine, sizeof(mine)));
-  PetscCall(PetscMalloc1((size_t)local_size * NAME, &all));
-  PetscCallMPI(MPI_Allgather(mine, NAME, MPI_CHAR, all, NAME, MPI_CHAR, host));
+  PetscCall(PetscMalloc1((size_t)local_size * TRS_ID_BYTES, &all));
+  PetscCallMPI(MPI_Allgather(mine, TRS_ID_BYTES, MPI_CHAR, all, TRS_ID_BYTES, MPI_CHAR, host));
   for (int r = 0; r < local_size; r++) {
     int first = 0;
 
-    while (strcmp(all + (size_t)first * NAME, all + (size_t)r * NAME) != 0) first++;
+    while (strcmp(all + (size_t)first * TRS_ID_BYTES, all + (size_t)r * TRS_ID_BYTES) != 0) first++;
     n_devices += first == r;
-    n_here += strcmp(all + (size_t)r * NAME, mine) == 0;
+    n_here += strcmp(all + (size_t)r * TRS_ID_BYTES, mine) == 0;
   }
   PetscCall(PetscFree(all));
   PetscCheck(share || !mine[0] || n_here == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
