@@ -4,18 +4,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static const char *const stage_name[TRS_N_STAGES] = {"input_dist",
-                                                     "lookup",
-                                                     "output_dist",
-                                                     "dense forward",
-                                                     "dense backward",
-                                                     "embedding backward",
-                                                     "optimizer",
-                                                     "I/O",
-                                                     "waiting",
-                                                     "exchange",
-                                                     "plan",
-                                                     "none"};
+static const char *const stage_name[TRS_N_STAGES] = {
+    "input_dist", "lookup", "output_dist", "dense forward", "dense backward", "embedding backward",
+    "optimizer",  "I/O",    "waiting",     "exchange",      "plan",           "none"};
 
 static PetscLogEvent event[TRS_N_STAGES]; /* written once by TrsEventsRegister() */
 static PetscBool registered;

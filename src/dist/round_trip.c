@@ -56,8 +56,8 @@ PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const floa
 PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsDeviceBufferReserveShared(trip->comm->device, &trip->grad_send, trip->n_sample * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserveShared(trip->comm->device, &trip->grad_send,
+                                         trip->n_sample * (int64_t)sizeof(float)));
   *send = (float *)trip->grad_send.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

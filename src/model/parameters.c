@@ -63,7 +63,7 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
 
   PetscFunctionBegin;
   PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeros, like the gradients */
-  if (!params->forward_only) /* gradients are sent */
+  if (!params->forward_only)                                 /* gradients are sent */
     PetscCall(TrsDeviceAllocShared(device, bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];

@@ -54,8 +54,8 @@ static void hardware_text(const TrsSession *s, char *text, size_t size)
 {
   char cpu[TRS_TEXT / 2];
   cpu_name(cpu, sizeof(cpu));
-  snprintf(text, size, "%s on %s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s", s->device->name, cpu,
-           TrsComputeIsa(), TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts,
+  snprintf(text, size, "%s on %s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s", s->device->name,
+           cpu, TrsComputeIsa(), TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts,
            s->groups.n_hosts == 1 ? "" : "s", s->groups.local_world_size,
            s->groups.local_world_size == 1 ? "" : "s", s->groups.world->ops->name,
            s->groups.world->n_shared > 1 ? " and shared memory" : "");

@@ -156,7 +156,8 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserveShared(device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
-  PetscCall(TrsDeviceBufferReserveShared(device, &dp->grads, capacity * dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(
+      TrsDeviceBufferReserveShared(device, &dp->grads, capacity * dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride,
                                   dp->row_begin, (int64_t *)dp->rows.data, (float *)dp->grads.data,
                                   dp->row_stride));
@@ -360,7 +361,7 @@ static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsSharding
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &dp->grads,
-                                   n * dp->row_stride * (int64_t)sizeof(float)));
+                                         n * dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsSequenceUnpool(sharding, &dp->sequence, slot, stream, dp->where,
                               (const float *)dp->distinct_rows.data, grad, n, (float *)dp->grads.data));
   PetscCall(PetscArraycpy(dp->row_begin, batch->unique_begin, (size_t)dp->n_tables + 1));

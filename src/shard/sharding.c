@@ -61,7 +61,7 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
 {
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled,
-                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
+                                         slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
   PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
                              sharding->local_dim));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -8,7 +8,8 @@ static PetscErrorCode reserve(const TrsDeviceOps *device, TrsKjt *kjt, int64_t n
   PetscCall(TrsDeviceBufferReserveShared(device, &kjt->lengths, n_bags * (int64_t)sizeof(int32_t)));
   PetscCall(TrsDeviceBufferReserve(device, &kjt->offsets, (n_bags + 1) * (int64_t)sizeof(int64_t)));
   PetscCall(TrsDeviceBufferReserveShared(device, &kjt->values, n_values * (int64_t)sizeof(int64_t)));
-  if (weighted) PetscCall(TrsDeviceBufferReserveShared(device, &kjt->weights, n_values * (int64_t)sizeof(float)));
+  if (weighted)
+    PetscCall(TrsDeviceBufferReserveShared(device, &kjt->weights, n_values * (int64_t)sizeof(float)));
   kjt->is_weighted = weighted;
   kjt->id_begin = NULL;
   kjt->jagged = (TrsJagged){.n_bags = n_bags,
