@@ -170,6 +170,7 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
   PetscCheck(rename(file->temporary, file->path) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s cannot be put in place: %s", file->path, strerror(errno));
   file->made = PETSC_FALSE;
+  (void)flock(file->fd, LOCK_UN); /* readers, whom HDF5 makes lock it, need not wait for the folder */
   PetscCall(sync_folder(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
