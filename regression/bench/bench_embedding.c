@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Embedding lookup and fused update on a device, beside its copy bandwidth in the same process.
+
+    bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10] [-batch_size 8192] [-rounds 9]
+
+  Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
+  copy's rate. Bytes counted: copy reads and writes; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
+  reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and state. The
+  sort and the runs are not counted, so they show as a loss. Medians of rounds; batches differ from round to round.
+*/
+#include "compute/compute_ops.h"
+#include "core/options.h"
+#include "core/random.h"
+#include "core/start.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROUNDS = 101, N_BATCHES = 4, WARM = 2 };
+
+static const TrsOptionSpec specs[] = {
+    {"-rounds", TRS_OPTION_INT, "9", "[1,101]", NULL, NULL, "rounds, of which the median counts"},
+    {"-tables", TRS_OPTION_INT, "26", "[1,]", NULL, NULL, "tables, each with one feature"},
+    {"-rows", TRS_OPTION_INT, "2M", "[1,]", NULL, "rows", "rows of a table"},
+    {"-dim", TRS_OPTION_INT, "128", "[1,]", NULL, NULL, "their width"},
+    {"-pooling", TRS_OPTION_INT, "10", "[1,]", NULL, "ids", "ids of a bag"},
+    {"-batch_size", TRS_OPTION_INT, "8192", "[1,]", NULL, "samples", "bags of a feature"},
+    {"-device", TRS_OPTION_ENUM, "cuda", NULL, "cpu,cuda", NULL, "where"},
+    {"-dtype", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL, "of the tables"},
+};
+static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
+
+typedef struct {
+  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids of a batch */
+  int dtype, device_index;
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsStream stream;
+  TrsWorkspace workspace;
+  TrsTbe tbe;
+  TrsTbeTable *table;
+  TrsTbeFeature *feature;
+  TrsTbeInput input[N_BATCHES];
+  float *out, *grad;
+  double copy_gbps;
+} bench;
+
+typedef enum { COPY, FORWARD, BACKWARD } what;
+
+static PetscErrorCode upload(const bench *b, const void *host, int64_t bytes, void *device_pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(b->device->alloc(bytes, (void **)device_pointer));
+  PetscCall(b->device->copy(*(void **)device_pointer, host, bytes, b->stream));
+  PetscCall(b->device->stream_synchronize(b->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Batches of ids, the same number in every bag. */
+static PetscErrorCode make_batches(bench *b)
+{
+  const int64_t bags = b->tables * b->batch;
+  int64_t *offsets, *values;
+
+  PetscFunctionBegin;
+  b->n = bags * b->pooling;
+  PetscCall(TrsAlloc(bags + 1, sizeof(*offsets), &offsets));
+  PetscCall(TrsAlloc(b->n, sizeof(*values), &values));
+  for (int64_t i = 0; i <= bags; i++) offsets[i] = i * b->pooling;
+  for (int k = 0; k < N_BATCHES; k++) {
+    TrsTbeInput *input = &b->input[k];
+
+    for (int64_t i = 0; i < b->n; i++) {
+      uint32_t word[4];
+      TrsRandom(1, TRS_RANDOM_TEST, (uint64_t)k, (uint64_t)i, word);
+      values[i] = (int64_t)(((uint64_t)word[0] << 32 | word[1]) % (uint64_t)b->rows);
+    }
+    *input = (TrsTbeInput){.batch = b->batch, .n_values = b->n};
+    PetscCall(upload(b, offsets, (bags + 1) * (int64_t)sizeof(*offsets), &input->offsets));
+    PetscCall(upload(b, values, b->n * (int64_t)sizeof(*values), &input->values));
+  }
+  PetscCall(TrsFree(&offsets));
+  PetscCall(TrsFree(&values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode make_tables(bench *b)
+{
+  const int64_t bytes = b->rows * b->dim * TrsDTypeBytes((TrsDType)b->dtype);
+  int64_t free_bytes, total_bytes;
+
+  PetscFunctionBegin;
+  PetscCall(b->device->memory(&free_bytes, &total_bytes));
+  PetscCheck(b->tables * bytes < free_bytes, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "-tables %d of %.3g GB do not fit in the %.3g GB that are free: -rows, -dim or -tables",
+             (int)b->tables, (double)bytes * 1e-9, (double)free_bytes * 1e-9);
+  PetscCall(PetscCalloc2((size_t)b->tables, &b->table, (size_t)b->tables, &b->feature));
+  for (int t = 0; t < b->tables; t++) {
+    TrsTbeTable *table = &b->table[t];
+
+    *table = (TrsTbeTable){.rows = b->rows,
+                           .stride = b->dim,
+                           .dim = (int32_t)b->dim,
+                           .dtype = (TrsDType)b->dtype,
+                           .key = (uint64_t)t,
+                           .table_dim = b->dim};
+    PetscCall(b->device->alloc(bytes, &table->weight));
+    PetscCall(b->device->alloc(b->rows * (int64_t)sizeof(float), (void **)&table->state[0]));
+    b->feature[t] = (TrsTbeFeature){.table = t, .out_column = t * b->dim};
+  }
+  b->tbe = (TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature};
+  PetscCall(b->device->alloc(b->batch * b->tables * b->dim * (int64_t)sizeof(float), (void **)&b->out));
+  PetscCall(b->device->alloc(b->batch * b->tables * b->dim * (int64_t)sizeof(float), (void **)&b->grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_all(bench *b)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < b->tables; t++) {
+    PetscCall(b->device->release(&b->table[t].weight));
+    PetscCall(b->device->release((void **)&b->table[t].state[0]));
+  }
+  for (int k = 0; k < N_BATCHES; k++) {
+    PetscCall(b->device->release((void **)&b->input[k].offsets));
+    PetscCall(b->device->release((void **)&b->input[k].values));
+  }
+  PetscCall(b->device->release((void **)&b->out));
+  PetscCall(b->device->release((void **)&b->grad));
+  PetscCall(PetscFree2(b->table, b->feature));
+  PetscCall(b->compute->workspace_destroy(&b->workspace));
+  PetscCall(b->device->stream_destroy(&b->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_once(bench *b, what kind, int round)
+{
+  const TrsSparseOptimizerArgs args = {
+      .kind = TRS_OPTIM_ROWWISE_ADAGRAD, .learning_rate = 0.01F, .eps = 1e-8F, .step = round + 1};
+  const TrsTbeInput *input = &b->input[round % N_BATCHES];
+  const int64_t stride = b->tables * b->dim;
+
+  PetscFunctionBegin;
+  switch (kind) {
+  case COPY:
+    PetscCall(b->device->copy(b->grad, b->out, b->batch * stride * (int64_t)sizeof(float), b->stream));
+    break;
+  case FORWARD:
+    PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, b->out, stride));
+    break;
+  case BACKWARD:
+    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, 0.0F, &args,
+                                       NULL));
+    break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int ascending(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static PetscErrorCode measure(bench *b, what kind, const char *name, double bytes)
+{
+  double seconds[MAX_ROUNDS], gbps;
+
+  PetscFunctionBegin;
+  for (int round = -WARM; round < (int)b->rounds; round++) {
+    double start;
+
+    PetscCall(b->device->stream_synchronize(b->stream));
+    start = MPI_Wtime();
+    PetscCall(run_once(b, kind, round + WARM));
+    PetscCall(b->device->stream_synchronize(b->stream));
+    if (round >= 0) seconds[round] = MPI_Wtime() - start;
+  }
+  qsort(seconds, (size_t)b->rounds, sizeof(*seconds), ascending);
+  gbps = bytes / seconds[b->rounds / 2] * 1e-9;
+  if (kind == COPY) b->copy_gbps = gbps;
+  printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", name, seconds[b->rounds / 2] * 1e3, gbps,
+         gbps / b->copy_gbps);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_options(int argc, char **argv, bench *b)
+{
+  static const TrsOptionGroup *const groups[] = {&bench_options};
+  static const char *const devices[] = {"cpu", "cuda"};
+  int64_t *const numbers[] = {&b->rounds, &b->tables, &b->rows, &b->dim, &b->pooling, &b->batch};
+  TrsOptions options;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
+  for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-device", &b->device_index, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-dtype", &b->dtype, NULL)); /* in the order of TrsDType */
+  PetscCall(TrsOptionsDestroy(&options));
+  PetscCall(TrsDeviceFind(devices[b->device_index], &b->device));
+  PetscCall(TrsComputeFind(devices[b->device_index], &b->compute));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode bench_embedding(int argc, char **argv)
+{
+  char identity[128] = "";
+  bench b = {0};
+  double pooled, row;
+
+  PetscFunctionBegin;
+  PetscCall(read_options(argc, argv, &b));
+  PetscCall(b.device->setup(0, 1));
+  PetscCall(b.device->identity(identity, sizeof(identity)));
+  PetscCall(b.device->stream_create("default", &b.stream));
+  PetscCall(b.compute->workspace_create(&b.workspace));
+  PetscCall(make_tables(&b));
+  PetscCall(make_batches(&b));
+  pooled = (double)b.batch * (double)(b.tables * b.dim) * 4.0;
+  row = (double)b.dim * TrsDTypeBytes((TrsDType)b.dtype);
+  printf("# %s %s: %d tables of %.3g rows of %d %s, %d bags of %d ids a table\n", b.device->name, identity,
+         (int)b.tables, (double)b.rows, (int)b.dim, TrsDTypeName((TrsDType)b.dtype), (int)b.batch,
+         (int)b.pooling);
+  PetscCall(measure(&b, COPY, "copy", 2.0 * pooled));
+  PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
+  PetscCall(
+      measure(&b, BACKWARD, "backward+rowwise_adagrad", (double)b.n * (2.0 * (row + 4.0) + 8.0) + pooled));
+  PetscCall(release_all(&b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  PetscErrorCode ierr;
+
+  if (TrsStart(argc, argv)) return 70;
+  ierr = bench_embedding(argc, argv);
+  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
+  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+}
