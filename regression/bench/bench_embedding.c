@@ -123,8 +123,10 @@ static PetscErrorCode release_all(bench *b)
     PetscCall(b->device->release((void **)&b->table[t].state[0]));
   }
   for (int k = 0; k < N_BATCHES; k++) {
-    PetscCall(b->device->release((void **)&b->input[k].offsets));
-    PetscCall(b->device->release((void **)&b->input[k].values));
+    void *offsets = (void *)(uintptr_t)b->input[k].offsets, *values = (void *)(uintptr_t)b->input[k].values;
+
+    PetscCall(b->device->release(&offsets));
+    PetscCall(b->device->release(&values));
   }
   PetscCall(b->device->release((void **)&b->out));
   PetscCall(b->device->release((void **)&b->grad));
