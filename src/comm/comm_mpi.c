@@ -7,7 +7,7 @@
   run to run, and a nonblocking one allocates its schedule at each start. Here a count of any size goes out in
   pieces, sums run in rank order, and requests are recycled.
 
-  An operation has one phase, an allreduce two: (1) every rank gets all ranks' values of its chunk and adds
+  An operation has one phase, an allreduce of more than a small message two: (1) every rank gets all ranks' values of its chunk and adds
   them, (2) sums are gathered. Phases are driven by progress and wait. Tags number the operations of a
   communicator, so that phases of different operations cannot mix.
 
@@ -20,9 +20,10 @@
 #include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Tags stay below 32768, the least that MPI guarantees. */
-enum { TRS_MPI_TAG_SLOTS = 8192, TRS_MPI_SPINS = 100 };
+enum { TRS_MPI_TAG_SLOTS = 8192, TRS_MPI_SPINS = 300 /* about 20 us */ };
 
 /* --- requests --- */
 
@@ -200,12 +201,12 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
       PetscCall(comm->device->copy(x->recv, request->recv_stage.data, x->elem_bytes, request->stream));
     PetscCall(comm->device->stream_synchronize(request->stream));
   }
-  if (request->kind == TRS_MPI_ALLREDUCE && request->phase == 0) {
+  if (request->kind == TRS_MPI_ALLREDUCE && request->phase < request->last_phase) {
     PetscCall(sum_parts(request, request->target + request->own_displs[0]));
     PetscCall(start_sums(request));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (request->kind == TRS_MPI_REDUCE_SCATTER) PetscCall(sum_parts(request, request->target));
+  if (TrsMpiIsSum(request)) PetscCall(sum_parts(request, request->target));
   request->done = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -254,6 +255,7 @@ static PetscErrorCode setup_mpi(TrsComm comm)
   comm->data = data;
   if (comm->device->host_memory) PetscCall(TrsLanesCreate(comm->mpi, &data->lanes));
   comm->n_shared = TrsLanesPeers(data->lanes, &peers) + 1;
+  data->n_spins = comm->n_shared <= (int)sysconf(_SC_NPROCESSORS_ONLN) ? TRS_MPI_SPINS : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -327,6 +329,13 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Do the values travel as a small message to all ranks at once? Then each rank adds all of them, in rank order: the same bits in one phase. */
+static PetscBool is_small_sum(TrsComm comm, int64_t n)
+{
+  return (PetscBool)(comm->n_shared == comm->size &&
+                     (comm->size - 1) * n * (int64_t)sizeof(float) <= TRS_LANE_SMALL);
+}
+
 static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *values, int64_t n,
                                     TrsRequest *request)
 {
@@ -334,9 +343,15 @@ static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *value
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_ALLREDUCE, stream, &started));
+  started->last_phase = !is_small_sum(comm, n);
   for (int q = 0; q < comm->size; q++)
-    started->counts[q] = n / comm->size + (q < n % comm->size); /* as even as can be */
+    started->counts[q] = started->last_phase ? n / comm->size + (q < n % comm->size)
+                                             : n; /* as even as can be */
   PetscCall(set_chunks(started, started->counts, PETSC_TRUE));
+  if (!started->last_phase) {
+    PetscCall(PetscArrayzero(started->displs, (size_t)comm->size));
+    PetscCall(PetscArrayzero(started->own_displs, (size_t)comm->size));
+  }
   started->source = values;
   started->target = values;
   if (comm->size == 1) {
@@ -389,10 +404,11 @@ static PetscErrorCode progress_mpi(TrsComm comm)
 */
 static PetscErrorCode relax(TrsComm comm, int n_vain)
 {
+  const TrsMpiData *data = (const TrsMpiData *)comm->data;
   int found;
 
   PetscFunctionBegin;
-  if (n_vain < TRS_MPI_SPINS) {
+  if (n_vain < data->n_spins) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif

@@ -32,7 +32,7 @@ typedef struct TrsMpiRequest {
   struct TrsMpiRequest *next; /* in the list of active or of free ones */
   TrsMpiRequestKind kind;
   TrsStream stream;
-  int tag, phase;
+  int tag, phase, last_phase; /* last_phase: of an allreduce */
   PetscBool done;
   TrsMpiBlocks blocks; /* of the current phase */
   int n_pending;
@@ -58,6 +58,7 @@ typedef struct {
   MPI_Comm mpi;
   int64_t max_bytes; /* of one message */
   uint64_t n_started;
+  int n_spins; /* looks in vain before the core is offered to others: none where ranks are more than cores */
   TrsLanes lanes;
   TrsMpiRequest *active, **active_end, *free;
 } TrsMpiData;

@@ -330,6 +330,22 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* How much of a step the exchanges took that no computation hid: waiting tells of uneven ranks, moving of bytes. */
+static PetscErrorCode print_exposed(const TrsSession *session, const double *mean_s, double total_s)
+{
+  const double waiting = 100 * mean_s[TRS_STAGE_WAIT] / PetscMax(total_s, 1e-12);
+  const double moving = 100 * mean_s[TRS_STAGE_EXCHANGE] / PetscMax(total_s, 1e-12);
+  const TrsComm world = session->groups.world;
+
+  PetscFunctionBegin;
+  if (session->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(session->comm,
+                        "%-10s %.1f%% of a step: %.1f%% waiting for other ranks%s, %.1f%% moving data\n",
+                        "exchanges", waiting + moving, waiting,
+                        world->n_shared == world->size ? "" : " and their messages", moving));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results)
 {
   const double elapsed_s = TrsReportClock() - progress->start_s;
@@ -361,6 +377,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
       PetscCall(PetscPrintf(session->comm, " %s %.0f%%", TrsStageName((TrsStage)i), 100 * mean[i] / total));
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
+  PetscCall(print_exposed(session, mean, total));
   PetscCall(TrsResultsSetText(results, "stage_names", names));
   PetscCall(TrsResultsSetInt(results, "peak_memory_bytes", peak_bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
