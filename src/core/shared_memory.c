@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#if !defined(_GNU_SOURCE)
-  #define _GNU_SOURCE /* memfd_create */
-#endif
+#define _GNU_SOURCE /* memfd_create. NOLINT(bugprone-reserved-identifier) */
 #include "core/shared_memory.h"
 
 #include "core/buffer.h"
