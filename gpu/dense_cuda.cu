@@ -29,7 +29,7 @@ struct Masked {   /* dy = y > 0 ? dy : 0; its columns are summed */
   __device__ __forceinline__ float operator()(int64_t r, int64_t c) const
   {
     float *place = dy + r * dy_stride + c;
-    if (y && !(y[r * y_stride + c] > 0.0f)) *place = 0.0f;
+    if (y && y[r * y_stride + c] <= 0.0f) *place = 0.0f;
     return *place;
   }
 };

@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(OWN_THREADS)
       if (r >= m || col >= n) continue;
       if (beta != 0.0f) x += beta * c[r * ldc + col];
       if (bias) x += bias[col];
-      c[r * ldc + col] = relu && !(x > 0.0f) ? 0.0f : x;
+      c[r * ldc + col] = relu && x <= 0.0f ? 0.0f : x;
     }
 }
 

@@ -24,9 +24,10 @@ static inline void store_vec(float *p, TrsVec v)
   *(TrsVecInMemory *)p = v;
 }
 
+/* A NaN stays one, as with torch: a run must notice it. */
 static void relu(int64_t n, float *y)
 {
-  for (int64_t i = 0; i < n; i++) y[i] = y[i] > 0.0f ? y[i] : 0.0f;
+  for (int64_t i = 0; i < n; i++) y[i] = y[i] <= 0.0f ? 0.0f : y[i];
 }
 
 static void mask_and_sum(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
@@ -40,7 +41,7 @@ static void mask_and_sum(int64_t rows, int64_t cols, const float *y, int64_t y_s
       const float *restrict a = y + r * y_stride;
 
       for (int64_t c = 0; c < cols; c++) {
-        g[c] = a[c] > 0.0f ? g[c] : 0.0f;
+        g[c] = a[c] <= 0.0f ? 0.0f : g[c];
         sum[c] += g[c];
       }
     } else {

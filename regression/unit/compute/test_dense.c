@@ -131,6 +131,33 @@ static void test_linear(void **state)
   linear_case(0, 3, 5, TRS_ACTIVATION_RELU); /* a rank without samples: zero gradients */
 }
 
+/* torch's ReLU: a NaN stays one, forward and backward, at every place of a vector. */
+static void test_relu_of_nan(void **state)
+{
+  const TrsDenseKernels *kernels[3];
+  const int n_kernels = kernels_here(kernels);
+
+  (void)state;
+  for (int k = 0; k < n_kernels; k++) {
+    for (int at = 0; at < 37; at++) {
+      float y[37], dy[37], sum[37];
+
+      for (int i = 0; i < 37; i++) {
+        y[i] = i == at ? NAN : (float)(i % 3 - 1);
+        dy[i] = 1.0f;
+      }
+      kernels[k]->relu(37, y);
+      kernels[k]->mask_and_sum(1, 37, y, 37, dy, 37, sum);
+      for (int i = 0; i < 37; i++) {
+        const float passes = i == at || i % 3 == 2 ? 1.0f : 0.0f;
+
+        assert_true(i == at ? isnan(y[i]) : y[i] == passes);
+        assert_true(dy[i] == passes && sum[i] == passes);
+      }
+    }
+  }
+}
+
 /* Place of g(i, j), i < j, in the upper triangle (rule A1). */
 static int64_t place(int n, int i, int j)
 {
@@ -365,7 +392,8 @@ static void test_library(void **state)
   if (!strcmp(TrsComputeIsa(), "avx512")) assert_null(strstr(text, "Haswell"));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_linear), cmocka_unit_test(test_dot),
-              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_cross), cmocka_unit_test(test_bce),
-              cmocka_unit_test(test_update), cmocka_unit_test(test_sum_of_squares),
-              cmocka_unit_test(test_threads), cmocka_unit_test(test_library))
+TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_linear), cmocka_unit_test(test_relu_of_nan),
+              cmocka_unit_test(test_dot), cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_cross),
+              cmocka_unit_test(test_bce), cmocka_unit_test(test_update),
+              cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
+              cmocka_unit_test(test_library))
