@@ -1,148 +1,146 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Embedding kernels, bucketize and codecs beside the machine's limits, FBGEMM and torch.
+"""Kernels beside the machine's limits, FBGEMM and torch: lookup, backward with update, ids, codecs, dense layers. Called by bench_kernels.sh.
 
-Contestants run in turn, round after round: ours with its limits, the peer as it is, the peer with FBGEMM_FORCE_AUTOVEC=1 (which helps some of its
-kernels; the better of the two counts). Figures are medians over rounds. With one thread all take processor time; a round in which other programs
-used more than the allowed share of the processors is done again, a few times, then marked. Prints a table of goals, writes all figures as CSV.
+Contestants run in turn: ours with the limits in the same process (regression/bench/bench_kernels.c, bench_dense.c), FBGEMM and torch as they are, and
+with FBGEMM_FORCE_AUTOVEC=1, which helps some kernels: a kernel's peer is the best of them. With one thread all take processor time. Rows: M rows, ids or values a second; dense layers GFLOP/s, interaction M samples a second.
 """
 import argparse
 import csv
 import os
-import statistics
-import subprocess
 import sys
-import time
 
-# kernel, its goal in our own run (ratio to limit, ratio to forward fp32), times the peer's default, times its best
-GOALS = [
-    ("forward fp32", {"limit": {1: 0.75, 10: 0.80}, "best": 1.3}),
-    ("backward rowwise_adagrad", {"limit": {1: 0.45, 10: 0.45}, "default": 8.0, "best": 5.0}),
-    ("backward sgd", {"best": 1.8}),
-    ("forward fp16", {"best": 8.0, "own": 0.7}),
-    ("forward int8", {"best": 8.0, "own": 0.7}),
-    ("forward int4", {"best": 8.0, "own": 0.7}),
-    ("bucketize 8", {"best": 1.5}),
-    ("bucketize 64", {"best": 5.0}),
-    ("encode int8", {"best": 10.0}),
-    ("encode fp8", {"best": 10.0}),
-    ("encode fp16", {"limit": {1: 0.9, 10: 0.9}}),
-    ("encode bf16", {"limit": {1: 0.9, 10: 0.9}}),
-]
+import bench_common as common
 
-
-def processor_times():
-    with open("/proc/stat") as stat:
-        fields = [int(x) for x in stat.readline().split()[1:9]]
-    return sum(fields), fields[3] + fields[4]
-
-
-def run(command, environment, allowed, tries=3):
-    """Output of a command in a quiet window, and the share of foreign processor time in it."""
-    for attempt in range(tries):
-        total, idle = processor_times()
-        before = os.times()
-        text = subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True, text=True).stdout
-        after = os.times()
-        total_after, idle_after = processor_times()
-        busy = (total_after - total) - (idle_after - idle)
-        own = (after.children_user + after.children_system - before.children_user - before.children_system) * os.sysconf("SC_CLK_TCK")
-        foreign = max(0.0, busy - own) / max(1, total_after - total)
-        if foreign <= allowed:
-            break
-        time.sleep(5 * (attempt + 1))
-    return text, foreign
+PEERS = {"peer": {}, "peer autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
+LIMITS = ["limit gather", "limit read-modify-write", "limit memcpy"]
+# kernel -> goals: of a limit, times the peer's default, times its best setting, of our own fp32 lookup
+TABLES = {
+    "forward fp32": {"limit": {1: 0.75, 10: 0.80}, "best": 1.3},
+    "backward rowwise_adagrad": {"limit": 0.45, "default": 8.0, "best": 5.0},
+    "backward sgd": {"best": 1.8},
+    "forward fp16": {"best": 8.0, "own": 0.7},
+    "forward int8": {"best": 8.0, "own": 0.7},
+    "forward int4": {"best": 8.0, "own": 0.7},
+    "forward int2": {"own": None},
+    "bucketize 8": {"best": 1.5},
+    "bucketize 64": {"best": 5.0},
+    "permute": {"best": None},
+    "interaction dot": {"best": None},
+    "interaction dot backward": {"best": None},
+}
+ONCE = {  # they depend neither on dim nor on pooling
+    "encode int8": {"best": 10.0},
+    "encode fp8": {"best": 10.0},
+    "encode fp16": {"limit": 0.9, "best": None},
+    "encode bf16": {"limit": 0.9, "best": None},
+    "decode int8": {"best": None},
+    "decode fp8": {"best": None},
+    "decode fp16": {"limit": 0.9, "best": None},
+    "decode bf16": {"limit": 0.9, "best": None},
+}
+LIMIT_OF = {"forward": "limit gather", "backward": "limit read-modify-write", "encode": "limit memcpy", "decode": "limit memcpy"}
+DENSE = {"large MLP": (["-dense_arch", "512,256,64", "-over_arch", "1024,1024,512,256,1"], "large"),
+         "small MLP": (["-dense_arch", "64,64", "-over_arch", "64,1"], "small"),
+         "DCN": (["-dense_arch", "512,256,64", "-over_arch", "1024,1024,512,256,1", "-interaction", "dcn", "-dcn_low_rank_dim", "512"], "dcn")}
 
 
 def parse(text):
-    """name -> [M/s, of limit] of lines name,M/s[,GB/s,of limit]"""
+    """Figures of lines "name,rate[,GB/s,of limit]"."""
+    rows = csv.reader(line for line in text.splitlines() if line.count(",") and not line.startswith(("#", "kernel,")))
+    return {row[0]: float(row[1]) for row in rows}
+
+
+def parse_dense(text):
+    """bench_dense's table: part, ms, share, GFLOP/s, ratio to sgemm."""
     figures = {}
-    for row in csv.reader(line for line in text.splitlines() if line and not line.startswith(("#", "kernel,"))):
-        figures[row[0]] = (float(row[1]), float(row[3]) if len(row) > 3 else None)
+    for line in text.splitlines()[2:]:
+        name, (milliseconds, _, rate, ratio) = line[:16].strip(), line[16:].split()[:4]
+        figures.update({f"{name} ms": float(milliseconds), f"{name} GFLOP/s": float(rate), f"{name} of sgemm": float(ratio)})
     return figures
 
 
-def measure(options, dim, pooling):
-    threads = str(options.threads)
-    here = os.path.dirname(os.path.abspath(__file__))
-    ours = [options.binary, "-dim", str(dim), "-pooling", str(pooling), "-rounds", "5"]
-    peer = [options.peer_python, os.path.join(here, "bench_kernels_peer.py"), "--threads", threads, "--dim", str(dim), "--pooling", str(pooling)]
-    contestants = [("ours", ours, {}), ("default", peer, {}), ("autovec", peer, {"FBGEMM_FORCE_AUTOVEC": "1"})]
-    samples, worst = {}, 0.0
-    for _ in range(options.rounds):
-        for who, command, environment in contestants:
-            text, foreign = run(command, {"OMP_NUM_THREADS": threads, **environment}, options.foreign)
-            worst = max(worst, foreign)
-            for kernel, (rate, ratio) in parse(text).items():
-                samples.setdefault((who, kernel), []).append((rate, ratio))
-    figures = {}
-    for key, values in samples.items():
-        ratios = [r for _, r in values if r is not None]
-        figures[key] = (statistics.median(v for v, _ in values), statistics.median(ratios) if ratios else None)
-    return figures, worst
+class Kernels:
+    def __init__(self, args):
+        self.args = args
+        self.binary, self.dense = common.find_binary(args.binary, "bench_kernels"), common.find_binary(args.binary, "bench_dense")
+        self.environment = common.threads_environment(args.threads)
+        self.sizes = [f"--{name}={getattr(args, name)}" for name in ("tables", "rows", "batch_size")]
+
+    def ours(self, dim, pooling):
+        sizes = [word for size in self.sizes for word in size[1:].split("=")]
+        return parse(common.output_of([self.binary, "-dim", str(dim), "-pooling", str(pooling), "-rounds", str(self.args.repeats), *sizes], self.environment))
+
+    def peer(self, dim, pooling, environment):
+        here = os.path.dirname(os.path.abspath(__file__))
+        command = [self.args.peer_python, os.path.join(here, "bench_kernels_peer.py"), "--threads", str(self.args.threads), "--repeats", str(self.args.repeats)]
+        return parse(common.output_of(command + ["--dim", str(dim), "--pooling", str(pooling), *self.sizes], {**self.environment, **environment}, tries=2))
+
+    def dense_ours(self, model):
+        return parse_dense(common.output_of([self.dense, "-rounds", str(self.args.repeats), "-batch_size", str(self.args.batch_size), *model], self.environment))
+
+    def dense_peer(self, model):
+        here = os.path.dirname(os.path.abspath(__file__))
+        return parse(common.output_of([self.args.peer_python, os.path.join(here, "bench_kernels_peer.py"), "--threads", str(self.args.threads), "--dense", model,
+                                       "--repeats", str(self.args.repeats), f"--batch_size={self.args.batch_size}"], self.environment, tries=2))
 
 
-def rows_of(figures, dim, pooling):
-    def rate(who, kernel):
-        return figures.get((who, kernel), (0.0, None))[0]
-
-    for kernel, goals in GOALS:
-        if ("ours", kernel) not in figures:
-            continue
-        mine, of_limit = figures[("ours", kernel)]
-        default = rate("default", kernel)
-        best = max(default, rate("autovec", kernel), rate("default", kernel + " torch"))
-        ratios = {"limit": of_limit, "default": mine / default if default else None, "best": mine / best if best else None,
-                  "own": mine / rate("ours", "forward fp32")}
-        for what, goal in goals.items():
+def kernel_goals(case, pooling, kernels):
+    goals = []
+    for kernel, wanted in kernels.items():
+        mine, peers = (case, "trshard", kernel), [(case, name, figure) for name in PEERS for figure in (kernel, f"{kernel} torch")]
+        for what, goal in wanted.items():
             goal = goal.get(pooling) if isinstance(goal, dict) else goal
-            if goal is not None and ratios[what] is not None:
-                yield [kernel, dim, pooling, f"{mine:.1f}", f"{best:.2f}", what, goal, f"{ratios[what]:.2f}", "met" if ratios[what] >= goal else "NOT MET"]
+            limit = LIMIT_OF.get(kernel.split()[0])
+            against, of = {"best": (peers, "best of"), "default": (peers[:2], "default"), "own": ((case, "trshard", "forward fp32"), "our forward fp32"),
+                           "limit": ((case, "trshard", limit), limit)}[what]
+            goals.append(common.Goal(f"{case} {kernel}, M/s", mine, against, goal, of=of))
+    return goals
 
 
-def plot(rows, path):
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    names = [f"{r[0]} D{r[1]} P{r[2]} / {r[5]}" for r in rows]
-    shares = [float(r[7]) / float(r[6]) for r in rows]
-    pyplot.figure(figsize=(9, 0.3 * len(rows) + 1))
-    pyplot.barh(names, shares, color=["tab:green" if s >= 1 else "tab:red" for s in shares])
-    pyplot.axvline(1.0, color="black")
-    pyplot.gca().invert_yaxis()
-    pyplot.xlabel("ratio / goal")
-    pyplot.tight_layout()
-    pyplot.savefig(path)
+def dense_goals(args):
+    goals = [common.Goal("limit sgemm, GFLOP/s", ("dense large MLP", "trshard", "sgemm GFLOP/s"))]
+    for name in args.dense.split(","):
+        case = f"dense {name}"
+        goals.append(common.Goal(f"{case}, GFLOP/s", (case, "trshard", "step GFLOP/s"), (case, "trshard", "sgemm GFLOP/s"), 0.85 if name == "large MLP" else None, of="sgemm"))
+        goals.append(common.Goal(f"{case}, step ms", (case, "trshard", "step ms"), (case, "torch", "step ms"), at_most=True, of="torch"))
+    return goals
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary", help="bench_kernels")
-    parser.add_argument("peer_python", help="python with torch and fbgemm-gpu-cpu")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dims", default="64,128")
-    parser.add_argument("--pooling", default="1,10")
-    parser.add_argument("--foreign", type=float, default=0.03, help="share of foreign processor time that a round may have")
-    parser.add_argument("--csv", default="bench_kernels.csv")
-    parser.add_argument("--plot", help="draw ratios over goals into this file")
-    options = parser.parse_args()
-    rows = []
-    for dim in map(int, options.dims.split(",")):
-        for pooling in map(int, options.pooling.split(",")):
-            figures, foreign = measure(options, dim, pooling)
-            if foreign > options.foreign:
-                print(f"# D {dim}, pooling {pooling}: other programs took up to {foreign:.0%} of the processors", file=sys.stderr)
-            rows += list(rows_of(figures, dim, pooling))
-    header = ["kernel", "dim", "pooling", "M/s", "best peer M/s", "ratio to", "goal", "ratio", "verdict"]
-    with open(options.csv, "w", newline="") as file:
-        csv.writer(file).writerows([header] + rows)
-    widths = [max(len(str(r[i])) for r in [header] + rows) for i in range(len(header))]
-    for row in [header] + rows:
-        print("  ".join(str(x).ljust(w) for x, w in zip(row, widths)))
-    if options.plot:
-        plot(rows, options.plot)
+    parser.add_argument("binary", metavar="BINARY", help="bench_kernels (bench_dense lies beside it), or the build folder")
+    parser.add_argument("peer_python", metavar="PEER_PYTHON", help="a python with torch and fbgemm-gpu-cpu; none: without a peer")
+    parser.add_argument("--threads", type=int, default=1, help="(default: %(default)s)")
+    parser.add_argument("--dims", default="64,128", help="list; 'none': no embeddings (default: %(default)s)")
+    parser.add_argument("--pooling", default="1,10", help="list (default: %(default)s)")
+    parser.add_argument("--dense", default=",".join(DENSE), help="list of dense parts, or none (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="of a kernel in a window (default: %(default)s)")
+    for name, value in (("tables", 26), ("rows", 100000), ("batch_size", 2048)):
+        parser.add_argument(f"--{name}", type=int, default=value, help="(default: %(default)s)")
+    common.add_options(parser, "bench_kernels", minutes=15)
+    args = parser.parse_args()
+    args.peer_python = common.peer_python(args.peer_python)
+    kernels, cases, goals = Kernels(args), {}, []
+    for dim in map(int, [] if args.dims == "none" else args.dims.split(",")):
+        for pooling in map(int, args.pooling.split(",")):
+            case = f"D{dim} P{pooling}"
+            goals += [common.Goal(f"{case} {limit}, M/s", (case, "trshard", limit)) for limit in LIMITS[:3 if not cases else 2]]
+            goals += kernel_goals(case, pooling, TABLES | (ONCE if not cases else {}))
+            cases[case] = {"trshard": lambda dim=dim, pooling=pooling: kernels.ours(dim, pooling)}
+            for name, environment in PEERS.items() if args.peer_python else ():
+                cases[case][name] = lambda dim=dim, pooling=pooling, environment=environment: kernels.peer(dim, pooling, environment)
+    for name in [] if args.dense == "none" else args.dense.split(","):
+        options, model = DENSE[name]
+        cases[f"dense {name}"] = {"trshard": lambda options=options: kernels.dense_ours(options)}
+        if args.peer_python:
+            cases[f"dense {name}"]["torch"] = lambda model=model: kernels.dense_peer(model)
+    if args.dense != "none":
+        goals += dense_goals(args)
+    suite = common.Suite(args)
+    suite.rounds(cases)
+    return suite.finish(goals, f"kernels, {args.threads} thread(s): {common.machine()}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Embedding kernels beside the machine's limits and beside FBGEMM and torch on the same machine, in turn.
+# Kernels beside the machine's limits and beside FBGEMM and torch on the same machine, in turn: a table of goals, a CSV of all samples, a picture.
 #
-#   tools/bench_kernels.sh BINARY PEER_PYTHON [--rounds 3] [--threads 1] [--dims 64,128] [--pooling 1,10] [--csv FILE] [--plot FILE]
+#   tools/bench_kernels.sh BINARY PEER_PYTHON [--dims 64,128] [--pooling 1,10] [--dense none] [--threads 1] [--minutes 15] [--resume] [--csv FILE] [--plot FILE]
 #
-# BINARY is bench_kernels (cmake --build build --target bench_kernels); PEER_PYTHON a python with torch and fbgemm-gpu-cpu. About 10 minutes on a
-# machine that does nothing else meanwhile; tools/bench_kernels.py --help says what is measured and how.
+# BINARY is bench_kernels (build/regression/bench/bench_kernels) or the build folder; PEER_PYTHON a python with torch and fbgemm-gpu-cpu, or none.
+# About 15 minutes on a machine that does nothing else meanwhile; tools/bench_kernels.py --help says what is measured and how.
 set -euo pipefail
 exec /usr/bin/python3 "$(dirname "$0")/bench_kernels.py" "$@"

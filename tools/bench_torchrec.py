@@ -1,122 +1,255 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains the same DLRM in trshard and in the real TorchRec, in turn, and prints the ratio. Called by bench_torchrec.sh.
+"""Trains the same DLRM in trshard and in the real TorchRec, in turn, and judges the ratios. Called by bench_torchrec.sh.
 
-26 tables of 100,000 rows, dim 64, batch 2048 a rank, 2 ranks of one thread, row-wise AdaGrad, dense SGD, MLPs 512-256-64
-and 1024-1024-512-256-1, at one id a bag and at ten. trshard reads its batches from an HDF5 file, TorchRec has them in
-memory. TorchRec first runs once in each of four ways (plain loop or TrainPipelineSparseDist, FBGEMM's default kernels or
-its auto-vectorised ones), then the best of them counts.
+Cases are words: MLP and ids a bag, then what differs from 2 ranks, uniform ids, dim 64:
+  large1 large10     512-256-D and 1024-1024-512-256-1, 1 or 10 ids a bag      goals 2.5, 4 times TorchRec
+  small1 small10     64-D and 64-1                                             6, 10 times
+  dcn1 dcn10         DCN of 3 layers of rank 512, large MLPs, batch 1024       2 times
+  ...-zipf -d128 -r1 -b512    ids by a power law of 1.05, dim, ranks, batch    the goal of the word before
+  types              row_wise, table_row_wise, grid_shard and adam against table_wise, large MLP, 10 ids      0.8
+  scaling            2 ranks against 1, and the share of a step spent waiting for others                      0.90, 15 %
+  launch             from launch to the end of the first step; TorchRec's beside it         0.5 s + tables' initialisation
+  memory             resident memory of a rank against 1.05 x (tables + states) + batches + 128 MiB
+"all" are all of them with every variant. 26 tables of 100,000 rows, batch 2048 a rank (1024 with dim 128), row-wise AdaGrad, dense SGD, one thread a
+rank. trshard reads its batches from an HDF5 file, TorchRec has them in memory. TorchRec's speed is the better of the plain loop and
+TrainPipelineSparseDist, and the better of FBGEMM's default kernels and FBGEMM_FORCE_AUTOVEC=1; the worse environment is dropped after one round.
+Waiting is time blocked on other ranks or on the reader (-log_view's stage of that name).
 """
 import argparse
+import dataclasses
 import json
 import os
-import statistics
+import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import h5py
 import numpy as np
 
+import bench_common as common
 import trsdata
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
-WORKLOAD = {"tables": 26, "rows": 100000, "num-dense": 13, "batch": 2048, "dim": 64, "dense-arch": "512,256,64", "over-arch": "1024,1024,512,256,1"}
-BATCHES = 8
-AIM = {1: 2.0, 10: 3.0}
-VARIANTS = [(pipeline, env) for pipeline in ("none", "sparse_dist") for env in ({}, {"FBGEMM_FORCE_AUTOVEC": "1"})]
+BATCHES = 8  # distinct ones a rank
+NUM_DENSE = 13
+GOALS = {("large", 1): 2.5, ("large", 10): 4.0, ("small", 1): 6.0, ("small", 10): 10.0, ("dcn", 1): 2.0, ("dcn", 10): 2.0}
+DEFAULT = "large1,large10,small1,small10,dcn1,types,scaling,launch,memory"
+ALL = (DEFAULT + ",large1-r1,large10-r1,small1-r1,small10-r1,large10-zipf,small10-zipf,large1-d128,large10-d128,small1-d128,small10-d128,dcn10,dcn1-r1")
+OWN_TYPES = ("table_wise", "row_wise", "table_row_wise", "grid_shard")
+PEERS = {"TorchRec": {}, "TorchRec autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
+SPEED = "samples/s"
 
 
-def call(command, env=None, tries=1):
-    """stdout of a command; what it printed if it fails. tries: gloo's threads abort a finished TorchRec run now and then."""
-    for _ in range(tries):
-        result = subprocess.run(command, env=dict(os.environ, **(env or {})), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if result.returncode == 0:
-            break
-    if result.returncode:
-        sys.exit(f"{result.stdout[-3000:]}\nfailed with {result.returncode}: {' '.join(command)}")
-    return result.stdout
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    mlp: str = "large"
+    pooling: int = 1
+    zipf: bool = False
+    ranks: int = 2
+    dim: int = 64
+    batch: int = 2048
+    tables: int = 26
+    rows: int = 100000
+    optimizer: str = "rowwise_adagrad"
+
+    @property
+    def dense_arch(self):
+        return f"64,{self.dim}" if self.mlp == "small" else f"512,256,{self.dim}"
+
+    @property
+    def over_arch(self):
+        return "64,1" if self.mlp == "small" else "1024,1024,512,256,1"
+
+    @property
+    def interaction(self):
+        return "dcn" if self.mlp == "dcn" else "dot"
+
+    @property
+    def seconds(self):
+        """A rough guess of a step of TorchRec's, only to choose the number of steps."""
+        dense = {"large": 2.2e-4, "small": 5e-5, "dcn": 6e-4}[self.mlp]
+        return self.batch * (dense + self.tables * self.pooling * self.dim / 64 * 6e-7)
 
 
-def dataset(folder, pooling, ranks):
-    path = os.path.join(folder, f"pooling{pooling}.h5")
-    call([sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", path, "--num-samples", str(BATCHES * WORKLOAD["batch"] * ranks),
-          "--features", str(WORKLOAD["tables"]), "--num-embeddings", str(WORKLOAD["rows"]), "--num-dense", str(WORKLOAD["num-dense"]), "--pooling", str(pooling)])
-    return path
+def parse_case(word):
+    match = re.fullmatch(r"(large|small|dcn)(\d+)((?:-(?:zipf|d\d+|r\d+|b\d+))*)", word)
+    if not match:
+        trsdata.fail(f"--cases: {word} is none of types, scaling, launch, memory, all, or large|small|dcn, ids a bag, and -zipf, -dN, -rN, -bN", 64)
+    more = dict(re.findall(r"-(zipf|[drb])(\d*)", match[3]))
+    dim = int(more.get("d", 64))
+    return Workload(match[1], int(match[2]), "zipf" in more, int(more.get("r", 2)), dim, int(more.get("b", 1024 if dim > 64 or match[1] == "dcn" else 2048)))
 
 
-def ours(args, data, folder):
-    """(samples/s over the steps after the warm-up, stage -> ms a step of each rank)"""
-    output = os.path.join(folder, "run.h5")
-    command = ["mpirun", "--allow-run-as-root", "--bind-to", "core" if args.ranks * args.threads <= (os.cpu_count() or 1) else "none"]
-    command += ["--map-by", f"slot:PE={args.threads}"] if args.threads > 1 else []
-    command += ["-n", str(args.ranks), args.binary, "-data_train", data, "-batch_size", str(WORKLOAD["batch"]), "-steps", str(args.warmup + args.steps),
-                "-tables_embedding_dim", str(WORKLOAD["dim"]), "-dense_arch", WORKLOAD["dense-arch"], "-over_arch", WORKLOAD["over-arch"],
-                "-embedding_optimizer", "rowwise_adagrad", "-dense_optimizer", "sgd", "-output", output]
-    call(command, {"OMP_NUM_THREADS": str(args.threads), "OPENBLAS_NUM_THREADS": str(args.threads)})
-    with h5py.File(output) as h:
-        speeds = h["train/samples_per_s"][args.warmup:]
-        stages = dict(zip(trsdata.text(h.attrs["stage_names"]).split(","), h["stages/measured_ms"][()].T))
-    return float(len(speeds) / np.sum(1 / speeds)), stages
+class Bench:
+    """Workloads and the two programs that train them."""
+
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.batch = getattr(args, "batch", None)
+
+    def workload(self, **settings):
+        """One with the sizes that --batch, --rows and --tables force, so that a trial is short."""
+        forced = {key: getattr(self.args, key) for key in ("batch", "rows", "tables") if getattr(self.args, key, None)}
+        return Workload(**{**settings, **forced})
+
+    def dataset(self, work):
+        path = os.path.join(self.folder, f"t{work.tables}-R{work.rows}-p{work.pooling}-z{int(work.zipf)}-n{work.batch * work.ranks}.h5")
+        if not os.path.exists(path):
+            common.output_of([sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", path, "--num-samples", str(BATCHES * work.batch * work.ranks),
+                              "--features", str(work.tables), "--num-embeddings", str(work.rows), "--num-dense", str(NUM_DENSE),
+                              "--pooling", str(work.pooling), "--ids", "zipf" if work.zipf else "uniform"])
+        return path
+
+    def command(self, work, steps, *more):
+        return common.mpirun(work.ranks, self.args.threads) + [
+            self.args.binary, "-data_train", self.dataset(work), "-batch_size", str(work.batch), "-steps", str(steps), "-tables_embedding_dim", str(work.dim),
+            "-dense_arch", work.dense_arch, "-over_arch", work.over_arch, "-interaction", work.interaction, "-embedding_optimizer", work.optimizer,
+            "-dense_optimizer", "sgd", *([] if work.interaction == "dot" else ["-dcn_num_layers", "3", "-dcn_low_rank_dim", "512"]), *more]
+
+    def steps(self, work, of):
+        """Timed steps of a run: about --seconds of TorchRec's, and as many seconds of ours, that is taken to be `of` times as fast."""
+        return self.args.steps or max(4, min(200, round(self.args.seconds * of / work.seconds)))
+
+    def ours(self, work, *more):
+        steps, warmup, output = self.steps(work, 4), self.args.warmup, os.path.join(self.folder, "run.h5")
+        common.output_of(self.command(work, warmup + steps, "-output", output, *more), common.threads_environment(self.args.threads), timeout=self.args.timeout)
+        with h5py.File(output) as h:
+            speeds = h["train/samples_per_s"][warmup:]
+            names = trsdata.text(h.attrs["stage_names"]).split(",")
+            stages = {name: ms for name, ms in zip(names, h["stages/measured_ms"][()].mean(axis=0)) if name != "plan"}
+            tables, states, _, peak = h["memory/measured_bytes"][()].T
+        batches = 3 * work.batch * (4 * (NUM_DENSE + 1) + work.tables * (4 + 8 * work.pooling))
+        figures = {SPEED: float(len(speeds) / np.sum(1 / speeds)), "waiting share": stages["waiting"] / max(sum(stages.values()), 1e-9),
+                   "resident of allowed": float(np.max(peak / (1.05 * (tables + states) + batches + (128 << 20)))), "resident MiB": float(np.max(peak)) / 2**20}
+        return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
+
+    def peer(self, work, environment, steps=None):
+        command = [self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform",
+                   "--ranks", str(work.ranks), "--batch", str(work.batch), "--tables", str(work.tables), "--rows", str(work.rows), "--dim", str(work.dim),
+                   "--pooling", str(work.pooling), "--num-dense", str(NUM_DENSE), "--dense-arch", work.dense_arch, "--over-arch", work.over_arch,
+                   "--interaction", work.interaction, "--batches", str(BATCHES), "--warmup", str(min(3, self.args.warmup)),
+                   "--steps", str(max(1, (steps or self.steps(work, 1)) // 4)), "--windows", "2"]
+        found = json.loads(common.output_of(command, environment, tries=3, timeout=self.args.timeout).strip().splitlines()[-1])
+        return {SPEED: found["samples_per_s"], "launch s": found["launch_s"], "resident MiB": found["resident_bytes"] / 2**20,
+                **{f"samples/s {name}": speed for name, speed in found["of_pipeline"].items()}}
+
+    def launch(self, work):
+        """Seconds from mpirun to the line of the first step, and those that writing the tables once into fresh memory takes."""
+        self.dataset(work)
+        start = time.monotonic()
+        with subprocess.Popen(self.command(work, 1, "-report_interval", "0"), env={**os.environ, **common.threads_environment(self.args.threads)},
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            text, first = "", None
+            for line in process.stdout:
+                text += line
+                if first is None and line.startswith("step 1/"):
+                    first = time.monotonic() - start
+        if process.returncode or first is None:
+            raise common.Failed(f"{text[-1500:]}\nfailed with {process.returncode}, or printed no step")
+        start = time.monotonic()
+        np.ones(work.tables * work.rows * (work.dim + 1) // work.ranks, np.float32)
+        return {"launch s": first, "allowed s": 0.5 + time.monotonic() - start}
 
 
-def peer(args, pooling, pipeline, env):
-    command = [args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--ranks", str(args.ranks), "--threads", str(args.threads),
-               "--pooling", str(pooling), "--pipeline", pipeline, "--batches", str(BATCHES), "--warmup", str(args.warmup), "--steps", str(max(1, args.steps // 3))]
-    for name, value in WORKLOAD.items():
-        command += [f"--{name}", str(value)]
-    return json.loads(call(command, env, tries=3).strip().splitlines()[-1])
+def against_peer(bench, words):
+    """Contestants and goals of the cases with a peer."""
+    cases, goals = {}, []
+    for word in words:
+        work = bench.workload(**dataclasses.asdict(parse_case(word)))
+        cases[word] = {"trshard": lambda work=work: bench.ours(work)}
+        if bench.args.peer_python:
+            for name, environment in PEERS.items():
+                cases[word][name] = lambda work=work, environment=environment: bench.peer(work, environment)
+        goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), [(word, name, SPEED) for name in PEERS],
+                                 GOALS.get((work.mlp, work.pooling))))
+        if not bench.args.peer_python:
+            goals[-1].against = goals[-1].goal = None
+    return cases, goals
 
 
-def print_stages(stages):
-    """Of a whole run, with its warm-up: the mean of the ranks, and the slowest one."""
-    shown = {name: ms for name, ms in stages.items() if name != "plan" and ms.any()}
-    for name, ms in shown.items():
-        print(f"    {name:20}{ms.mean():10.2f} ms a step   slowest rank {ms.max():10.2f}")
-    print(f"    {'sum':20}{sum(ms.mean() for ms in shown.values()):10.2f} ms a step")
+def own_types(bench):
+    work = bench.workload(mlp="large", pooling=10)
+    cases = {kind: lambda kind=kind: bench.ours(work, "-tables_sharding_types", kind, "-tables_min_partition", str(work.dim // 2)) for kind in OWN_TYPES}
+    cases["adam"] = lambda: bench.ours(dataclasses.replace(work, optimizer="adam"), "-tables_sharding_types", "table_wise")
+    goals = [common.Goal(f"{kind}, samples/s", ("types", kind, SPEED), ("types", "table_wise", SPEED), 0.8, of="our table_wise") for kind in cases if kind != "table_wise"]
+    return {"types": cases}, goals
 
 
-def compare(args, pooling, folder):
-    data = dataset(folder, pooling, args.ranks)
-    print(f"\npooling {pooling}:", flush=True)
-    tried = {}
-    for pipeline, env in VARIANTS:
-        tried[pipeline, tuple(env.items())] = peer(args, pooling, pipeline, env)
-        print(f"  TorchRec, pipeline {pipeline}{' ' + ' '.join(f'{k}={v}' for k, v in env.items()) if env else ''}: "
-              f"{tried[pipeline, tuple(env.items())]['samples_per_s']:,.0f} samples/s", flush=True)
-    pipeline, env = max(tried, key=lambda variant: tried[variant]["samples_per_s"])
-    mine, theirs = [], []
-    for r in range(args.rounds):
-        speed, stages = ours(args, data, folder)
-        mine.append(speed)
-        theirs.append(peer(args, pooling, pipeline, dict(env))["samples_per_s"])
-        print(f"  round {r + 1}: trshard {mine[-1]:10,.0f}   TorchRec {theirs[-1]:10,.0f} samples/s   ratio {mine[-1] / theirs[-1]:.2f}", flush=True)
-    print("  trshard's stages in the last round:")
-    print_stages(stages)
-    any_run = next(iter(tried.values()))
-    print(f"  median: trshard {statistics.median(mine):,.0f}, TorchRec {statistics.median(theirs):,.0f} samples/s (plan {any_run['plan']}, {any_run['versions']})")
-    return statistics.median(mine) / statistics.median(theirs)
+def scaling(bench):
+    cases, goals = {}, []
+    for pooling in (1, 10):
+        case = f"scaling large{pooling}"
+        cases[case] = {f"{ranks} ranks": lambda ranks=ranks, pooling=pooling: bench.ours(bench.workload(mlp="large", pooling=pooling, ranks=ranks)) for ranks in (1, 2)}
+        goals.append(common.Goal(f"2 ranks large{pooling}, samples/s", (case, "2 ranks", SPEED), (case, "1 ranks", SPEED), 0.90, scale=2.0, of="twice 1 rank"))
+        goals.append(common.Goal(f"waiting large{pooling}, share of a step", (case, "2 ranks", "waiting share"), 1.0, 0.15, at_most=True, of="step"))
+    return cases, goals
+
+
+def launch(bench):
+    work = bench.workload(mlp="large", pooling=1)
+    cases = {"launch": {"trshard": lambda: bench.launch(work)}}
+    goals = [common.Goal("launch to first step, s", ("launch", "trshard", "launch s"), ("launch", "trshard", "allowed s"), 1.0, at_most=True, of="0.5 s + tables written")]
+    if bench.args.peer_python:
+        cases["launch"]["TorchRec"] = lambda: bench.peer(work, {}, steps=4)
+        goals.append(common.Goal("launch to first step, s", ("launch", "trshard", "launch s"), ("launch", "TorchRec", "launch s"), at_most=True, of="TorchRec"))
+    return cases, goals
+
+
+def memory(bench):
+    work = bench.workload(mlp="large", pooling=10)
+    cases = {"memory": {f"{ranks} ranks": lambda ranks=ranks: bench.ours(dataclasses.replace(work, ranks=ranks)) for ranks in (1, 2)}}
+    goals = [common.Goal(f"resident memory, {ranks} ranks", ("memory", f"{ranks} ranks", "resident of allowed"), 1.0, 1.0, at_most=True, of="allowed") for ranks in (1, 2)]
+    return cases, goals
+
+
+def keep_best_peer(cases, suite):
+    """After the first round the slower of TorchRec's environments is no contestant any more."""
+    for case, contestants in cases.items():
+        speeds = {name: suite.samples.median(case, name, SPEED) for name in PEERS if name in contestants}
+        if len(speeds) > 1 and None not in speeds.values():
+            del contestants[min(speeds, key=speeds.get)]
+
+
+def add_training_options(parser):
+    parser.add_argument("--threads", type=int, default=1, help="a rank (default: %(default)s)")
+    parser.add_argument("--warmup", type=int, default=5, help="steps (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="about as long as the timed steps of a run take (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="timed in a run, instead of --seconds")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds a run may take (default: %(default)s)")
+    for name in ("batch", "rows", "tables"):
+        parser.add_argument(f"--{name}", type=int, help="force it in all cases (for trials: the goals are not for these)")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", metavar="BINARY", help="trshard")
-    parser.add_argument("peer_python", metavar="PEER_PYTHON", help="a python with torch, torchrec and fbgemm_gpu")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="per rank (default: %(default)s)")
-    parser.add_argument("--pooling", default="1,10", help="list (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--warmup", type=int, default=5, help="steps (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=30, help="timed in a run (default: %(default)s)")
+    parser.add_argument("peer_python", metavar="PEER_PYTHON", help="a python with torch, torchrec and fbgemm_gpu; none: without a peer")
+    parser.add_argument("--cases", default=DEFAULT, help="list (default: %(default)s)")
+    add_training_options(parser)
+    common.add_options(parser, "bench_torchrec", minutes=10)
     args = parser.parse_args()
-    args.binary = os.path.abspath(args.binary)
-    print(f"{WORKLOAD['tables']} tables x {WORKLOAD['rows']:,} rows x {WORKLOAD['dim']}, batch {WORKLOAD['batch']} a rank, {args.ranks} ranks of {args.threads} thread(s)")
-    if os.getloadavg()[0] > 0.5:
-        print(f"WARNING: this machine is busy (load {os.getloadavg()[0]:.1f}): the numbers below say little")
-    with tempfile.TemporaryDirectory() as folder:
-        ratios = {pooling: compare(args, pooling, folder) for pooling in map(int, args.pooling.split(","))}
-    print("\ntrshard / TorchRec: " + ", ".join(f"{ratio:.2f} at pooling {pooling}" + (f" (aim {AIM[pooling]:g})" if pooling in AIM else "") for pooling, ratio in ratios.items()))
+    args.binary, args.peer_python = os.path.abspath(args.binary), common.peer_python(args.peer_python)
+    words = list(dict.fromkeys((ALL if args.cases == "all" else args.cases).split(",")))
+    own = {"types": own_types, "scaling": scaling, "launch": launch, "memory": memory}
+    with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
+        bench = Bench(args, folder)
+        cases, goals = against_peer(bench, [word for word in words if word not in own])
+        for word in words:
+            if word in own:
+                more, their_goals = own[word](bench)
+                cases.update(more)
+                goals += their_goals
+        suite = common.Suite(args)
+        rounds, args.rounds = args.rounds, 1
+        suite.rounds(cases)
+        keep_best_peer(cases, suite)
+        args.rounds = rounds
+        suite.rounds(cases)
+        return suite.finish(goals, f"trshard and TorchRec: {common.machine()}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

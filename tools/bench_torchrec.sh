@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The same workload in trshard and in the real TorchRec, in turn; the ratio is on the last line.
+# The same DLRMs in trshard and in the real TorchRec, in turn: a table of goals, a CSV of all samples, a picture.
 #
-#   tools/bench_torchrec.sh BINARY PEER_PYTHON [--pooling 1,10] [--rounds 3] [--ranks 2] [--threads 1]
+#   tools/bench_torchrec.sh BINARY PEER_PYTHON [--cases large1,small10-zipf,types,...|all] [--minutes 10] [--resume] [--rounds 3] [--csv FILE] [--plot FILE]
 #
-# BINARY is trshard (build/trshard); PEER_PYTHON a python with torch, torchrec and fbgemm-gpu-cpu. About 8 minutes on a
-# machine that does nothing else meanwhile; tools/bench_torchrec.py --help says what is measured and how.
+# BINARY is trshard (build/trshard); PEER_PYTHON a python with torch, torchrec and fbgemm-gpu-cpu, or none. About 10 minutes on a machine that
+# does nothing else meanwhile; --cases all takes about 40. tools/bench_torchrec.py --help says what is measured and how.
 set -euo pipefail
 exec /usr/bin/python3 "$(dirname "$0")/bench_torchrec.py" "$@"

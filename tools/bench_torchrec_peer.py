@@ -3,15 +3,17 @@
 """The real TorchRec training DLRM on CPUs (gloo): the peer's side of tools/bench_torchrec.sh. Prints one line of JSON.
 
 The workload, so that another program can run exactly the same: one table and one feature each of --tables; every bag has
---pooling ids, uniform over the rows; --num-dense floats uniform in [0, 1); labels are coin flips; --batches distinct
-batches a rank are made before the clock starts and used in turn. Row-wise AdaGrad fused into the backward, dense SGD,
-BCE with logits. Warm-up, then --windows windows of --steps steps with a barrier on both sides of each.
+--pooling ids, uniform over the rows or by the power law of tools/generate_data.py; --num-dense floats uniform in [0, 1);
+labels are coin flips; --batches distinct batches a rank are made before the clock starts and used in turn. Row-wise
+AdaGrad fused into the backward, dense SGD, BCE with logits. Warm-up, then --windows windows of --steps steps with a
+barrier on both sides of each, for each of --pipelines; samples_per_s is that of the best one.
 Needs python3 with torch, torchrec and fbgemm_gpu (CPU build).
 """
 import argparse
 import json
 import multiprocessing
 import os
+import resource
 import socket
 import statistics
 import sys
@@ -31,7 +33,10 @@ def parse():
     parser.add_argument("--dense-arch", default="512,256,64")
     parser.add_argument("--over-arch", default="1024,1024,512,256,1")
     parser.add_argument("--learning-rate", type=float, default=0.01)
-    parser.add_argument("--pipeline", choices=["none", "base", "sparse_dist"], default="none")
+    parser.add_argument("--interaction", choices=["dot", "dcn"], default="dot", help="dcn: 3 layers of rank 512")
+    parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform")
+    parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf")
+    parser.add_argument("--pipelines", default="none,sparse_dist", help="none, base or sparse_dist, in turn")
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
@@ -69,7 +74,7 @@ def sharded_model(args, torch):
     from torchrec.distributed.model_parallel import DistributedModelParallel
     from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
     from torchrec.distributed.planner.types import ParameterConstraints
-    from torchrec.models.dlrm import DLRM, DLRMTrain
+    from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRMTrain
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
     from torchrec.optim.keyed import KeyedOptimizerWrapper
@@ -78,9 +83,10 @@ def sharded_model(args, torch):
 
     device = torch.device("cpu")
     tables = [EmbeddingBagConfig(name=f"t{i}", embedding_dim=args.dim, num_embeddings=args.rows, feature_names=[f"f{i}"]) for i in range(args.tables)]
-    model = DLRMTrain(DLRM(embedding_bag_collection=EmbeddingBagCollection(device=torch.device("meta"), tables=tables), dense_in_features=args.num_dense,
+    kind, cross = (DLRM, {}) if args.interaction == "dot" else (DLRM_DCN, {"dcn_num_layers": 3, "dcn_low_rank_dim": 512})
+    model = DLRMTrain(kind(embedding_bag_collection=EmbeddingBagCollection(device=torch.device("meta"), tables=tables), dense_in_features=args.num_dense,
                            dense_arch_layer_sizes=[int(n) for n in args.dense_arch.split(",")],
-                           over_arch_layer_sizes=[int(n) for n in args.over_arch.split(",")], dense_device=device))
+                           over_arch_layer_sizes=[int(n) for n in args.over_arch.split(",")], dense_device=device, **cross))
     _apply_optimizer_in_backward(RowWiseAdagrad, model.model.sparse_arch.parameters(), {"lr": args.learning_rate})
     sharders = [EmbeddingBagCollectionSharder()]
     constraints = {table.name: ParameterConstraints(pooling_factors=[float(args.pooling)]) for table in tables}
@@ -93,6 +99,16 @@ def sharded_model(args, torch):
     return model, optimizer, {kind: kinds.count(kind) for kind in set(kinds)}
 
 
+def draw_ids(n, args, torch, random):
+    """Uniform, or as draw_ids() of tools/generate_data.py."""
+    u = torch.rand(n, generator=random, dtype=torch.float64)
+    if args.ids == "uniform":
+        return (u * args.rows).long()
+    power = 1.0 - args.alpha
+    x = (1 + u * ((args.rows + 1.0) ** power - 1)) ** (1 / power) if abs(power) > 1e-9 else (args.rows + 1.0) ** u
+    return (x.long() - 1).clamp_(0, args.rows - 1) * 2654435761 % args.rows
+
+
 def batches(rank, args, torch):
     """Endless: the same batches in turn, each time a new KeyedJaggedTensor, so that nothing cached in it carries over."""
     from torchrec.datasets.utils import Batch
@@ -100,7 +116,7 @@ def batches(rank, args, torch):
 
     random = torch.Generator().manual_seed(1000 + rank)
     bags = args.tables * args.batch
-    made = [(torch.rand(args.batch, args.num_dense, generator=random), torch.randint(0, args.rows, (bags * args.pooling,), generator=random),
+    made = [(torch.rand(args.batch, args.num_dense, generator=random), draw_ids(bags * args.pooling, args, torch, random),
              torch.full((bags,), args.pooling, dtype=torch.int64), (torch.rand(args.batch, generator=random) < 0.5).long()) for _ in range(args.batches)]
     keys = [f"f{i}" for i in range(args.tables)]
     while True:
@@ -108,25 +124,24 @@ def batches(rank, args, torch):
             yield Batch(dense, KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths), labels)
 
 
-def worker(rank, args, port, results):
-    torch = start(rank, args, port)
-    import torchrec
+def stepper(kind, model, optimizer, stream, torch):
+    """A function that makes one step."""
     from torchrec.distributed.train_pipeline import TrainPipelineBase, TrainPipelineSparseDist
 
-    model, optimizer, plan = sharded_model(args, torch)
-    stream = batches(rank, args, torch)
-    if args.pipeline == "none":
+    if kind == "none":
         def step():
             optimizer.zero_grad()
             loss, _ = model(next(stream))
             loss.backward()
             optimizer.step()
-    else:
-        model.train()
-        pipeline = (TrainPipelineBase if args.pipeline == "base" else TrainPipelineSparseDist)(model, optimizer, torch.device("cpu"))
+        return step
+    model.train()
+    pipeline = (TrainPipelineBase if kind == "base" else TrainPipelineSparseDist)(model, optimizer, torch.device("cpu"))
+    return lambda: pipeline.progress(stream)
 
-        def step():
-            pipeline.progress(stream)
+
+def speed_of(step, args, torch):
+    """Median samples/s of its windows."""
     for _ in range(args.warmup):
         step()
     speeds = []
@@ -137,18 +152,35 @@ def worker(rank, args, port, results):
             step()
         torch.distributed.barrier()
         speeds.append(args.ranks * args.batch * args.steps / (time.perf_counter() - begin))
+    return statistics.median(speeds)
+
+
+def worker(rank, args, port, launched, results):
+    torch = start(rank, args, port)
+    import torchrec
+
+    model, optimizer, plan = sharded_model(args, torch)
+    stream = batches(rank, args, torch)
+    speeds, launch_s = {}, None
+    for kind in args.pipelines.split(","):  # the plain loop first: the pipeline rewrites the model
+        step = stepper(kind, model, optimizer, stream, torch)
+        step()
+        launch_s = launch_s or time.time() - launched
+        speeds[kind] = speed_of(step, args, torch)
+    resident = [None] * args.ranks
+    torch.distributed.all_gather_object(resident, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if rank == 0:
-        results.put(json.dumps({"samples_per_s": statistics.median(speeds), "windows": speeds, "plan": plan,
-                                "versions": {"torch": torch.__version__, "torchrec": torchrec.__version__}}))
+        results.put(json.dumps({"samples_per_s": max(speeds.values()), "of_pipeline": speeds, "launch_s": launch_s, "resident_bytes": max(resident),
+                                "plan": plan, "versions": {"torch": torch.__version__, "torchrec": torchrec.__version__}}))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 def main():
-    args = parse()
+    args, launched = parse(), time.time()
     context = multiprocessing.get_context("spawn")
     results, port = context.SimpleQueue(), free_port()
-    processes = [context.Process(target=worker, args=(rank, args, port, results)) for rank in range(args.ranks)]
+    processes = [context.Process(target=worker, args=(rank, args, port, launched, results)) for rank in range(args.ranks)]
     for process in processes:
         process.start()
     for process in processes:

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding kernels, bucketize and codecs beside the machine's limits in the same process, in turn.
+  Embedding kernels, bucketize and permute, dot interaction and codecs beside the machine's limits in the same process, in turn.
 
     OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10] [-batch_size 2048]
 
   Limits: random gather of rows (the best of some prefetch distances and kinds of store), random read-modify-write of rows, both in one table
-  as large as the benchmark's together; memcpy. Prints one line for each kernel: name, M rows/s (ids, or values), GB/s of rows or floats, and the
-  ratio of the limit's rate. Medians of rounds; with one thread processor time, which other programs disturb least.
+  as large as the benchmark's together; memcpy. Prints one line for each kernel: name, M rows/s (ids, values, or samples of the interaction), GB/s of
+  rows or floats, and the ratio of the limit's rate. Medians of rounds; with one thread processor time, which other programs disturb least.
 */
 #include "compute/compute_ops.h"
 #include "compute/quant.h"
@@ -56,6 +56,10 @@ typedef struct {
   TrsJagged jagged, buckets;
   int32_t *lengths;
   TrsBucketSpec *spec;
+  int64_t *block_begin; /* [tables + 1] features of the jagged tensor, that permute reverses */
+  int *reversed;
+  float *vectors, *products,
+      *vectors_grad; /* of the interaction: [batch, (1 + tables) dim], [batch, n_products], as vectors */
   float *floats, *decoded;
   uint8_t *bytes;
   result results[MAX_RESULTS];
@@ -254,6 +258,40 @@ static PetscErrorCode run_bucketize(bench *b, const char *name, int n_buckets)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode run_permute(bench *b)
+{
+  const double start = now();
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->permute_blocks(NULL, b->workspace, (int)b->tables, b->block_begin, (int)b->tables,
+                                       b->reversed, &b->jagged, &b->buckets));
+  note(b, "permute", NULL, (double)b->n, 16.0 * (double)b->n, now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Floats that the dot interaction of a sample has: the dense vector and the products of all pairs. */
+static int64_t n_products(const bench *b)
+{
+  return b->dim + b->tables * (b->tables + 1) / 2;
+}
+
+static PetscErrorCode run_interaction(bench *b)
+{
+  const int n = (int)b->tables + 1, D = (int)b->dim;
+  const int64_t width = (int64_t)n * b->dim;
+  const double bytes = 4.0 * (double)(b->batch * (width + n_products(b)));
+  double start = now();
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->dot_forward(NULL, b->batch, n, D, D, b->vectors, width, b->products, n_products(b)));
+  note(b, "interaction dot", NULL, (double)b->batch, bytes, now() - start);
+  start = now();
+  PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, b->vectors, width, b->products, n_products(b),
+                                     b->vectors_grad, width));
+  note(b, "interaction dot backward", NULL, (double)b->batch, 2.0 * bytes, now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode run_codec(bench *b, const char *encode, const char *decode, const TrsCodec *codec)
 {
   const double n = (double)CODEC_VALUES;
@@ -284,6 +322,8 @@ static PetscErrorCode run_round(bench *b)
   PetscCall(run_narrow_forward(b, "forward int2", TRS_INT2));
   PetscCall(run_bucketize(b, "bucketize 8", 8));
   PetscCall(run_bucketize(b, "bucketize 64", 64));
+  PetscCall(run_permute(b));
+  PetscCall(run_interaction(b));
   start = now();
   memcpy(b->decoded, b->floats, CODEC_VALUES * sizeof(float));
   note(b, "limit memcpy", NULL, CODEC_VALUES, 4.0 * CODEC_VALUES, now() - start);
@@ -332,6 +372,11 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
   PetscCall(TrsAlloc(b->tables * b->batch * b->dim, sizeof(float), &b->grad));
   PetscCall(TrsAlloc(64 * b->tables * b->batch, sizeof(int32_t), &b->buckets.lengths));
   PetscCall(TrsAlloc(b->n, sizeof(int64_t), &b->buckets.values));
+  PetscCall(TrsAlloc(b->tables + 1, sizeof(int64_t), &b->block_begin));
+  PetscCall(TrsAlloc(b->tables, sizeof(int), &b->reversed));
+  PetscCall(TrsAlloc(b->batch * (b->tables + 1) * b->dim, sizeof(float), &b->vectors));
+  PetscCall(TrsAlloc(b->batch * (b->tables + 1) * b->dim, sizeof(float), &b->vectors_grad));
+  PetscCall(TrsAlloc(b->batch * n_products(b), sizeof(float), &b->products));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->floats));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->decoded));
   PetscCall(TrsAlloc(CODEC_VALUES, 2 * sizeof(float), &b->bytes));
@@ -349,6 +394,10 @@ static void fill(bench *b)
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, b->tables * b->rows * b->dim, -0.1f, 0.1f, b->weight);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, b->tables * b->batch * b->dim, -0.1f, 0.1f, b->grad);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 5, 0, CODEC_VALUES, -1.0f, 1.0f, b->floats);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 6, 0, b->batch * (b->tables + 1) * b->dim, -0.1f, 0.1f,
+                       b->vectors);
+  for (int64_t t = 0; t <= b->tables; t++) b->block_begin[t] = t * b->batch;
+  for (int64_t t = 0; t < b->tables; t++) b->reversed[t] = (int)(b->tables - 1 - t);
   b->input = (TrsTbeInput){.batch = b->batch, .offsets = b->offsets, .values = b->values, .n_values = b->n};
   b->jagged = (TrsJagged){.n_bags = b->tables * b->batch,
                           .n_values = b->n,
@@ -413,11 +462,16 @@ static PetscErrorCode bench_kernels(int argc, char **argv)
   for (b->round = -1; b->round < b->rounds; b->round++) PetscCall(run_round(b));
   PetscCall(report(b));
   PetscCall(b->compute->workspace_destroy(&b->workspace));
-  void *const memory[] = {&b->offsets,         &b->lengths,       &b->values, &b->row,       &b->weight,
-                          &b->narrow,          &b->state,         &b->out,    &b->limit_out, &b->grad,
-                          &b->floats,          &b->decoded,       &b->bytes,
-
-                          &b->buckets.lengths, &b->buckets.values};
+  void *const memory[] = {&b->offsets,        &b->lengths,
+                          &b->values,         &b->row,
+                          &b->weight,         &b->narrow,
+                          &b->state,          &b->out,
+                          &b->limit_out,      &b->grad,
+                          &b->floats,         &b->decoded,
+                          &b->bytes,          &b->buckets.lengths,
+                          &b->buckets.values, &b->block_begin,
+                          &b->reversed,       &b->vectors,
+                          &b->products,       &b->vectors_grad};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(TrsFree(memory[i]));
   PetscCall(PetscFree3(b->table, b->feature, b->spec));
   PetscCall(PetscFree(b));

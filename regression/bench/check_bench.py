@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""check_bench.py [--lines REGEX ...] [--pictures NAME ...] -- COMMAND: runs a benchmark in an empty folder; each REGEX must match a line it prints, the
+pictures and a CSV of samples must be there."""
+import argparse
+import csv
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+split = sys.argv.index("--")
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--lines", nargs="*", default=[])
+parser.add_argument("--pictures", nargs="*", default=[])
+args, command = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1:]
+with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
+    result = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    print(result.stdout, result.stderr, sep="")
+    faults = [f"exit code {result.returncode}"] if result.returncode else []
+    faults += [f"no line matches {regex!r}" for regex in args.lines if not re.search(regex, result.stdout, re.MULTILINE)]
+    faults += [f"no picture {name}" for name in args.pictures if not os.path.exists(os.path.join(folder, name)) or os.path.getsize(os.path.join(folder, name)) < 1000]
+    tables = glob.glob(os.path.join(folder, "*.csv"))
+    if len(tables) != 1:
+        faults.append(f"{len(tables)} CSV files")
+    for path in tables:
+        with open(path, newline="", encoding="utf-8") as file:
+            if not list(csv.DictReader(line for line in file if not line.startswith("#"))):
+                faults.append(f"{path} has no rows")
+sys.exit("; ".join(faults) or 0)
