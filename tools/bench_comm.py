@@ -4,18 +4,14 @@
 
 The same ranks run all contestants in turn (regression/bench/bench_comm.c): ours through shared memory, ours by messages, and MPI's collectives
 blocking, nonblocking, and pairwise messages. Launches alternate between Open MPI's two ways inside a host, cma (its default) and none (copies in
-and out); MPI's best over all of them is the peer. Times are those of the slowest rank, medians inside a launch and over launches. A launch in which
-other programs used more than the allowed share of the processors is done again, a few times, then its rows are marked as disturbed. Prints a table of
-goals, writes all figures as CSV, draws one picture.
+and out); MPI's best over all of them is the peer. Times are those of the slowest rank, medians inside a launch and over launches. Prints a table of
+goals, writes all figures as CSV, draws one picture of goals and one of the curves.
 """
 import argparse
 import csv
-import os
-import statistics
-import subprocess
 import sys
 
-from bench_kernels import run
+import bench_common as common
 
 GOAL = 0.8  # of the best MPI all-to-all of the size; the other exchanges are held to it, too
 ALLREDUCE_GOAL, ALLREDUCE_FROM = 1 / 1.1, 1 << 20  # at most 1.1 times MPI's time for gradient buckets
@@ -24,74 +20,55 @@ OURS = ("ours", "messages")
 LIMIT = "memcpy"
 
 
-def find_binary(path):
-    """bench_comm in a build folder, built when it is not there; or the file itself."""
-    if not os.path.isdir(path):
-        return path
-    binary = os.path.join(path, "regression", "bench", "bench_comm")
-    if not os.path.exists(binary):
-        subprocess.run(["cmake", "--build", path, "--target", "bench_comm"], check=True, stdout=subprocess.DEVNULL)
-    return binary
-
-
-def launch(options, ranks, mechanism):
-    """(exchange, contestant, bytes) -> microseconds, and the foreign share of the processors"""
-    cores = os.cpu_count() or 1
-    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "core" if ranks <= cores else "none",
-               "--mca", "btl_vader_single_copy_mechanism", mechanism, "--mca", "mpi_yield_when_idle", str(int(ranks > cores)),
-               "-n", str(ranks), options.binary, "-sizes", options.sizes, "-rounds", str(options.repeats)]
-    text, foreign = run(command, {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}, options.foreign)
+def launch(args, ranks, mechanism):
+    """GB/s of a rank (bytes it sends / time), figure "exchange contestant bytes"."""
+    command = common.mpirun(ranks)
+    command[1:1] = ["--mca", "btl_vader_single_copy_mechanism", mechanism]
+    text = common.output_of(command + [args.binary, "-sizes", args.sizes, "-rounds", str(args.repeats)], common.threads_environment(1))
     rows = [row for row in csv.reader(text.splitlines()) if len(row) == 5]
-    return {(row[0], row[1], int(row[3])): float(row[4]) for row in rows}, foreign
+    return {f"{row[0]} {row[1]} {row[3]}": int(row[3]) / float(row[4]) / 1e3 for row in rows}
 
 
-def measure(options):
-    """Rows [ranks, exchange, contestant, mechanism, bytes, microseconds, foreign]"""
-    rows = []
-    for ranks in map(int, options.ranks.split(",")):
-        samples, foreign = {}, {}
-        for _ in range(options.rounds):
-            for mechanism in MECHANISMS:
-                figures, share = launch(options, ranks, mechanism)
-                for (exchange, contestant, size), us in figures.items():
-                    key = (exchange, contestant, "" if contestant in OURS[:1] + (LIMIT,) else mechanism, size)
-                    samples.setdefault(key, []).append(us)
-                    foreign[key] = max(foreign.get(key, 0.0), share)
-        rows += [[ranks, *key, statistics.median(values), foreign[key]] for key, values in samples.items()]
-    return rows
+def figures(samples, ranks):
+    """[(exchange, contestant, bytes)] that were measured."""
+    return [(exchange, contestant, int(size)) for exchange, contestant, size in
+            (name.rsplit(" ", 2) for name in samples.figures(f"{ranks} ranks", MECHANISMS[0]))]
 
 
-def best(rows, ranks, exchange, size, of):
-    """The fastest row of contestants of which of() is true."""
-    return min((r for r in rows if r[0] == ranks and r[1] == exchange and r[4] == size and of(r[2])), key=lambda r: r[5], default=None)
+def side(ranks, exchange, contestant, size):
+    """Where to find a contestant: under the mechanism, that MPI's own may depend on."""
+    return [(f"{ranks} ranks", mechanism, f"{exchange} {contestant} {size}") for mechanism in MECHANISMS]
 
 
-def judge(rows, options):
-    for ranks, exchange, contestant, _, size, us, foreign in rows:
-        if contestant != "ours":
-            continue
-        peer = best(rows, ranks, exchange, size, lambda name: name not in OURS)
-        messages = best(rows, ranks, exchange, size, lambda name: name == "messages")
-        goal = ALLREDUCE_GOAL if exchange == "allreduce" and size >= ALLREDUCE_FROM else GOAL
-        ratio = peer[5] / us
-        verdict = "met" if ratio >= goal else "NOT MET"
-        yield [exchange, ranks, size, f"{goal:.2f}", f"{us:.1f}", f"{messages[5]:.1f}" if messages else "", f"{peer[5]:.1f}", f"{peer[2]} {peer[3]}",
-               f"{ratio:.2f}", verdict + (f" (disturbed, {foreign:.0%})" if foreign > options.foreign else "")]
+def goals_of(samples, worlds):
+    goals = []
+    for ranks in worlds:
+        found = figures(samples, ranks)
+        for exchange, contestant, size in found:
+            if contestant != "ours":
+                continue
+            peers = [place for e, c, s in found if (e, s) == (exchange, size) and c not in OURS for place in side(ranks, exchange, c, size)]
+            goal = ALLREDUCE_GOAL if exchange == "allreduce" and size >= ALLREDUCE_FROM else GOAL
+            goals.append(common.Goal(f"{exchange}, {ranks} ranks, {size} bytes, GB/s", side(ranks, exchange, "ours", size)[:1], peers, round(goal, 2), of="best MPI,"))
+    return goals
 
 
-def plot(rows, path):
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    exchanges = [e for e in dict.fromkeys(r[1] for r in rows) if e not in (LIMIT, "counts")]
-    worlds = list(dict.fromkeys(r[0] for r in rows))
+def best(samples, ranks, exchange, size, of):
+    """GB/s of the fastest contestant of which of() is true."""
+    medians = [samples.median(*place) for e, c, s in figures(samples, ranks) if (e, s) == (exchange, size) and of(c) for place in side(ranks, e, c, s)]
+    return max((m for m in medians if m is not None), default=float("nan"))
+
+
+def plot(samples, worlds, path):
+    plt = common.pyplot()
+    exchanges = [e for e in dict.fromkeys(e for e, _, _ in figures(samples, worlds[0])) if e not in (LIMIT, "counts")]
     lines = {"ours": lambda n: n == "ours", "ours by messages": lambda n: n == "messages", "best MPI": lambda n: n not in OURS}
-    figure, axes = pyplot.subplots(len(worlds), len(exchanges), figsize=(4 * len(exchanges), 3.2 * len(worlds)), squeeze=False, sharex=True)
+    figure, axes = plt.subplots(len(worlds), len(exchanges), figsize=(4 * len(exchanges), 3.2 * len(worlds)), squeeze=False, sharex=True)
     for i, ranks in enumerate(worlds):
         for j, exchange in enumerate(exchanges):
-            sizes = sorted({r[4] for r in rows if r[0] == ranks and r[1] == exchange})
+            sizes = sorted({s for e, _, s in figures(samples, ranks) if e == exchange})
             for label, of in lines.items():
-                axes[i][j].plot(sizes, [size / best(rows, ranks, exchange, size, of)[5] / 1e3 for size in sizes], marker="o", label=label)
+                axes[i][j].plot(sizes, [best(samples, ranks, exchange, size, of) for size in sizes], marker="o", label=label)
             axes[i][j].set_xscale("log", base=2)
             axes[i][j].set_ylim(bottom=0)
             axes[i][j].set_title(f"{exchange}, {ranks} ranks")
@@ -101,6 +78,7 @@ def plot(rows, path):
     figure.supxlabel("bytes that a rank sends")
     figure.tight_layout()
     figure.savefig(path)
+    plt.close(figure)
 
 
 def main():
@@ -108,24 +86,19 @@ def main():
     parser.add_argument("binary", metavar="BUILD_OR_BINARY", help="build folder, or bench_comm")
     parser.add_argument("--ranks", default="2,4", help="list (default: %(default)s)")
     parser.add_argument("--sizes", default="4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,25MiB", help="bytes that a rank sends (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="launches of each mechanism, in turn (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=25, help="of each exchange in a launch (default: %(default)s)")
-    parser.add_argument("--foreign", type=float, default=0.03, help="share of foreign processor time that a launch may have (default: %(default)s)")
-    parser.add_argument("--csv", default="bench_comm.csv", help="(default: %(default)s)")
-    parser.add_argument("--plot", default="bench_comm.png", help="(default: %(default)s)")
-    options = parser.parse_args()
-    options.binary = os.path.abspath(find_binary(options.binary))
-    if os.getloadavg()[0] > 0.5:
-        print(f"WARNING: this machine is busy (load {os.getloadavg()[0]:.1f}): the numbers below say little", file=sys.stderr)
-    rows = measure(options)
-    with open(options.csv, "w", newline="") as file:
-        csv.writer(file).writerows([["ranks", "exchange", "contestant", "mechanism", "bytes", "microseconds", "foreign share"]] + rows)
-    table = [["exchange", "ranks", "bytes", "goal", "us", "by messages us", "best MPI us", "which", "ratio", "verdict"], *judge(rows, options)]
-    widths = [max(len(str(row[i])) for row in table) for i in range(len(table[0]))]
-    for row in table:
-        print("  ".join(str(x).ljust(w) for x, w in zip(row, widths)))
-    plot(rows, options.plot)
+    parser.add_argument("--curves", default="bench_comm_curves.png", help="picture of GB/s over sizes (default: %(default)s)")
+    common.add_options(parser, "bench_comm")
+    args = parser.parse_args()
+    args.binary = common.find_binary(args.binary, "bench_comm")
+    worlds = list(map(int, args.ranks.split(",")))
+    suite = common.Suite(args)
+    suite.rounds({f"{ranks} ranks": {mechanism: lambda ranks=ranks, mechanism=mechanism: launch(args, ranks, mechanism) for mechanism in MECHANISMS} for ranks in worlds})
+    worlds = [ranks for ranks in worlds if figures(suite.samples, ranks)]
+    if worlds and args.curves:
+        plot(suite.samples, worlds, args.curves)
+    return suite.finish(goals_of(suite.samples, worlds), f"exchanges: {common.machine()}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

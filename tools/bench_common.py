@@ -215,6 +215,11 @@ class Goal:
     scale: float = 1.0  # of the reference: 2 for "two ranks against one"
     of: str = ""  # says what the figure is compared with
 
+    @property
+    def name(self):
+        """Of the figure that is judged."""
+        return (self.figure if isinstance(self.figure, tuple) else self.figure[0])[2]
+
     def side(self, samples, side):
         """(median, who, worst foreign share, number of rounds)"""
         if isinstance(side, (int, float)):
@@ -223,7 +228,7 @@ class Goal:
         for case, contestant, figure in [side] if isinstance(side, tuple) else side or []:
             value = samples.median(case, contestant, figure)
             if value is not None:
-                found.append((value, contestant, samples.foreign(case, contestant), len(samples.values(case, contestant, figure))))
+                found.append((value, contestant if figure == self.name else f"{contestant} {figure}", samples.foreign(case, contestant), len(samples.values(case, contestant, figure))))
         return max(found, default=None, key=lambda f: f[0])
 
 
@@ -256,12 +261,12 @@ def judge(goals, samples, allowed):
     rows = []
     for goal in goals:
         mine, theirs = goal.side(samples, goal.figure), goal.side(samples, goal.against)
-        if mine is None or (theirs is None and goal.against is not None and goal.goal is not None):
+        if mine is None:
             continue
         reference = theirs[0] * goal.scale if theirs else None
         foreign = max(mine[2], theirs[2] if theirs else 0.0)
-        rows.append(Row(goal.what, mine[0], " ".join(filter(None, [goal.of, theirs[1] if theirs and isinstance(goal.against, list) else ""])), reference,
-                        mine[0] / reference if reference else None, goal.goal, goal.at_most, mine[3], foreign, foreign > allowed))
+        of = " ".join(filter(None, [goal.of, theirs[1] if isinstance(goal.against, list) else ""])) if theirs else ""
+        rows.append(Row(goal.what, mine[0], of, reference, mine[0] / reference if reference else None, goal.goal, goal.at_most, mine[3], foreign, foreign > allowed))
     return rows
 
 
@@ -274,7 +279,7 @@ def number(x):
 def print_table(rows, file=None):
     table = [["work", "goal", "figure", "compared with", "its figure", "ratio", "rounds", "verdict"]]
     for row in rows:
-        verdict = "" if row.met is None else "met" if row.met else "NOT MET"
+        verdict = "" if row.goal is None else "not compared" if row.met is None else "met" if row.met else "NOT MET"
         goal = "" if row.goal is None else f"{'<=' if row.at_most else '>='} {row.goal:g}"
         table.append([row.what, goal, number(row.value), row.of, number(row.reference), "" if row.ratio is None else f"{row.ratio:.2f}", str(row.rounds),
                       verdict + (f" (disturbed, {row.foreign:.0%})" if row.disturbed else "")])

@@ -8,13 +8,13 @@ Cases are words: MLP and ids a bag, then what differs from 2 ranks, uniform ids,
   dcn1 dcn10         DCN of 3 layers of rank 512, large MLPs, batch 1024       2 times
   ...-zipf -d128 -r1 -b512    ids by a power law of 1.05, dim, ranks, batch    the goal of the word before
   types              row_wise, table_row_wise, grid_shard and adam against table_wise, large MLP, 10 ids      0.8
-  scaling            2 ranks against 1, and the share of a step spent waiting for others                      0.90, 15 %
+  scaling            2 ranks against 1, and exposed communication's share of a step      0.90, 15 %
   launch             from launch to the end of the first step; TorchRec's beside it         0.5 s + tables' initialisation
   memory             resident memory of a rank against 1.05 x (tables + states) + batches + 128 MiB
 "all" are all of them with every variant. 26 tables of 100,000 rows, batch 2048 a rank (1024 with dim 128), row-wise AdaGrad, dense SGD, one thread a
 rank. trshard reads its batches from an HDF5 file, TorchRec has them in memory. TorchRec's speed is the better of the plain loop and
 TrainPipelineSparseDist, and the better of FBGEMM's default kernels and FBGEMM_FORCE_AUTOVEC=1; the worse environment is dropped after one round.
-Waiting is time blocked on other ranks or on the reader (-log_view's stage of that name).
+Exposed communication is what no computation hid: waiting for other ranks (or for the reader) and moving data, as in the run's own report.
 """
 import argparse
 import dataclasses
@@ -122,7 +122,7 @@ class Bench:
             stages = {name: ms for name, ms in zip(names, h["stages/measured_ms"][()].mean(axis=0)) if name != "plan"}
             tables, states, _, peak = h["memory/measured_bytes"][()].T
         batches = 3 * work.batch * (4 * (NUM_DENSE + 1) + work.tables * (4 + 8 * work.pooling))
-        figures = {SPEED: float(len(speeds) / np.sum(1 / speeds)), "waiting share": stages["waiting"] / max(sum(stages.values()), 1e-9),
+        figures = {SPEED: float(len(speeds) / np.sum(1 / speeds)), "exposed share": (stages["waiting"] + stages["exchange"]) / max(sum(stages.values()), 1e-9),
                    "resident of allowed": float(np.max(peak / (1.05 * (tables + states) + batches + (128 << 20)))), "resident MiB": float(np.max(peak)) / 2**20}
         return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
 
@@ -165,8 +165,6 @@ def against_peer(bench, words):
                 cases[word][name] = lambda work=work, environment=environment: bench.peer(work, environment)
         goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), [(word, name, SPEED) for name in PEERS],
                                  GOALS.get((work.mlp, work.pooling))))
-        if not bench.args.peer_python:
-            goals[-1].against = goals[-1].goal = None
     return cases, goals
 
 
@@ -184,7 +182,7 @@ def scaling(bench):
         case = f"scaling large{pooling}"
         cases[case] = {f"{ranks} ranks": lambda ranks=ranks, pooling=pooling: bench.ours(bench.workload(mlp="large", pooling=pooling, ranks=ranks)) for ranks in (1, 2)}
         goals.append(common.Goal(f"2 ranks large{pooling}, samples/s", (case, "2 ranks", SPEED), (case, "1 ranks", SPEED), 0.90, scale=2.0, of="twice 1 rank"))
-        goals.append(common.Goal(f"waiting large{pooling}, share of a step", (case, "2 ranks", "waiting share"), 1.0, 0.15, at_most=True, of="step"))
+        goals.append(common.Goal(f"exposed communication large{pooling}, share of a step", (case, "2 ranks", "exposed share"), 1.0, 0.15, at_most=True, of="step"))
     return cases, goals
 
 
