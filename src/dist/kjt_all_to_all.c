@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/kjt_all_to_all.h"
 
+#include "dist/id_exchange.h"
+
 enum {
-  TRS_KJT_N_SPLITS = 2
-}; /* what each rank tells each other of an exchange: its batch size, its number of ids; strides if they vary */
+  TRS_KJT_N_SPLITS = 3
+}; /* what each rank tells each other of an exchange: its batch size, its number of ids, their words; strides if they vary */
 
 /* Elements to or from every rank. */
 typedef struct {
@@ -16,18 +18,20 @@ struct TrsKjtExchangeImpl {
   PetscBool is_weighted;
   int *feature_begin; /* [size + 1] of the send KJT, by destination */
   PetscBool is_variable;
-  int n_told;              /* int64 that each rank tells each other */
-  int64_t *source_strides; /* [size * n_local] */
-  int64_t *strides;        /* [n_local] of the result */
-  PetscBool in_place;      /* it arrives as it is laid out: nothing to permute */
-  int *order;              /* [n_local * size] block of the arrived data at each place of the result */
-  int64_t *block_begin;    /* [n_local * size + 1] bags of the arrived data */
-  int64_t *source_batch;   /* [size] */
+  TrsIdExchange ids;
+  int64_t words, *peer_words; /* [size] int32 that an id takes, of this rank and of the others */
+  int n_told;                 /* int64 that each rank tells each other */
+  int64_t *source_strides;    /* [size * n_local] */
+  int64_t *strides;           /* [n_local] of the result */
+  PetscBool in_place;         /* it arrives as it is laid out: nothing to permute */
+  int *order;                 /* [n_local * size] block of the arrived data at each place of the result */
+  int64_t *block_begin;       /* [n_local * size + 1] bags of the arrived data */
+  int64_t *source_batch;      /* [size] */
   TrsSplits send_bags, recv_bags, send_values, recv_values;
   const TrsKjt *send;     /* under way */
   const int64_t *offsets; /* of the ids as they arrived; in `arrived` or the caller's KJT */
   TrsKjt arrived;         /* [source][local feature][sample] */
-  TrsRequest lengths, values, weights;
+  TrsRequest lengths, weights;
   TrsWorkspace workspace;
   TrsBuffer limits;              /* host int64 of block_limits() */
   TrsPinnedBuffer id_begin;      /* int64 [n_sent + 1] where the send KJT's features begin */
@@ -103,6 +107,8 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
   PetscCall(PetscCalloc1((size_t)size, &x->source_batch));
   PetscCall(PetscCalloc1((size_t)(n_local * size), &x->source_strides));
   PetscCall(PetscCalloc1((size_t)n_local, &x->strides));
+  PetscCall(PetscCalloc1((size_t)size, &x->peer_words));
+  PetscCall(TrsIdExchangeInit(comm, &x->ids));
   set_order(x, source_order);
   PetscCall(create_splits(size, &x->send_bags));
   PetscCall(create_splits(size, &x->recv_bags));
@@ -128,6 +134,8 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscCall(destroy_splits(&x->recv_bags));
   PetscCall(destroy_splits(&x->send_values));
   PetscCall(destroy_splits(&x->recv_values));
+  PetscCall(TrsIdExchangeFree(&x->ids));
+  PetscCall(PetscFree(x->peer_words));
   PetscCall(PetscFree(x->strides));
   PetscCall(PetscFree(x->source_strides));
   PetscCall(PetscFree(x->source_batch));
@@ -175,12 +183,15 @@ static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
   const int64_t *id_begin = (const int64_t *)x->id_begin.data;
 
+  x->words = TrsIdExchangeWords(&x->ids, id_begin[x->n_sent] - id_begin[0],
+                                x->send->jagged.values + id_begin[0]);
   for (int q = 0; q < x->comm->size; q++) {
     int64_t *row = told + q * stride;
     x->send_values.displs[q] = id_begin[x->feature_begin[q]];
     x->send_values.counts[q] = id_begin[x->feature_begin[q + 1]] - x->send_values.displs[q];
     row[0] = x->send->batch;
     row[1] = x->send_values.counts[q];
+    row[2] = x->words;
     for (int i = TRS_KJT_N_SPLITS; i < x->n_told; i++) {
       const int f = x->feature_begin[q] + i - TRS_KJT_N_SPLITS;
       row[i] = f < x->feature_begin[q + 1] ? TrsKjtStride(x->send, f) : 0;
@@ -231,6 +242,7 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
     const int64_t *row = told + q * stride;
     x->source_batch[q] = row[0];
     x->recv_values.counts[q] = row[1];
+    x->peer_words[q] = row[2];
     x->recv_bags.counts[q] = 0;
     batch += row[0];
     for (int f = 0; f < x->n_local; f++) {
@@ -264,9 +276,9 @@ static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
   PetscCall(TrsCommAlltoallv(x->comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
                              arrived->lengths, x->recv_bags.counts, x->recv_bags.displs,
                              (int64_t)sizeof(*send->lengths), &x->lengths));
-  PetscCall(TrsCommAlltoallv(x->comm, stream, send->values, x->send_values.counts, x->send_values.displs,
-                             arrived->values, x->recv_values.counts, x->recv_values.displs,
-                             (int64_t)sizeof(*send->values), &x->values));
+  PetscCall(TrsIdExchangeStart(&x->ids, stream, send->values, x->send_values.counts, x->send_values.displs,
+                               x->words, arrived->values, x->recv_values.counts, x->recv_values.displs,
+                               x->peer_words));
   if (x->is_weighted)
     PetscCall(TrsCommAlltoallv(x->comm, stream, send->weights, x->send_values.counts, x->send_values.displs,
                                arrived->weights, x->recv_values.counts, x->recv_values.displs,
@@ -325,7 +337,7 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
   PetscCall(TrsRequestWait(&x->lengths, stream));
   PetscCall(TrsKjtOffsets(comm->compute, stream, &x->arrived)); /* while the ids are under way */
   x->offsets = x->arrived.jagged.offsets;
-  PetscCall(TrsRequestWait(&x->values, stream));
+  PetscCall(TrsIdExchangeWait(&x->ids, stream));
   PetscCall(TrsRequestWait(&x->weights, stream));
   if (x->in_place) {
     swap_kjts(recv, &x->arrived);

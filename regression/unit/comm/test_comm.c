@@ -32,7 +32,7 @@ enum { N_COMBINATIONS = sizeof(combinations) / sizeof(combinations[0]) };
 static PetscBool choose(int c)
 {
   const int share = combinations[c].share, first = share ? trs_rank() / share * share : 0;
-  char why_not[256], most[8];
+  char why_not[256], most[16];
   int n_devices = 0;
 
   backend = combinations[c].backend;

@@ -22,7 +22,7 @@ static const TrsComputeOps *compute;
 
 static TrsComm new_comm(int share)
 {
-  char most[8];
+  char most[16];
   TrsComm comm = NULL;
 
   snprintf(most, sizeof(most), "%d", share);

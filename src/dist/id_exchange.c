@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "dist/id_exchange.h"
+
+#include <string.h>
+
+PetscErrorCode TrsIdExchangeInit(TrsComm comm, TrsIdExchange *x)
+{
+  const size_t size = (size_t)comm->size;
+
+  PetscFunctionBegin;
+  *x = (TrsIdExchange){.comm = comm};
+  x->packs = (PetscBool)(comm->device->host_memory && comm->size > 1 && comm->n_shared != comm->size);
+  PetscCall(PetscCalloc1(4 * size, &x->send_words));
+  x->send_displs = x->send_words + size;
+  x->recv_words = x->send_words + 2 * size;
+  x->recv_displs = x->send_words + 3 * size;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x)
+{
+  PetscFunctionBegin;
+  if (!x->comm) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->sent));
+  PetscCall(TrsBufferFree(&x->arrived));
+  PetscCall(PetscFree(x->send_words));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *values)
+{
+  uint64_t beyond = 0; /* any bit set: some id is no int32 */
+
+  if (!x->packs) return 2;
+  for (int64_t i = 0; i < n; i++) beyond |= ((uint64_t)values[i] + 0x80000000U) >> 32;
+  return beyond ? 2 : 1;
+}
+
+/* Where blocks of counts[q] ids of words[q * stride] lie, one after the other; stride 0: of the same. Returns all their words. */
+static int64_t place(int size, const int64_t *counts, const int64_t *words, int64_t stride, int64_t *n,
+                     int64_t *at)
+{
+  int64_t sum = 0;
+
+  for (int q = 0; q < size; q++) {
+    n[q] = counts[q] * words[q * stride];
+    at[q] = sum;
+    sum += n[q];
+  }
+  return sum;
+}
+
+static void pack(int64_t n, int64_t words, const int64_t *ids, int32_t *to)
+{
+  if (words == 2) {
+    memcpy(to, ids, (size_t)n * sizeof(*ids));
+  } else {
+    for (int64_t i = 0; i < n; i++) to[i] = (int32_t)ids[i];
+  }
+}
+
+static void unpack(int64_t n, int64_t words, const int32_t *from, int64_t *ids)
+{
+  if (words == 2) {
+    memcpy(ids, from, (size_t)n * sizeof(*ids));
+  } else {
+    for (int64_t i = 0; i < n; i++) ids[i] = from[i];
+  }
+}
+
+PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int64_t *send,
+                                  const int64_t *send_counts, const int64_t *send_at, int64_t words,
+                                  int64_t *recv, const int64_t *recv_counts, const int64_t *recv_at,
+                                  const int64_t *peer_words)
+{
+  const int size = x->comm->size;
+  int64_t n_sent, n_arrived;
+
+  PetscFunctionBegin;
+  if (!x->packs) {
+    PetscCall(TrsCommAlltoallv(x->comm, stream, send, send_counts, send_at, recv, recv_counts, recv_at,
+                               (int64_t)sizeof(*send), &x->request));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  n_sent = place(size, send_counts, &words, 0, x->send_words, x->send_displs);
+  n_arrived = place(size, recv_counts, peer_words, 1, x->recv_words, x->recv_displs);
+  PetscCall(TrsDeviceBufferReserveShared(x->comm->device, &x->sent, n_sent * (int64_t)sizeof(int32_t)));
+  PetscCall(TrsBufferReserve(&x->arrived, n_arrived * (int64_t)sizeof(int32_t), PETSC_FALSE));
+  for (int q = 0; q < size; q++)
+    if (send_counts[q] > 0)
+      pack(send_counts[q], words, send + send_at[q], (int32_t *)x->sent.data + x->send_displs[q]);
+  x->recv = recv;
+  x->recv_counts = recv_counts;
+  x->recv_at = recv_at;
+  PetscCall(TrsCommAlltoallv(x->comm, stream, x->sent.data, x->send_words, x->send_displs, x->arrived.data,
+                             x->recv_words, x->recv_displs, (int64_t)sizeof(int32_t), &x->request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (!x->request) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRequestWait(&x->request, stream));
+  for (int q = 0; x->packs && q < x->comm->size; q++)
+    if (x->recv_counts[q] > 0)
+      unpack(x->recv_counts[q], x->recv_words[q] / x->recv_counts[q],
+             (const int32_t *)x->arrived.data + x->recv_displs[q], x->recv + x->recv_at[q]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
