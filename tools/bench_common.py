@@ -24,6 +24,10 @@ class Failed(Exception):
     """A contestant's program failed; the text says how."""
 
 
+class TimeIsUp(Failed):
+    """It took longer than it may."""
+
+
 def add_options(parser, name, rounds=3, minutes=None):
     group = parser.add_argument_group("measuring")
     group.add_argument("--rounds", type=int, default=rounds, help="turns of each contestant, of which medians count (default: %(default)s)")
@@ -71,7 +75,7 @@ def output_of(command, environment=None, tries=1, timeout=None, folder=None):
             result = subprocess.run(command, env={**os.environ, **(environment or {})}, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True, check=False, timeout=timeout)
         except subprocess.TimeoutExpired as error:
-            raise Failed(f"not done in {timeout:g} s: {' '.join(command)}") from error
+            raise TimeIsUp(f"not done in {timeout:g} s: {' '.join(command)}") from error
         except OSError as error:
             raise Failed(f"{command[0]}: {error}") from error
         if result.returncode == 0:

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of the planner.
 
-  bench_planner.py speed   TRSHARD [--peer PYTHON] [--sizes 26x8,100x8,...] [--limit S]
-      tables x devices with the default proposers, beside the real TorchRec in the same run where PYTHON has it
+  bench_planner.py speed   TRSHARD [--peer PYTHON] [--sizes 26x8,100x8,...] [--limit S] [--rounds 3] [--csv FILE] [--plot FILE] [--resume]
+      tables x devices with the default proposers, in turn with the real TorchRec where PYTHON has it: plans a second, goal 100 times. TorchRec counts
+      as done after --limit seconds of elapsed time, so that ratio is too small where it was not
   bench_planner.py growth  TRSHARD [--sizes ...]
       time and memory against tables, devices and proposals; growth between two rows that differ in one of them: 1 is linear, 2 quadratic
   bench_planner.py optimal TRSHARD [--problems 30] [--seconds 2]
@@ -22,6 +23,8 @@ import resource
 import subprocess
 import sys
 import tempfile
+
+import bench_common as common
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -84,31 +87,40 @@ def evaluated(report):
     return int(re.search(r"Evaluated (\d+)", report).group(1))
 
 
-def peer(python, n, world, limit):
+RATE = "plans a CPU second"
+
+
+def ours(binary, n, world):
+    return {RATE: 1 / max(seconds(trshard(binary, standard(n, world))[1]), 1e-6)}
+
+
+def peer(python, n, world, limit, late=set()):
+    """late: sizes that were not done in the limit once, and are not tried again."""
+    if (n, world) in late:
+        return {RATE: 1 / limit}
     command = [python, os.path.join(HERE, "bench_planner_peer.py"), "--tables", str(n), "--world-size", str(world)]
     try:
-        p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return None
-    if p.returncode:
-        sys.exit("%s failed: %s" % (" ".join(command), p.stderr[-2000:]))
-    return json.loads(p.stdout.strip().splitlines()[-1])
+        return {RATE: 1 / json.loads(common.output_of(command, timeout=limit).strip().splitlines()[-1])["cpu_s"]}
+    except common.TimeIsUp:
+        late.add((n, world))
+        return {RATE: 1 / limit}
 
 
 def speed(a):
-    print("%7s %8s %10s %12s %12s %8s" % ("tables", "devices", "evaluated", "trshard s", "TorchRec s", "ratio"))
+    """Tables of goals and samples, as those of the other benchmarks."""
+    cases, goals = {}, []
+    python = common.peer_python(a.peer) if a.peer else None
     for size in (a.sizes or "26x8,100x8,100x64,100x256,500x64,1000x1024").split(","):
         n, world = map(int, size.split("x"))
-        _, report, _ = trshard(a.trshard, standard(n, world))
-        mine = min([seconds(report)] + [seconds(trshard(a.trshard, standard(n, world))[1]) for _ in range(2)])
-        line = "%7d %8d %10d %12.4f" % (n, world, evaluated(report), mine)
-        if a.peer:
-            other = peer(a.peer, n, world, a.limit)
-            if other is None:
-                line += " %12s %8s" % ("not done", "")  # within --limit seconds of elapsed time
-            else:
-                line += " %12.3f %8.0f" % (other["cpu_s"], other["cpu_s"] / mine)
-        print(line, flush=True)
+        cases[size] = {"trshard": lambda n=n, world=world: ours(a.trshard, n, world)}
+        if python:
+            cases[size]["TorchRec"] = lambda n=n, world=world: peer(python, n, world, a.limit)
+        goals.append(common.Goal(f"{n} tables on {world} devices, {RATE}", (size, "trshard", RATE), (size, "TorchRec", RATE), 100, of="TorchRec"))
+        if (n, world) == (1000, 1024):
+            goals.append(common.Goal(f"{n} tables on {world} devices, {RATE}", (size, "trshard", RATE), 1 / 5, 1.0, of="one in 5 s"))
+    suite = common.Suite(a)
+    suite.rounds(cases)
+    return suite.finish(goals, f"planner: {common.machine()}")
 
 
 def growth(a):
@@ -161,6 +173,7 @@ p.add_argument("--sizes", help="tables x devices,...")
 p.add_argument("--limit", type=float, default=240)
 p.add_argument("--problems", type=int, default=30)
 p.add_argument("--seconds", type=float, default=2)
+common.add_options(p, "bench_planner", minutes=30)
 a = p.parse_args()
 a.trshard = os.path.abspath(a.trshard)
-{"speed": speed, "growth": growth, "optimal": optimal, "one": one}[a.what](a)
+sys.exit({"speed": speed, "growth": growth, "optimal": optimal, "one": one}[a.what](a))
