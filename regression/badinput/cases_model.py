@@ -37,7 +37,7 @@ CASES = [
     Case("gpu_share_takes_a_boolean", 64, r'-gpu_share "two"', "-gpu_share two"),
     Case("no_nccl", 69, r"-comm_backend nccl", "-comm_backend nccl"),
     Case("tf32_on_a_cpu", 69, r"-dense_precision: .*-device cuda", "-device cpu -dense_precision tf32"),
-    Case("precision_of_no_kind", 64, r"-dense_precision .*fp32,tf32,bf16", "-dense_precision fp64"),
+    Case("precision_of_no_kind", 64, r"-dense_precision .*fp32, tf32, bf16", "-dense_precision fp64"),
     Case("does_not_fit", 72, r"memory|storage", "-topology_ddr_cap 1KB -plan_output plan.json -plan_storage_reservation fixed_percentage", after=has_plan_error),
     Case("loss_is_not_finite", 78, r"the loss of step \d+ is .*-dense_learning_rate", "-embedding_learning_rate 1e30 -steps 20"),
 ]

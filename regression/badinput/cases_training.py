@@ -33,15 +33,25 @@ def attribute(name, change):
     return prepare
 
 
+def unused_row(folder):
+    """A row of table user that no sample of train.h5 has: what is in it cannot be seen in a loss."""
+    with h5py.File(os.path.join(folder, "train.h5")) as h:
+        sparse = h["sparse"]
+        feature = list(sparse.attrs["features"]).index("user")
+        of_id = np.repeat(np.tile(np.arange(len(sparse.attrs["features"])), len(sparse["lengths"])), sparse["lengths"][()].ravel())
+        used = sparse["values"][()][of_id == feature]
+        return max(set(range(int(sparse.attrs["num_embeddings"][feature]))) - set(used.tolist()))
+
+
 def poisoned(name, value):
-    """A prepare function: bad.h5 is the good checkpoint with one number of a tensor that is not finite."""
+    """A prepare function: bad.h5 is the good checkpoint with a row of table user that is not finite."""
     def prepare(folder):
         path = os.path.join(folder, "bad.h5")
         shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
         with h5py.File(path, "r+", libver="latest") as h:
             del h["checksums"]
             values = h[name][()]
-            values.flat[-1] = value
+            values[unused_row(folder)] = value
             h[name][...] = values
     return prepare
 

@@ -110,7 +110,13 @@ static PetscErrorCode check(TrsOptions options, const char *table, int kind, int
         TrsOptionError(options, name, "FBGEMM's counter, cowclip and decouple_global are not supported"));
   }
   if (weight_decay > 0.0f && (kind == TRS_OPTIM_SGD || kind == TRS_OPTIM_ADAGRAD)) {
+    PetscBool own_optimizer, own_decay;
+
+    PetscCall(name_of(options, table, "optimizer", name, sizeof(name)));
+    PetscCall(PetscStrncmp(name, "-table_", 7, &own_optimizer));
     PetscCall(name_of(options, table, "weight_decay", name, sizeof(name)));
+    PetscCall(PetscStrncmp(name, "-table_", 7, &own_decay));
+    if (!own_optimizer && !own_decay) table = NULL; /* it is so for all */
     PetscCall(TrsOptionError(options, name, "%s%s%s takes no weight decay", optimizers[kind].name,
                              table ? " of table " : "", table ? table : ""));
   }

@@ -37,8 +37,8 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
   PetscCall(TrsPipelineCreate(s->control, s->options, s->model, reader, 0, &trs_stop_requested, &pipeline));
   for (int64_t i = 0; i < steps && more && !result.stop; i++) {
     PetscCall(TrsPipelineProgress(pipeline, &result, &more));
-    PetscCheck(isfinite(result.loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE, "the loss of step %d is %g",
-               (int)result.step, result.loss);
+    PetscCheck(isfinite(result.loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE, "the loss of step %d is %s",
+               (int)result.step, isnan(result.loss) ? "nan" : "infinite");
   }
   *batch = result.global_batch / s->size + (s->rank < result.global_batch % s->size ? 1 : 0);
   PetscCall(PetscPrintf(s->comm, "%-10s of %d steps, the last one's loss %.5f\n", "qcomm",

@@ -313,9 +313,9 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   PetscCall(TrsReportBadData(&t->session, info, result));
   PetscCheck(isfinite(result->loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
              "the loss of step %" PRId64
-             " is %g: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
+             " is %s: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
              "(-embedding_max_gradient)",
-             result->step, result->loss);
+             result->step, isnan(result->loss) ? "nan" : "infinite");
   t->done = result->step + 1;
   t->samples += result->global_batch;
   PetscCall(TrsResultsAppendInt(t->results, "train/step", t->start.step + before - t->first_step));
