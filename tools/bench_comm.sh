@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Our exchanges beside the raw MPI collectives of the same size, in the same ranks, in turn.
 #
-#   tools/bench_comm.sh BUILD_OR_BINARY [--ranks 2,4] [--sizes 4KiB,...] [--rounds 3] [--csv FILE] [--plot FILE]
+#   tools/bench_comm.sh BUILD_OR_BINARY [--ranks 2,4] [--sizes 4KiB,...] [--rounds 3] [--minutes M] [--resume] [--csv FILE] [--plot FILE]
 #
 # BUILD_OR_BINARY is the build folder, where bench_comm is built if it is not there yet, or bench_comm itself. About 5 minutes on a machine
 # that does nothing else meanwhile; tools/bench_comm.py --help says what is measured and how.

@@ -232,7 +232,7 @@ class Goal:
         for case, contestant, figure in [side] if isinstance(side, tuple) else side or []:
             value = samples.median(case, contestant, figure)
             if value is not None:
-                found.append((value, contestant if figure == self.name else f"{contestant} {figure}", samples.foreign(case, contestant), len(samples.values(case, contestant, figure))))
+                found.append((value, " ".join([contestant, *(word for word in figure.split() if word not in self.name.split())]), samples.foreign(case, contestant), len(samples.values(case, contestant, figure))))
         return max(found, default=None, key=lambda f: f[0])
 
 
@@ -316,11 +316,12 @@ def draw(rows, path, title):
     axes.margins(x=0.12)
     axes.set_xlim(left=min(0.5, axes.get_xlim()[0]), right=max(2.0, axes.get_xlim()[1]))
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.invert_yaxis()
-    axes.set_xlabel("times the goal (right of 1: met; numbers are the ratios, pale bars were disturbed)")
+    figure.supxlabel("times the goal (right of 1: met; numbers are the ratios; pale: disturbed)", fontsize=9)
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

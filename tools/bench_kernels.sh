@@ -6,5 +6,6 @@
 #
 # BINARY is bench_kernels (build/regression/bench/bench_kernels) or the build folder; PEER_PYTHON a python with torch and fbgemm-gpu-cpu, or none.
 # About 15 minutes on a machine that does nothing else meanwhile; tools/bench_kernels.py --help says what is measured and how.
+# A peer: python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 fbgemm-gpu-cpu==1.9.0
 set -euo pipefail
 exec /usr/bin/python3 "$(dirname "$0")/bench_kernels.py" "$@"

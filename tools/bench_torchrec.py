@@ -88,7 +88,6 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
-        self.batch = getattr(args, "batch", None)
 
     def workload(self, **settings):
         """One with the sizes that --batch, --rows and --tables force, so that a trial is short."""
@@ -126,12 +125,12 @@ class Bench:
                    "resident of allowed": float(np.max(peak / (1.05 * (tables + states) + batches + (128 << 20)))), "resident MiB": float(np.max(peak)) / 2**20}
         return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
 
-    def peer(self, work, environment, steps=None):
+    def peer(self, work, environment, *more):
         command = [self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform",
                    "--ranks", str(work.ranks), "--batch", str(work.batch), "--tables", str(work.tables), "--rows", str(work.rows), "--dim", str(work.dim),
                    "--pooling", str(work.pooling), "--num-dense", str(NUM_DENSE), "--dense-arch", work.dense_arch, "--over-arch", work.over_arch,
                    "--interaction", work.interaction, "--batches", str(BATCHES), "--warmup", str(min(3, self.args.warmup)),
-                   "--steps", str(max(1, (steps or self.steps(work, 1)) // 4)), "--windows", "2"]
+                   "--steps", str(max(1, self.steps(work, 1) // 4)), "--windows", "2", *more]
         found = json.loads(common.output_of(command, environment, tries=3, timeout=self.args.timeout).strip().splitlines()[-1])
         return {SPEED: found["samples_per_s"], "launch s": found["launch_s"], "resident MiB": found["resident_bytes"] / 2**20,
                 **{f"samples/s {name}": speed for name, speed in found["of_pipeline"].items()}}
@@ -191,7 +190,7 @@ def launch(bench):
     cases = {"launch": {"trshard": lambda: bench.launch(work)}}
     goals = [common.Goal("launch to first step, s", ("launch", "trshard", "launch s"), ("launch", "trshard", "allowed s"), 1.0, at_most=True, of="0.5 s + tables written")]
     if bench.args.peer_python:
-        cases["launch"]["TorchRec"] = lambda: bench.peer(work, {}, steps=4)
+        cases["launch"]["TorchRec"] = lambda: bench.peer(work, {}, "--pipelines", "none", "--warmup", "0", "--steps", "1", "--windows", "1")
         goals.append(common.Goal("launch to first step, s", ("launch", "trshard", "launch s"), ("launch", "TorchRec", "launch s"), at_most=True, of="TorchRec"))
     return cases, goals
 
