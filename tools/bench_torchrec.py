@@ -121,8 +121,10 @@ class Bench:
             stages = {name: ms for name, ms in zip(names, h["stages/measured_ms"][()].mean(axis=0)) if name != "plan"}
             tables, states, _, peak = h["memory/measured_bytes"][()].T
         batches = 3 * work.batch * (4 * (NUM_DENSE + 1) + work.tables * (4 + 8 * work.pooling))
+        allowed = 1.05 * (tables + states) + batches + (128 << 20)
+        worst = int(np.argmax(peak / allowed))
         figures = {SPEED: float(len(speeds) / np.sum(1 / speeds)), "exposed share": (stages["waiting"] + stages["exchange"]) / max(sum(stages.values()), 1e-9),
-                   "resident of allowed": float(np.max(peak / (1.05 * (tables + states) + batches + (128 << 20)))), "resident MiB": float(np.max(peak)) / 2**20}
+                   "resident MiB": float(peak[worst]) / 2**20, "allowed MiB": float(allowed[worst]) / 2**20}
         return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
 
     def peer(self, work, environment, *more):
@@ -198,7 +200,8 @@ def launch(bench):
 def memory(bench):
     work = bench.workload(mlp="large", pooling=10)
     cases = {"memory": {f"{ranks} ranks": lambda ranks=ranks: bench.ours(dataclasses.replace(work, ranks=ranks)) for ranks in (1, 2)}}
-    goals = [common.Goal(f"resident memory, {ranks} ranks", ("memory", f"{ranks} ranks", "resident of allowed"), 1.0, 1.0, at_most=True, of="allowed") for ranks in (1, 2)]
+    goals = [common.Goal(f"resident memory of a rank of {ranks}, MiB", ("memory", f"{ranks} ranks", "resident MiB"), ("memory", f"{ranks} ranks", "allowed MiB"),
+                         1.0, at_most=True, of="allowed") for ranks in (1, 2)]
     return cases, goals
 
 
