@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/buffer.h"
+#include "core/names.h"
+#include "io/checkpoint_read_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The type in which rows are taken: the tensor's, or for a piecewise reading that of the file, if it is one of a table's. */
+static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, const TrsStateTensor *tensor,
+                                TrsDType *dtype)
+{
+  char *text = NULL;
+  PetscBool found, same = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  *dtype = tensor->dtype;
+  if (!any || tensor->dtype == TRS_UINT8 || tensor->n_columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 4) *dtype = TRS_FP32;
+  if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 2) *dtype = TRS_FP16;
+  if (s->shape.type_class == H5T_INTEGER && s->shape.type_bytes == 2) {
+    PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, "dtype", &found, &text));
+    if (found) PetscCall(PetscStrcmp(text, "bf16", &same));
+    PetscCall(PetscFree(text));
+    if (same) *dtype = TRS_BF16;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsStateTensor *tensor, TrsDType dtype,
+                                  int ndim, int64_t cols)
+{
+  TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->rows, cols}};
+  char found_text[96], want_text[96];
+
+  PetscFunctionBegin;
+  want.type_class = dtype == TRS_BF16 || dtype == TRS_UINT8 ? H5T_INTEGER : H5T_FLOAT;
+  want.type_bytes = (size_t)TrsDTypeBytes(dtype);
+  TrsHDF5ShapeText(&s->shape, found_text, sizeof(found_text));
+  TrsHDF5ShapeText(&want, want_text, sizeof(want_text));
+  TRS_CHECK_DATA(s->shape.ndim == ndim && s->shape.dims[0] == tensor->rows && s->shape.dims[1] == cols &&
+                     s->shape.type_class == want.type_class && s->shape.type_bytes == want.type_bytes,
+                 "%s: /%s is %s, the model wants %s%s", s->file->path, s->name, found_text, want_text,
+                 dtype == TRS_BF16 ? " (bfloat16 as integers)" : "");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* n rows as they are in the file to rows of the part from its r-th on; `spread`: the one column to all. */
+static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBool spread, const char *strip,
+                       int64_t n, int64_t stride, char *to)
+{
+  int64_t row_bytes = (spread ? 1 : part->cols) * element_bytes;
+
+  for (int64_t i = 0; i < n; i++) {
+    char *row = to + i * stride * element_bytes;
+
+    for (int64_t c = 0; c < (spread ? part->cols : 1); c++)
+      memcpy(row + c * element_bytes, strip + i * row_bytes, (size_t)row_bytes);
+  }
+}
+
+/* Rows of a part, strip by strip: col, cols in the file; `spread`: one column in the file for every column of the part. */
+static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsStatePart *part, int64_t element_bytes,
+                                PetscBool spread)
+{
+  int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
+  int64_t row_bytes = cols * element_bytes, at_once = trs_strip_bytes / (row_bytes + 1) + 1;
+  char *strip, *to = part->data;
+
+  PetscFunctionBegin;
+  if (!spread && part->stride == part->cols) {
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset, part->rows, col, cols, to));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsAlloc(at_once * row_bytes, 1, &strip));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    int64_t n = PetscMin(part->rows - r, at_once);
+
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
+    place_rows(part, element_bytes, spread, strip, n, part->stride, to + r * part->stride * element_bytes);
+  }
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows of part k to the function that takes them, strip by strip. */
+static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
+                                TrsDType dtype)
+{
+  const TrsStatePart *part = &tensor->part[k];
+  const int64_t row_bytes = part->cols * TrsDTypeBytes(dtype),
+                at_once = trs_strip_bytes / (row_bytes + 1) + 1;
+  char *strip;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(PetscMin(at_once, part->rows) * row_bytes, 1, &strip));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    const int64_t n = PetscMin(at_once, part->rows - r);
+
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, part->col_offset, part->cols, strip));
+    PetscCall(tensor->take(tensor->take_context, k, dtype, r, n, strip));
+  }
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same for a part that the host cannot write: through two strips, one as in the file, one as in the part. */
+static PetscErrorCode read_remote_part(const TrsCheckpointSource *s, const TrsStateMemory *memory,
+                                       const TrsStatePart *part, int64_t element_bytes, PetscBool spread)
+{
+  int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
+  int64_t row_bytes = part->cols * element_bytes, at_once = trs_strip_bytes / (row_bytes + 1) + 1;
+  void *strip = NULL, *stage = NULL;
+
+  PetscFunctionBegin;
+  PetscCheck(part->stride == part->cols, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "/%s: a part on the device has gaps", s->name);
+  at_once = PetscMin(at_once, part->rows);
+  PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &strip));
+  PetscCall(memory->alloc(memory->context, at_once * row_bytes, &stage));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    int64_t n = PetscMin(part->rows - r, at_once);
+
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
+    place_rows(part, element_bytes, spread, strip, n, part->cols, stage);
+    PetscCall(memory->copy(memory->context, (char *)part->data + r * row_bytes, stage, n * row_bytes));
+  }
+  PetscCall(memory->release(memory->context, &stage));
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Numbers of another type: strip by strip, converted on the host. */
+static PetscErrorCode convert_part(const TrsCheckpointSource *s, const TrsState *state,
+                                   const TrsStateTensor *tensor, const TrsStatePart *part, TrsDType dtype)
+{
+  const TrsStateMemory *memory = &state->memory;
+  const int64_t cols = part->cols, file_bytes = cols * TrsDTypeBytes(dtype);
+  const int64_t element_bytes = TrsDTypeBytes(tensor->dtype);
+  const int64_t at_once = PetscMin(trs_strip_bytes / (file_bytes + 1) + 1, part->rows);
+  void *result = NULL;
+  char *strip;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(at_once * file_bytes, 1, &strip));
+  if (memory->copy)
+    PetscCall(memory->alloc(memory->context, at_once * cols * element_bytes, &result));
+  else
+    PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &result));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    const int64_t n = PetscMin(part->rows - r, at_once);
+    char *to = (char *)part->data + r * part->stride * element_bytes;
+
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, part->col_offset, cols, strip));
+    PetscCall(state->convert(n * cols, dtype, strip, tensor->dtype, result));
+    if (memory->copy)
+      PetscCall(memory->copy(memory->context, to, result, n * cols * element_bytes)); /* rows without gaps */
+    else
+      place_rows(part, element_bytes, PETSC_FALSE, result, n, part->stride, to);
+  }
+  if (memory->copy)
+    PetscCall(memory->release(memory->context, &result));
+  else
+    PetscCall(TrsFree(&result));
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
+                                 TrsDType dtype, PetscBool spread)
+{
+  const TrsStateMemory *memory = &state->memory;
+  const int64_t element_bytes = TrsDTypeBytes(dtype);
+  hid_t type;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointType(dtype, &type));
+  PetscCall(TrsCheckpointSourcePlace(s, type));
+  for (int k = 0; k < tensor->n_parts; k++) {
+    const TrsStatePart *part = &tensor->part[k];
+
+    if (part->rows == 0 || part->cols == 0) continue;
+    if (tensor->take) {
+      PetscCall(take_part(s, tensor, k, dtype));
+    } else if (tensor->converted) {
+      PetscCall(convert_part(s, state, tensor, part, dtype));
+    } else if (memory->copy) {
+      PetscCall(read_remote_part(s, memory, part, element_bytes, spread));
+    } else {
+      PetscCall(read_part(s, part, element_bytes, spread));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Are these the columns of the same split? */
+static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
+                                   PetscBool *same)
+{
+  int64_t *offsets;
+
+  PetscFunctionBegin;
+  *same = PETSC_FALSE;
+  if (s->id < 0 || s->shape.ndim != 2 || s->shape.dims[1] != tensor->n_columns)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1(tensor->n_columns, &offsets));
+  PetscCall(TrsHDF5ReadInts(s->file, s->id, s->name, "column_offsets", tensor->n_columns, same, offsets));
+  if (*same && memcmp(offsets, tensor->column_offsets, (size_t)tensor->n_columns * sizeof(*offsets)) != 0)
+    *same = PETSC_FALSE;
+  PetscCall(PetscFree(offsets));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A table's weights are wanted: does the file have them as quantised rows alone? */
+static PetscErrorCode refuse_quantised(const TrsHDF5File *file, const char *name)
+{
+  char quantised[TRS_CHECKPOINT_MAX_NAME];
+  hid_t id;
+
+  PetscFunctionBegin;
+  if (snprintf(quantised, sizeof(quantised), "%s" TRS_QUANTISED_SUFFIX, name) >= TRS_CHECKPOINT_MAX_NAME)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsHDF5Open(file, quantised, H5I_DATASET, &id));
+  if (id >= 0) (void)H5Dclose(id);
+  TRS_CHECK_DATA(id < 0, "%s has no dataset /%s, but /%s: its tables are quantised, for -task predict",
+                 file->path, name, quantised);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Is the state another optimizer's? Its name is kept then, and its numbers mean nothing here. */
+static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *tensor, PetscBool *other)
+{
+  char *text = NULL;
+  PetscBool found, same = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  *other = PETSC_FALSE;
+  tensor->other_optimizer[0] = '\0';
+  if (tensor->optimizer && s->id >= 0) {
+    PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, TRS_OPTIMIZER_ATTRIBUTE, &found, &text));
+    if (found) PetscCall(PetscStrcmp(text, tensor->optimizer, &same));
+    if (!same) TrsNameEscape(text, tensor->other_optimizer, sizeof(tensor->other_optimizer));
+    PetscCall(PetscFree(text));
+  }
+  *other = (PetscBool)!same;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsState *state, TrsStateTensor *tensor)
+{
+  const char *name = tensor->path;
+  PetscBool same, other = PETSC_FALSE, spread = PETSC_FALSE;
+  TrsDType dtype;
+  TrsCheckpointSource s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointSourceOpen(file, name, &s));
+  if (tensor->mean_path) {
+    PetscCall(same_columns(&s, tensor, &same));
+    if (!same) {
+      PetscCall(TrsCheckpointSourceClose(&s));
+      name = tensor->mean_path;
+      spread = PETSC_TRUE;
+      PetscCall(TrsCheckpointSourceOpen(file, name, &s));
+    }
+  }
+  PetscCall(is_of_other(&s, tensor, &other));
+  tensor->was_read = (PetscBool)(s.id >= 0 && !other);
+  tensor->converted = PETSC_FALSE;
+  if (!tensor->was_read && !tensor->optional) PetscCall(refuse_quantised(file, name));
+  TRS_CHECK_DATA(tensor->was_read || tensor->optional, "%s has no dataset /%s, which the model needs",
+                 file->path, name);
+  if (tensor->was_read) {
+    PetscCall(find_type(&s, (PetscBool)(tensor->take || state->convert), tensor, &dtype));
+    tensor->converted = (PetscBool)(dtype != tensor->dtype && !tensor->take);
+    PetscCall(check_shape(&s, tensor, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols));
+    PetscCall(read_parts(&s, state, tensor, dtype, spread));
+  }
+  PetscCall(TrsCheckpointSourceClose(&s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointTryTensor(const TrsHDF5File *file, const TrsStateTensor *tensor)
+{
+  PetscBool same;
+  TrsCheckpointSource s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointSourceOpen(file, tensor->path, &s));
+  if (tensor->mean_path) PetscCall(same_columns(&s, tensor, &same));
+  if (s.id >= 0) PetscCall(TrsCheckpointSourcePlace(&s, H5Dget_type(s.id)));
+  PetscCall(TrsCheckpointSourceClose(&s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
