@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/events.h"
+#include "train/model_parallel_impl.h"
+
+/*
+  Quantised tables' output_dtype: pooled vectors are rounded where they are whole, so that the plan does not change them. (TorchRec rounds the partial sums of
+  row_wise shards.)
+*/
+static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *pooled)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  for (int t = 0, f = 0; m->config.quantised && t < tables->n; f += tables->table[t++].n_features) {
+    const TrsTableConfig *table = &tables->table[t];
+    if (!table->constraints.has_output_dtype || table->constraints.output_dtype == TRS_FP32) continue;
+    for (int k = f; k < f + table->n_features; k++)
+      PetscCall(m->config.compute->round_matrix(
+          m->stream, batch, (int64_t)table->embedding_dim * TrsTableVectors(table),
+          table->constraints.output_dtype, pooled->data + pooled->columns[k], pooled->stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). Tables that follow each other
+  with one limit are one matrix.
+*/
+static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *grad)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  const float *limit = m->optimizers.max_gradient;
+  const int64_t *columns = grad->columns, end = columns[0] + m->n_columns;
+  int n_features = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
+  for (int t = 0, f = 0; t < tables->n;) {
+    const float most = limit[t];
+    const int64_t from = columns[f];
+
+    for (; t < tables->n && limit[t] == most; t++) f += tables->table[t].n_features;
+    if (most > 0.0F)
+      PetscCall(m->config.compute->clamp_matrix(m->stream, batch, (f < n_features ? columns[f] : end) - from,
+                                                most, grad->data + from, grad->stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Lookups and dense arch side by side. */
+static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
+                                       double *loss, const float **predictions)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
+  PetscCall(round_outputs(m, batch->batch, &m->pooled));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, scale, loss, predictions));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch,
+                                        const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
+  PetscCall(clamp_gradients(m, batch->batch, &m->grad));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
+  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, args));
+  PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
+                                        double *loss, const float **predictions)
+{
+  const PetscBool training = (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
+  TrsPooledMatrix own = m->pooled;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
+  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &own));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
+  PetscCall(round_outputs(m, batch->batch, &own));
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, loss, predictions));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch,
+                                         const TrsSparseOptimizerArgs *args)
+{
+  TrsPooledMatrix own = m->grad;
+  float *grads;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
+  PetscCall(clamp_gradients(m, batch->batch, &own));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &own, args));
+  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsBlockwiseGradients(m->blockwise, m->stream, grads));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsDenseWork trs_dense_by_ranks = {.forward = forward_by_ranks, .backward = backward_by_ranks};
+const TrsDenseWork trs_dense_by_blocks = {.forward = forward_by_blocks, .backward = backward_by_blocks};

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  What ModelParallel is made of: set-up (model_parallel_setup.c), its state in checkpoints (model_parallel_state.c), the steps of a batch
+  (model_parallel.c) and the dense layers' work in them, one of two (dense_work.c). Internal to train/.
+*/
+#pragma once
+
+#include "train/blockwise.h"
+#include "train/device_batch.h"
+#include "train/model_parallel.h"
+
+/* A batch between its input dist and the end of its backward. */
+typedef struct {
+  TrsDeviceBatch *copy;
+  TrsEvent ready, done; /* its ids are at the shards; nothing uses them any more */
+} TrsModelSlot;
+
+/* Who does which part of the dense layers' work, and how their gradients are summed: chosen at set-up. */
+typedef struct {
+  /* Pooled rows to their samples, dense layers, loss. What the backward of a training batch may do at once it does. */
+  PetscErrorCode (*forward)(TrsModelParallel model, int slot, const TrsBatch *batch, float scale,
+                            double *loss, const float **predictions);
+  /* Dense layers' backward, gradients of pooled rows to their shards, the tables' update; the layers' gradients are summed. */
+  PetscErrorCode (*backward)(TrsModelParallel model, int slot, const TrsBatch *batch,
+                             const TrsSparseOptimizerArgs *args);
+} TrsDenseWork;
+
+struct TrsModelParallelImpl {
+  TrsModelParallelConfig config;
+  TrsEmbeddingShards shards;
+  TrsShardedEbc ebc;
+  TrsDlrm dlrm;
+  TrsDenseOptimizer dense_optimizer;
+  TrsDenseAllreduce allreduce;
+  TrsSparseOptimizers optimizers;
+  TrsSparseOptimizerArgs *step_args; /* [optimizers.n] with a step's learning rates */
+  TrsSchedule schedule;
+  TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
+  int64_t *columns;             /* [features] first of each one's in them */
+  TrsPositionWeight *position;  /* [features] */
+  int64_t n_columns;            /* embedding columns of the model's matrix: they are its last */
+  TrsStream stream, memcpy, data_dist, results;
+  TrsModelSlot slot[TRS_SHARD_SLOTS];
+  TrsDeviceBatch copy[TRS_SHARD_SLOTS]; /* training batches in turn, and the last for evaluations */
+  int next_copy;
+  TrsEvent loss_ready;
+  TrsPinnedBuffer loss, predictions; /* what comes back: one double, [B] */
+  const TrsDenseWork *dense;
+  TrsBlockwise blockwise; /* with -reproducible, else NULL */
+};
+
+/* Every rank its own samples, under the exchanges and the all-reduce. */
+extern const TrsDenseWork trs_dense_by_ranks;
+
+/* -reproducible: fixed blocks of the global batch (train/blockwise.h). */
+extern const TrsDenseWork trs_dense_by_blocks;

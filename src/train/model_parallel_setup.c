@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "comm/qcomm.h"
+#include "train/model_parallel_impl.h"
+
+static const TrsOptionSpec specs[] = {
+    {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "The same bits of losses and weights for every plan and number of ranks, given the global batch: "
+     "tables' sums are "
+     "made in one place in the batch's order, which costs exchanges; dense layers work on blocks of 64 "
+     "samples. CPU, "
+     "and exchanges in fp32"},
+};
+const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
+
+/* Position weights of the features that have them: dense parameters of the model. Before or after its set-up. */
+static PetscErrorCode add_position_weights(TrsModelParallel m)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    for (int k = 0; table->max_feature_lengths && k < table->n_features; k++)
+      PetscCall(TrsDlrmAddPositionWeights(m->dlrm, table->features[k], table->max_feature_lengths[k]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Every feature's place in the model's matrix, and its position weights. */
+static PetscErrorCode find_features(TrsModelParallel m)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  const int64_t *columns;
+  int n_positions = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, &columns));
+  PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.data, &m->grad.stride, NULL));
+  m->pooled.columns = m->grad.columns = m->columns;
+  for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
+      m->columns[f] = columns[v];
+      if (!table->max_feature_lengths) continue;
+      m->position[f].length = table->max_feature_lengths[k];
+      PetscCall(TrsDlrmPositionWeights(m->dlrm, n_positions++, &m->position[f].weight, &m->position[f].grad));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  int n_features = 0, n = 0, *dims;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    n_features += tables->table[t].n_features;
+    n += tables->table[t].n_features * TrsTableVectors(&tables->table[t]);
+  }
+  PetscCall(PetscMalloc1((size_t)n, &dims));
+  PetscCall(PetscCalloc2((size_t)n_features, &m->columns, (size_t)n_features, &m->position));
+  for (int t = 0, v = 0; t < tables->n; t++)
+    for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++, v++) {
+      dims[v] = tables->table[t].embedding_dim;
+      m->n_columns += dims[v];
+    }
+  PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
+  PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
+  PetscCall(add_position_weights(m));
+  if (m->dense == &trs_dense_by_blocks) m->config.max_batch = TRS_BLOCK_SAMPLES;
+  PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
+  PetscCall(PetscFree(dims));
+  PetscCall(find_features(m));
+  if (m->dense == &trs_dense_by_blocks)
+    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, &m->blockwise));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
+{
+  float *values, *grads;
+  int64_t n_values;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, &values, &grads, &n_values));
+  PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
+  PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
+  PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  if (m->blockwise) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDenseAllreduceCreate(m->config.groups->dense, m->stream, grads, n_values, &m->allreduce));
+  PetscCall(TrsDenseAllreduceSetFromOptions(m->allreduce, options));
+  PetscCall(TrsDenseAllreduceSetUp(m->allreduce));
+  PetscCall(TrsDlrmSetGradientReady(m->dlrm, TrsDenseAllreduceReady, m->allreduce));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_streams(TrsModelParallel m)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  PetscCall(device->stream_create("compute", &m->stream));
+  PetscCall(device->stream_create("memcpy", &m->memcpy));
+  PetscCall(device->stream_create("data_dist", &m->data_dist));
+  PetscCall(device->stream_create("results", &m->results));
+  PetscCall(device->event_create(&m->loss_ready));
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    PetscCall(device->event_create(&m->slot[s].ready));
+    PetscCall(device->event_create(&m->slot[s].done));
+    PetscCall(TrsDeviceBatchCreate(device, &m->copy[s]));
+  }
+  PetscCall(TrsPinnedBufferReserve(device, &m->loss, (int64_t)sizeof(double)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_streams(TrsModelParallel m)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    PetscCall(TrsDeviceBatchDestroy(device, &m->copy[s]));
+    PetscCall(device->event_destroy(&m->slot[s].ready));
+    PetscCall(device->event_destroy(&m->slot[s].done));
+  }
+  PetscCall(TrsPinnedBufferFree(device, &m->loss));
+  PetscCall(TrsPinnedBufferFree(device, &m->predictions));
+  PetscCall(device->event_destroy(&m->loss_ready));
+  PetscCall(device->stream_destroy(&m->results));
+  PetscCall(device->stream_destroy(&m->data_dist));
+  PetscCall(device->stream_destroy(&m->memcpy));
+  PetscCall(device->stream_destroy(&m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, TrsPooledDistOptions *dist)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-reproducible", &dist->reproducible, NULL));
+  m->dense = dist->reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
+  if (!dist->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!m->config.device->host_memory)
+    PetscCall(TrsOptionError(options, "-reproducible", "only the CPU's kernels do it; use -device cpu"));
+  if (dist->forward.kind != TRS_CODEC_FP32)
+    PetscCall(TrsOptionError(options, "-qcomm_forward_precision",
+                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
+  if (dist->backward.kind != TRS_CODEC_FP32)
+    PetscCall(TrsOptionError(options, "-qcomm_backward_precision",
+                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Without training no table has states. */
+static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions options)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSparseOptimizersFromOptions(options, m->config.tables, &m->optimizers));
+  for (int i = 0; i < m->optimizers.n; i++) {
+    m->optimizers.args[i].seed = m->config.seed;
+    if (!m->config.training) m->optimizers.args[i].kind = TRS_OPTIM_NONE;
+  }
+  PetscCall(PetscMalloc1((size_t)PetscMax(m->optimizers.n, 1), &m->step_args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
+                                      TrsModelParallel *model)
+{
+  TrsShardedEbcConfig ebc = {
+      .dist.gradient_division = PETSC_FALSE}; /* the loss is scaled by 1/G at the source */
+  TrsModelParallel m;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&m));
+  m->config = *config;
+  PetscCall(create_sparse_optimizers(m, options));
+  PetscCall(TrsScheduleFromOptions(options, &m->schedule));
+  PetscCall(TrsQcommFromOptions(options, &ebc.dist.forward, &ebc.dist.backward));
+  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &ebc.variable_batch, NULL));
+  PetscCall(read_reproducible(m, options, &ebc.dist));
+  PetscCall(create_streams(m));
+  PetscCall(create_dense(m, options));
+  if (config->quantised)
+    PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
+                                                config->groups->world->rank, &m->shards));
+  else
+    PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
+                                       config->groups->world->rank, &m->optimizers, config->seed,
+                                       &m->shards));
+  m->shards.shared_rowwise = ebc.dist.reproducible;
+  ebc.columns = m->columns;
+  ebc.position = m->position;
+  PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
+                                &m->shards, &ebc, &m->ebc));
+  if (config->training) PetscCall(create_optimizers(m, options));
+  *model = m;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
+{
+  TrsModelParallel m = *model;
+
+  PetscFunctionBegin;
+  if (!m) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDenseAllreduceDestroy(&m->allreduce));
+  PetscCall(TrsDenseOptimizerDestroy(&m->dense_optimizer));
+  PetscCall(TrsShardedEbcDestroy(&m->ebc));
+  PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
+  PetscCall(TrsDlrmDestroy(&m->dlrm));
+  PetscCall(TrsBlockwiseDestroy(&m->blockwise));
+  PetscCall(TrsScheduleFree(&m->schedule));
+  PetscCall(PetscFree2(m->columns, m->position));
+  PetscCall(TrsSparseOptimizersFree(&m->optimizers));
+  PetscCall(PetscFree(m->step_args));
+  PetscCall(destroy_streams(m));
+  PetscCall(PetscFree(*model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
