@@ -30,20 +30,20 @@ struct TrsDlrmImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-num_dense", TRS_OPTION_INT, NULL, "[0,1000000]", NULL, "features",
-     "Dense features of a sample, for a dry run; default: the dataset's, else 0"},
+     "dense features of a sample, for a dry run; default: the dataset's, else 0"},
     {"-dense_arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
-     "Output sizes of the dense arch's layers, each ending in ReLU; default: 512,256 and the embeddings' "
+     "output sizes of the dense arch's layers, each ending in ReLU; default: 512,256 and the embeddings' "
      "dim. Ignored without dense features"},
     {"-over_arch", TRS_OPTION_INTS, "512,512,256,1", "[1,1000000]", NULL, NULL,
-     "Output sizes of the over arch's layers, at least 2; ReLU after all but the last, which has size 1"},
+     "output sizes of the over arch's layers, at least 2; ReLU after all but the last, which has size 1"},
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, "dot,dcn,cat", NULL,
-     "How the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
+     "how the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
      "concatenation"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
-     "Arithmetic of the dense layers' products; weights and sums stay fp32. tf32 and bf16: -device cuda "
+     "arithmetic of the dense layers' products; weights and sums stay fp32. tf32 and bf16: -device cuda "
      "only"},
-    {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "Cross layers of dcn"},
-    {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "Rank of dcn's cross layers"},
+    {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "cross layers of dcn"},
+    {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "rank of dcn's cross layers"},
 };
 const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP("Model", specs);
 

@@ -17,17 +17,17 @@ struct TrsDenseOptimizerImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-dense_optimizer", TRS_OPTION_ENUM, "sgd", NULL, "sgd,adagrad,adam", NULL,
-     "Optimizer of the dense layers, as in torch.optim"},
+     "optimizer of the dense layers, as in torch.optim"},
     {"-dense_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
-     "Learning rate of the dense layers"},
+     "learning rate of the dense layers"},
     {"-dense_eps", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
-     "Added to the root of adagrad and adam; default: 1e-10 and 1e-8"},
+     "added to the root of adagrad and adam; default: 1e-10 and 1e-8"},
     {"-dense_beta1", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL, "adam: decay of the mean of the gradient"},
     {"-dense_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL, "adam: decay of the mean of its square"},
     {"-dense_weight_decay", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
-     "This times the weight is added to the gradient"},
+     "this times the weight is added to the gradient"},
     {"-dense_max_gradient_norm", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
-     "Scale the dense gradient down to this 2-norm when it is longer; default: no clipping"},
+     "scale the dense gradient down to this 2-norm when it is longer; default: no clipping"},
 };
 const TrsOptionGroup trs_dense_optimizer_options = TRS_OPTION_GROUP("Dense optimizer", specs);
 

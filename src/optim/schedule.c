@@ -6,15 +6,15 @@
 
 static const TrsOptionSpec specs[] = {
     {"-schedule_policies", TRS_OPTION_ENUMS, NULL, NULL, "none,linear,constant,poly,step,inv_sqrt,cosine",
-     NULL, "Learning-rate schedule of all optimizers, one policy a stage; default: constant learning rates"},
+     NULL, "learning-rate schedule of all optimizers, one policy a stage; default: constant learning rates"},
     {"-schedule_end_steps", TRS_OPTION_INTS, NULL, "[1,]", NULL, "steps",
-     "Last step of each stage; after the last stage the factor is 1"},
+     "last step of each stage; after the last stage the factor is 1"},
     {"-schedule_values", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
-     "Each stage's value: linear starts at it, constant is it, poly's exponent, step's base, cosine ends at "
+     "each stage's value: linear starts at it, constant is it, poly's exponent, step's base, cosine ends at "
      "it; default: 1"},
-    {"-schedule_scales", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL, "Factor on each stage; default: 1"},
+    {"-schedule_scales", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL, "factor on each stage; default: 1"},
     {"-schedule_decay_steps", TRS_OPTION_INTS, NULL, "[0,]", NULL, "steps",
-     "Length of poly's and cosine's decay, interval of step; 0 and default: the stage's end, 1 for step"},
+     "length of poly's and cosine's decay, interval of step; 0 and default: the stage's end, 1 for step"},
 };
 const TrsOptionGroup trs_schedule_options = TRS_OPTION_GROUP("Learning-rate schedule", specs);
 

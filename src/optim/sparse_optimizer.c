@@ -3,26 +3,26 @@
 
 static const TrsOptionSpec specs[] = {
     {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_SPARSE_OPTIMIZERS, NULL,
-     "Optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
+     "optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
     {"-embedding_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
-     "Learning rate of the embedding tables"},
+     "learning rate of the embedding tables"},
     {"-embedding_eps", TRS_OPTION_REAL, "1e-8", "[0,]", NULL, NULL,
-     "Added to the root: the adagrads, adams and lambs"},
+     "added to the root: the adagrads, adams and lambs"},
     {"-embedding_beta1", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL,
-     "Decay of the mean of the gradient: adams, lambs, lion"},
+     "decay of the mean of the gradient: adams, lambs, lion"},
     {"-embedding_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL,
-     "Decay of the mean of its square: adams, lambs; of lion's mean"},
+     "decay of the mean of its square: adams, lambs; of lion's mean"},
     {"-embedding_weight_decay", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
-     "Weight decay; not for sgd and adagrad; rowwise_adagrad needs a mode for it"},
+     "weight decay; not for sgd and adagrad; rowwise_adagrad needs a mode for it"},
     {"-embedding_weight_decay_mode", TRS_OPTION_ENUM, "none", NULL, TRS_SPARSE_DECAY_MODES, NULL,
      "rowwise_adagrad: none ignores the weight decay, l2 adds it to the gradient, decouple shrinks the "
      "weight; the rest is refused"},
     {"-embedding_eta", TRS_OPTION_REAL, "0.001", "[0,]", NULL, NULL, "lars_sgd: trust coefficient"},
     {"-embedding_momentum", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL, "lars_sgd: momentum"},
     {"-embedding_max_gradient", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
-     "Clamp each element of the pooled output's gradient to +- this; default: no clamping"},
+     "clamp each element of the pooled output's gradient to +- this; default: no clamping"},
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
-     "Round fp16 and bf16 tables stochastically when they are stored; false: to nearest even"},
+     "round fp16 and bf16 tables stochastically when they are stored; false: to nearest even"},
 };
 const TrsOptionGroup trs_sparse_optimizer_options = TRS_OPTION_GROUP("Embedding optimizer", specs);
 

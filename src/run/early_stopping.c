@@ -24,15 +24,18 @@ static const TrsWatchedMetric watched[] = {
 enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]) };
 
 static const TrsOptionSpec specs[] = {
+    {"-eval_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
+     "evaluate on -data_eval this often while training; 0: after the last step only"},
     {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL, "loss,ne,auc,auprc,accuracy,mse,mae", NULL,
      "end the training when this metric of the evaluations stops getting better; needs -eval_every; default: "
      "train to the end"},
     {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",
-     "in a row without an improvement that end the training"},
+     "so many in a row without an improvement end the training"},
     {"-early_stopping_min_delta", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
      "a change of the metric by no more than this is no improvement"},
 };
-const TrsOptionGroup trs_early_stopping_options = TRS_OPTION_GROUP("Early stopping", specs);
+const TrsOptionGroup trs_early_stopping_options = TRS_OPTION_GROUP(
+    "Evaluation while training, early stopping", specs);
 
 PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping *early)
 {

@@ -22,8 +22,6 @@ static const TrsOptionSpec run_specs[] = {
      "where tables and layers live; auto: cuda where there is one"},
     {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "several ranks may use one GPU (with -comm_backend mpi; NCCL wants one for each rank)"},
-    {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
-     "of all randomness: initial weights, shuffling, rounding"},
     {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "HDF5 file for the run's results; none: not kept"},
     {"-report_interval", TRS_OPTION_REAL, "2", "[0,]", NULL, "s",
      "time between progress lines; 0: one each step"},
@@ -46,12 +44,10 @@ static const TrsOptionSpec checkpoint_specs[] = {
      "file for the checkpoint after the last step"},
     {"-checkpoint_best", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "file for a checkpoint at the best evaluation so far: of -early_stopping_metric, without it the loss"},
-    {"-eval_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
-     "evaluate on -data_eval this often while training; 0: after the last step only"},
 };
 
 static const TrsOptionGroup run_group = TRS_OPTION_GROUP("Run", run_specs);
-static const TrsOptionGroup checkpoint_group = TRS_OPTION_GROUP("State in and out", checkpoint_specs);
+static const TrsOptionGroup checkpoint_group = TRS_OPTION_GROUP("Checkpoints", checkpoint_specs);
 
 const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_reader_options,

@@ -18,11 +18,11 @@ static const TrsOptionSpec bench_specs[] = {
     {"-bench_qcomm", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "train -bench_steps steps, then say what each -qcomm_ precision would lose and save"},
     {"-bench_steps", TRS_OPTION_INT, "10", "[1,1000000]", NULL, "steps",
-     "of training before -bench_qcomm looks at the pooled rows and their gradients"},
+     "trained before -bench_qcomm looks at the pooled rows and their gradients"},
     {"-bench_bytes", TRS_OPTION_BYTES, "16MiB", "[1024,1073741824]", NULL, "bytes",
-     "a rank sends in one timed exchange"},
+     "what a rank sends in one timed exchange"},
     {"-bench_table_bytes", TRS_OPTION_BYTES, "512MiB", "[1048576,]", NULL, "bytes",
-     "of the table whose random rows are read: much more than the caches hold"},
+     "size of the table whose random rows are read: much more than the caches hold"},
 };
 const TrsOptionGroup trs_bench_options = TRS_OPTION_GROUP("Benchmark", bench_specs);
 

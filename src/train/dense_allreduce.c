@@ -19,7 +19,7 @@ struct TrsDenseAllreduceImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-dense_bucket_bytes", TRS_OPTION_BYTES, "2MiB", "[4,]", NULL, "bytes",
-     "Dense gradients are summed over ranks in buckets of this size, during the backward; the first has at "
+     "dense gradients are summed over ranks in buckets of this size, during the backward; the first has at "
      "most 1 MiB"},
 };
 const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);

@@ -4,7 +4,7 @@
 
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "The same bits of losses and weights for every plan and number of ranks, given the global batch: "
+     "the same bits of losses and weights for every plan and number of ranks, given the global batch: "
      "tables' sums are "
      "made in one place in the batch's order, which costs exchanges; dense layers work on blocks of 64 "
      "samples. CPU, "

@@ -32,7 +32,7 @@ static const TrsOptionSpec specs[] = {
      "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and all; "
      "0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
-     "of all ranks together: the last ones, that window metrics are over"},
+     "how many of the last samples, of all ranks together, window metrics are over"},
 };
 const TrsOptionGroup trs_metrics_options = TRS_OPTION_GROUP("Metrics", specs);
 
