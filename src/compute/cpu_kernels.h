@@ -20,9 +20,6 @@ PetscErrorCode TrsOffsetsCpu(TrsStream stream, int64_t n, const int32_t *lengths
 PetscErrorCode TrsPermuteBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n_in,
                                    const int64_t *block_begin, int n_out, const int *permutation,
                                    const TrsJagged *in, TrsJagged *out);
-PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
-                               int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
-                               const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize);
 PetscErrorCode TrsBoundsCheckCpu(TrsStream stream, int mode, int n_features, int64_t batch,
                                  const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
                                  int64_t report[5]);
@@ -31,6 +28,11 @@ PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tabl
                             int64_t *unique_values, int64_t *reverse);
 PetscErrorCode TrsGatherIdsCpu(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
                                int64_t *to);
+
+/* bucketize_cpu.c */
+PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
+                               int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
+                               const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize);
 
 /* sequence_cpu.c */
 PetscErrorCode TrsSequenceForwardCpu(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
