@@ -59,30 +59,6 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
   }
 }
 
-/* Rows of a part, strip by strip: col, cols in the file; `spread`: one column in the file for every column of the part. */
-static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsStatePart *part, int64_t element_bytes,
-                                PetscBool spread)
-{
-  int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
-  int64_t row_bytes = cols * element_bytes, at_once = trs_strip_bytes / (row_bytes + 1) + 1;
-  char *strip, *to = part->data;
-
-  PetscFunctionBegin;
-  if (!spread && part->stride == part->cols) {
-    PetscCall(TrsCheckpointSourceRead(s, part->row_offset, part->rows, col, cols, to));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(TrsAlloc(at_once * row_bytes, 1, &strip));
-  for (int64_t r = 0; r < part->rows; r += at_once) {
-    int64_t n = PetscMin(part->rows - r, at_once);
-
-    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
-    place_rows(part, element_bytes, spread, strip, n, part->stride, to + r * part->stride * element_bytes);
-  }
-  PetscCall(TrsFree(&strip));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Rows of part k to the function that takes them, strip by strip. */
 static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
                                 TrsDType dtype)
@@ -104,64 +80,43 @@ static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTens
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same for a part that the host cannot write: through two strips, one as in the file, one as in the part. */
-static PetscErrorCode read_remote_part(const TrsCheckpointSource *s, const TrsStateMemory *memory,
-                                       const TrsStatePart *part, int64_t element_bytes, PetscBool spread)
-{
-  int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
-  int64_t row_bytes = part->cols * element_bytes, at_once = trs_strip_bytes / (row_bytes + 1) + 1;
-  void *strip = NULL, *stage = NULL;
-
-  PetscFunctionBegin;
-  PetscCheck(part->stride == part->cols, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "/%s: a part on the device has gaps", s->name);
-  at_once = PetscMin(at_once, part->rows);
-  PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &strip));
-  PetscCall(memory->alloc(memory->context, at_once * row_bytes, &stage));
-  for (int64_t r = 0; r < part->rows; r += at_once) {
-    int64_t n = PetscMin(part->rows - r, at_once);
-
-    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
-    place_rows(part, element_bytes, spread, strip, n, part->cols, stage);
-    PetscCall(memory->copy(memory->context, (char *)part->data + r * row_bytes, stage, n * row_bytes));
-  }
-  PetscCall(memory->release(memory->context, &stage));
-  PetscCall(TrsFree(&strip));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Numbers of another type: strip by strip, converted on the host. */
-static PetscErrorCode convert_part(const TrsCheckpointSource *s, const TrsState *state,
-                                   const TrsStateTensor *tensor, const TrsStatePart *part, TrsDType dtype)
+/*
+  Rows of a part, strip by strip: as in the file, then of the tensor's type, then as in the part, where that is not the same; through memory
+  of its own to a part that the host cannot write. `spread`: one column in the file for every column of the part.
+*/
+static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *state,
+                                const TrsStateTensor *tensor, const TrsStatePart *part, TrsDType dtype,
+                                PetscBool spread)
 {
   const TrsStateMemory *memory = &state->memory;
-  const int64_t cols = part->cols, file_bytes = cols * TrsDTypeBytes(dtype);
-  const int64_t element_bytes = TrsDTypeBytes(tensor->dtype);
-  const int64_t at_once = PetscMin(trs_strip_bytes / (file_bytes + 1) + 1, part->rows);
-  void *result = NULL;
-  char *strip;
+  const int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
+  const int64_t file_bytes = cols * TrsDTypeBytes(dtype), element_bytes = TrsDTypeBytes(tensor->dtype);
+  const int64_t at_once = PetscMin(trs_strip_bytes / (part->cols * element_bytes + 1) + 1, part->rows);
+  char *strip, *numbers = NULL;
+  void *stage = NULL;
 
   PetscFunctionBegin;
+  if (!memory->copy && !tensor->converted && !spread && part->stride == cols) {
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset, part->rows, col, cols, part->data));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCheck(!memory->copy || part->stride == part->cols, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "/%s: a part on the device has gaps", s->name);
   PetscCall(TrsAlloc(at_once * file_bytes, 1, &strip));
-  if (memory->copy)
-    PetscCall(memory->alloc(memory->context, at_once * cols * element_bytes, &result));
-  else
-    PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &result));
+  if (tensor->converted) PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &numbers));
+  if (memory->copy) PetscCall(memory->alloc(memory->context, at_once * part->cols * element_bytes, &stage));
   for (int64_t r = 0; r < part->rows; r += at_once) {
     const int64_t n = PetscMin(part->rows - r, at_once);
     char *to = (char *)part->data + r * part->stride * element_bytes;
 
-    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, part->col_offset, cols, strip));
-    PetscCall(state->convert(n * cols, dtype, strip, tensor->dtype, result));
-    if (memory->copy)
-      PetscCall(memory->copy(memory->context, to, result, n * cols * element_bytes)); /* rows without gaps */
-    else
-      place_rows(part, element_bytes, PETSC_FALSE, result, n, part->stride, to);
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
+    if (tensor->converted) PetscCall(state->convert(n * cols, dtype, strip, tensor->dtype, numbers));
+    place_rows(part, element_bytes, spread, numbers ? numbers : strip, n, part->stride,
+               memory->copy ? stage : to);
+    if (memory->copy) PetscCall(memory->copy(memory->context, to, stage, n * part->cols * element_bytes));
   }
-  if (memory->copy)
-    PetscCall(memory->release(memory->context, &result));
-  else
-    PetscCall(TrsFree(&result));
+  if (memory->copy) PetscCall(memory->release(memory->context, &stage));
+  PetscCall(TrsFree(&numbers));
   PetscCall(TrsFree(&strip));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -169,8 +124,6 @@ static PetscErrorCode convert_part(const TrsCheckpointSource *s, const TrsState 
 static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
                                  TrsDType dtype, PetscBool spread)
 {
-  const TrsStateMemory *memory = &state->memory;
-  const int64_t element_bytes = TrsDTypeBytes(dtype);
   hid_t type;
 
   PetscFunctionBegin;
@@ -182,12 +135,8 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
     if (part->rows == 0 || part->cols == 0) continue;
     if (tensor->take) {
       PetscCall(take_part(s, tensor, k, dtype));
-    } else if (tensor->converted) {
-      PetscCall(convert_part(s, state, tensor, part, dtype));
-    } else if (memory->copy) {
-      PetscCall(read_remote_part(s, memory, part, element_bytes, spread));
     } else {
-      PetscCall(read_part(s, part, element_bytes, spread));
+      PetscCall(read_part(s, state, tensor, part, dtype, spread));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
