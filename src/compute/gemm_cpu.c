@@ -86,7 +86,6 @@ const char *TrsGemmLibrary(void)
   return library_text;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, which are those of BLAS */
 PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision precision)
 {
   PetscFunctionBegin;
@@ -95,6 +94,7 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision precision)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, which are those of BLAS */
 PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc)
