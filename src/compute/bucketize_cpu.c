@@ -224,7 +224,7 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
       .in = in,
       .out = out,
       .keep_ids = keep_ids,
-      .stream_lengths = (PetscBool)(n_buckets * n_features * batch * (int64_t)sizeof(*out->lengths) >=
+      .stream_lengths = (PetscBool)(batch * n_features * n_buckets * (int64_t)sizeof(*out->lengths) >=
                                     STREAM_FROM_BYTES)};
   int64_t sum = 0;
 
@@ -232,7 +232,7 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
   PetscCall(TrsBufferReserve(&workspace->keys, in->n_values * (int64_t)sizeof(*job.bucket), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&workspace->positions, n_parts * n_buckets * (int64_t)sizeof(*job.cursor),
                              PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&workspace->histogram,
+  PetscCall(TrsBufferReserve(&workspace->by_thread,
                              omp_get_max_threads() * (int64_t)n_buckets * TRS_STRIP_BAGS *
                                  (int64_t)sizeof(*job.strips),
                              PETSC_FALSE));
@@ -240,7 +240,7 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
   job.unbucketize = unbucketize;
   job.bucket = (int32_t *)workspace->keys.data;
   job.cursor = (int64_t *)workspace->positions.data;
-  job.strips = (int32_t *)workspace->histogram.data;
+  job.strips = (int32_t *)workspace->by_thread.data;
   if (n_parts > 0) memset(job.cursor, 0, (size_t)(n_parts * n_buckets) * sizeof(*job.cursor));
 #pragma omp parallel for schedule(static)
   for (int64_t part = 0; part < n_parts; part++)

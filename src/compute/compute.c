@@ -69,11 +69,12 @@ PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute)
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this build has no kernels for device %s", name);
 }
 
-/* The best set that the processor has and TRSHARD_ISA in the environment allows. */
-const char *TrsComputeIsa(void)
+static const char *_Atomic isa_in_use; /* written once, with the same value by all threads, but for tests */
+
+/* The best set that the processor has and limit (NULL: none) allows. */
+static const char *best_isa(const char *limit)
 {
 #if defined(__x86_64__)
-  const char *limit = getenv("TRSHARD_ISA");
   const int allow_avx512 = !limit || !strcmp(limit, "avx512");
   const int allow_avx2 = allow_avx512 || !strcmp(limit, "avx2");
 
@@ -82,7 +83,21 @@ const char *TrsComputeIsa(void)
     return "avx512";
   if (allow_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
 #endif
+  (void)limit;
   return "portable";
+}
+
+const char *TrsComputeIsa(void)
+{
+  const char *isa = isa_in_use;
+
+  if (!isa) isa_in_use = isa = best_isa(getenv("TRSHARD_ISA"));
+  return isa;
+}
+
+void TrsComputeSetIsa(const char *limit)
+{
+  isa_in_use = limit ? best_isa(limit) : NULL;
 }
 
 int TrsComputeThreads(void)
@@ -106,7 +121,7 @@ PetscErrorCode TrsWorkspaceDestroyCpu(TrsWorkspace *workspace)
   PetscCall(TrsBufferFree(&w->keys));
   PetscCall(TrsBufferFree(&w->positions));
   PetscCall(TrsBufferFree(&w->scratch));
-  PetscCall(TrsBufferFree(&w->histogram));
+  PetscCall(TrsBufferFree(&w->by_thread));
   PetscCall(TrsBufferFree(&w->runs));
   PetscCall(PetscFree(*workspace));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -299,7 +299,13 @@ extern const TrsComputeOps *const trs_compute_backends[];
 PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute);
 
 /*
-  Instruction set in use ("avx512", "avx2", "portable") and threads; TRSHARD_ISA in the environment lowers the first, for tests. Not collective.
+  Instruction set in use ("avx512", "avx2", "portable"): the best that the processor has and TRSHARD_ISA in the environment, read once a process,
+  allows. Not collective.
 */
 const char *TrsComputeIsa(void);
+
+/* For tests: kernels called from now on use at most limit; NULL: what the environment allows. BLAS keeps what it began with. Not collective. */
+void TrsComputeSetIsa(const char *limit);
+
+/* OpenMP threads of a kernel. Not collective. */
 int TrsComputeThreads(void);

@@ -9,7 +9,8 @@
 
 /* Scratch memory, grown by whoever needs it; a call may use all of it. */
 struct TrsWorkspaceImpl {
-  TrsBuffer keys, positions, scratch, histogram, runs;
+  TrsBuffer keys, positions, scratch, runs;
+  TrsBuffer by_thread; /* a part for each thread: counts of buckets, or sums of rows too wide for the stack */
 };
 
 PetscErrorCode TrsWorkspaceCreateCpu(TrsWorkspace *workspace);

@@ -108,13 +108,13 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
                              PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
   PetscCall(TrsBufferReserve(
-      &w->histogram, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
+      &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
   b->key = (uint64_t *)w->keys.data;
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
   b->scale = scaled ? (float *)(b->source + n) : NULL;
   b->run = (TrsTableRun *)w->runs.data;
-  b->wide = (float *)w->histogram.data;
+  b->wide = (float *)w->by_thread.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -37,7 +37,7 @@ static float *uniforms(int64_t n, uint64_t seed, float size)
 
 static void use_isa(int i)
 {
-  assert_int_equal(setenv("TRSHARD_ISA", isas[i], 1), 0);
+  TrsComputeSetIsa(isas[i]);
 }
 
 /* Value of a code of 1 sign, e exponent, m mantissa bits; exponent 0 has denormals, none is set aside for infinity. */
@@ -221,7 +221,7 @@ static void test_threads(void **state)
   float *x = uniforms(n, 6, 2.0f), *y = memory(n, sizeof(*y)), *z = memory(n, sizeof(*z));
 
   (void)state;
-  assert_int_equal(unsetenv("TRSHARD_ISA"), 0);
+  TrsComputeSetIsa(NULL);
   for (size_t c = 0; c < sizeof(codecs) / sizeof(codecs[0]); c++) {
     const int64_t n_bytes = ops->codec_bytes(&codecs[c], n);
     uint8_t *a = memory(n_bytes, 1), *b = memory(n_bytes, 1);

@@ -130,7 +130,7 @@ static void test_sequences(void **state)
   (void)state;
   assert_petsc_ok(TrsComputeFind("cpu", &compute));
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(setenv("TRSHARD_ISA", isas[i], 1), 0);
+    TrsComputeSetIsa(isas[i]);
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
       for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++) check_sequence(compute, types[t], dims[d]);
   }
@@ -197,7 +197,7 @@ static void test_pooled(void **state)
   (void)state;
   assert_petsc_ok(TrsComputeFind("cpu", &compute));
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(setenv("TRSHARD_ISA", isas[i], 1), 0);
+    TrsComputeSetIsa(isas[i]);
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
       for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
         for (int how = 0; how < 3; how++) check_pooled(compute, types[t], dims[d], how == 1, how == 2);
@@ -217,7 +217,7 @@ static void test_round_matrix(void **state)
   for (int i = 0; i < R * STRIDE; i++) x[i] = ldexpf((float)(i % 997 - 498) + 0.137f, i % 37 - 20);
   for (int i = 0; i < 3; i++)
     for (int t = 1; t <= 2; t++) { /* fp16, bf16 */
-      assert_int_equal(setenv("TRSHARD_ISA", isas[i], 1), 0);
+      TrsComputeSetIsa(isas[i]);
       memcpy(found, x, sizeof(x));
       assert_petsc_ok(compute->round_matrix(NULL, R, C, types[t], found, STRIDE));
       for (int r = 0; r < R; r++) {

@@ -202,13 +202,13 @@ static void run_with(const shape *s, const char *isa, int threads, problem *p)
   make_problem(s, p);
   for (int t = 0; t < N_TABLES; t++) p->table[t].stochastic_rounding = 1;
   if (strcmp(isa, "best") == 0)
-    assert_int_equal(unsetenv("TRSHARD_ISA"), 0);
+    TrsComputeSetIsa(NULL);
   else
-    assert_int_equal(setenv("TRSHARD_ISA", isa, 1), 0);
+    TrsComputeSetIsa(isa);
   omp_set_num_threads(threads);
   run_problem(p);
   omp_set_num_threads(1);
-  assert_int_equal(unsetenv("TRSHARD_ISA"), 0);
+  TrsComputeSetIsa(NULL);
 }
 
 static void test_instruction_sets(void **state)

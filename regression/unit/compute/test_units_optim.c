@@ -185,7 +185,7 @@ static void test_golden(void **state)
   (void)state;
   for (int backend = 0; (compute = trs_hosted(backend)); backend++)
     for (int i = backend == 0 ? 0 : 2; i < 3; i++) {
-      assert_int_equal(setenv("TRSHARD_ISA", isas[i], 1), 0);
+      TrsComputeSetIsa(isas[i]);
       for (int two_steps = 0; two_steps < 2; two_steps++) {
         PetscBool context = (PetscBool)two_steps;
 
