@@ -58,6 +58,13 @@ CASES = [
     Case("final_is_a_link", 0, "", "-checkpoint_final link.h5", link, victim_is_whole),
     Case("checkpoint_dir_is_a_file", 73, r"ckpt is not a folder|ckpt.*cannot be", "-checkpoint_dir ckpt -checkpoint_every 1", file_for_folder),
     Case("checkpoint_dir_below_a_file", 73, r"train\.h5/ckpt", "-checkpoint_dir train.h5/ckpt -checkpoint_every 1"),
+    Case("trace_folder_missing", 73, r"none/trace\.json cannot be created: No such file", "-trace none/trace.json", ranks=3, after=before_training),
+    Case("trace_is_a_folder", 73, r"out cannot be created: something that is not a file", "-trace out", after=before_training),
+    Case("trace_is_a_device", 73, r"/dev/full cannot be created", "-trace /dev/full"),
+    Case("trace_negative_first_step", 64, r'-trace_first_step "-1"', "-trace trace.json -trace_first_step -1"),
+    Case("trace_no_steps", 64, r'-trace_steps "0" .*in \[1,', "-trace trace.json -trace_steps 0"),
+    Case("trace_steps_text", 64, r'-trace_steps "ten"', "-trace trace.json -trace_steps ten"),
+    Case("trace_far_away", 0, r"which this run did not reach", "-trace trace.json -trace_first_step 9223372036854775807"),
     Case("plan_output_folder_missing", 73, r"-plan_output .*none/plan\.json can't be created", "-plan_output none/plan.json"),
     Case("plan_report_folder_missing", 73, r"-plan_report .*none/report\.txt can't be created", "-plan_report none/report.txt"),
 ]

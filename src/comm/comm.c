@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/comm.h"
 
-#include "core/events.h"
+#include "core/trace.h"
 
 #include <limits.h>
 #include <string.h>
@@ -57,6 +57,7 @@ PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceO
   PetscCall(PetscNew(comm));
   (*comm)->device = device;
   (*comm)->compute = compute;
+  (*comm)->trace_as = TRS_TRACE_OUTPUT_DIST;
   PetscCall(find_backend(backend, device, &(*comm)->ops));
   PetscCallMPI(MPI_Comm_dup(mpi, &(*comm)->mpi));
   PetscCallMPI(MPI_Comm_size((*comm)->mpi, &(*comm)->size));
@@ -75,21 +76,51 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What a trace has of an exchange: the clock before it starts, */
+static double trace_clock(void)
+{
+  return PetscUnlikely(trs_tracing) ? TrsTraceClock() : 0;
+}
+
+/* its bytes, counts[0 .. n) elements of this rank, */
+static void trace_start(TrsRequest request, double start_s, int n, const int64_t *counts, int64_t elem_bytes)
+{
+  request->start_s = start_s;
+  if (PetscLikely(start_s == 0)) return;
+  request->trace_step = TrsTraceStep();
+  request->bytes = 0;
+  for (int q = 0; q < n; q++) request->bytes += counts[q] * elem_bytes;
+}
+
+/* and its end: when it was seen to be done, or else now. */
+static void trace_end(TrsRequest request)
+{
+  if (PetscLikely(request->start_s == 0)) return;
+  TrsTraceRecord(TRS_TRACE_EXCHANGE, request->comm->trace_as, request->trace_step, request->start_s,
+                 request->done_s >= request->start_s ? request->done_s : TrsTraceClock(), request->bytes);
+}
+
 PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
                                 const int64_t *send_displs, void *recv, const int64_t *recv_counts,
                                 const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request)
 {
+  const double start_s = trace_clock();
+
   PetscFunctionBegin;
   PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts, recv_displs,
                                  elem_bytes, request));
+  trace_start(*request, start_s, comm->size, send_counts, elem_bytes);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
                                      float *recv, TrsRequest *request)
 {
+  const double start_s = trace_clock();
+
   PetscFunctionBegin;
   PetscCall(comm->ops->reduce_scatterv(comm, stream, send, counts, recv, request));
+  trace_start(*request, start_s, comm->size, counts, (int64_t)sizeof(float));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -97,23 +128,32 @@ PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *sen
                                  const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
                                  TrsRequest *request)
 {
+  const double start_s = trace_clock();
+
   PetscFunctionBegin;
   PetscCall(comm->ops->allgatherv(comm, stream, send, recv, counts, displs, elem_bytes, request));
+  trace_start(*request, start_s, 1, &counts[comm->rank], elem_bytes);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request)
 {
+  const double start_s = trace_clock();
+
   PetscFunctionBegin;
   PetscCall(comm->ops->allreduce(comm, stream, data, n, request));
+  trace_start(*request, start_s, 1, &n, (int64_t)sizeof(float));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
                                 TrsRequest *request)
 {
+  const double start_s = trace_clock();
+
   PetscFunctionBegin;
   PetscCall(comm->ops->broadcast(comm, stream, data, bytes, root, request));
+  trace_start(*request, start_s, 1, &bytes, 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,7 +167,12 @@ PetscErrorCode TrsCommProgress(TrsComm comm)
 PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
 {
   PetscFunctionBegin;
-  if (*request) PetscCall((*request)->comm->ops->wait(*request, stream));
+  if (*request) {
+    const TrsRequest waited = *request;
+
+    PetscCall(waited->comm->ops->wait(waited, stream));
+    trace_end(waited); /* requests are recycled, never freed, by a wait */
+  }
   *request = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -199,6 +244,8 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
   PetscCall(TrsCommCreate(mpi, backend, device, compute, &groups->dense));
   PetscCall(TrsCommCreate(host, backend, device, compute, &groups->host));
   PetscCall(TrsCommCreate(cross, backend, device, compute, &groups->cross));
+  groups->input->trace_as = TRS_TRACE_INPUT_DIST;
+  groups->dense->trace_as = TRS_TRACE_DENSE;
   PetscCallMPI(MPI_Comm_free(&host));
   PetscCallMPI(MPI_Comm_free(&cross));
   PetscFunctionReturn(PETSC_SUCCESS);

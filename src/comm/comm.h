@@ -17,6 +17,10 @@ typedef struct TrsCommOps TrsCommOps;
 /* An operation under way: backends embed this as their own request's first member and recycle requests. */
 typedef struct TrsRequestImpl {
   struct TrsCommImpl *comm;
+  double start_s;     /* for core/trace.h; 0: not traced */
+  double done_s;      /* when it was seen to be done, if before the wait */
+  int64_t trace_step; /* that started it */
+  int64_t bytes;      /* that this rank gave */
 } * TrsRequest;
 
 typedef struct TrsCommImpl {
@@ -27,6 +31,7 @@ typedef struct TrsCommImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute; /* sums and codecs */
   void *data;                   /* the backend's */
+  int trace_as;                 /* what a trace calls its exchanges (core/trace.h) */
 } * TrsComm;
 
 struct TrsCommOps {

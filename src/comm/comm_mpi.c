@@ -14,7 +14,7 @@
   Device memory that the host cannot read is staged through pinned memory.
 */
 #include "comm/mpi_blocks.h"
-#include "core/events.h"
+#include "core/trace.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -208,6 +208,7 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
   }
   if (TrsMpiIsSum(request)) PetscCall(sum_parts(request, request->target));
   request->done = PETSC_TRUE;
+  if (PetscUnlikely(trs_tracing || request->base.start_s != 0)) request->base.done_s = TrsTraceClock();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/events.h"
 
+#include "core/trace.h"
+
 #include <stdatomic.h>
-#include <time.h>
 
 static const char *const stage_name[TRS_N_STAGES] = {
     "input_dist", "lookup", "output_dist", "dense forward", "dense backward", "embedding backward",
@@ -16,14 +17,6 @@ static _Atomic int current = TRS_STAGE_NONE;
 static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
 
-static double seconds_now(void)
-{
-  struct timespec now;
-
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 PetscErrorCode TrsEventsRegister(void)
 {
   PetscClassId class_id;
@@ -33,7 +26,7 @@ PetscErrorCode TrsEventsRegister(void)
   PetscCall(PetscClassIdRegister("trshard", &class_id));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
     PetscCall(PetscLogEventRegister(stage_name[i], class_id, &event[i]));
-  entered_s = seconds_now();
+  entered_s = TrsTraceClock();
   registered = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -46,8 +39,10 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
   PetscFunctionBegin;
   if (before) *before = last;
   if (!registered || stage == last) PetscFunctionReturn(PETSC_SUCCESS);
-  now_s = seconds_now();
+  now_s = TrsTraceClock();
   spent_s[last] += now_s - entered_s;
+  if (PetscUnlikely(trs_tracing) && last != TRS_STAGE_NONE)
+    TrsTraceRecord(TRS_TRACE_MAIN, last, TrsTraceStep(), entered_s, now_s, -1);
   entered_s = now_s;
   if (last != TRS_STAGE_NONE) PetscCall(PetscLogEventEnd(event[last], 0, 0, 0, 0));
   if (stage != TRS_STAGE_NONE) PetscCall(PetscLogEventBegin(event[stage], 0, 0, 0, 0));
@@ -58,7 +53,7 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
 
 PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset)
 {
-  double now_s = seconds_now();
+  double now_s = TrsTraceClock();
 
   PetscFunctionBegin;
   if (registered) spent_s[TrsStageCurrent()] += now_s - entered_s;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "data/reader.h"
 
+#include "core/trace.h"
 #include "data/batch.h"
 
 #include <inttypes.h>
@@ -261,7 +262,13 @@ static void *read_ahead(void *context)
   for (int64_t step = reader->start; step < reader->total; step++) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
 
-    if (!wait_for_slot(reader, s) || !read_step(reader, step, &shuffle, s)) break;
+    double start_s;
+
+    if (!wait_for_slot(reader, s)) break;
+    start_s = TrsTraceClock();
+    if (!read_step(reader, step, &shuffle, s)) break;
+    if (reader->training && TrsTraceWants(step))
+      TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, step, start_s, TrsTraceClock(), -1);
     set_state(reader, s, TRS_SLOT_READY);
     if (s->fault.code != PETSC_SUCCESS) break;
   }

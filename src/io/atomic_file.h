@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Files that appear under their name complete and on disk, or not at all. Internal to io/. One rank at a time, not collective.
+  Files that appear under their name complete and on disk, or not at all. For io/ and run/. One rank at a time, not collective.
 
   The temporary file stands in the same folder, ".<name>.<16 hex digits>.tmp", made anew (never through a link) and locked (flock) while its
   writer lives; unlocked ones are left-overs of a killed run, which the next Create of the same name removes.

@@ -10,6 +10,7 @@
 #include "quant/quantised_tables.h"
 #include "run/early_stopping.h"
 #include "run/task_bench.h"
+#include "run/trace.h"
 #include "shard/sharded_ebc.h"
 #include "train/dense_allreduce.h"
 #include "train/pipeline.h"
@@ -61,6 +62,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_model_parallel_options,
                                                    &trs_pipeline_options,
                                                    &trs_metrics_options,
+                                                   &trs_trace_options,
                                                    &trs_early_stopping_options,
                                                    &checkpoint_group,
                                                    &trs_quant_options,

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_train.h"
 
+#include "core/trace.h"
 #include "run/early_stopping.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/session.h"
 #include "run/signals.h"
 #include "run/task_eval.h"
+#include "run/trace.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Steps after which every buffer has seen its largest batch, or nearly so: allocations are counted from there. */
 enum { TRS_WARM_UP_STEPS = 8 };
@@ -22,6 +25,7 @@ typedef struct {
   TrsRunningMetrics metrics; /* NULL: not wanted */
   TrsEarlyStopping early;
   TrsWatchdog watchdog;
+  TrsTrace trace;
   TrsCheckpointInfo start; /* what the weights had seen when this run took them */
   int64_t first_step;      /* of the reader */
   int64_t total_steps, per_epoch;
@@ -222,6 +226,8 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best, NULL));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
+  PetscCall(TrsTraceStart(s->comm, options, t->first_step,
+                          (PetscBool)(strcmp(s->groups.world->ops->name, "mpi") == 0), &t->trace));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -233,6 +239,7 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsWatchdogStop(&t->watchdog));
   PetscCall(TrsPipelineDestroy(&t->pipeline));
   PetscCall(TrsReaderDestroy(&t->reader));
+  PetscCall(TrsTraceClose());
   PetscCall(TrsRunningMetricsDestroy(&t->metrics));
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
@@ -347,7 +354,9 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();
+    if (t->done < t->total_steps) TrsTraceStepBegin(t->done);
     PetscCall(TrsPipelineProgress(t->pipeline, &result, &more));
+    TrsTraceStepEnd();
     if (more) PetscCall(after_step(t, &result, TrsReportClock() - start_s));
   }
   *stopped = result.stop;
@@ -402,6 +411,7 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(train(&t, &stopped));
   PetscCall(record_allocations(&t));
   PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
+  PetscCall(TrsTraceFinish(&t.trace));
   PetscCall(TrsDatasetGetInfo(t.session.train, &info));
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/trace.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  TrsTraceSpan *span; /* [room], NULL: not open */
+  int64_t room;
+  _Atomic int64_t n; /* recorded since the start; the newest is at (n - 1) % room */
+} TrsTraceRing;
+
+static TrsTraceRing ring[TRS_TRACE_N_ROWS];
+static int64_t first_step, end_step, current_step;
+static double step_start_s;
+PetscBool trs_tracing;
+
+PetscErrorCode TrsTraceOpen(int64_t room, int64_t first, int64_t end)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTraceClose());
+  for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
+    PetscCall(PetscMalloc1((size_t)room, &ring[r].span));
+    memset(ring[r].span, -1,
+           (size_t)room * sizeof(*ring[r].span)); /* its pages are touched here, not in a step */
+    ring[r].room = room;
+    atomic_store(&ring[r].n, 0);
+  }
+  first_step = first;
+  end_step = end;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTraceClose(void)
+{
+  PetscFunctionBegin;
+  trs_tracing = PETSC_FALSE;
+  first_step = end_step = 0;
+  for (int r = 0; r < TRS_TRACE_N_ROWS; r++) PetscCall(PetscFree(ring[r].span));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsTraceWants(int64_t step)
+{
+  return (PetscBool)(step >= first_step && step < end_step);
+}
+
+void TrsTraceStepBegin(int64_t step)
+{
+  if (!TrsTraceWants(step)) return;
+  current_step = step;
+  step_start_s = TrsTraceClock();
+  trs_tracing = PETSC_TRUE;
+}
+
+void TrsTraceStepEnd(void)
+{
+  if (!trs_tracing) return;
+  trs_tracing = PETSC_FALSE;
+  TrsTraceRecord(TRS_TRACE_MAIN, TRS_TRACE_STEP, current_step, step_start_s, TrsTraceClock(), -1);
+}
+
+int64_t TrsTraceStep(void)
+{
+  return current_step;
+}
+
+void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, double end_s, int64_t bytes)
+{
+  TrsTraceRing *to = &ring[row];
+  const int64_t n = atomic_load_explicit(&to->n, memory_order_relaxed);
+
+  if (!to->span) return;
+  if (what < TRS_N_STAGES && start_s < step_start_s) start_s = step_start_s;
+  to->span[n % to->room] = (TrsTraceSpan){
+      .start_s = start_s, .end_s = end_s, .step = step, .bytes = bytes, .what = what, .row = (int32_t)row};
+  atomic_store_explicit(&to->n, n + 1, memory_order_release);
+}
+
+static int by_place(const void *a, const void *b)
+{
+  const TrsTraceSpan *x = (const TrsTraceSpan *)a, *y = (const TrsTraceSpan *)b;
+
+  if (x->row != y->row) return x->row < y->row ? -1 : 1;
+  if (x->start_s != y->start_s) return x->start_s < y->start_s ? -1 : 1;
+  if (x->end_s != y->end_s) return x->end_s > y->end_s ? -1 : 1;
+  return (x->what < y->what) - (x->what > y->what); /* a step before the stage that fills it */
+}
+
+PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
+{
+  int64_t total[TRS_TRACE_N_ROWS], kept[TRS_TRACE_N_ROWS];
+
+  PetscFunctionBegin;
+  *n = *n_lost = 0;
+  for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
+    total[r] = ring[r].span ? atomic_load_explicit(&ring[r].n, memory_order_acquire) : 0;
+    kept[r] = total[r] == 0 || total[r] < ring[r].room
+                  ? total[r]
+                  : ring[r].room - 1; /* the reader's thread may be writing over the oldest */
+    *n_lost += total[r] - kept[r];
+    *n += kept[r];
+  }
+  PetscCall(PetscMalloc1((size_t)*n + 1, span));
+  *n = 0;
+  for (int r = 0; r < TRS_TRACE_N_ROWS; r++)
+    for (int64_t i = total[r] - kept[r]; i < total[r]; i++) (*span)[(*n)++] = ring[r].span[i % ring[r].room];
+  qsort(*span, (size_t)*n, sizeof(**span), by_place);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsTraceName(int what)
+{
+  static const char *const names[] = {"ids", "rows", "dense gradients", "read batch", "step"};
+
+  return what < TRS_N_STAGES ? TrsStageName((TrsStage)what) : names[what - TRS_N_STAGES];
+}
