@@ -42,7 +42,7 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
   now_s = TrsTraceClock();
   spent_s[last] += now_s - entered_s;
   if (PetscUnlikely(trs_tracing) && last != TRS_STAGE_NONE)
-    TrsTraceRecord(TRS_TRACE_MAIN, last, TrsTraceStep(), entered_s, now_s, -1);
+    TrsTraceRecord(TRS_TRACE_MAIN, (int)last, TrsTraceStep(), entered_s, now_s, -1);
   entered_s = now_s;
   if (last != TRS_STAGE_NONE) PetscCall(PetscLogEventEnd(event[last], 0, 0, 0, 0));
   if (stage != TRS_STAGE_NONE) PetscCall(PetscLogEventBegin(event[stage], 0, 0, 0, 0));

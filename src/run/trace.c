@@ -84,19 +84,19 @@ static void find_overlap(int64_t n, const TrsTraceSpan *span, int what, double *
 static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span)
 {
   static const int kinds[] = {TRS_TRACE_INPUT_DIST, TRS_TRACE_OUTPUT_DIST};
-  double sums[5] = {0}; /* hidden and all of each kind, steps */
+  static const TrsStage names[] = {TRS_STAGE_INPUT_DIST, TRS_STAGE_OUTPUT_DIST};
+  double n_steps = 0, time_s[3];
 
   PetscFunctionBegin;
-  for (int k = 0; k < 2; k++) find_overlap(n, span, kinds[k], &sums[2 * k], &sums[2 * k + 1]);
-  for (int64_t i = 0; i < n; i++) sums[4] += span[i].what == TRS_TRACE_STEP;
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, sums, 5, MPI_DOUBLE, MPI_SUM, trace->comm));
-  if (!trace->host_exchanges || sums[4] == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int k = 0; k < 2; k++) {
-    if (sums[2 * k + 1] <= 0) continue;
-    PetscCall(PetscPrintf(trace->comm,
-                          "%-10s %s: %.0f%% of %.3f ms a step under way were hidden under compute\n",
-                          "overlap", TrsStageName(k ? TRS_STAGE_OUTPUT_DIST : TRS_STAGE_INPUT_DIST),
-                          100 * sums[2 * k] / sums[2 * k + 1], 1e3 * sums[2 * k + 1] / sums[4]));
+  for (int64_t i = 0; i < n; i++) n_steps += span[i].what == TRS_TRACE_STEP;
+  for (int k = 0; k < 2 && trace->host_exchanges; k++) {
+    find_overlap(n, span, kinds[k], &time_s[0], &time_s[1]);
+    time_s[2] = n_steps;
+    PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, time_s, 3, MPI_DOUBLE, MPI_SUM, trace->comm));
+    if (time_s[1] <= 0 || time_s[2] <= 0) continue;
+    PetscCall(PetscPrintf(
+        trace->comm, "%-10s %s: %.0f%% of %.3f ms a step under way were hidden under compute\n", "overlap",
+        TrsStageName(names[k]), 100 * time_s[0] / time_s[1], 1e3 * time_s[1] / time_s[2]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
