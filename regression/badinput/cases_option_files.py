@@ -41,7 +41,7 @@ CASES = [
     opts("includes_itself", 64, r"-options_file \(bad\.opts:2\): an option file cannot name another", "-batch_size 8\n-options_file bad.opts\n"),
     opts("binary", 64, r"bad\.opts:1: not a text", b"-batch_size 8\x00\x01\x7f\n"),
     opts("nul_in_the_middle", 64, r"bad\.opts:2: not a text", b"-batch_size 8\n-ste\x00ps 3\n"),
-    opts("too_large", 64, r'option file "bad\.opts" has \d+ bytes; at most', b"# nothing\n" * 1000000),
+    opts("too_large", 64, r'option file "bad\.opts" has \d+ bytes; at most', b"# nothing\n" * 2000000),
     opts("unknown_option", 64, r"-bach_size \(bad\.opts:3\): unknown option; .*-batch_size", "# a comment\n\n-bach_size 8\n"),
     opts("missing_value", 64, r"-batch_size \(bad\.opts:1\): the value is missing", "-batch_size\n-steps 3\n"),
     opts("wrong_type", 64, r'-batch_size "many" \(bad\.opts:2\): expected an integer', "-steps 3\n-batch_size many\n"),
