@@ -25,4 +25,4 @@ for argument in "$@"; do
   case $argument in -L | --label-regex | -LE | --label-exclude) label=() ;; esac
 done
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-exec ctest --test-dir build --output-on-failure --parallel "$(nproc)" "${label[@]}" "$@"
+exec ctest --test-dir build --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" "${label[@]}" "$@"

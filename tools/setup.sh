@@ -96,7 +96,7 @@ options+=(${CMAKE_ARGS:-})
 log=$build_dir/setup.log
 mkdir -p "$build_dir"
 say "building Release into $build_dir/"
-if ! { cmake -S . -B "$build_dir" "${options[@]}" && cmake --build "$build_dir" --parallel "$(nproc)" "${targets[@]}"; } > "$log" 2>&1; then
+if ! { cmake -S . -B "$build_dir" "${options[@]}" && cmake --build "$build_dir" --parallel "$(env -u OMP_NUM_THREADS nproc)" "${targets[@]}"; } > "$log" 2>&1; then
   grep -nE -A8 'error|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
   die "the build failed (whole log: $log)"
 fi

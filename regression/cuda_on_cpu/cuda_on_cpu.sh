@@ -35,9 +35,9 @@ case $what in
     launcher=()
     if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
     cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_WERROR=ON -DTRSHARD_PYTHON="$python"
-    cmake --build "$build" --parallel "$(nproc)" --target trshard gpu_tests
+    cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
-  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -R '^(unit/(gpu|comm/comm|compute/(tbe|units|sequence))|cuda_traps)' -LE long ;;
+  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|compute/(tbe|units|sequence))|cuda_traps)' -LE long ;;
   golden)
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
     check_golden 2 "-pipeline base" weighted_mixed dcn
@@ -56,7 +56,7 @@ case $what in
     launcher=()
     if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
     cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA=ON -DTRSHARD_WERROR=ON -DBUILD_TESTING=OFF
-    cmake --build "$build" --parallel "$(nproc)" --target trshard
+    cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard
     "$build/trshard" -version
     ;;
   *)

@@ -29,7 +29,7 @@ configure_and_build() { # SANITIZERS [NINJA_TARGET...]
   if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
   cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DCMAKE_BUILD_TYPE=Debug -DTRSHARD_SANITIZE="$1"
   if [ $# -gt 1 ]; then targets=(--target "${@:2}"); fi
-  cmake --build "$build" --parallel "$(nproc)" "${targets[@]}"
+  cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" "${targets[@]}"
 }
 
 on_ranks() { # RANKS PROGRAM [ARGUMENT...], each with 3 threads in the kernels
@@ -45,7 +45,7 @@ case $what in
     ;;
   unit)
     # on 1 and 2 ranks: more ranks find other mistakes than these
-    ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" -L '^unit$' -LE 'slow|long' -E '[-]n[34]$'
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -L '^unit$' -LE 'slow|long' -E '[-]n[34]$'
     ;;
   golden)
     for name in rowwise_adagrad_dot adam_dot weighted_mixed mean_sum_mixed_cat dcn fp16_rowwise_adagrad last_batch_epochs; do

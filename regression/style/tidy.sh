@@ -11,4 +11,4 @@ headers=$(mktemp -d)
 trap 'rm -rf "$headers"' EXIT
 ln -s "$(gcc -print-file-name=include)/omp.h" "$headers/omp.h"
 cd "$root"
-find src -name '*.c' -print0 | xargs -0 -n 1 -P "$(nproc)" "$tool" --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option --extra-arg="-idirafter$headers" 2> /dev/null
+find src -name '*.c' -print0 | xargs -0 -n 1 -P "$(env -u OMP_NUM_THREADS nproc)" "$tool" --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option --extra-arg="-idirafter$headers" 2> /dev/null
