@@ -474,11 +474,12 @@ INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, c
 #pragma GCC unroll 16
   for (int64_t v = 0; v < n; v++) sum[v] = (Vec){0.0f};
   for (int64_t i = begin; i < end; i++) {
-    const uint8_t *row = table + values[i] * stride;
+    const uint8_t *row;
     float scale, bias;
 
     if (row_bytes) prefetch_row(look, row_bytes, i + PREFETCH_ROWS);
     if ((uint64_t)values[i] >= rows) continue;
+    row = table + values[i] * stride;
     scale_and_bias(row, &scale, &bias);
 #pragma GCC unroll 16
     for (int64_t v = 0; v < n; v++) {
