@@ -30,8 +30,7 @@ static PetscErrorCode setup_cpu(int local_rank, int local_size)
 static PetscErrorCode available_cpu(int *n_devices, char *why_not, size_t why_not_size)
 {
   PetscFunctionBegin;
-  (void)why_not;
-  (void)why_not_size;
+  if (why_not_size > 0) why_not[0] = '\0';
   *n_devices = 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
