@@ -8,6 +8,7 @@
 */
 #pragma once
 
+#include "compute/cache.h"
 #include "compute/tbe.h"
 #include "core/buffer.h"
 #include "device/device.h"
@@ -159,7 +160,35 @@ typedef struct {
                                        const int64_t *offsets, const float *positions,
                                        const float *grad_weights, int64_t length, float *by_position);
 
+  /* --- cache of rows in host memory (compute/cache.h, units_cache); the cache's tables are those of tbe with table.lines == cache->lines --- */
+
+  /*
+    Bring the rows of the batch's ids of the cache's tables into the cache, and find them: locations [N] (as TrsTbeInput's; input's own is not
+    read) is written for ids of these tables, others' entries stay. cache->time is this call's. Counters grow.
+    held [N] or NULL: LRU alone; each line that now has one of the batch's rows gets one lock (its locks + 1) and is listed in held, once, in any order;
+    the other entries are -1.
+  */
+  PetscErrorCode (*cache_prefetch)(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                   const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
+                                   int32_t *held);
+
+  /* Find the rows again: locations as above. Nothing else changes; no counters. */
+  PetscErrorCode (*cache_locate)(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                 const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations);
+
+  /* Take a lock from each of the n lines listed (those >= 0; no line twice). */
+  PetscErrorCode (*cache_release)(TrsStream stream, const TrsCache *cache, int64_t n, const int32_t *held);
+
+  /* Write all cached rows to their tables; they stay in the cache. */
+  PetscErrorCode (*cache_write_back)(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                     const TrsTbe *tbe);
+
   /* --- table-batched embedding (units_optim) --- */
+
+  /*
+    Where input->locations is given, rows of cached tables are read and updated where it says; else tables are read in place. A cached table's rows
+    are never given to tbe_update_rows.
+  */
 
   /* out[b, out_column .. + D) of feature f = pooled rows of bag (f, b); empty bags give 0. out is [B, out_stride]; only the features' columns are written. */
   PetscErrorCode (*tbe_forward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,

@@ -56,6 +56,13 @@ typedef struct {
   int64_t row_offset, col_offset; /* the shard's place in the whole table, */
   int64_t table_dim; /* and the whole table's width: element (row_offset + r) * table_dim + col_offset + c */
   const int64_t *row_of; /* [rows] or NULL: rows picked from a shard, row r being its row row_of[r] */
+  /*
+    Rows of a cached table (compute/cache.h; weight is host memory that the device reads and writes) may be in lines of a cache: row r of an id whose
+    location l >= 0 is at lines + l * line_bytes, not at weight. Several tables share a cache: those of equal `lines`.
+  */
+  void *lines;         /* NULL: not cached */
+  int64_t line_bytes;  /* the cache's */
+  int64_t cache_first; /* linear id of row 0 in the cache */
 } TrsTbeTable;
 
 /* One feature: which table its ids address, how they are pooled, where its pooled vector goes. */
@@ -82,4 +89,9 @@ typedef struct {
   const int64_t *values;  /* [N], N = offsets[F*B] */
   const float *weights;   /* [N] or NULL */
   int64_t n_values;       /* N, known on the host */
+  /*
+    [N] where the row of a cached table's id is: its line, or -1: in the table (also of ids that are no rows). Equal for equal ids of a table. Ids
+    of tables that are not cached have none: not read. NULL: no table is cached.
+  */
+  const int32_t *locations;
 } TrsTbeInput;
