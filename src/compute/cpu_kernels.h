@@ -48,6 +48,16 @@ PetscErrorCode TrsPositionGradientsCpu(TrsStream stream, TrsWorkspace workspace,
                                        const int64_t *offsets, const float *positions,
                                        const float *grad_weights, int64_t length, float *by_position);
 
+/* cache_cpu.c */
+PetscErrorCode TrsCachePrefetchCpu(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                   const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
+                                   int32_t *held);
+PetscErrorCode TrsCacheLocateCpu(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                 const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations);
+PetscErrorCode TrsCacheReleaseCpu(TrsStream stream, const TrsCache *cache, int64_t n, const int32_t *held);
+PetscErrorCode TrsCacheWriteBackCpu(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                    const TrsTbe *tbe);
+
 /* tbe_cpu.c */
 PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                 const TrsTbeInput *input, float *out, int64_t out_stride);

@@ -68,9 +68,14 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
     const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
     const PetscBool quantised = (PetscBool)(TrsDTypeBits(table->dtype) <= 8);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = begin; i < end; i += TRS_VALUES_A_PART)
-      (quantised ? quantised_kernels->forward_rows : kernels->forward_rows)(
-          table, input->values + i, PetscMin(TRS_VALUES_A_PART, end - i), out + i * out_stride, out_stride);
+    for (int64_t i = begin; i < end; i += TRS_VALUES_A_PART) {
+      const int64_t part_end = PetscMin(i + TRS_VALUES_A_PART, end);
+      if (quantised)
+        quantised_kernels->forward_rows(table, input->values + i, part_end - i, out + i * out_stride,
+                                        out_stride);
+      else
+        kernels->forward_rows(table, input, i, part_end, out + i * out_stride, out_stride);
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -81,9 +86,10 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 typedef struct {
   int64_t begin, n; /* its keys in the workspace; n without ids that are no rows */
   int position_bits;
-  const uint64_t *key;   /* sorted, */
-  const int64_t *source; /* and in their order: where gradients are, */
-  const float *scale;    /* and their factors, or NULL: all 1 */
+  const uint64_t *key;     /* sorted, */
+  const int64_t *source;   /* and in their order: where gradients are, */
+  const float *scale;      /* and their factors, or NULL: all 1, */
+  const int32_t *location; /* and, of a cached table, where rows are; else NULL */
 } TrsTableRun;
 
 /* Views of a workspace that a backward works in; N values. */
@@ -91,11 +97,13 @@ typedef struct {
   uint64_t *key, *scratch; /* [N] */
   int64_t *source;         /* [N] by position within the table's list */
   float *scale;            /* [2 * N]: by position, then sorted; or NULL: all 1 */
+  int32_t *location;       /* the same; NULL: no table is cached */
   TrsTableRun *run;        /* [n_tables] */
   float *wide;             /* [threads, 3 * D] where rows are wide */
 } TrsBackward;
 
-static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, PetscBool scaled, TrsBackward *b)
+static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, PetscBool scaled,
+                              PetscBool cached, TrsBackward *b)
 {
   int64_t widest = 0;
 
@@ -104,8 +112,10 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   if (widest <= TRS_TBE_STACK_COLUMNS) widest = 0;
   PetscCall(TrsBufferReserve(&w->keys, n * (int64_t)sizeof(*b->key), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->scratch, n * (int64_t)sizeof(*b->scratch), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->positions, n * (int64_t)(sizeof(*b->source) + 2 * sizeof(*b->scale)),
-                             PETSC_FALSE));
+  PetscCall(TrsBufferReserve(
+      &w->positions,
+      n * (int64_t)(sizeof(*b->source) + 2 * sizeof(*b->scale) + (cached ? 2 * sizeof(*b->location) : 0)),
+      PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
   PetscCall(TrsBufferReserve(
       &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
@@ -113,6 +123,7 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
   b->scale = scaled ? (float *)(b->source + n) : NULL;
+  b->location = cached ? (int32_t *)(b->source + 2 * n) : NULL; /* behind the scales' place */
   b->run = (TrsTableRun *)w->runs.data;
   b->wide = (float *)w->by_thread.data;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -137,15 +148,18 @@ static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun
   sort's memory that the keys do not need takes the sources.
 */
 static void follow_keys(TrsTableRun *run, const int64_t *source, const float *scale, float *sorted_scale,
-                        int64_t *sorted_source)
+                        const int32_t *location, int32_t *sorted_location, int64_t *sorted_source)
 {
   const uint64_t mask = ((uint64_t)1 << run->position_bits) - 1;
 
   for (int64_t i = 0; i < run->n; i++) sorted_source[i] = source[run->key[i] & mask];
   if (scale)
     for (int64_t i = 0; i < run->n; i++) sorted_scale[i] = scale[run->key[i] & mask];
+  if (location)
+    for (int64_t i = 0; i < run->n; i++) sorted_location[i] = location[run->key[i] & mask];
   run->source = sorted_source;
   run->scale = sorted_scale;
+  run->location = sorted_location;
 }
 
 /* List and sort one table's occurrences. pooled: a bag's gradient is shared by its ids; else gradient row i belongs to values[i]. */
@@ -158,6 +172,7 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
   uint64_t *key = b->key + run->begin;
   int64_t *source = b->source + run->begin, n = 0, position = 0;
   float *scale = b->scale ? b->scale + run->begin : NULL;
+  int32_t *location = b->location && table->lines ? b->location + run->begin : NULL;
 
   for (int f = 0; f < tbe->n_features; f++) {
     const TrsTbeFeature *feature = &tbe->feature[f];
@@ -168,6 +183,7 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
       const float share = feature->mean && end > begin ? 1.0f / (float)(end - begin) : 1.0f;
       for (int64_t i = begin; i < end; i++, position++) {
         source[position] = (pooled ? bag - first : i) * grad_stride + (pooled ? feature->out_column : 0);
+        if (location) location[position] = input->locations[i];
         if (scale) scale[position] = input->weights ? input->weights[i] * share : share;
         if ((uint64_t)input->values[i] < (uint64_t)table->rows)
           key[n++] = (uint64_t)input->values[i] << bits | (uint64_t)position;
@@ -178,7 +194,8 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
   run->n = n;
   run->key = TrsRowSort(n, bits, bits + TrsBitsFor((uint64_t)PetscMax(table->rows - 1, 0)), key,
                         b->scratch + run->begin);
-  follow_keys(run, source, scale, scale ? scale + input->n_values : NULL,
+  follow_keys(run, source, scale, scale ? scale + input->n_values : NULL, location,
+              location ? location + input->n_values : NULL,
               (int64_t *)(run->key == key ? b->scratch + run->begin : key));
 }
 
@@ -189,7 +206,8 @@ static PetscErrorCode sort_tables(TrsWorkspace workspace, const TrsTbe *tbe, con
 
   PetscFunctionBegin;
   for (int f = 0; f < tbe->n_features; f++) scaled = (PetscBool)(scaled || tbe->feature[f].mean);
-  PetscCall(reserve(workspace, tbe, input->n_values, (PetscBool)(scaled && pooled), b));
+  PetscCall(reserve(workspace, tbe, input->n_values, (PetscBool)(scaled && pooled),
+                    (PetscBool)(input->locations != NULL), b));
   divide_keys(tbe, input, b->run);
   for (int t = 0; t < tbe->n_tables; t++)
     PetscCheck(
@@ -211,6 +229,7 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
                    .position_bits = run->position_bits,
                    .source = run->source,
                    .scale = run->scale,
+                   .location = run->location,
                    .grad = grad,
                    .max_gradient = max_gradient};
   if (args) {
@@ -332,7 +351,7 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, con
 
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(reserve(workspace, &tbe, n, PETSC_FALSE, &b));
+  PetscCall(reserve(workspace, &tbe, n, PETSC_FALSE, PETSC_FALSE, &b));
   for (int64_t i = 0; i < n; i++) {
     b.key[i] = (uint64_t)rows[i] << bits | (uint64_t)i;
     b.source[i] = (index ? index[i] : i) * grad_stride;

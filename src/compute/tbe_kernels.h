@@ -20,7 +20,8 @@ typedef struct {
   int64_t n_keys;
   int position_bits;
   const int64_t *source;
-  const float *scale; /* NULL: all 1 */
+  const float *scale;      /* NULL: all 1 */
+  const int32_t *location; /* of a cached table: where key i's row is (tbe.h); NULL: all in the table */
   const float *grad;
   float max_gradient; /* > 0: clamp elements first */
   const TrsSparseOptimizerArgs *args;
@@ -32,9 +33,9 @@ typedef struct {
   /* Bags [begin, end) of a batch; out row of bag b is out + (b - first) * out_stride. */
   void (*forward)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                   int64_t end, int mean, float *out, int64_t out_stride);
-  /* out row i = row values[i], zeros for ids that are not rows. */
-  void (*forward_rows)(const TrsTbeTable *table, const int64_t *values, int64_t n, float *out,
-                       int64_t out_stride);
+  /* Values [begin, end): row values[begin + i] to out row i, zeros for ids that are not rows. */
+  void (*forward_rows)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t begin, int64_t end,
+                       float *out, int64_t out_stride);
   /* Update the rows of keys [begin, end), which hold whole rows. */
   void (*update)(const TrsRowJob *job, int64_t begin, int64_t end);
   /* Instead of updating, list rows and their summed gradients; returns how many. */

@@ -33,6 +33,15 @@ ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64
   return (const char *)table->weight + row * table->stride * (dtype == TRS_FP32 ? 4 : 2);
 }
 
+/* Value i's row, which is one of the table's; cached: of a table whose rows may be in a cache's lines. */
+ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
+                                       int64_t i, const int cached)
+{
+  if (cached && input->locations[i] >= 0)
+    return (const char *)table->lines + input->locations[i] * table->line_bytes;
+  return row_at(table, dtype, input->values[i]);
+}
+
 ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D)
 {
   if ((uint64_t)row >= (uint64_t)table->rows) return;
@@ -81,7 +90,8 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
 
 /* One bag of any width: the sum is in `out`. */
 ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int D, const TrsTbeInput *input,
-                                   int weighted, int64_t bag, int64_t last, int mean, float *out)
+                                   int weighted, const int cached, int64_t bag, int64_t last, int mean,
+                                   float *out)
 {
   const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
 
@@ -90,9 +100,9 @@ ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int
     const int64_t id = input->values[i];
     const float weight = weighted ? input->weights[i] : 1.0f;
     int d = 0;
-    if (i + AHEAD < last) prefetch_row(table, dtype, input->values[i + AHEAD], D);
+    if (!cached && i + AHEAD < last) prefetch_row(table, dtype, input->values[i + AHEAD], D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
-    const char *row = row_at(table, dtype, id);
+    const char *row = row_of_value(table, dtype, input, i, cached);
     for (; d + LANES <= D; d += LANES)
       store_vec(out + d, load_vec(out + d) + weight * load_columns(row, dtype, d / LANES));
     for (; d < D; d++) out[d] += weight * load_column(row, dtype, d);
@@ -113,8 +123,27 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
     else
-      forward_bag_any(table, dtype, table->dim, input, weighted, bag, last, mean, to);
+      forward_bag_any(table, dtype, table->dim, input, weighted, 0, bag, last, mean, to);
   }
+}
+
+/* The same bits for a cached table, of any width. */
+static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
+                           int64_t end, int mean, float *out, int64_t out_stride)
+{
+#define FORWARD(dtype) forward_bag_any(table, dtype, table->dim, input, weighted, 1, bag, 0, mean, to)
+  const int weighted = input->weights != NULL;
+
+  for (int64_t bag = begin; bag < end; bag++) {
+    float *to = out + (bag - first) * out_stride;
+    if (table->dtype == TRS_FP16)
+      FORWARD(TRS_FP16);
+    else if (table->dtype == TRS_BF16)
+      FORWARD(TRS_BF16);
+    else
+      FORWARD(TRS_FP32);
+  }
+#undef FORWARD
 }
 
 /* The widths and types that are worth a loop of their own; the others share one each. */
@@ -126,6 +155,10 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
   const int weighted = input->weights != NULL;
   const int width = table->dim <= MAX_REGISTER_COLUMNS ? table->dim : 0;
 
+  if (table->lines && input->locations) {
+    forward_cached(table, input, first, begin, end, mean, out, out_stride);
+    return;
+  }
   if (table->dtype == TRS_FP16) {
     if (width == 64 && !weighted)
       FORWARD(TRS_FP16, 64, 0);
@@ -157,23 +190,24 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
 #undef FORWARD
 }
 
-static void widen_row(const TrsTbeTable *table, int64_t row, float *restrict to)
+static void widen_row(const TrsTbeTable *table, const char *from, float *restrict to)
 {
-  const char *from = row_at(table, table->dtype, row);
   int d = 0;
   for (; d + LANES <= table->dim; d += LANES) store_vec(to + d, load_columns(from, table->dtype, d / LANES));
   for (; d < table->dim; d++) to[d] = load_column(from, table->dtype, d);
 }
 
-static void forward_rows(const TrsTbeTable *table, const int64_t *values, int64_t n, float *out,
-                         int64_t out_stride)
+static void forward_rows(const TrsTbeTable *table, const TrsTbeInput *input, int64_t begin, int64_t end,
+                         float *out, int64_t out_stride)
 {
-  for (int64_t i = 0; i < n; i++) {
-    if (i + AHEAD < n) prefetch_row(table, table->dtype, values[i + AHEAD], table->dim);
-    if ((uint64_t)values[i] < (uint64_t)table->rows)
-      widen_row(table, values[i], out + i * out_stride);
+  const int cached = table->lines && input->locations;
+
+  for (int64_t i = begin; i < end; i++, out += out_stride) {
+    if (i + AHEAD < end) prefetch_row(table, table->dtype, input->values[i + AHEAD], table->dim);
+    if ((uint64_t)input->values[i] < (uint64_t)table->rows)
+      widen_row(table, row_of_value(table, table->dtype, input, i, cached), out);
     else
-      memset(out + i * out_stride, 0, (size_t)table->dim * sizeof(float));
+      memset(out, 0, (size_t)table->dim * sizeof(float));
   }
 }
 
@@ -211,12 +245,14 @@ ALWAYS_INLINE float dot(int D, const float *a, const float *b)
 static void weight_gradients(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                              int64_t end, const float *grad, int64_t grad_stride, float *to)
 {
+  const int cached = table->lines && input->locations;
+
   for (int64_t bag = begin; bag < end; bag++)
     for (int64_t i = input->offsets[bag]; i < input->offsets[bag + 1]; i++) {
       const float *g = grad + (bag - first) * grad_stride;
       float sum = 0.0f;
       if ((uint64_t)input->values[i] < (uint64_t)table->rows) {
-        const char *row = row_at(table, table->dtype, input->values[i]);
+        const char *row = row_of_value(table, table->dtype, input, i, cached);
         if (table->dtype == TRS_FP32)
           sum = dot(table->dim, g, (const float *)(const void *)row);
         else
@@ -378,11 +414,21 @@ ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64
 
 /* --- backward --- */
 
+/* Where the row of key i is. */
+ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
+{
+  const TrsTbeTable *table = job->table;
+  const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
+
+  if (job->location && job->location[i] >= 0)
+    return (char *)table->lines + job->location[i] * table->line_bytes;
+  return (char *)table->weight + row * table->stride * (dtype == TRS_FP32 ? 4 : 2);
+}
+
 /* fp32 back to a half-width row; random numbers are keyed by the element's place in the whole table. */
 static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOptimizerArgs *args,
-                       const float *from)
+                       const float *from, uint16_t *to)
 {
-  uint16_t *to = (uint16_t *)table->weight + row * table->stride;
   const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
   const uint64_t element = (uint64_t)(place * table->table_dim + table->col_offset);
   const uint64_t key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING);
@@ -463,12 +509,13 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D
       sum_gradients(job, D, i, next, g);
       total = g;
     }
+    void *memory = row_of_key(job, dtype, i);
     if (dtype == TRS_FP32) {
-      step_row(&step, table, row, D, (float *)table->weight + row * table->stride, total);
+      step_row(&step, table, row, D, (float *)memory, total);
     } else {
-      widen_row(table, row, wide);
+      widen_row(table, (const char *)memory, wide);
       step_row_any(&step, table, row, D, wide, total);
-      narrow_row(table, row, job->args, wide);
+      narrow_row(table, row, job->args, wide, (uint16_t *)memory);
     }
     i = next;
   }
