@@ -1,11 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dot interaction on the GPU: one block a sample. Its vectors are read from memory once, into shared memory where they fit, and every product and every
-  element of the gradient is one thread's sum, in a fixed order.
+  The dot interaction on the GPU. A block has a few samples at a time, whose vectors come to shared memory once; a thread has a square of results in
+  registers - the products of 4 vectors with 4, or 4 columns of 4 vectors' gradients - so that each number it reads takes part in four.
+
+  Every product is one thread's sum over columns in ascending order, every element of the gradient one's over vectors in ascending order, its own among
+  them with factor 0: the same bits for any batch. Bytes moved: x and what is written once, dout once. A sample that shared memory does not hold is read
+  from global memory, in the same order.
 */
 #include "gpu/dense_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
 
-enum { TRS_DOT_THREADS = 128, TRS_DOT_SHARED_BYTES = 48 << 10 /* every GPU has so much without asking */ };
+enum {
+  TRS_DOT_THREADS = 128,
+  TRS_DOT_SIDE = 4,               /* of a thread's square */
+  TRS_DOT_SHARED_BYTES = 48 << 10 /* every GPU has so much without asking */
+};
+
+/* Sizes of a call; x [batch, n * D]. */
+struct Dot {
+  int64_t batch;
+  int n, D, copied;
+  int pitch; /* floats from vector to vector in shared memory: an odd number of float4, so that 8 neighbours lie in different banks */
+  int tiles; /* n / 4, rounded up */
+  int samples; /* of a block at a time */
+  int aligned; /* are vectors made of whole float4? */
+  const float *x;
+  int64_t x_stride;
+};
 
 /* Place of x_i . x_j, i < j, row by row of the upper triangle. */
 static __device__ __forceinline__ int pair_at(int n, int i, int j)
@@ -13,92 +34,235 @@ static __device__ __forceinline__ int pair_at(int n, int i, int j)
   return i * (n - 1) - i * (i - 1) / 2 + (j - i - 1);
 }
 
-/* A vector's elements lie `pitch` apart from the next one's: odd, so that threads of a warp use different banks. */
-static __device__ __forceinline__ int pitch_of(int D)
+/* Vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads of the block call it. */
+static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first, int here, float *to)
 {
-  return D | 1;
-}
+  const int columns = s.aligned ? 4 : 1, width = s.aligned ? s.D : (s.D + 3) / 4 * 4;
 
-static __device__ __forceinline__ const float *stage(int n, int D, const float *x, float *shared)
-{
-  for (int i = static_cast<int>(threadIdx.x); i < n * D; i += TRS_DOT_THREADS)
-    shared[i / D * pitch_of(D) + i % D] = x[i];
-  __syncthreads();
-  return shared;
-}
+  for (int m = 0; m < here; m++) {
+    const float *const from = s.x + (first + m) * s.x_stride;
+    float *const own = to + m * s.n * s.pitch;
 
-/* Reads n * D and writes the products once a sample. Products are dealt to threads in the order of their places. */
-static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_forward_kernel(int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride, float *out,
-                       int64_t out_stride, int in_shared)
-{
-  CU_DYN_SHARED(float, shared);
+    for (int k = static_cast<int>(threadIdx.x) * columns; k < s.n * width; k += TRS_DOT_THREADS * columns) {
+      const int i = k / width, d = k % width;
+      float x[4] = {};
 
-  for (int64_t b = blockIdx.x; b < batch; b += gridDim.x) {
-    const float *own = x + b * x_stride;
-    const float *v = in_shared ? stage(n, D, own, shared) : own;
-    const int pitch = in_shared ? pitch_of(D) : D;
-    float *to = out + b * out_stride;
-    int i = 0, row_end = n - 1; /* of the products of row i */
-
-    for (int c = static_cast<int>(threadIdx.x); c < copied; c += TRS_DOT_THREADS) to[c] = v[c];
-    for (int k = static_cast<int>(threadIdx.x); k < n * (n - 1) / 2; k += TRS_DOT_THREADS) {
-      float sum = 0.0f;
-
-      while (k >= row_end) row_end += n - 1 - ++i;
-      const float *left = v + i * pitch, *right = v + (n - (row_end - k)) * pitch;
-      for (int d = 0; d < D; d++) sum += left[d] * right[d];
-      to[copied + k] = sum;
+      if (s.aligned)
+        load_floats<4>(from + k, x);
+      else if (d < s.D)
+        x[0] = from[i * s.D + d];
+      if (s.aligned)
+        store_floats<4>(own + i * s.pitch + d, x);
+      else
+        own[i * s.pitch + d] = x[0];
     }
-    __syncthreads(); /* the next sample's vectors come to the same place */
   }
 }
 
-/* Reads x and dout, writes dx once a sample. */
-static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_backward_kernel(int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride,
-                        const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride, int in_shared)
+/* Four columns of a vector; shared memory has them all, zeros behind the last. */
+template <bool SHARED> static __device__ __forceinline__ void load_four(const float *from, int left, float *x)
 {
-  CU_DYN_SHARED(float, shared);
+  if (SHARED)
+    load_floats<4>(from, x);
+  else
+    for (int e = 0; e < 4; e++) x[e] = e < left ? from[e] : 0.0f;
+}
 
-  for (int64_t b = blockIdx.x; b < batch; b += gridDim.x) {
-    const float *own = x + b * x_stride, *g = dout + b * dout_stride, *products = g + copied;
-    const float *v = in_shared ? stage(n, D, own, shared) : own;
-    const int pitch = in_shared ? pitch_of(D) : D;
+/* Products of vectors row, row + tiles, .. with column, column + tiles, .. of the sample's v to their places. */
+template <bool SHARED>
+static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *v, int row, int column,
+                                                     float *to)
+{
+  const int pitch = SHARED ? s.pitch : s.D, last = s.n - 1;
+  float sum[TRS_DOT_SIDE][TRS_DOT_SIDE] = {};
 
-    for (int k = static_cast<int>(threadIdx.x); k < n * D; k += TRS_DOT_THREADS) {
-      const int i = k / D, d = k % D;
-      float sum = 0.0f;
+  for (int d = 0; d < s.D; d += 4) {
+    float left[TRS_DOT_SIDE][4], right[TRS_DOT_SIDE][4];
 
-      for (int j = 0; j < i; j++) sum += products[pair_at(n, j, i)] * v[j * pitch + d];
-      for (int j = i + 1; j < n; j++) sum += products[pair_at(n, i, j)] * v[j * pitch + d];
-      dx[b * dx_stride + k] = k < copied ? sum + g[k] : sum;
+#pragma unroll
+    for (int a = 0; a < TRS_DOT_SIDE; a++) {
+      load_four<SHARED>(v + PetscMin(row + a * s.tiles, last) * pitch + d, s.D - d, left[a]);
+      load_four<SHARED>(v + PetscMin(column + a * s.tiles, last) * pitch + d, s.D - d, right[a]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      for (int a = 0; a < TRS_DOT_SIDE; a++)
+        for (int b = 0; b < TRS_DOT_SIDE; b++) sum[a][b] += left[a][e] * right[b][e];
+  }
+#pragma unroll
+  for (int a = 0; a < TRS_DOT_SIDE; a++)
+    for (int b = 0; b < TRS_DOT_SIDE; b++) {
+      const int i = row + a * s.tiles, j = column + b * s.tiles;
+      if (i < s.n && j < s.n && (row != column || i < j))
+        to[pair_at(s.n, PetscMin(i, j), PetscMax(i, j))] = sum[a][b];
+    }
+}
+
+/* Tiles of the triangle are dealt to threads, sample after sample. Products go by way of shared memory, to be written side by side. */
+template <bool SHARED>
+static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+    dot_forward_kernel(Dot s, float *out, int64_t out_stride)
+{
+  CU_DYN_SHARED(float, vectors);
+  const int n_tiles = s.tiles * (s.tiles + 1) / 2, n_products = s.n * (s.n - 1) / 2;
+  float *const products = vectors + s.samples * s.n * s.pitch;
+
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * s.samples; first < s.batch;
+       first += static_cast<int64_t>(gridDim.x) * s.samples) {
+    const int here = static_cast<int>(PetscMin(static_cast<int64_t>(s.samples), s.batch - first));
+
+    if (SHARED) stage_vectors(s, first, here, vectors);
+    __syncthreads();
+    for (int k = static_cast<int>(threadIdx.x); k < here * n_tiles; k += TRS_DOT_THREADS) {
+      const int m = k / n_tiles;
+      int row = 0, column = k % n_tiles;
+
+      while (column >= s.tiles - row) column -= s.tiles - row++;
+      multiply_tile<SHARED>(s, SHARED ? vectors + m * s.n * s.pitch : s.x + (first + m) * s.x_stride, row,
+                            row + column,
+                            SHARED ? products + m * n_products : out + (first + m) * out_stride + s.copied);
+    }
+    __syncthreads();
+    for (int m = 0; m < here; m++) {
+      float *const to = out + (first + m) * out_stride;
+
+      for (int c = static_cast<int>(threadIdx.x); c < s.copied; c += TRS_DOT_THREADS)
+        to[c] = SHARED ? vectors[m * s.n * s.pitch + c] : s.x[(first + m) * s.x_stride + c];
+      for (int k = static_cast<int>(threadIdx.x); SHARED && k < n_products; k += TRS_DOT_THREADS)
+        to[s.copied + k] = products[m * n_products + k];
+    }
+    __syncthreads(); /* the next samples come to the same place */
+  }
+}
+
+/* The gradient of x_i . x_j; 0 for i = j and for what is no vector. */
+static __device__ __forceinline__ float pair_gradient(int n, const float *products, int i, int j)
+{
+  return i == j || i >= n ? 0.0f : products[pair_at(n, PetscMin(i, j), PetscMax(i, j))];
+}
+
+/* The gradients of `here` samples' products as square matrices, rows of 4 * tiles. All threads of the block call it. */
+static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t first, int here,
+                                                       const float *dout, int64_t dout_stride, float *to)
+{
+  const int width = 4 * s.tiles;
+
+  for (int m = 0; m < here; m++)
+    for (int k = static_cast<int>(threadIdx.x); k < s.n * width; k += TRS_DOT_THREADS)
+      to[m * s.n * width + k] = pair_gradient(s.n, dout + (first + m) * dout_stride + s.copied, k % width,
+                                              k / width);
+}
+
+/* Columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g: its square matrix, or where that is not at hand the row of dout. */
+template <bool SHARED>
+static __device__ __forceinline__ void multiply_back(const Dot &s, const float *v, const float *g, int row,
+                                                     int d, float sum[TRS_DOT_SIDE][4])
+{
+  for (int j = 0; j < s.n; j++) {
+    float factor[TRS_DOT_SIDE], x[4];
+
+    load_four<SHARED>(v + j * (SHARED ? s.pitch : s.D) + d, s.D - d, x);
+    if (SHARED)
+      load_floats<4>(g + j * 4 * s.tiles + row, factor);
+    else
+      for (int a = 0; a < TRS_DOT_SIDE; a++) factor[a] = pair_gradient(s.n, g + s.copied, row + a, j);
+#pragma unroll
+    for (int a = 0; a < TRS_DOT_SIDE; a++)
+      for (int e = 0; e < 4; e++) sum[a][e] += factor[a] * x[e];
+  }
+}
+
+/* Squares of the gradient are dealt to threads, neighbours having neighbouring columns. */
+template <bool SHARED>
+static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+    dot_backward_kernel(Dot s, const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
+{
+  CU_DYN_SHARED(float, vectors);
+  const int wide = (s.D + 3) / 4, n_squares = s.tiles * wide;
+  float *const gradients = vectors + s.samples * s.n * s.pitch;
+
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * s.samples; first < s.batch;
+       first += static_cast<int64_t>(gridDim.x) * s.samples) {
+    const int here = static_cast<int>(PetscMin(static_cast<int64_t>(s.samples), s.batch - first));
+
+    if (SHARED) {
+      stage_vectors(s, first, here, vectors);
+      stage_gradients(s, first, here, dout, dout_stride, gradients);
+    }
+    __syncthreads();
+    for (int k = static_cast<int>(threadIdx.x); k < here * n_squares; k += TRS_DOT_THREADS) {
+      const int m = k / n_squares, row = k % n_squares / wide * 4, d = k % wide * 4;
+      const float *const g = dout + (first + m) * dout_stride;
+      float sum[TRS_DOT_SIDE][4] = {};
+
+      multiply_back<SHARED>(s, SHARED ? vectors + m * s.n * s.pitch : s.x + (first + m) * s.x_stride,
+                            SHARED ? gradients + m * s.n * 4 * s.tiles : g, row, d, sum);
+      for (int i = row; i < PetscMin(row + 4, s.n); i++) {
+        float *const to = dx + (first + m) * dx_stride + i * s.D + d;
+
+        for (int e = 0; e < 4 && d + e < s.D; e++)
+          if (i * s.D + d + e < s.copied) sum[i - row][e] += g[i * s.D + d + e];
+        if (s.aligned)
+          store_floats<4>(to, sum[i - row]);
+        else
+          for (int e = 0; e < 4 && d + e < s.D; e++) to[e] = sum[i - row][e];
+      }
     }
     __syncthreads();
   }
 }
 
-static int64_t staged_bytes(int n, int D)
+/* How a call is cut: samples of a block, and the bytes of shared memory they take; 0: not even one fits. */
+static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *kernel, size_t *bytes)
 {
-  return static_cast<int64_t>(n) * (D | 1) * static_cast<int64_t>(sizeof(float));
+  const int64_t one = (static_cast<int64_t>(s->n) * s->pitch + floats_more) *
+                      static_cast<int64_t>(sizeof(float));
+  int device, most = TRS_DOT_SHARED_BYTES;
+
+  PetscFunctionBegin;
+  s->samples = static_cast<int>(PetscMin(PetscMax(TRS_DOT_SHARED_BYTES / one, static_cast<int64_t>(1)),
+                                         static_cast<int64_t>(TRS_DOT_THREADS / squares + 1)));
+  *bytes = static_cast<size_t>(s->samples * one);
+  if (one > TRS_DOT_SHARED_BYTES) {
+    TrsCallCUDA(cudaGetDevice(&device));
+    TrsCallCUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    if (one > most)
+      *bytes = 0;
+    else
+      TrsCallCUDA(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(one)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A block a sample, up to what a grid can have. */
-static dim3 blocks_of(int64_t batch)
+static Dot dot_of(int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride)
 {
-  return dim3(static_cast<unsigned>(batch < (1 << 30) ? batch : 1 << 30));
+  const int aligned = D % 4 == 0 && TrsCudaIsAligned(x, x_stride * static_cast<int64_t>(sizeof(float)), 16);
+
+  return {batch, n, D, copied, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, aligned, x, x_stride};
+}
+
+static dim3 blocks_of(const Dot *s)
+{
+  return TrsCudaBlocks((s->batch + s->samples - 1) / s->samples * TRS_DOT_THREADS, TRS_DOT_THREADS);
 }
 
 PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
                                  int64_t x_stride, float *out, int64_t out_stride)
 {
-  const int in_shared = staged_bytes(n, D) <= TRS_DOT_SHARED_BYTES;
+  Dot s = dot_of(batch, n, D, copied, x, x_stride);
+  size_t bytes;
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(dot_forward_kernel, blocks_of(batch), TRS_DOT_THREADS,
-            static_cast<size_t>(in_shared ? staged_bytes(n, D) : 0), TrsCudaStream(stream), batch, n, D,
-            copied, x, x_stride, out, out_stride, in_shared);
+  PetscCall(cut(&s, static_cast<int64_t>(n) * (n - 1) / 2, s.tiles * (s.tiles + 1) / 2,
+                reinterpret_cast<const void *>(dot_forward_kernel<true>), &bytes));
+  if (bytes > 0)
+    CU_LAUNCH(dot_forward_kernel<true>, blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s, out,
+              out_stride);
+  else
+    CU_LAUNCH(dot_forward_kernel<false>, blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, out,
+              out_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -107,13 +271,20 @@ PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D,
                                   int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
                                   int64_t dx_stride)
 {
-  const int in_shared = staged_bytes(n, D) <= TRS_DOT_SHARED_BYTES;
+  Dot s = dot_of(batch, n, D, copied, x, x_stride);
+  size_t bytes;
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(dot_backward_kernel, blocks_of(batch), TRS_DOT_THREADS,
-            static_cast<size_t>(in_shared ? staged_bytes(n, D) : 0), TrsCudaStream(stream), batch, n, D,
-            copied, x, x_stride, dout, dout_stride, dx, dx_stride, in_shared);
+  if (!TrsCudaIsAligned(dx, dx_stride * static_cast<int64_t>(sizeof(float)), 16)) s.aligned = 0;
+  PetscCall(cut(&s, static_cast<int64_t>(n) * 4 * s.tiles, s.tiles * ((D + 3) / 4),
+                reinterpret_cast<const void *>(dot_backward_kernel<true>), &bytes));
+  if (bytes > 0)
+    CU_LAUNCH(dot_backward_kernel<true>, blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s,
+              dout, dout_stride, dx, dx_stride);
+  else
+    CU_LAUNCH(dot_backward_kernel<false>, blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, dout,
+              dout_stride, dx, dx_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -170,14 +170,16 @@ static void test_own_product(void **state)
 
 static void test_dot(void **state)
 {
-  /* n, D, copied; the last does not fit into shared memory */
-  static const int shapes[][3] = {{2, 1, 0}, {3, 5, 5}, {27, 16, 16}, {9, 40, 0}, {12, 1100, 1100}};
+  /* n, D, copied, floats between samples; the last but one needs shared memory to be asked for, of the last it has too little */
+  static const int shapes[][4] = {{2, 1, 0, 1},   {3, 5, 5, 1},   {27, 16, 16, 4},     {27, 16, 16, 1},
+                                  {9, 40, 40, 0}, {10, 8, 0, 12}, {12, 1100, 1100, 4}, {5, 11700, 11700, 1}};
+  enum { N_SHAPES = sizeof(shapes) / sizeof(*shapes) };
 
   (void)state;
   if (!cuda) skip();
-  for (int s = 0; s < 5; s++) {
+  for (int s = 0; s < N_SHAPES; s++) {
     const int n = shapes[s][0], D = shapes[s][1], copied = shapes[s][2], width = copied + n * (n - 1) / 2;
-    const int64_t B = s == 4 ? 2 : 5, x_stride = n * D + 1, stride = width + 2;
+    const int64_t B = D > 1000 ? 2 : 5, x_stride = n * D + shapes[s][3], stride = width + 2;
     Arguments forward = {0}, backward = {0};
 
     add(&forward, B * x_stride);
