@@ -114,3 +114,59 @@ PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_
                                               TrsCudaStream(stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* --- runs of equal keys --- */
+
+static __global__ void run_flags_kernel(Runs runs, uint64_t end_key)
+{
+  for (int64_t i = TrsCudaFirst(); i < runs.n; i += TrsCudaStep())
+    runs.flags[i] = runs.key[i] < end_key && (i == 0 || runs.key[i] != runs.key[i - 1]);
+}
+
+/* begin[runs] is the end of the last: the first key that is in no run. */
+static __global__ void run_begin_kernel(Runs runs, uint64_t end_key)
+{
+  for (int64_t i = TrsCudaFirst(); i <= runs.n; i += TrsCudaStep()) {
+    const bool valid = i < runs.n && runs.key[i] < end_key;
+
+    if (valid && runs.flags[i]) {
+      runs.begin[runs.before[i]] = i;
+      runs.key_of[runs.before[i]] = runs.key[i];
+    } else if (!valid && (i == 0 || runs.key[i - 1] < end_key)) {
+      runs.begin[runs.before[runs.n]] = i;
+    }
+  }
+}
+
+PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs)
+{
+  PetscFunctionBegin;
+  runs->n = n;
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*runs->key), &runs->key));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*runs->flags), &runs->flags));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, 3 * (n + 1), sizeof(*runs->before), &runs->before));
+  runs->begin = runs->before + n + 1;
+  runs->key_of = reinterpret_cast<uint64_t *>(runs->begin + n + 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *runs)
+{
+  const dim3 blocks = TrsCudaBlocks(runs->n + 1, TRS_SCAN_THREADS);
+
+  PetscFunctionBegin;
+  CU_LAUNCH(run_flags_kernel, blocks, TRS_SCAN_THREADS, 0, TrsCudaStream(stream), *runs, end_key);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaScan(stream, runs->n, runs->flags, runs->before));
+  CU_LAUNCH(run_begin_kernel, blocks, TRS_SCAN_THREADS, 0, TrsCudaStream(stream), *runs, end_key);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsCudaBitsFor(uint64_t largest)
+{
+  int bits = 1;
+
+  while (bits < 64 && largest >> bits) bits++;
+  return bits;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prefix sums and stable sorts on the GPU, the steps that jagged tensors and embeddings share. */
+/* Prefix sums, stable sorts and runs of equal keys on the GPU, the steps that jagged tensors, embeddings and the cache of rows share. */
 #pragma once
 
 #include "gpu/cuda_language.h"
@@ -18,3 +18,22 @@ PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, i
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
                                 const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
                                 uint32_t *sorted_items);
+
+/* Runs of equal keys among sorted ones. Device memory; how many runs there are is known there alone. */
+struct Runs {
+  int64_t n;
+  uint64_t *key;    /* [n] sorted; those from end_key on are in no run */
+  int32_t *flags;   /* [n] does a run begin here? Scratch of whoever comes later */
+  int64_t *before;  /* [n + 1] runs that begin before; before[n] is their number */
+  int64_t *begin;   /* [runs + 1] */
+  uint64_t *key_of; /* [runs] */
+};
+
+/* Room in the workspace's scratch for the runs of n keys, and for the keys. */
+PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs);
+
+/* From runs->key to the rest. Not collective; enqueued on the stream. */
+PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *runs);
+
+/* Bits of a key up to `largest`. */
+int TrsCudaBitsFor(uint64_t largest);

@@ -9,12 +9,6 @@
 #include "core/random.h"
 #include "gpu/tbe_rows_cuda.h"
 
-/* A table on the device; its rows have keys from key_begin on (tbe_backward_cuda.cu). */
-struct UpdateTable {
-  TrsTbeTable table;
-  int64_t key_begin;
-};
-
 struct Step {
   TrsSparseOptimizerArgs args;
   float correction1, correction2; /* 1 - beta^step */
@@ -23,33 +17,30 @@ struct Step {
 /* The group's row. */
 struct GroupRow {
   const TrsTbeTable *table;
+  char *weight; /* of the row: in its table, or in a line of a cache */
   int64_t row;
   int lane, lanes;
   unsigned mask;
 };
 
-template <TrsDType DTYPE>
-static __device__ __forceinline__ char *row_at(const TrsTbeTable *table, int64_t row)
-{
-  return static_cast<char *>(table->weight) + row * table->stride * (DTYPE == TRS_FP32 ? 4 : 2);
-}
-
 /* Round to the table's type; random numbers are keyed by the element's place in the whole table, as on the CPU. */
 template <TrsDType DTYPE, int COLUMNS>
-static __device__ __forceinline__ void store_columns(const Step &step, const TrsTbeTable *table, int64_t row,
-                                                     int col, const float *x)
+static __device__ __forceinline__ void store_columns(const Step &step, const GroupRow &at, int col,
+                                                     const float *x)
 {
+  const TrsTbeTable *const table = at.table;
+
   if (DTYPE == TRS_FP32) {
-    store_floats<COLUMNS>(reinterpret_cast<float *>(row_at<DTYPE>(table, row)) + col, x);
+    store_floats<COLUMNS>(reinterpret_cast<float *>(at.weight) + col, x);
     return;
   }
-  uint16_t *to = reinterpret_cast<uint16_t *>(row_at<DTYPE>(table, row)) + col;
+  uint16_t *to = reinterpret_cast<uint16_t *>(at.weight) + col;
   uint16_t h[COLUMNS];
   if (!table->stochastic_rounding) {
     for (int j = 0; j < COLUMNS; j++) h[j] = DTYPE == TRS_FP16 ? TrsFloatToHalf(x[j]) : TrsFloatToBf16(x[j]);
   } else {
-    const uint64_t element = static_cast<uint64_t>((table->row_offset + row) * table->table_dim +
-                                                   table->col_offset + col);
+    const int64_t place = table->row_offset + (table->row_of ? table->row_of[at.row] : at.row);
+    const uint64_t element = static_cast<uint64_t>(place * table->table_dim + table->col_offset + col);
     const uint64_t key = TrsPhiloxKey(step.args.seed, TRS_RANDOM_ROUNDING);
     const uint64_t stream = table->key + static_cast<uint64_t>(step.args.step) * 0x9E3779B97F4A7C15u;
     uint32_t random[4];
@@ -120,7 +111,7 @@ static __device__ void step_adam_family(const Step &step, const GroupRow &at, co
   {
     float w[COLUMNS], m[COLUMNS], v[COLUMNS], d[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
     load_floats<COLUMNS>(at.table->state[0] + first + col, m);
     if (!partial) load_floats<COLUMNS>(at.table->state[1] + first + col, v);
     for (int j = 0; j < COLUMNS; j++) {
@@ -138,7 +129,7 @@ static __device__ void step_adam_family(const Step &step, const GroupRow &at, co
       }
     } else {
       for (int j = 0; j < COLUMNS; j++) w[j] -= lr * d[j];
-      store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+      store_columns<DTYPE, COLUMNS>(step, at, col, w);
     }
   }
   if (!lamb) return;
@@ -149,9 +140,9 @@ static __device__ void step_adam_family(const Step &step, const GroupRow &at, co
   {
     float w[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
     for (int j = 0; j < COLUMNS; j++) w[j] -= lr * r[col + j];
-    store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+    store_columns<DTYPE, COLUMNS>(step, at, col, w);
   }
 }
 
@@ -165,8 +156,7 @@ static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow &at
   {
     float w[COLUMNS] = {};
 
-    if (a.weight_decay_mode == TRS_DECAY_L2)
-      load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    if (a.weight_decay_mode == TRS_DECAY_L2) load_columns<DTYPE, COLUMNS>(at.weight, col, w);
     for (int j = 0; j < COLUMNS; j++) {
       const float x = a.weight_decay_mode == TRS_DECAY_L2 ? g[col + j] + a.weight_decay * w[j] : g[col + j];
       sum += x * x;
@@ -181,9 +171,9 @@ static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow &at
   {
     float w[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
     for (int j = 0; j < COLUMNS; j++) w[j] = keep * w[j] - scale * g[col + j];
-    store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+    store_columns<DTYPE, COLUMNS>(step, at, col, w);
   }
 }
 
@@ -219,7 +209,7 @@ static __device__ float lars_rate(const Step &step, const GroupRow &at, const fl
   {
     float w[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
     for (int j = 0; j < COLUMNS; j++) {
       w_sum += w[j] * w[j];
       g_sum += g[col + j] * g[col + j];
@@ -240,7 +230,7 @@ static __device__ __forceinline__ void prefetch_step(const Step &step, const Gro
 
   FOR_COLUMNS(col)
   {
-    const char *const w = row_at<DTYPE>(at.table, at.row) + col * (DTYPE == TRS_FP32 ? 4 : 2);
+    const char *const w = at.weight + col * (DTYPE == TRS_FP32 ? 4 : 2);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(w));
     if (!by_row && state)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(state + at.row * at.table->dim + col));
@@ -275,10 +265,10 @@ static __device__ void step_row(const Step &step, const GroupRow &at, const floa
   {
     float w[COLUMNS], m[COLUMNS] = {}, *const state = at.table->state[0] + at.row * at.table->dim + col;
 
-    load_columns<DTYPE, COLUMNS>(row_at<DTYPE>(at.table, at.row), col, w);
+    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
     if (a.kind != TRS_OPTIM_SGD) load_floats<COLUMNS>(state, m);
     for (int j = 0; j < COLUMNS; j++) step_element(a, rate, g[col + j], &w[j], &m[j]);
     if (a.kind != TRS_OPTIM_SGD) store_floats<COLUMNS>(state, m);
-    store_columns<DTYPE, COLUMNS>(step, at.table, at.row, col, w);
+    store_columns<DTYPE, COLUMNS>(step, at, col, w);
   }
 }
