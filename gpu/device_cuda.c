@@ -9,6 +9,7 @@
 #include "gpu/cuda_error.h"
 
 #include <inttypes.h>
+#include <nvtx3/nvToolsExt.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -298,6 +299,15 @@ static PetscErrorCode stream_wait_cuda(TrsStream stream, TrsEvent event)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NVTX looks for a tool at the first call; without one a call is a test of a pointer. */
+static void range_cuda(const char *name)
+{
+  if (name)
+    (void)nvtxRangePushA(name);
+  else
+    (void)nvtxRangePop();
+}
+
 const TrsDeviceOps trs_device_cuda = {
     .name = "cuda",
     .host_memory = PETSC_FALSE,
@@ -318,4 +328,5 @@ const TrsDeviceOps trs_device_cuda = {
     .event_destroy = event_destroy_cuda,
     .event_record = event_record_cuda,
     .stream_wait = stream_wait_cuda,
+    .range = range_cuda,
 };

@@ -95,6 +95,8 @@ def test_cuda_steady_step(binary, folder):
         text = run(binary, 2, words, folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
         counts.append([sorted(count(text, what)) for what in ("allocations", "device waits")])
         check(len(counts[-1][0]) == 2, f"no report of the stand-in:\n{text[-1000:]}")
+        check(sorted(count(text, "ranges begun")) == sorted(int(n) for n in re.findall(r"begun, (\d+) ended", text)), f"a stage's range was not ended:\n{text[-1000:]}")
+        check(min(count(text, "ranges begun")) > 5 * steps, f"not a range a stage:\n{text[-1000:]}")
     check(counts[0] == counts[1], f"allocations and device waits of 30 steps {counts[0]}, of 60 {counts[1]}")
 
 

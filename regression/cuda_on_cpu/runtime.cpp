@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Devices, memory, streams and events of the stand-in. One process is one device's host; one lock, so any thread may call.
 #include "cuda_on_cpu.h"
+#include "nvtx3/nvToolsExt.h"
 
 #include <algorithm>
 #include <chrono>
@@ -101,10 +102,11 @@ machine::~machine()
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
             "cuda_on_cpu: %lld launches, %lld allocations, %lld device waits, %lld pageable copies, %zu "
-            "bytes left\n",
+            "bytes left, %lld ranges begun, %lld ended\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
             static_cast<long long>(counters.device_waits), static_cast<long long>(counters.pageable_copies),
-            used_bytes);
+            used_bytes, static_cast<long long>(counters.range_pushes),
+            static_cast<long long>(counters.range_pops));
 }
 
 machine &m()
@@ -322,6 +324,19 @@ cuda_on_cpu_counters cuda_on_cpu_count(void)
 {
   guard g;
   return m().counters;
+}
+
+int nvtxRangePushA(const char *message)
+{
+  guard g;
+  if (!message || !*message) fail("a range without a name");
+  return static_cast<int>(m().counters.range_pushes++ - m().counters.range_pops);
+}
+
+int nvtxRangePop(void)
+{
+  guard g;
+  return static_cast<int>(m().counters.range_pushes - ++m().counters.range_pops);
 }
 
 const char *cudaGetErrorName(cudaError_t error)

@@ -16,6 +16,7 @@ static PetscBool registered;
 static _Atomic int current = TRS_STAGE_NONE;
 static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
+static void (*observer)(const char *name); /* set once, at set-up */
 
 PetscErrorCode TrsEventsRegister(void)
 {
@@ -46,6 +47,8 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
   entered_s = now_s;
   if (last != TRS_STAGE_NONE) PetscCall(PetscLogEventEnd(event[last], 0, 0, 0, 0));
   if (stage != TRS_STAGE_NONE) PetscCall(PetscLogEventBegin(event[stage], 0, 0, 0, 0));
+  if (observer && last != TRS_STAGE_NONE) observer(NULL);
+  if (observer && stage != TRS_STAGE_NONE) observer(stage_name[stage]);
   atomic_store_explicit(&current, (int)stage, memory_order_relaxed);
   atomic_fetch_add_explicit(&n_switches, 1, memory_order_relaxed);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -68,6 +71,13 @@ PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset)
 const char *TrsStageName(TrsStage stage)
 {
   return stage_name[stage];
+}
+
+void TrsStageObserve(void (*range)(const char *name))
+{
+  if (observer && TrsStageCurrent() != TRS_STAGE_NONE) observer(NULL);
+  observer = range;
+  if (observer && TrsStageCurrent() != TRS_STAGE_NONE) observer(stage_name[TrsStageCurrent()]);
 }
 
 TrsStage TrsStageCurrent(void)

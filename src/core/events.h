@@ -37,6 +37,9 @@ PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset);
 
 const char *TrsStageName(TrsStage stage);
 
+/* From now on tell of every stage: its name where it begins, NULL where it ends (device/device.h's range); NULL: tell no one. Main thread. */
+void TrsStageObserve(void (*range)(const char *name));
+
 /* The stage this rank is in, for the watchdog: safe to call from any thread. */
 TrsStage TrsStageCurrent(void);
 

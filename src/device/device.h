@@ -45,6 +45,9 @@ typedef struct {
   PetscErrorCode (*event_destroy)(TrsEvent *event);
   PetscErrorCode (*event_record)(TrsEvent event, TrsStream stream);
   PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event); /* the stream waits, not the host */
+
+  /* To tools that watch the process: the host enters a range of this name, or with NULL leaves the innermost. NULL: there are none. From any thread. */
+  void (*range)(const char *name);
 } TrsDeviceOps;
 
 extern const TrsDeviceOps trs_device_cuda; /* gpu/device_cuda.c, where TRS_HAVE_CUDA */

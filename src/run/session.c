@@ -75,6 +75,7 @@ static PetscErrorCode choose_device(TrsSession *s)
   PetscCallMPI(MPI_Comm_size(host, &local_size));
   ierr = s->device->setup(local_rank, local_size);
   PetscCall(TrsAgree(s->comm, ierr));
+  TrsStageObserve(s->device->range);
   ierr = check_sharing(s, host, local_rank, local_size);
   PetscCall(TrsAgree(s->comm, ierr));
   PetscCallMPI(MPI_Comm_free(&host));
@@ -273,6 +274,7 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionDestroy(TrsSession *session)
 {
   PetscFunctionBegin;
+  TrsStageObserve(NULL);
   PetscCall(TrsStateFree(&session->state));
   PetscCall(TrsModelParallelDestroy(&session->model));
   PetscCall(TrsShardingPlanFree(&session->plan));

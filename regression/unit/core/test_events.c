@@ -6,6 +6,36 @@
 #include <string.h>
 #include <time.h>
 
+static int depth, n_ranges; /* as a tool sees them */
+
+static void count_range(const char *name)
+{
+  depth += name ? 1 : -1;
+  n_ranges += name != NULL;
+  assert_true(depth >= 0 && depth <= 1);
+}
+
+/* An observer that comes and goes within stages sees as many ranges begin as end, and never one in another. */
+static void test_observer_sees_whole_ranges(void **state)
+{
+  TrsStage before;
+
+  (void)state;
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_LOOKUP, NULL));
+  TrsStageObserve(count_range);
+  assert_int_equal(depth, 1);
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_WAIT, &before));
+  assert_petsc_ok(TrsStageSwitch(before, NULL));
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_NONE, NULL));
+  assert_int_equal(depth, 0);
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_IO, NULL));
+  TrsStageObserve(NULL);
+  assert_int_equal(depth, 0);
+  assert_int_equal(n_ranges, 4);
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_NONE, NULL)); /* no one is told */
+  assert_int_equal(n_ranges, 4);
+}
+
 static void sleep_ms(long ms)
 {
   const struct timespec nap = {0, ms * 1000000};
@@ -74,4 +104,5 @@ static void test_petsc_events(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_times), cmocka_unit_test(test_petsc_events))
+TRS_TEST_MAIN(cmocka_unit_test(test_times), cmocka_unit_test(test_observer_sees_whole_ranges),
+              cmocka_unit_test(test_petsc_events))
