@@ -182,6 +182,8 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
   data->free = (*request)->next;
   TrsCallCUDA(cudaEventRecord((*request)->before, TrsStreamCuda(stream)));
   TrsCallCUDA(cudaStreamWaitEvent(data->stream, (*request)->before, 0));
+  PetscCall(TrsTimelineBegin(TRS_TRACE_EXCHANGE, (TrsStream)(void *)data->stream, comm->trace_as,
+                             &(*request)->base.span));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -189,8 +191,10 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
 static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 {
   const TrsNcclData *data = (const TrsNcclData *)started->base.comm->data;
+  TrsTimelineSpan span = started->base.span; /* comm.c adds its bytes */
 
   PetscFunctionBegin;
+  PetscCall(TrsTimelineEnd(&span, (TrsStream)(void *)data->stream));
   TrsCallCUDA(cudaEventRecord(started->done, data->stream));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);

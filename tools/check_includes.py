@@ -41,7 +41,7 @@ LIBRARIES = [
     (re.compile(r"#include <hdf5\.h>"), {"io"}, "HDF5"),
     (re.compile(r"#include <jansson\.h>"), {"spec", "plan"}, "jansson"),
     (re.compile(r"#include <omp\.h>|#pragma omp"), {"compute", "device"}, "OpenMP"),
-    (re.compile(r"#include <(cuda|nccl|cublas)"), {"gpu"}, "CUDA or NCCL"),
+    (re.compile(r"#include <(cuda|nccl|cublas|nvtx)"), {"gpu"}, "CUDA or NCCL"),
     (re.compile(r"\bMPI_I?(Alltoall|Reduce_scatter)[a-z_]*\("), {"comm", "dist"}, "MPI data traffic"),
     (re.compile(r"\bPetscOptions(Get|Has|Insert|Set|Clear)"), {"core"}, "PETSc options"),
 ]

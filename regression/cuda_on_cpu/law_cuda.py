@@ -3,6 +3,7 @@
 
 Run by regression/case/case.py; the names of the environment's NCCL_ON_CPU_ and CUDA_ON_CPU_ variables are the stand-in's.
 """
+import json
 import os
 import re
 
@@ -98,6 +99,47 @@ def test_cuda_steady_step(binary, folder):
         check(sorted(count(text, "ranges begun")) == sorted(int(n) for n in re.findall(r"begun, (\d+) ended", text)), f"a stage's range was not ended:\n{text[-1000:]}")
         check(min(count(text, "ranges begun")) > 5 * steps, f"not a range a stage:\n{text[-1000:]}")
     check(counts[0] == counts[1], f"allocations and device waits of 30 steps {counts[0]}, of 60 {counts[1]}")
+
+
+STREAMS = {"compute stream": {"lookup", "output_dist", "dense forward", "dense backward", "embedding backward", "optimizer"},
+           "data_dist stream": {"input_dist"}, "memcpy stream": {"copy batch"}, "exchanges": {"ids", "rows", "dense gradients"}}
+
+
+def test_cuda_trace(binary, folder):
+    """What the device's streams did is in the trace, on the host's clock, and the overlap is made of it: with NCCL and with MPI, with -log_view alone, too."""
+    make(folder)
+    for name, backend in (("nccl", NCCL), ("mpi", MPI)):
+        shared = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} -steps 9 {backend}"
+        text = run(binary, 2, f"{shared} -trace {name}.json -trace_first_step 3 -trace_steps 4", folder, limit_s=240).text
+        for what in ("H2D copy", "input_dist", "output_dist"):
+            found = re.search(rf"overlap +{what}: (\d+)% of ([\d.]+) ms a step", text)
+            check(found and 0 <= int(found[1]) <= 100 and float(found[2]) > 0, f"{name}: overlap of {what}:\n{text}")
+        found = re.search(r"exposed +([\d.]+)% of a step", text)
+        check(found and 0 <= float(found[1]) <= 100, f"{name}: exposed communication:\n{text}")
+        check_device_rows(os.path.join(folder, f"{name}.json"), range(3, 7), name)
+        check(re.findall(r"(overlap|exposed) +[^:]*: ", run(binary, 2, f"{shared} -trace_first_step 3", folder, limit_s=240).text).count("overlap") == 3, f"{name}: not told without a file")
+
+
+def check_device_rows(path, steps, name):
+    with open(path, encoding="ascii") as file:
+        events = json.load(file)["traceEvents"]
+    rows = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    for rank in (0, 1):
+        whole = [span for span in spans if span["name"] == "step" and span["pid"] == rank]
+        begin, end = min(span["ts"] for span in whole), max(span["ts"] + span["dur"] for span in whole)
+        for row, wanted in STREAMS.items():
+            mine = [span for span in spans if span["pid"] == rank and rows[rank, span["tid"]] == row]
+            check({span["name"] for span in mine} == wanted, f"{name}: rank {rank}'s {row} has {sorted({span['name'] for span in mine})}")
+            for step in steps:
+                found = {span["name"] for span in mine if span["args"]["step"] == step}
+                check(row == "memcpy stream" or found == wanted, f"{name}: rank {rank}'s {row} has only {sorted(found)} of step {step}")
+            check(all(span["ts"] >= begin - 1000 for span in mine), f"{name}: rank {rank}'s {row} begins before its step")
+            check(min(span["ts"] for span in mine) <= end, f"{name}: rank {rank}'s {row} is on another clock than the steps")
+            last = -1e300
+            for span in mine if row != "exchanges" else ():
+                check(span["ts"] >= last - 0.01, f"{name}: rank {rank}'s {row} does two things at once")
+                last = span["ts"] + span["dur"]
 
 
 MIXED_DIM8 = MIXED + (" -tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -tables_min_partition 4")

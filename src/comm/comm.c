@@ -85,11 +85,13 @@ static double trace_clock(void)
 /* its bytes, counts[0 .. n) elements of this rank, */
 static void trace_start(TrsRequest request, double start_s, int n, const int64_t *counts, int64_t elem_bytes)
 {
-  request->start_s = start_s;
+  request->start_s = request->span ? 0 : start_s; /* the device tells when it did it */
   if (PetscLikely(start_s == 0)) return;
   request->trace_step = TrsTraceStep();
   request->bytes = 0;
   for (int q = 0; q < n; q++) request->bytes += counts[q] * elem_bytes;
+  TrsTimelineBytes(request->span, request->bytes);
+  request->span = NULL;
 }
 
 /* and its end: when it was seen to be done, or else now. */

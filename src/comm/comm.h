@@ -11,14 +11,17 @@
 
 #include "compute/compute_ops.h"
 #include "core/options.h"
+#include "device/timeline.h"
 
 typedef struct TrsCommOps TrsCommOps;
 
 /* An operation under way: backends embed this as their own request's first member and recycle requests. */
 typedef struct TrsRequestImpl {
   struct TrsCommImpl *comm;
-  double start_s;     /* for core/trace.h; 0: not traced */
-  double done_s;      /* when it was seen to be done, if before the wait */
+  TrsTimelineSpan
+      span;       /* for core/trace.h, of a backend whose operations are a device's; NULL: not traced, or */
+  double start_s; /* this one, of the host's clock; 0: not traced */
+  double done_s;  /* when it was seen to be done, if before the wait */
   int64_t trace_step; /* that started it */
   int64_t bytes;      /* that this rank gave */
 } * TrsRequest;

@@ -16,11 +16,17 @@ static int64_t first_step, end_step, current_step;
 static double step_start_s;
 PetscBool trs_tracing;
 
-PetscErrorCode TrsTraceOpen(int64_t room, int64_t first, int64_t end)
+static PetscBool is_device_row(int row)
+{
+  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_MEMCPY);
+}
+
+PetscErrorCode TrsTraceOpen(int64_t room, int64_t first, int64_t end, PetscBool device_rows)
 {
   PetscFunctionBegin;
   PetscCall(TrsTraceClose());
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
+    if (is_device_row(r) && !device_rows) continue;
     PetscCall(PetscMalloc1((size_t)room, &ring[r].span));
     memset(ring[r].span, -1,
            (size_t)room * sizeof(*ring[r].span)); /* its pages are touched here, not in a step */
@@ -72,7 +78,7 @@ void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, dou
   const int64_t n = atomic_load_explicit(&to->n, memory_order_relaxed);
 
   if (!to->span) return;
-  if (what < TRS_N_STAGES && start_s < step_start_s) start_s = step_start_s;
+  if (row == TRS_TRACE_MAIN && start_s < step_start_s) start_s = step_start_s;
   to->span[n % to->room] = (TrsTraceSpan){
       .start_s = start_s, .end_s = end_s, .step = step, .bytes = bytes, .what = what, .row = (int32_t)row};
   atomic_store_explicit(&to->n, n + 1, memory_order_release);
@@ -112,7 +118,7 @@ PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
 
 const char *TrsTraceName(int what)
 {
-  static const char *const names[] = {"ids", "rows", "dense gradients", "read batch", "step"};
+  static const char *const names[] = {"ids", "rows", "dense gradients", "copy batch", "read batch", "step"};
 
   return what < TRS_N_STAGES ? TrsStageName((TrsStage)what) : names[what - TRS_N_STAGES];
 }

@@ -2,8 +2,9 @@
 /*
   What a rank did when, in some steps of a run: spans of time in rings that are allocated before. Off, it costs a branch where a span would begin.
 
-  Rows belong to threads: the main one records stages, steps and exchanges, the reader's thread its batches. So there are no locks; a full ring forgets
-  its oldest spans and counts them. Memory: TRS_TRACE_ROOM spans of 40 bytes a row, whatever the run's length.
+  Rows belong to threads: the main one records stages, steps and exchanges, and what a device did meanwhile (device/timeline.h); the reader's thread its
+  batches. So there are no locks; a full ring forgets its oldest spans and counts them. Memory: `room` spans of 40 bytes a row that is in use,
+  whatever the run's length.
 */
 #pragma once
 
@@ -12,9 +13,12 @@
 #include <time.h>
 
 typedef enum {
-  TRS_TRACE_MAIN,     /* steps, and the stages in them */
-  TRS_TRACE_READER,   /* batches read ahead */
-  TRS_TRACE_EXCHANGE, /* from their start until this rank knew that they were done */
+  TRS_TRACE_MAIN,      /* steps, and the stages in them */
+  TRS_TRACE_READER,    /* batches read ahead */
+  TRS_TRACE_COMPUTE,   /* of a device whose streams go their own way: what its compute stream does, */
+  TRS_TRACE_DATA_DIST, /* the one that brings ids to the shards, */
+  TRS_TRACE_MEMCPY,    /* and the one that brings batches to the device */
+  TRS_TRACE_EXCHANGE,  /* from their start until this rank knew that they were done */
   TRS_TRACE_N_ROWS
 } TrsTraceRow;
 
@@ -23,6 +27,7 @@ enum {
   TRS_TRACE_INPUT_DIST = TRS_N_STAGES, /* exchanges of ids, */
   TRS_TRACE_OUTPUT_DIST,               /* of rows and their gradients, */
   TRS_TRACE_DENSE,                     /* and of dense gradients */
+  TRS_TRACE_COPY,                      /* a batch to the device */
   TRS_TRACE_READ,
   TRS_TRACE_STEP,
   TRS_TRACE_N_KINDS
@@ -48,8 +53,11 @@ static inline double TrsTraceClock(void)
 /* Within a step that is recorded. Of the main thread; read it, set it by TrsTraceStepBegin() and ...End(). */
 extern PetscBool trs_tracing;
 
-/* Make rings of `room` spans; steps first_step <= step < end_step are recorded. Before other threads start. Not collective. */
-PetscErrorCode TrsTraceOpen(int64_t room, int64_t first_step, int64_t end_step);
+/*
+  Make rings of `room` spans; steps first_step <= step < end_step are recorded. device_rows: there will be spans of a device's streams. Before
+  other threads start. Not collective.
+*/
+PetscErrorCode TrsTraceOpen(int64_t room, int64_t first_step, int64_t end_step, PetscBool device_rows);
 /* After other threads have ended. Fine when not open. */
 PetscErrorCode TrsTraceClose(void);
 

@@ -46,6 +46,15 @@ typedef struct {
   PetscErrorCode (*event_record)(TrsEvent event, TrsStream stream);
   PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event); /* the stream waits, not the host */
 
+  /*
+    Events that tell when their stream came to them, by the host's TrsTraceClock(), once clock_align() has compared the clocks after they were made and
+    before they are recorded; all three or none (NULL: streams run inline). Read: known is false while the event has not happened and `wait` is.
+    Record and destroy them like others.
+  */
+  PetscErrorCode (*timed_event_create)(TrsEvent *event);
+  PetscErrorCode (*clock_align)(void); /* the host waits for an idle stream of its own, some 0.1 ms */
+  PetscErrorCode (*timed_event_read)(TrsEvent event, PetscBool wait, PetscBool *known, double *time_s);
+
   /* To tools that watch the process: the host enters a range of this name, or with NULL leaves the innermost. NULL: there are none. From any thread. */
   void (*range)(const char *name);
 } TrsDeviceOps;

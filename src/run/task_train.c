@@ -226,8 +226,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best, NULL));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
-  PetscCall(TrsTraceStart(s->comm, options, t->first_step,
-                          (PetscBool)(strcmp(s->groups.world->ops->name, "mpi") == 0), &t->trace));
+  PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->device, &t->trace));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);

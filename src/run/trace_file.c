@@ -15,7 +15,13 @@ enum { TRS_TAG_HEADER = 1, TRS_TAG_SPANS };
 
 typedef struct {
   int64_t n, n_lost, n_rows;
+  int64_t has_device; /* are there rows of a device's streams? */
 } TrsTraceHeader;
+
+static PetscBool is_device_row(int row)
+{
+  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_MEMCPY);
+}
 
 int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
 {
@@ -43,15 +49,17 @@ int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
 /* --- rank 0 --- */
 
 /* Names of a rank and of its rows. */
-static void write_names(FILE *out, int rank, int64_t n_rows)
+static void write_names(FILE *out, int rank, const TrsTraceHeader *header)
 {
+  static const char *const names[] = {"stages",           "reader",        "compute stream",
+                                      "data_dist stream", "memcpy stream", "exchanges"};
+
   fprintf(out, "%s{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
           rank ? ",\n" : "", rank, rank);
   fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
           rank, rank);
-  for (int row = 0; row < n_rows; row++) {
-    static const char *const names[] = {"stages", "reader", "exchanges"};
-
+  for (int row = 0; row < header->n_rows; row++) {
+    if (is_device_row(row) && !header->has_device) continue;
     fprintf(out,
             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
             rank, row, names[PetscMin(row, TRS_TRACE_EXCHANGE)]);
@@ -60,7 +68,7 @@ static void write_names(FILE *out, int rank, int64_t n_rows)
 
 static void write_spans(FILE *out, int rank, int64_t n, const TrsTraceSpan *span, double zero_s)
 {
-  static const char *const kinds[] = {"stage", "reader", "exchange"};
+  static const char *const kinds[] = {"stage", "reader", "stage", "device", "device", "exchange"};
 
   for (int64_t i = 0; i < n; i++) {
     const int64_t start_ns = llround((span[i].start_s - zero_s) * 1e9);
@@ -85,8 +93,8 @@ static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_
   TrsTraceHeader header;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Recv(&header, 3, MPI_INT64_T, rank, TRS_TAG_HEADER, comm, MPI_STATUS_IGNORE));
-  if (out) write_names(out, rank, header.n_rows);
+  PetscCallMPI(MPI_Recv(&header, 4, MPI_INT64_T, rank, TRS_TAG_HEADER, comm, MPI_STATUS_IGNORE));
+  if (out) write_names(out, rank, &header);
   for (int64_t at = 0; at < header.n; at += TRS_TRACE_PIECE) {
     const int64_t n = PetscMin(header.n - at, TRS_TRACE_PIECE);
 
@@ -139,7 +147,7 @@ static PetscErrorCode write_all(MPI_Comm comm, const char *path, int64_t n, cons
   ierr = open_stream(path, &file, &out);
   if (out) {
     fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    write_names(out, 0, sum->n_rows);
+    write_names(out, 0, sum);
     write_spans(out, 0, n, span, zero_s);
   }
   for (int r = 1; r < size; r++) PetscCall(take_rank(comm, r, out, zero_s, piece, sum));
@@ -159,7 +167,7 @@ static PetscErrorCode send_all(MPI_Comm comm, int64_t n, const TrsTraceSpan *spa
                                const TrsTraceHeader *header)
 {
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Ssend(header, 3, MPI_INT64_T, 0, TRS_TAG_HEADER, comm));
+  PetscCallMPI(MPI_Ssend(header, 4, MPI_INT64_T, 0, TRS_TAG_HEADER, comm));
   for (int64_t at = 0; at < n; at += TRS_TRACE_PIECE)
     PetscCallMPI(MPI_Ssend(span + at, (int)(PetscMin(n - at, TRS_TRACE_PIECE) * (int64_t)sizeof(*span)),
                            MPI_BYTE, 0, TRS_TAG_SPANS, comm));
@@ -175,7 +183,10 @@ PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, const char *path, int64_t n, con
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  for (int64_t i = 0; i < n; i++) header.n_rows = PetscMax(header.n_rows, span[i].row + 1);
+  for (int64_t i = 0; i < n; i++) {
+    header.n_rows = PetscMax(header.n_rows, span[i].row + 1);
+    header.has_device |= is_device_row(span[i].row);
+  }
   if (rank == 0)
     ierr = write_all(comm, path, n, span, zero_s, &header);
   else

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/events.h"
 #include "train/model_parallel_impl.h"
 
 /*
@@ -53,12 +52,12 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 {
   PetscFunctionBegin;
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(round_outputs(m, batch->batch, &m->pooled));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, scale, loss, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -69,14 +68,14 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
   PetscCall(clamp_gradients(m, batch->batch, &m->grad));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
   PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
-  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, args));
   PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -90,10 +89,10 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscFunctionBegin;
   PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &own));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
   PetscCall(round_outputs(m, batch->batch, &own));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_FORWARD, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, loss, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -106,13 +105,13 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
 
   PetscFunctionBegin;
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OUTPUT_DIST, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
   PetscCall(clamp_gradients(m, batch->batch, &own));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
-  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &own, args));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsBlockwiseGradients(m->blockwise, m->stream, grads));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

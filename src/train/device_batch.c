@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/device_batch.h"
 
+#include "device/timeline.h"
+
 PetscErrorCode TrsDeviceBatchCreate(const TrsDeviceOps *device, TrsDeviceBatch *batch)
 {
   PetscFunctionBegin;
@@ -50,6 +52,7 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
   batch->batch = host;
   if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(device->stream_wait(stream, batch->used));
+  PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_TRACE_COPY));
   batch->twin = *host;
   batch->twin.kjt = kept;
   batch->batch = &batch->twin;
@@ -64,6 +67,7 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
     PetscCall(device->copy(batch->labels.data, host->labels, label_bytes, stream));
     batch->twin.labels = (float *)batch->labels.data;
   }
+  PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_STAGE_NONE));
   PetscCall(device->event_record(batch->copied, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

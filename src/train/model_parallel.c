@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/events.h"
 #include "train/model_parallel_impl.h"
 
 const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel m)
@@ -50,7 +49,9 @@ PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, cons
   PetscCall(take_batch(m, slot, batch));
   PetscCall(device->stream_wait(m->data_dist, m->slot[slot].copy->copied));
   PetscCall(device->stream_wait(m->data_dist, m->slot[slot].done));
+  PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &m->slot[slot].copy->batch->kjt, m->data_dist));
+  PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -61,7 +62,9 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel m, int slot)
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
+  PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistTensors(m->ebc, slot, m->data_dist));
+  PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -73,7 +76,9 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
+  PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistWait(m->ebc, slot, m->data_dist));
+  PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
   PetscCall(device->event_record(m->slot[slot].ready, m->data_dist));
   PetscCall(device->stream_wait(m->stream, m->slot[slot].ready));
   PetscCall(TrsStageSwitch(before, NULL));
@@ -104,6 +109,14 @@ static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const flo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(stage, before));
+  PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, (int)stage));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBatch *batch, double *loss_sum,
                                        const float **predictions)
 {
@@ -112,11 +125,12 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   TrsStage before;
 
   PetscFunctionBegin;
-  PetscCall(TrsStageSwitch(TRS_STAGE_LOOKUP, &before));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
   *sum = 0;
   PetscCall(m->dense->forward(m, slot, m->slot[slot].copy->batch, scale, sum, predictions));
   if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
   PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
+  PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(TrsCommProgress(m->config.groups->input));
   PetscCall(TrsStageSwitch(before, NULL));
   if (loss_sum) PetscCall(TrsModelParallelLoss(m, loss_sum));
@@ -154,10 +168,11 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
     m->step_args[i].learning_rate = (float)((double)m->optimizers.args[i].learning_rate * factor);
   }
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
-  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, &before));
   PetscCall(m->dense->backward(m, slot, m->slot[slot].copy->batch, m->step_args));
-  PetscCall(TrsStageSwitch(TRS_STAGE_OPTIMIZER, NULL));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
+  PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(release_slot(m, slot));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -5,6 +5,7 @@
 */
 #pragma once
 
+#include "device/timeline.h"
 #include "train/blockwise.h"
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
@@ -48,6 +49,9 @@ struct TrsModelParallelImpl {
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* with -reproducible, else NULL */
 };
+
+/* A stage of the step begins, for the host and on the compute stream: TrsStageSwitch() and TrsTimelineMark(). */
+PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before);
 
 /* Every rank its own samples, under the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;

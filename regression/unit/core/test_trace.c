@@ -14,7 +14,7 @@ static void test_wrap(void **state)
   for (int total = 0; total < 30; total++) {
     const int64_t kept = total < 8 ? total : 7;
 
-    assert_petsc_ok(TrsTraceOpen(8, 0, 1));
+    assert_petsc_ok(TrsTraceOpen(8, 0, 1, PETSC_FALSE));
     for (int i = 0; i < total; i++) TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, i, i, i + 0.5, 10 * i);
     assert_petsc_ok(TrsTraceSpans(&n, &span, &n_lost));
     assert_int_equal(n, kept);
@@ -36,7 +36,7 @@ static void test_steps(void **state)
   int64_t n, n_lost;
 
   (void)state;
-  assert_petsc_ok(TrsTraceOpen(64, 3, 5));
+  assert_petsc_ok(TrsTraceOpen(64, 3, 5, PETSC_FALSE));
   for (int step = 0; step < 8; step++) {
     if (step == 4) assert_petsc_ok(TrsStageSwitch(TRS_STAGE_IO, NULL));
     TrsTraceStepBegin(step);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 */
+/* What a device's streams did, on the host's clock. Where there is no GPU nothing is tested. */
+#include "device/timeline.h"
+#include "trs_test.h"
+
+static const TrsDeviceOps *find_device(void)
+{
+  int n_devices;
+  char why_not[256];
+
+  assert_petsc_ok(trs_device_cuda.available(&n_devices, why_not, sizeof(why_not)));
+  if (n_devices == 0) skip();
+  assert_petsc_ok(trs_device_cuda.setup(0, 1));
+  return &trs_device_cuda;
+}
+
+/* Clocks agree to this; a GPU's own are compared by what takes some 0.01 ms. */
+#define SLACK_S 1e-3
+
+/* Spans lie between the moments before their work was given and after the host saw it done, in their step, and do not overlap on a stream. */
+static void test_order(void **state)
+{
+  enum { BYTES = 1 << 16, STEPS = 3 };
+  const TrsDeviceOps *device = find_device();
+  double before_s[STEPS + 1];
+  TrsStream stream;
+  TrsTraceSpan *span;
+  int64_t n, n_lost;
+  void *data;
+
+  (void)state;
+  assert_petsc_ok(device->stream_create("test", &stream));
+  assert_petsc_ok(device->alloc(BYTES, &data));
+  assert_petsc_ok(TrsTraceOpen(64, 1, 1 + STEPS, PETSC_TRUE));
+  assert_petsc_ok(TrsTimelineOpen(device));
+  for (int64_t step = 0; step < STEPS + 2; step++) { /* of them the first and the last are not recorded */
+    if (step >= 1 && step <= STEPS + 1) before_s[step - 1] = TrsTraceClock();
+    TrsTraceStepBegin(step);
+    assert_petsc_ok(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, TRS_STAGE_LOOKUP));
+    assert_petsc_ok(device->zero(data, BYTES, stream));
+    assert_petsc_ok(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, TRS_STAGE_DENSE_FORWARD));
+    assert_petsc_ok(device->zero(data, BYTES, stream));
+    assert_petsc_ok(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, TRS_STAGE_NONE));
+    TrsTraceStepEnd();
+    assert_petsc_ok(device->stream_synchronize(stream));
+  }
+  assert_petsc_ok(TrsTimelineFinish(&n_lost));
+  assert_int_equal(n_lost, 0);
+  assert_petsc_ok(TrsTraceSpans(&n, &span, &n_lost));
+  assert_int_equal(n, STEPS + 2 * STEPS); /* the host's steps, and two stages of each */
+  for (int64_t i = STEPS; i < n; i++) {
+    const int64_t s = (i - STEPS) / 2;
+
+    assert_int_equal(span[i].row, TRS_TRACE_COMPUTE);
+    assert_int_equal(span[i].what, (i - STEPS) % 2 ? TRS_STAGE_DENSE_FORWARD : TRS_STAGE_LOOKUP);
+    assert_int_equal(span[i].step, s + 1);
+    assert_true(span[i].start_s >= before_s[s] - SLACK_S && span[i].end_s <= before_s[s + 1] + SLACK_S);
+    assert_true(span[i].end_s >= span[i].start_s);
+    assert_true(i == STEPS || span[i].start_s >= span[i - 1].end_s - 1e-6);
+  }
+  assert_petsc_ok(PetscFree(span));
+  assert_petsc_ok(TrsTimelineClose());
+  assert_petsc_ok(TrsTraceClose());
+  assert_petsc_ok(device->release(&data));
+  assert_petsc_ok(device->stream_destroy(&stream));
+}
+
+/* Spans that do not end keep their place: what finds none is counted, the host waits for nothing, and what ended is all there. */
+static void test_room(void **state)
+{
+  const TrsDeviceOps *device = find_device();
+  TrsTimelineSpan open, other;
+  TrsStream stream;
+  TrsTraceSpan *span;
+  int64_t n, n_lost;
+
+  (void)state;
+  assert_petsc_ok(device->stream_create("test", &stream));
+  assert_petsc_ok(TrsTraceOpen(2 * TRS_TIMELINE_SPANS, 0, 1, PETSC_TRUE));
+  assert_petsc_ok(TrsTimelineOpen(device));
+  TrsTraceStepBegin(0);
+  assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, stream, TRS_TRACE_DENSE, &open));
+  for (int i = 0; i < TRS_TIMELINE_SPANS + 4; i++) {
+    assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, stream, TRS_TRACE_DENSE, &other));
+    assert_true((other != NULL) == (i < TRS_TIMELINE_SPANS - 1));
+    TrsTimelineBytes(other, i);
+    assert_petsc_ok(TrsTimelineEnd(&other, stream));
+  }
+  TrsTraceStepEnd();
+  assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, stream, TRS_TRACE_DENSE, &other)); /* not recorded */
+  assert_null(other);
+  assert_petsc_ok(TrsTimelineFinish(&n_lost));
+  assert_int_equal(n_lost, 5);
+  assert_petsc_ok(TrsTraceSpans(&n, &span, &n_lost));
+  assert_int_equal(n, 1 + TRS_TIMELINE_SPANS - 1);
+  for (int i = 1; i < n; i++) assert_true(span[i].bytes >= 0 && span[i].bytes < TRS_TIMELINE_SPANS - 1);
+  assert_petsc_ok(PetscFree(span));
+  assert_petsc_ok(TrsTimelineClose());
+  assert_petsc_ok(TrsTraceClose());
+  assert_petsc_ok(device->stream_destroy(&stream));
+}
+
+/* A device whose streams run inline has no timeline: nothing is recorded, nothing fails. */
+static void test_inline(void **state)
+{
+  TrsTimelineSpan span;
+  int64_t n_lost;
+
+  (void)state;
+  assert_false(TrsTimelineHas(trs_device_backends[0]));
+  assert_petsc_ok(TrsTraceOpen(8, 0, 1, PETSC_FALSE));
+  assert_petsc_ok(TrsTimelineOpen(trs_device_backends[0]));
+  TrsTraceStepBegin(0);
+  assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, NULL, TRS_TRACE_DENSE, &span));
+  assert_null(span);
+  assert_petsc_ok(TrsTimelineMark(TRS_TRACE_COMPUTE, NULL, TRS_STAGE_LOOKUP));
+  TrsTraceStepEnd();
+  assert_petsc_ok(TrsTimelineFinish(&n_lost));
+  assert_int_equal(n_lost, 0);
+  assert_petsc_ok(TrsTimelineClose());
+  assert_petsc_ok(TrsTraceClose());
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_order), cmocka_unit_test(test_room), cmocka_unit_test(test_inline))
