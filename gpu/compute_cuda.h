@@ -50,6 +50,18 @@ PETSC_EXTERN PetscErrorCode TrsPositionGradientsCuda(TrsStream stream, TrsWorksp
                                                      const float *grad_weights, int64_t length,
                                                      float *by_position);
 
+/* cache_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsCachePrefetchCuda(TrsStream stream, TrsWorkspace workspace,
+                                                 const TrsCache *cache, const TrsTbe *tbe,
+                                                 const TrsTbeInput *input, int32_t *locations, int32_t *held);
+PETSC_EXTERN PetscErrorCode TrsCacheLocateCuda(TrsStream stream, TrsWorkspace workspace,
+                                               const TrsCache *cache, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, int32_t *locations);
+PETSC_EXTERN PetscErrorCode TrsCacheReleaseCuda(TrsStream stream, const TrsCache *cache, int64_t n,
+                                                const int32_t *held);
+PETSC_EXTERN PetscErrorCode TrsCacheWriteBackCuda(TrsStream stream, TrsWorkspace workspace,
+                                                  const TrsCache *cache, const TrsTbe *tbe);
+
 /* tbe_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                               const TrsTbeInput *input, float *out, int64_t out_stride);

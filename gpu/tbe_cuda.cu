@@ -18,10 +18,24 @@ struct LookupFeature {
   int64_t rows, stride_bytes;
   int64_t first_bag, out_column;
   int32_t dim, mean;
+  const char *lines; /* of a cached table (compute/cache.h), else NULL */
+  int64_t line_bytes;
 };
 
+/* The row of value i, a row of the table; CACHED: of a table that may be cached. */
+template <bool CACHED>
+static __device__ __forceinline__ const char *row_of(const LookupFeature &f, const TrsTbeInput &input,
+                                                     int64_t i, int64_t id)
+{
+  if (CACHED && f.lines) {
+    const int32_t line = input.locations[i];
+    if (line >= 0) return f.lines + line * f.line_bytes;
+  }
+  return f.weight + id * f.stride_bytes;
+}
+
 /* acc[COLUMNS] = sum of the rows of values [begin, end) in columns col .. */
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbeInput &input, int64_t begin,
                                             int64_t end, int col, float *acc)
 {
@@ -40,7 +54,7 @@ static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbe
       if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(f.rows))
         continue; /* pruned, bad or behind the end */
       weight[u] = input.weights ? input.weights[i + u] : 1.0f;
-      load_columns<DTYPE, COLUMNS>(f.weight + id * f.stride_bytes, col, x[u]);
+      load_columns<DTYPE, COLUMNS>(row_of<CACHED>(f, input, i + u, id), col, x[u]);
     }
 #pragma unroll
     for (int u = 0; u < ROWS; u++)
@@ -64,7 +78,7 @@ static __device__ __forceinline__ void store_pooled(float *to, int col, int dim,
   }
 }
 
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
                    int64_t out_stride)
@@ -79,7 +93,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
       float acc[COLUMNS];
 
-      pool<DTYPE, COLUMNS>(f, input, begin, end, col, acc);
+      pool<DTYPE, COLUMNS, CACHED>(f, input, begin, end, col, acc);
       if (f.mean && end - begin > 1)
         for (int j = 0; j < COLUMNS; j++) acc[j] /= static_cast<float>(end - begin);
       store_pooled<DTYPE, COLUMNS>(to, col, f.dim, acc);
@@ -88,7 +102,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
 }
 
 /* Sequences: a group has a value; weights do not apply. */
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
                         int64_t out_stride)
@@ -103,13 +117,13 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
       float x[COLUMNS];
 
-      pool<DTYPE, COLUMNS>(f, input, i, i + 1, col, x);
+      pool<DTYPE, COLUMNS, CACHED>(f, input, i, i + 1, col, x);
       store_pooled<DTYPE, COLUMNS>(out + i * out_stride, col, f.dim, x);
     }
 }
 
 /* Gradient of the weight of each value: its row times its bag's gradient. Here out is that gradient, [B, out_stride]. */
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     weight_gradients_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2,
                             const float *grad, int64_t grad_stride, float *to)
@@ -129,7 +143,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
         for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
           float x[COLUMNS];
 
-          load_columns<DTYPE, COLUMNS>(f.weight + id * f.stride_bytes, col, x);
+          load_columns<DTYPE, COLUMNS>(row_of<CACHED>(f, input, i, id), col, x);
           for (int j = 0; j < COLUMNS; j++) sum += g[col + j] * x[j];
         }
       sum = group_sum(sum, lanes, mask);
@@ -150,8 +164,8 @@ struct Lookup {
   float *grad_weights;
 };
 
-/* type * 12 + aligned * 6 + log2 of lanes */
-enum { N_CLASSES = TRS_N_DTYPES * 12 };
+/* type * 24 + cached * 12 + aligned * 6 + log2 of lanes */
+enum { N_CLASSES = TRS_N_DTYPES * 24 };
 
 static int columns_of(TrsDType dtype, bool aligned)
 {
@@ -177,11 +191,13 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
   const bool aligned = table->dim % wide == 0 && TrsCudaIsAligned(table->weight, stride_bytes(table), 16) &&
                        TrsCudaIsAligned(to, lookup->stride * 4, 16);
 
-  return static_cast<int>(table->dtype) * 12 + aligned * 6 +
+  const bool cached = table->lines && lookup->input.locations;
+
+  return static_cast<int>(table->dtype) * 24 + cached * 12 + aligned * 6 +
          TrsCudaLanesLog2(table->dim, columns_of(table->dtype, aligned));
 }
 
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static PetscErrorCode launch(TrsStream stream, const Lookup *lookup, int n, const LookupFeature *features,
                              int lanes_log2)
 {
@@ -194,41 +210,52 @@ static PetscErrorCode launch(TrsStream stream, const Lookup *lookup, int n, cons
   for (int first = 0; first < n; first += TRS_GRID_Y) {
     grid.y = static_cast<unsigned>(PetscMin(n - first, static_cast<int>(TRS_GRID_Y)));
     if (lookup->kind == LOOKUP_POOLED)
-      CU_LAUNCH((forward_kernel<DTYPE, COLUMNS>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
+      CU_LAUNCH((forward_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
                 lookup->input, lanes_log2, lookup->matrix, lookup->stride);
     else if (lookup->kind == LOOKUP_ROWS)
-      CU_LAUNCH((forward_rows_kernel<DTYPE, COLUMNS>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
-                lookup->input, lanes_log2, lookup->matrix, lookup->stride);
+      CU_LAUNCH((forward_rows_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s,
+                features + first, lookup->input, lanes_log2, lookup->matrix, lookup->stride);
     else
-      CU_LAUNCH((weight_gradients_kernel<DTYPE, COLUMNS>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
-                lookup->input, lanes_log2, lookup->matrix, lookup->stride, lookup->grad_weights);
+      CU_LAUNCH((weight_gradients_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s,
+                features + first, lookup->input, lanes_log2, lookup->matrix, lookup->stride,
+                lookup->grad_weights);
     TrsCheckLaunch();
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static PetscErrorCode launch_rows(TrsStream stream, const Lookup *lookup, int key, int n,
+                                  const LookupFeature *features)
+{
+  const bool cached = key / 12 % 2, aligned = key / 6 % 2;
+  const int lanes_log2 = key % 6;
+
+  PetscFunctionBegin;
+  if (cached)
+    PetscCall((aligned ? launch<DTYPE, COLUMNS, true> : launch<DTYPE, 1, true>)(stream, lookup, n, features,
+                                                                                lanes_log2));
+  else
+    PetscCall((aligned ? launch<DTYPE, COLUMNS, false> : launch<DTYPE, 1, false>)(stream, lookup, n, features,
+                                                                                  lanes_log2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode launch_class(TrsStream stream, const Lookup *lookup, int key, int n,
                                    const LookupFeature *features)
 {
-  const bool aligned = key / 6 % 2;
+  const TrsDType dtype = static_cast<TrsDType>(key / 24);
   const int lanes_log2 = key % 6;
 
   PetscFunctionBegin;
-  switch (key / 12) {
-  case TRS_FP32:
-    PetscCall((aligned ? launch<TRS_FP32, 4> : launch<TRS_FP32, 1>)(stream, lookup, n, features, lanes_log2));
-    break;
-  case TRS_FP16:
-    PetscCall((aligned ? launch<TRS_FP16, 8> : launch<TRS_FP16, 1>)(stream, lookup, n, features, lanes_log2));
-    break;
-  case TRS_BF16:
-    PetscCall((aligned ? launch<TRS_BF16, 8> : launch<TRS_BF16, 1>)(stream, lookup, n, features, lanes_log2));
-    break;
-  case TRS_INT8: PetscCall((launch<TRS_INT8, 4>)(stream, lookup, n, features, lanes_log2)); break;
-  case TRS_INT4: PetscCall((launch<TRS_INT4, 8>)(stream, lookup, n, features, lanes_log2)); break;
-  case TRS_INT2: PetscCall((launch<TRS_INT2, 16>)(stream, lookup, n, features, lanes_log2)); break;
-  default:
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_INTERNAL, "tables of %s", TrsDTypeName(static_cast<TrsDType>(key / 12)));
+  switch (dtype) {
+  case TRS_FP32: PetscCall((launch_rows<TRS_FP32, 4>)(stream, lookup, key, n, features)); break;
+  case TRS_FP16: PetscCall((launch_rows<TRS_FP16, 8>)(stream, lookup, key, n, features)); break;
+  case TRS_BF16: PetscCall((launch_rows<TRS_BF16, 8>)(stream, lookup, key, n, features)); break;
+  case TRS_INT8: PetscCall((launch<TRS_INT8, 4, false>)(stream, lookup, n, features, lanes_log2)); break;
+  case TRS_INT4: PetscCall((launch<TRS_INT4, 8, false>)(stream, lookup, n, features, lanes_log2)); break;
+  case TRS_INT2: PetscCall((launch<TRS_INT2, 16, false>)(stream, lookup, n, features, lanes_log2)); break;
+  default: SETERRQ(PETSC_COMM_SELF, TRS_ERR_INTERNAL, "tables of %s", TrsDTypeName(dtype));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -259,7 +286,9 @@ static PetscErrorCode look_up(TrsStream stream, TrsWorkspace workspace, const Tr
                              f * lookup->input.batch,
                              feature->out_column,
                              table->dim,
-                             feature->mean};
+                             feature->mean,
+                             static_cast<const char *>(table->lines),
+                             table->line_bytes};
   }
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_LOOKUP + lookup->kind, stream,
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));

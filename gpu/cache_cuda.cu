@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The cache of host rows on the GPU. Twin of src/compute/cache_cpu.c, whose lines, order and counters these are exactly: nothing here depends on the order
+  in which threads come, and nothing waits for the host.
+
+  Ids of the batch are sorted and made unique (scan_cuda.h); a warp looks each distinct one up among its set's 32 tags, a lane a tag. The misses are sorted
+  by set and, LFU, by falling count, both sorts being stable; then a warp has a set, a lane a line of it, and misses and lines meet by their rank. Last, a
+  group of lanes has a row to move: the old one from the line to its table, the new one from its table to the line, both over the bus to the host.
+
+  Bytes moved for N ids, U distinct ones, M moves: about 24 N a pass of two sorts, 256 U of tags, on the bus one or two rows a move.
+  Scratch: 88 N bytes. Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; compute/cache.h
+*/
+#include "gpu/compute_cuda.h"
+#include "gpu/scan_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
+
+enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
+
+/* A table of the cache, on the device; several in the order of their ids. */
+struct CacheTable {
+  int64_t first; /* linear id of its first row; what follows the last table has the cache's n_ids here */
+  char *weight;  /* host memory */
+  int64_t stride_bytes, row_bytes;
+};
+
+/* A feature's ids. first < 0: not of the cache's tables. */
+struct CacheFeature {
+  int64_t first, rows;
+};
+
+/* The tables of a cache, and how many lanes move a row. */
+struct CacheTables {
+  const CacheTable *table; /* [n + 1] */
+  int n, lanes_log2;
+};
+
+/* A call's ids. Device memory; places in arrays of misses are places in their sorted order. */
+struct CacheBatch {
+  Runs runs;          /* of linear ids */
+  uint32_t *item;     /* [N] place in the batch of a sorted id */
+  int32_t *line;      /* [runs] of each distinct id, or -1 */
+  uint64_t *miss_key; /* [N] sorted: set, and LFU's falling count; those that are no misses have set n_sets */
+  uint32_t *miss;     /* [N] sorted: run */
+  int64_t *evicted_tag; /* [N] what was in the line before; of misses that have one */
+  int count_bits;       /* of miss_key that are not the set's */
+};
+
+/* --- what the batch asks for --- */
+
+/* Grid y over features, x over their values. Ids that are no rows of the cache's tables get a key behind all rows. */
+static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInput input, int64_t n_ids,
+                                         uint64_t *key, uint32_t *item, int32_t *locations)
+{
+  const CacheFeature f = features[blockIdx.y];
+  const int64_t end = input.offsets[(blockIdx.y + 1) * input.batch];
+
+  for (int64_t i = input.offsets[blockIdx.y * input.batch] + TrsCudaFirst(); i < end; i += TrsCudaStep()) {
+    const int64_t row = input.values[i];
+    const bool valid = f.first >= 0 && static_cast<uint64_t>(row) < static_cast<uint64_t>(f.rows);
+
+    key[i] = static_cast<uint64_t>(valid ? f.first + row : n_ids);
+    item[i] = static_cast<uint32_t>(i);
+    if (f.first >= 0) locations[i] = -1;
+  }
+}
+
+/* The line of a linear id, to all lanes of the warp. */
+static __device__ __forceinline__ int32_t find_line(const TrsCache &cache, int64_t id, int lane)
+{
+  const int64_t first = TrsCacheSetOf(id, cache.n_sets) * TRS_CACHE_WAYS;
+  const unsigned found = __ballot_sync(0xffffffffu, cache.tag[first + lane] == id + 1);
+
+  return found ? static_cast<int32_t>(first) + __ffs(static_cast<int>(found)) - 1 : -1;
+}
+
+/* A warp a distinct id: its count, what its hit changes, its key among the misses. Behind the last run: no misses. */
+static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *miss_key, uint32_t *run)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int64_t n_runs = b.runs.before[b.runs.n];
+
+  for (int64_t r = TrsCudaFirst() >> 5; r < b.runs.n; r += TrsCudaStep() >> 5) {
+    uint64_t key = static_cast<uint64_t>(cache.n_sets) << b.count_bits;
+
+    if (r < n_runs) {
+      const int64_t id = static_cast<int64_t>(b.runs.key_of[r]);
+      const int32_t line = find_line(cache, id, lane);
+      int64_t count = 0;
+
+      if (cache.algorithm == TRS_CACHE_LFU) {
+        count = cache.count[id] + b.runs.begin[r + 1] - b.runs.begin[r];
+        if (count > TRS_CACHE_MAX_COUNT) count = TRS_CACHE_MAX_COUNT;
+      }
+      if (line < 0) {
+        key = static_cast<uint64_t>(TrsCacheSetOf(id, cache.n_sets)) << b.count_bits;
+        if (cache.algorithm == TRS_CACHE_LFU) key |= static_cast<uint64_t>(TRS_CACHE_MAX_COUNT - count);
+      }
+      __syncwarp(); /* all have read the count */
+      if (lane == 0) {
+        b.line[r] = line;
+        if (cache.algorithm == TRS_CACHE_LFU)
+          cache.count[id] = count;
+        else if (line >= 0)
+          cache.stamp[line] = cache.time;
+      }
+    }
+    if (lane == 0) {
+      miss_key[r] = key;
+      run[r] = static_cast<uint32_t>(r);
+    }
+  }
+}
+
+/* --- insertion --- */
+
+/* This lane's place among the lines that may be replaced, cheapest first, the lowest way first among equals. */
+static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable, int lane)
+{
+  int rank = 0;
+
+  for (int other = 0; other < TRS_CACHE_WAYS; other++) {
+    const int64_t its = __shfl_sync(0xffffffffu, cost, other);
+    rank += (replaceable >> other & 1u) && (its < cost || (its == cost && other < lane));
+  }
+  return rank;
+}
+
+/* A warp: lines of a set for its misses, which are from `head` on in their order. */
+static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, int64_t set, int64_t head,
+                                  int lane)
+{
+  const bool lfu = cache.algorithm == TRS_CACHE_LFU;
+  const int64_t line = set * TRS_CACHE_WAYS + lane, tag = cache.tag[line];
+  const bool same = head + lane < b.runs.n &&
+                    static_cast<int64_t>(b.miss_key[head + lane] >> b.count_bits) == set;
+  const int n_misses = __popc(__ballot_sync(0xffffffffu, same)); /* up to as many as lines */
+  const int64_t cost = lfu ? (tag ? cache.count[tag - 1] : -1) : cache.stamp[line];
+  const bool free_line = lfu || (cost != cache.time && cache.locks[line] == 0);
+  const int rank = rank_of(cost, __ballot_sync(0xffffffffu, free_line), lane);
+
+  if (!free_line || rank >= n_misses) return;
+  const uint32_t run = b.miss[head + rank];
+  const int64_t id = static_cast<int64_t>(b.runs.key_of[run]);
+  if (lfu && cost > cache.count[id]) return; /* then so it is for all misses that come later */
+  b.line[run] = static_cast<int32_t>(line);
+  b.evicted_tag[head + rank] = tag;
+  cache.tag[line] = id + 1;
+  if (!lfu) cache.stamp[line] = cache.time;
+}
+
+/* A warp looks through 32 misses at a time for the first ones of sets. */
+static __global__ void insert_kernel(TrsCache cache, CacheBatch b)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  int64_t misses = 0;
+
+  for (int64_t from = TrsCudaFirst() - lane; from < b.runs.n; from += TrsCudaStep()) {
+    const int64_t at = from + lane;
+    int64_t set = at < b.runs.n ? static_cast<int64_t>(b.miss_key[at] >> b.count_bits) : cache.n_sets;
+    const bool miss = set < cache.n_sets;
+    unsigned heads = __ballot_sync(
+        0xffffffffu, miss && (at == 0 || static_cast<int64_t>(b.miss_key[at - 1] >> b.count_bits) != set));
+
+    misses += __popc(__ballot_sync(0xffffffffu, miss));
+    for (; heads; heads &= heads - 1) {
+      const int head = __ffs(static_cast<int>(heads)) - 1;
+
+      insert_set(cache, b, __shfl_sync(0xffffffffu, set, head), from + head, lane);
+      __syncwarp();
+    }
+  }
+  if (lane == 0 && misses)
+    atomicAdd(reinterpret_cast<unsigned long long *>(cache.counters + TRS_CACHE_UNIQUE_MISSES),
+              static_cast<unsigned long long>(misses));
+}
+
+/* --- moving rows --- */
+
+static __device__ __forceinline__ const CacheTable *table_of(const CacheTables &tables, int64_t id)
+{
+  int low = 0, high = tables.n - 1;
+
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (tables.table[middle].first <= id)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return &tables.table[low];
+}
+
+template <typename T>
+static __device__ __forceinline__ void copy_units(char *to, const char *from, int64_t bytes, int lane,
+                                                  int lanes)
+{
+  for (int64_t i = lane; i < bytes / static_cast<int64_t>(sizeof(T)); i += lanes)
+    reinterpret_cast<T *>(to)[i] = reinterpret_cast<const T *>(from)[i];
+}
+
+/* Copy a row between its table and a line, by a group of lanes. */
+static __device__ __forceinline__ void move_row(const TrsCache &cache, const CacheTables &tables, int64_t id,
+                                                int64_t line, bool to_line, int lane)
+{
+  const CacheTable *const t = table_of(tables, id);
+  char *const home = t->weight + (id - t->first) * t->stride_bytes, *const cached = static_cast<char *>(
+                                                                                        cache.lines) +
+                                                                                    line * cache.line_bytes;
+  char *const to = to_line ? cached : home, *const from = to_line ? home : cached;
+  const int lanes = 1 << tables.lanes_log2;
+  const uint64_t odd = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(home)) |
+                       static_cast<uint64_t>(t->row_bytes);
+
+  if (odd % 16 == 0)
+    copy_units<uint4>(to, from, t->row_bytes, lane, lanes);
+  else if (odd % 4 == 0)
+    copy_units<uint32_t>(to, from, t->row_bytes, lane, lanes);
+  else
+    copy_units<uint16_t>(to, from, t->row_bytes, lane, lanes);
+}
+
+/* A group of lanes a miss that has a line. */
+static __global__ void move_kernel(TrsCache cache, CacheBatch b, CacheTables tables)
+{
+  const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
+
+  for (int64_t at = TrsCudaFirst() >> tables.lanes_log2; at < b.runs.n;
+       at += TrsCudaStep() >> tables.lanes_log2) {
+    if (static_cast<int64_t>(b.miss_key[at] >> b.count_bits) >= cache.n_sets) return; /* nor those behind */
+    const uint32_t run = b.miss[at];
+    const int32_t line = b.line[run];
+
+    if (line < 0) continue;
+    if (b.evicted_tag[at]) move_row(cache, tables, b.evicted_tag[at] - 1, line, false, lane);
+    __syncwarp(group_mask(
+        1 << tables.lanes_log2)); /* the other row's units may differ in size, so bytes change lanes */
+    move_row(cache, tables, static_cast<int64_t>(b.runs.key_of[run]), line, true, lane);
+  }
+}
+
+/* A group of lanes a line. */
+static __global__ void write_back_kernel(TrsCache cache, CacheTables tables)
+{
+  const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
+
+  for (int64_t line = TrsCudaFirst() >> tables.lanes_log2; line < cache.n_sets * TRS_CACHE_WAYS;
+       line += TrsCudaStep() >> tables.lanes_log2)
+    if (cache.tag[line]) move_row(cache, tables, cache.tag[line] - 1, line, false, lane);
+}
+
+/* --- where rows are now --- */
+
+static __device__ __forceinline__ void add_counter(const TrsCache &cache, int which, int64_t value)
+{
+  for (int by = 16; by > 0; by /= 2) value += __shfl_xor_sync(0xffffffffu, value, by);
+  if ((threadIdx.x & 31) == 0 && value)
+    atomicAdd(reinterpret_cast<unsigned long long *>(cache.counters + which),
+              static_cast<unsigned long long>(value));
+}
+
+/* A thread a distinct id: a line that LFU gave to another row is none; locks; counters. */
+static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held)
+{
+  const int64_t n_runs = b.runs.before[b.runs.n];
+  int64_t absent = 0, absent_ids = 0;
+
+  for (int64_t r = TrsCudaFirst(); r < b.runs.n; r += TrsCudaStep()) {
+    int32_t line = -1;
+
+    if (r < n_runs) {
+      line = b.line[r];
+      if (line >= 0 && cache.tag[line] != static_cast<int64_t>(b.runs.key_of[r]) + 1) line = -1;
+      b.line[r] = line;
+      absent += line < 0;
+      if (line < 0) absent_ids += b.runs.begin[r + 1] - b.runs.begin[r];
+      if (line >= 0 && held) cache.locks[line]++; /* no other thread's line */
+    }
+    if (held) held[r] = line;
+  }
+  add_counter(cache, TRS_CACHE_CONFLICT_UNIQUE_MISSES, absent);
+  add_counter(cache, TRS_CACHE_CONFLICT_MISSES, absent_ids);
+  const bool first = TrsCudaFirst() == 0;
+  add_counter(cache, TRS_CACHE_CALLS, first);
+  add_counter(cache, TRS_CACHE_REQUESTED, first ? b.runs.begin[n_runs] : 0);
+  add_counter(cache, TRS_CACHE_UNIQUE, first ? n_runs : 0);
+}
+
+static __global__ void locations_kernel(CacheBatch b, int32_t *locations)
+{
+  const int64_t n = b.runs.begin[b.runs.before[b.runs.n]];
+
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep())
+    locations[b.item[i]] = b.line[b.runs.before[i + 1] - 1];
+}
+
+/* A warp an id: grid y over features, x over their values. */
+static __global__ void locate_kernel(const CacheFeature *features, TrsCache cache, TrsTbeInput input,
+                                     int32_t *locations)
+{
+  const CacheFeature f = features[blockIdx.y];
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int64_t end = input.offsets[(blockIdx.y + 1) * input.batch];
+
+  if (f.first < 0) return;
+  for (int64_t i = input.offsets[blockIdx.y * input.batch] + (TrsCudaFirst() >> 5); i < end;
+       i += TrsCudaStep() >> 5) {
+    const int64_t row = input.values[i];
+    const bool valid = static_cast<uint64_t>(row) < static_cast<uint64_t>(f.rows);
+    const int32_t line = valid ? find_line(cache, f.first + row, lane) : -1;
+
+    if (lane == 0) locations[i] = line;
+  }
+}
+
+static __global__ void release_kernel(int32_t *locks, int64_t n, const int32_t *held)
+{
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep())
+    if (held[i] >= 0) locks[held[i]]--;
+}
+
+/* --- host --- */
+
+static bool is_cached(const TrsCache *cache, const TrsTbeTable *table)
+{
+  return table->lines == cache->lines && table->rows > 0;
+}
+
+/* The cache's tables to the device, ascending by their ids: as they come, as a rule. */
+static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                    const TrsTbe *tbe, CacheTables *tables)
+{
+  int64_t widest = 1;
+  CacheTable *list;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CACHE_TABLES, tbe->n_tables + 1, sizeof(*list), &list));
+  for (int t = 0; t < tbe->n_tables; t++) {
+    const TrsTbeTable *table = &tbe->table[t];
+    const int64_t element = TrsDTypeBytes(table->dtype);
+    int at = n;
+
+    if (!is_cached(cache, table)) continue;
+    for (; at > 0 && list[at - 1].first > table->cache_first; at--) list[at] = list[at - 1];
+    list[at] = {table->cache_first, static_cast<char *>(table->weight), table->stride * element,
+                table->dim * element};
+    widest = PetscMax(widest, table->dim * element);
+    n++;
+  }
+  list[n] = {cache->n_ids, nullptr, 0, 0};
+  tables->n = n;
+  tables->lanes_log2 = TrsCudaLanesLog2(static_cast<int>(PetscMin(widest, static_cast<int64_t>(4096))), 16);
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CACHE_TABLES, stream,
+                               (n + 1) * static_cast<int64_t>(sizeof(*list)), list, &tables->table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode upload_features(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                      const TrsTbe *tbe, CacheFeature **features)
+{
+  CacheFeature *list;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CACHE_FEATURES, tbe->n_features, sizeof(*list), &list));
+  for (int f = 0; f < tbe->n_features; f++) {
+    const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
+
+    list[f] = {is_cached(cache, table) ? table->cache_first : -1, table->rows};
+  }
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CACHE_FEATURES, stream,
+                               tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, features));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Blocks for N values of n features: all features' in y. */
+static PetscErrorCode feature_grid(int64_t n_values, int n_features, int lanes_log2, dim3 *grid)
+{
+  PetscFunctionBegin;
+  PetscCheck(n_features <= 65535, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%d features of one cached lookup",
+             n_features);
+  *grid = TrsCudaBlocks((n_values / n_features + 1) << lanes_log2, TRS_CACHE_THREADS);
+  grid->y = static_cast<unsigned>(n_features);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The batch's distinct ids. */
+static PetscErrorCode list_ids(TrsStream stream, TrsWorkspace w, const TrsCache *cache, const TrsTbe *tbe,
+                               const TrsTbeInput *input, int32_t *locations, CacheBatch *b)
+{
+  const int64_t n = input->n_values;
+  const uint64_t end = static_cast<uint64_t>(cache->n_ids);
+  CacheFeature *features;
+  uint64_t *key;
+  uint32_t *item;
+  dim3 grid;
+
+  PetscFunctionBegin;
+  PetscCheck(n < UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%lld ids in one batch of one rank are more than the GPU's cache takes (2^32)",
+             static_cast<long long>(n));
+  PetscCall(upload_features(stream, w, cache, tbe, &features));
+  PetscCall(TrsCudaReserveRuns(w, n, &b->runs));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS, n, sizeof(*key), &key));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS, n, sizeof(*item), &item));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS_SORTED, n, sizeof(*item), &b->item));
+  if (n > 0) {
+    PetscCall(feature_grid(n, tbe->n_features, 0, &grid));
+    CU_LAUNCH(cache_keys_kernel, grid, TRS_CACHE_THREADS, 0, TrsCudaStream(stream), features, *input,
+              cache->n_ids, key, item, locations);
+    TrsCheckLaunch();
+  }
+  PetscCall(TrsCudaSortPairs(w, stream, n, TrsCudaBitsFor(end), key, b->runs.key, item, b->item));
+  PetscCall(TrsCudaFindRuns(stream, end, &b->runs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Misses by set, in the order in which they are inserted. */
+static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCache *cache, CacheBatch *b)
+{
+  const int64_t n = b->runs.n;
+  uint64_t *key;
+  uint32_t *run;
+
+  PetscFunctionBegin;
+  b->count_bits = cache->algorithm == TRS_CACHE_LFU ? TRS_CACHE_COUNT_BITS : 0;
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS, n, sizeof(*key), &key)); /* the ids' are not needed any more */
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS, n, sizeof(*run), &run));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_LOCATIONS, n, sizeof(*b->line), &b->line));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_MISSES, n, sizeof(*b->miss), &b->miss));
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_EVICTED, n, sizeof(*b->evicted_tag), &b->evicted_tag));
+  b->miss_key = b->runs.key;
+  CU_LAUNCH(find_hits_kernel, TrsCudaBlocks(n << 5, TRS_CACHE_THREADS), TRS_CACHE_THREADS, 0,
+            TrsCudaStream(stream), *cache, *b, key, run);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaSortPairs(w, stream, n,
+                             b->count_bits + TrsCudaBitsFor(static_cast<uint64_t>(cache->n_sets)), key,
+                             b->miss_key, run, b->miss));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCachePrefetchCuda(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                    const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
+                                    int32_t *held)
+{
+  const int64_t n = input->n_values;
+  const dim3 blocks = TrsCudaBlocks(n, TRS_CACHE_THREADS);
+  const cudaStream_t s = TrsCudaStream(stream);
+  CacheTables tables;
+  CacheBatch b;
+
+  PetscFunctionBegin;
+  PetscCall(upload_tables(stream, workspace, cache, tbe, &tables));
+  PetscCall(list_ids(stream, workspace, cache, tbe, input, locations, &b));
+  PetscCall(sort_misses(stream, workspace, cache, &b));
+  CU_LAUNCH(insert_kernel, blocks, TRS_CACHE_THREADS, 0, s, *cache, b);
+  CU_LAUNCH(move_kernel, TrsCudaBlocks(n << tables.lanes_log2, TRS_CACHE_THREADS), TRS_CACHE_THREADS, 0, s,
+            *cache, b, tables);
+  CU_LAUNCH(settle_kernel, blocks, TRS_CACHE_THREADS, 0, s, *cache, b, held);
+  CU_LAUNCH(locations_kernel, blocks, TRS_CACHE_THREADS, 0, s, b, locations);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCacheLocateCuda(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                  const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations)
+{
+  CacheFeature *features;
+  dim3 grid;
+
+  PetscFunctionBegin;
+  if (input->n_values <= 0 || tbe->n_features <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(upload_features(stream, workspace, cache, tbe, &features));
+  PetscCall(feature_grid(input->n_values, tbe->n_features, 5, &grid));
+  CU_LAUNCH(locate_kernel, grid, TRS_CACHE_THREADS, 0, TrsCudaStream(stream), features, *cache, *input,
+            locations);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCacheReleaseCuda(TrsStream stream, const TrsCache *cache, int64_t n, const int32_t *held)
+{
+  PetscFunctionBegin;
+  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(release_kernel, TrsCudaBlocks(n, TRS_CACHE_THREADS), TRS_CACHE_THREADS, 0, TrsCudaStream(stream),
+            cache->locks, n, held);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCacheWriteBackCuda(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                     const TrsTbe *tbe)
+{
+  CacheTables tables;
+
+  PetscFunctionBegin;
+  PetscCall(upload_tables(stream, workspace, cache, tbe, &tables));
+  CU_LAUNCH(write_back_kernel,
+            TrsCudaBlocks(cache->n_sets * TRS_CACHE_WAYS << tables.lanes_log2, TRS_CACHE_THREADS),
+            TRS_CACHE_THREADS, 0, TrsCudaStream(stream), *cache, tables);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
