@@ -15,9 +15,19 @@ typedef struct {
   void *base;
   size_t mapped_bytes; /* 0: from posix_memalign */
   int64_t bytes;
+  TrsMemoryKind kind;
 } TrsBlockHeader;
 
-static _Atomic int64_t n_allocations_now, held_bytes_now;
+static _Atomic int64_t n_allocations_now, held_bytes_now[TRS_N_MEMORY_KINDS];
+static _Thread_local TrsMemoryKind current_kind = TRS_MEMORY_SCRATCH;
+
+static int64_t all_held(void)
+{
+  int64_t bytes = 0;
+
+  for (int k = 0; k < TRS_N_MEMORY_KINDS; k++) bytes += held_bytes_now[k];
+  return bytes;
+}
 
 static TrsBlockHeader *header_of(void *data)
 {
@@ -52,7 +62,7 @@ static void *heap_block(size_t bytes, TrsBlockHeader *header)
 
 static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
 {
-  TrsBlockHeader header = {.bytes = bytes};
+  TrsBlockHeader header = {.bytes = bytes, .kind = current_kind};
 
   PetscFunctionBegin;
   *data = (size_t)bytes >= huge_from_bytes ? map_block((size_t)bytes, &header)
@@ -60,11 +70,11 @@ static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
   PetscCheck(*data, PETSC_COMM_SELF, TRS_ERR_MEMORY,
              "out of memory: cannot allocate %" PRId64 " bytes (this rank holds %" PRId64
              " bytes in buffers)",
-             bytes, held_bytes_now);
+             bytes, all_held());
   if (zero && header.mapped_bytes == 0) memset(*data, 0, (size_t)bytes);
   *header_of(*data) = header;
   n_allocations_now++;
-  held_bytes_now += bytes;
+  held_bytes_now[header.kind] += bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -74,7 +84,7 @@ static void free_block(void *data)
 
   if (!data) return;
   header = *header_of(data);
-  held_bytes_now -= header.bytes;
+  held_bytes_now[header.kind] -= header.bytes;
   if (header.mapped_bytes) {
     munmap(header.base, header.mapped_bytes);
   } else {
@@ -139,11 +149,37 @@ PetscErrorCode TrsFree(void *pointer_to_pointer)
 void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes)
 {
   if (n_allocations) *n_allocations = n_allocations_now;
-  if (held_bytes) *held_bytes = held_bytes_now;
+  if (held_bytes) *held_bytes = all_held();
 }
 
-void TrsMemoryCount(int64_t bytes)
+void TrsMemoryHeld(int64_t held_bytes[TRS_N_MEMORY_KINDS])
+{
+  for (int k = 0; k < TRS_N_MEMORY_KINDS; k++) held_bytes[k] = held_bytes_now[k];
+}
+
+void TrsMemoryCount(TrsMemoryKind kind, int64_t bytes)
 {
   if (bytes > 0) n_allocations_now++;
-  held_bytes_now += bytes;
+  held_bytes_now[kind] += bytes;
+}
+
+TrsMemoryKind TrsMemoryFor(TrsMemoryKind kind)
+{
+  const TrsMemoryKind before = current_kind;
+
+  current_kind = kind;
+  return before;
+}
+
+TrsMemoryKind TrsMemoryIsFor(void)
+{
+  return current_kind;
+}
+
+const char *TrsMemoryKindName(TrsMemoryKind kind)
+{
+  static const char *const names[TRS_N_MEMORY_KINDS] = {"tables",    "optimizer_states", "dense",  "batches",
+                                                        "exchanges", "activations",      "scratch"};
+
+  return names[kind];
 }

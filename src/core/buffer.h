@@ -23,8 +23,29 @@ PetscErrorCode TrsBufferFree(TrsBuffer *buffer);
 PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer);
 PetscErrorCode TrsFree(void *pointer_to_pointer); /* sets it NULL */
 
+/* What memory is for, for the report of a run. */
+typedef enum {
+  TRS_MEMORY_TABLES,
+  TRS_MEMORY_STATES, /* of the tables' optimizers */
+  TRS_MEMORY_DENSE,  /* the dense layers' parameters, gradients and states */
+  TRS_MEMORY_BATCHES,
+  TRS_MEMORY_EXCHANGES, /* ids and rows on their way between ranks */
+  TRS_MEMORY_ACTIVATIONS,
+  TRS_MEMORY_SCRATCH, /* all the rest; the default */
+  TRS_N_MEMORY_KINDS
+} TrsMemoryKind;
+
+const char *TrsMemoryKindName(TrsMemoryKind kind);
+
+/* What this thread allocates from now on is for `kind`; returns what it was for before, so that the caller can go back. */
+TrsMemoryKind TrsMemoryFor(TrsMemoryKind kind);
+TrsMemoryKind TrsMemoryIsFor(void);
+
 /* Number of TrsBufferReserve growths and TrsAlloc calls since the start, and bytes held now. */
 void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes);
 
+/* Bytes held now of each kind: addresses, of which the system has given those that were touched. */
+void TrsMemoryHeld(int64_t held_bytes[TRS_N_MEMORY_KINDS]);
+
 /* A block of another allocator has come (bytes > 0) or gone (< 0): TrsMemoryUse() counts it, too. */
-void TrsMemoryCount(int64_t bytes);
+void TrsMemoryCount(TrsMemoryKind kind, int64_t bytes);

@@ -22,6 +22,7 @@ enum { TRS_SHARED_PAGE = 4096 };
 typedef struct {
   int64_t begin, bytes;
   PetscBool used;
+  TrsMemoryKind kind; /* of what is used */
 } TrsExtent;
 
 /* Another process's memory. */
@@ -82,8 +83,8 @@ PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, si
     own_key = (TrsSharedKey){.pid = getpid(), .fd = fd, .bytes = bytes, .nonce = nonce};
     memcpy(own_base, &nonce, sizeof(nonce)); /* on a page of its own */
     PetscCall(TrsBufferReserve(&extents, 64 * (int64_t)sizeof(TrsExtent), PETSC_FALSE));
-    ((TrsExtent *)extents.data)[0] = (TrsExtent){0, TRS_SHARED_PAGE, PETSC_TRUE};
-    ((TrsExtent *)extents.data)[1] = (TrsExtent){TRS_SHARED_PAGE, bytes - TRS_SHARED_PAGE, PETSC_FALSE};
+    ((TrsExtent *)extents.data)[0] = (TrsExtent){.bytes = TRS_SHARED_PAGE, .used = PETSC_TRUE};
+    ((TrsExtent *)extents.data)[1] = (TrsExtent){.begin = TRS_SHARED_PAGE, .bytes = bytes - TRS_SHARED_PAGE};
     n_extents = 2;
   }
   *key = is_allowed ? own_key : (TrsSharedKey){0};
@@ -111,8 +112,9 @@ PetscErrorCode TrsSharedAlloc(int64_t bytes, void **pointer)
     all[i].bytes = need;
   }
   all[i].used = PETSC_TRUE;
+  all[i].kind = TrsMemoryIsFor();
   *pointer = own_base + all[i].begin;
-  TrsMemoryCount(need);
+  TrsMemoryCount(all[i].kind, need);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -126,7 +128,7 @@ PetscBool TrsSharedRelease(void **pointer)
   while (i < n_extents && all[i].begin != begin) i++;
   if (i == n_extents) return PETSC_FALSE;
   (void)madvise(*pointer, (size_t)all[i].bytes, MADV_REMOVE); /* the pages go, and come back as zeros */
-  TrsMemoryCount(-all[i].bytes);
+  TrsMemoryCount(all[i].kind, -all[i].bytes);
   *pointer = NULL;
   all[i].used = PETSC_FALSE;
   if (i + 1 < n_extents && !all[i + 1].used) {

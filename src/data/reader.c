@@ -279,12 +279,14 @@ static void *read_ahead(void *context)
 
 static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_BATCHES);
   const TrsBatchSpec *spec = &reader->spec;
 
   PetscFunctionBegin;
   PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch, n_values,
                           spec->with_weights));
   s->room = n_values;
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -367,8 +369,11 @@ static PetscErrorCode start_thread(TrsReader reader)
 
 PetscErrorCode TrsReaderSetUp(TrsReader reader)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_BATCHES);
+
   PetscFunctionBegin;
   PetscCall(TrsAgree(reader->comm, set_up(reader)));
+  (void)TrsMemoryFor(before);
   PetscCall(TrsAgree(reader->comm, start_thread(reader)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

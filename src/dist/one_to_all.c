@@ -104,7 +104,7 @@ PetscErrorCode TrsAllToOneDestroy(TrsAllToOne *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsAllToOneStart(TrsAllToOne dist, TrsStream stream, const float *pooled, int64_t batch)
+PetscErrorCode TrsAllToOneStart(TrsAllToOne dist, TrsStream stream, float *pooled, int64_t batch)
 {
   PetscFunctionBegin;
   dist->batches[dist->root] = batch;

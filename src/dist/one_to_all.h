@@ -39,8 +39,8 @@ PetscErrorCode TrsAllToOneDestroy(TrsAllToOne *dist);
 /*
   Start: pooled [batch, dims[rank]] of the root's samples, sent straight from its place. Wait: on the root,
   [batch, dims[q]] of owner q at recv + block_displs[q] (a sum: [batch, dim] at recv, block_displs NULL);
-  elsewhere nothing. Borrowed until the next Start. Collective on comm.
+  elsewhere nothing. Borrowed until the next Start; of one rank it may be pooled itself. Collective on comm.
 */
-PetscErrorCode TrsAllToOneStart(TrsAllToOne dist, TrsStream stream, const float *pooled, int64_t batch);
+PetscErrorCode TrsAllToOneStart(TrsAllToOne dist, TrsStream stream, float *pooled, int64_t batch);
 PetscErrorCode TrsAllToOneWait(TrsAllToOne dist, TrsStream stream, const float **recv,
                                const int64_t **block_displs);

@@ -13,7 +13,7 @@ PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const 
 {
   PetscFunctionBegin;
   PetscCall(PetscNew(dist));
-  PetscCall(TrsRoundTripInit(comm, options, &(*dist)->trip));
+  PetscCall(TrsRoundTripInit(comm, options, PETSC_FALSE, &(*dist)->trip));
   PetscCall(PetscMalloc1((size_t)comm->size, &(*dist)->dims));
   PetscCall(PetscArraycpy((*dist)->dims, dims, (size_t)comm->size));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -29,7 +29,7 @@ PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, const float *pooled,
+PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, float *pooled,
                                       const int64_t *source_batch)
 {
   const int rank = dist->trip.comm->rank;

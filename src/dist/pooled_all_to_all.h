@@ -24,17 +24,18 @@ PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
 /*
   Start: pooled [G, dims[rank]] (rows grouped by source rank, in rank order; source_batch [size] rows each;
   contiguous) goes back to the samples' ranks. Wait: received blocks, one an owner: recv + block_displs[q] is
-  [B, dims[q]] contiguous; borrowed until the next Start. Collective on comm. pooled is sent straight from its
-  place and belongs to the dist until Wait.
+  [B, dims[q]] contiguous; borrowed until GradBuffer or the next Start. Collective on comm. pooled is sent straight
+  from its place and belongs to the dist until Wait; it must stay until GradWait, which puts the gradients there.
 */
-PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, const float *pooled,
+PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, float *pooled,
                                       const int64_t *source_batch);
 PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, const float **recv,
                                      const int64_t **block_displs);
 
 /*
   Backward. Buffer: where the caller writes the gradient, the same blocks ([B, dims[q]] at block_displs[q]);
-  owned by the dist. Wait: grad [G, dims[rank]], rows as in the forward; borrowed until the next Start.
+  owned by the dist, where what Wait gave was. Wait: grad [G, dims[rank]], rows as in the forward, in the memory of
+  `pooled`.
 */
 PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
                                            const int64_t **block_displs);

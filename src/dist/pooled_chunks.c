@@ -10,7 +10,9 @@ struct TrsPooledChunksImpl {
   int64_t dim;
   int64_t *counts, *displs; /* [size] of the chunks, in floats */
   int64_t n;                /* in all chunks */
-  TrsDeviceBuffer result, grad_send, grad;
+  float *rows;              /* the caller's: gradients come back in their place */
+  float *given;             /* what Wait gives, then the gradients that go */
+  TrsDeviceBuffer result;
   TrsCodedExchange forward, backward;
 };
 
@@ -56,8 +58,6 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
   PetscCall(TrsCodedExchangeFree(&(*dist)->forward));
   PetscCall(TrsCodedExchangeFree(&(*dist)->backward));
   PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->result));
-  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->grad_send));
-  PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->grad));
   PetscCall(PetscFree((*dist)->counts));
   PetscCall(PetscFree(*dist));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -65,20 +65,29 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
 
 /* From all chunks to the own sum, or from the own chunk to all. */
 static PetscErrorCode start(TrsPooledChunks dist, TrsCodedExchange *exchange, PetscBool sums,
-                            TrsStream stream, const float *from, TrsDeviceBuffer *to)
+                            TrsStream stream, const float *from, float *to)
 {
-  const int64_t n = sums ? dist->counts[dist->comm->rank] : dist->n;
-
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, to, n * (int64_t)sizeof(float)));
   if (sums)
-    PetscCall(TrsCodedReduceScattervStart(exchange, stream, from, dist->counts, (float *)to->data));
+    PetscCall(TrsCodedReduceScattervStart(exchange, stream, from, dist->counts, to));
   else
-    PetscCall(TrsCodedAllgathervStart(exchange, stream, from, (float *)to->data, dist->counts, dist->displs));
+    PetscCall(TrsCodedAllgathervStart(exchange, stream, from, to, dist->counts, dist->displs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, const float *rows,
+/* Floats that Wait gives, and of the gradient that goes back. */
+static int64_t n_given(const struct TrsPooledChunksImpl *dist)
+{
+  return dist->sums ? dist->counts[dist->comm->rank] : dist->n;
+}
+
+/* Is there nothing to exchange, and nothing that encoding would change? */
+static PetscBool stays(const struct TrsPooledChunksImpl *dist, const TrsCodedExchange *exchange)
+{
+  return (PetscBool)(dist->comm->size == 1 && exchange->codec.kind == TRS_CODEC_FP32);
+}
+
+PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
                                     const int64_t *chunk_rows)
 {
   PetscFunctionBegin;
@@ -88,7 +97,12 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, cons
     dist->displs[q] = dist->n;
     dist->n += dist->counts[q];
   }
-  PetscCall(start(dist, &dist->forward, dist->sums, stream, rows, &dist->result));
+  dist->rows = dist->given = rows;
+  if (stays(dist, &dist->forward)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, &dist->result,
+                                         n_given(dist) * (int64_t)sizeof(float)));
+  dist->given = (float *)dist->result.data;
+  PetscCall(start(dist, &dist->forward, dist->sums, stream, rows, dist->given));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -96,22 +110,14 @@ PetscErrorCode TrsPooledChunksWait(TrsPooledChunks dist, TrsStream stream, const
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&dist->forward, stream));
-  *rows = (const float *)dist->result.data;
+  *rows = dist->given;
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Floats of the gradient that is given. */
-static int64_t n_given(const struct TrsPooledChunksImpl *dist)
-{
-  return dist->sums ? dist->counts[dist->comm->rank] : dist->n;
 }
 
 PetscErrorCode TrsPooledChunksGradBuffer(TrsPooledChunks dist, float **send)
 {
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, &dist->grad_send,
-                                         n_given(dist) * (int64_t)sizeof(float)));
-  *send = (float *)dist->grad_send.data;
+  *send = dist->given;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -119,9 +125,9 @@ PetscErrorCode TrsPooledChunksGradStart(TrsPooledChunks dist, TrsStream stream)
 {
   PetscFunctionBegin;
   if (dist->gradient_division)
-    PetscCall(TrsCodedExchangeDivide(&dist->backward, stream, n_given(dist), (float *)dist->grad_send.data));
-  PetscCall(start(dist, &dist->backward, (PetscBool)!dist->sums, stream, (const float *)dist->grad_send.data,
-                  &dist->grad));
+    PetscCall(TrsCodedExchangeDivide(&dist->backward, stream, n_given(dist), dist->given));
+  if (dist->given == dist->rows && stays(dist, &dist->backward)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(start(dist, &dist->backward, (PetscBool)!dist->sums, stream, dist->given, dist->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -129,6 +135,6 @@ PetscErrorCode TrsPooledChunksGradWait(TrsPooledChunks dist, TrsStream stream, c
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&dist->backward, stream));
-  *grad = (const float *)dist->grad.data;
+  *grad = dist->rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

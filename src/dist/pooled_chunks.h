@@ -21,9 +21,9 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist);
 
 /*
   chunk_rows [size] equal on all ranks; all: [sum of chunk_rows, dim] in rank order, own: [chunk_rows[rank], dim]. Reduce-scatter: Start all,
-  Wait gives own; GradBuffer own, GradWait gives all. All-gather: the other way round. Borrowed until the next Start. Collective on comm.
+  Wait gives own; GradBuffer own, GradWait gives all. All-gather: the other way round. Collective on comm.
 */
-PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, const float *rows,
+PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
                                     const int64_t *chunk_rows);
 PetscErrorCode TrsPooledChunksWait(TrsPooledChunks dist, TrsStream stream, const float **rows);
 PetscErrorCode TrsPooledChunksGradBuffer(TrsPooledChunks dist, float **send);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/round_trip.h"
 
-PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *options, TrsRoundTrip *trip)
+PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *options, PetscBool keeps_rows,
+                                TrsRoundTrip *trip)
 {
   const size_t size = (size_t)comm->size;
 
   PetscFunctionBegin;
-  *trip = (TrsRoundTrip){.comm = comm, .gradient_division = options->gradient_division};
+  *trip = (TrsRoundTrip){
+      .comm = comm, .gradient_division = options->gradient_division, .keeps_rows = keeps_rows};
   PetscCall(PetscCalloc1(4 * size, &trip->owner_counts));
   trip->owner_displs = trip->owner_counts + size;
   trip->sample_counts = trip->owner_counts + 2 * size;
@@ -23,14 +25,22 @@ PetscErrorCode TrsRoundTripFree(TrsRoundTrip *trip)
   PetscCall(TrsCodedExchangeFree(&trip->backward));
   PetscCall(TrsDeviceBufferFree(trip->comm->device, &trip->recv));
   PetscCall(TrsDeviceBufferFree(trip->comm->device, &trip->grad_send));
-  PetscCall(TrsDeviceBufferFree(trip->comm->device, &trip->grad));
   PetscCall(PetscFree(trip->owner_counts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, const float *rows)
+/* Is there nothing to exchange, and nothing that encoding would change? */
+static PetscBool stays(const TrsRoundTrip *trip, const TrsCodedExchange *exchange)
 {
+  return (PetscBool)(trip->comm->size == 1 && !trip->keeps_rows && exchange->codec.kind == TRS_CODEC_FP32);
+}
+
+PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *rows)
+{
+  const TrsDeviceOps *device = trip->comm->device;
+
   PetscFunctionBegin;
+  trip->rows = trip->samples = rows;
   trip->n_owner = 0;
   trip->n_sample = 0;
   for (int q = 0; q < trip->comm->size; q++) {
@@ -39,9 +49,14 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, const flo
     trip->sample_displs[q] = trip->n_sample;
     trip->n_sample += trip->sample_counts[q];
   }
-  PetscCall(TrsDeviceBufferReserve(trip->comm->device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
+  if (stays(trip, &trip->forward)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (trip->keeps_rows)
+    PetscCall(TrsDeviceBufferReserve(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
+  else /* it will be sent */
+    PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
+  trip->samples = (float *)trip->recv.data;
   PetscCall(TrsCodedAlltoallvStart(&trip->forward, stream, rows, trip->owner_counts, trip->owner_displs,
-                                   (float *)trip->recv.data, trip->sample_counts, trip->sample_displs));
+                                   trip->samples, trip->sample_counts, trip->sample_displs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -49,16 +64,19 @@ PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const floa
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&trip->forward, stream));
-  *recv = (const float *)trip->recv.data;
+  *recv = trip->samples;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send)
 {
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(trip->comm->device, &trip->grad_send,
-                                         trip->n_sample * (int64_t)sizeof(float)));
-  *send = (float *)trip->grad_send.data;
+  if (trip->keeps_rows) {
+    PetscCall(TrsDeviceBufferReserveShared(trip->comm->device, &trip->grad_send,
+                                           trip->n_sample * (int64_t)sizeof(float)));
+    trip->samples = (float *)trip->grad_send.data;
+  }
+  *send = trip->samples;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -66,11 +84,10 @@ PetscErrorCode TrsRoundTripGradStart(TrsRoundTrip *trip, TrsStream stream)
 {
   PetscFunctionBegin;
   if (trip->gradient_division)
-    PetscCall(TrsCodedExchangeDivide(&trip->backward, stream, trip->n_sample, (float *)trip->grad_send.data));
-  PetscCall(TrsDeviceBufferReserve(trip->comm->device, &trip->grad, trip->n_owner * (int64_t)sizeof(float)));
-  PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, (const float *)trip->grad_send.data,
-                                   trip->sample_counts, trip->sample_displs, (float *)trip->grad.data,
-                                   trip->owner_counts, trip->owner_displs));
+    PetscCall(TrsCodedExchangeDivide(&trip->backward, stream, trip->n_sample, trip->samples));
+  if (trip->samples == trip->rows && stays(trip, &trip->backward)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, trip->samples, trip->sample_counts,
+                                   trip->sample_displs, trip->rows, trip->owner_counts, trip->owner_displs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -78,6 +95,6 @@ PetscErrorCode TrsRoundTripGradWait(TrsRoundTrip *trip, TrsStream stream, const 
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&trip->backward, stream));
-  *grad = (const float *)trip->grad.data;
+  *grad = trip->rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

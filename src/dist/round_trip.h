@@ -14,19 +14,28 @@ typedef struct {
       *owner_displs; /* [size] floats this rank owns, by the rank whose samples they belong to */
   int64_t *sample_counts, *sample_displs; /* [size] floats of this rank's samples, by their owner */
   int64_t n_owner, n_sample;              /* totals */
-  TrsDeviceBuffer recv, grad_send, grad;
+  PetscBool keeps_rows;                   /* what came is still read when the gradients go */
+  float *rows;                            /* n_owner, the owner's: gradients come back in their place */
+  float *samples;                         /* n_sample: what came, then the gradients that go */
+  TrsDeviceBuffer recv, grad_send;
   TrsCodedExchange forward, backward;
 } TrsRoundTrip;
 
-PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *options, TrsRoundTrip *trip);
+/*
+  keeps_rows: rows that have come stay as they are until the next start, and their gradients have memory of their
+  own; else the gradients take their place.
+*/
+PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *options, PetscBool keeps_rows,
+                                TrsRoundTrip *trip);
 PetscErrorCode TrsRoundTripFree(TrsRoundTrip *trip);
 
 /*
   Start with owner_counts and sample_counts set by the caller; blocks follow one another in rank order on both
-  sides. rows belongs to the exchange until the wait; what Wait and GradWait give is borrowed until the next
-  start. Collective on comm.
+  sides. rows belongs to the exchange until the wait, and again from GradStart to GradWait, which puts the
+  gradients there; what Wait gives is borrowed until GradBuffer (keeps_rows: until the next start). One rank's rows
+  that are not encoded stay where they are. Collective on comm.
 */
-PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, const float *rows);
+PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *rows);
 PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const float **recv);
 
 /*

@@ -13,7 +13,7 @@ PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPoo
 {
   PetscFunctionBegin;
   PetscCall(PetscNew(dist));
-  PetscCall(TrsRoundTripInit(comm, options, &(*dist)->trip));
+  PetscCall(TrsRoundTripInit(comm, options, PETSC_TRUE, &(*dist)->trip));
   (*dist)->dim = dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -27,7 +27,7 @@ PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, const float *rows,
+PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids)
 {
   PetscFunctionBegin;

@@ -20,9 +20,10 @@ PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 /*
   Start: rows [sum of ids received, dim] grouped by source; received_ids, sent_ids [size] ids this rank got
   from and sent to each rank. Wait: rows for the ids this rank sent, [sum of sent_ids, dim] in send order.
-  Backward reversed: GradBuffer [sum of sent_ids, dim].
+  Backward reversed: GradBuffer [sum of sent_ids, dim], beside what Wait gave, which stays; GradWait puts the
+  gradients where Start's rows were.
 */
-PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, const float *rows,
+PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids);
 PetscErrorCode TrsSequenceAllToAllWait(TrsSequenceAllToAll dist, TrsStream stream, const float **rows);
 PetscErrorCode TrsSequenceAllToAllGradBuffer(TrsSequenceAllToAll dist, float **send);

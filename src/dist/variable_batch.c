@@ -18,7 +18,7 @@ PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, co
 
   PetscFunctionBegin;
   PetscCall(PetscNew(dist));
-  PetscCall(TrsRoundTripInit(comm, options, &(*dist)->trip));
+  PetscCall(TrsRoundTripInit(comm, options, PETSC_FALSE, &(*dist)->trip));
   PetscCall(PetscCalloc1((size_t)comm->size + 1, &(*dist)->feature_begin));
   for (int q = 0; q < comm->size; q++) {
     n += n_features[q];
@@ -42,7 +42,7 @@ PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, const float *pooled,
+PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, float *pooled,
                                         const int64_t *source_strides, const int64_t *strides)
 {
   const TrsComm comm = dist->trip.comm;
@@ -131,8 +131,8 @@ PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream,
-                                             const float *partial, const int64_t *source_strides)
+PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream, float *partial,
+                                             const int64_t *source_strides)
 {
   PetscFunctionBegin;
   for (int q = 0; q < dist->size; q++) {

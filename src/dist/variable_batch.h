@@ -27,7 +27,7 @@ PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist);
   of n_features]: bags of this rank's batch, features in owner order. Wait: recv for owner, for its feature:
   [strides[f], D_f]; feature f begins at feature_displs[f] ([sum of n_features + 1]). Collective on comm.
 */
-PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, const float *pooled,
+PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, float *pooled,
                                         const int64_t *source_strides, const int64_t *strides);
 PetscErrorCode TrsVariableAllToAllWait(TrsVariableAllToAll dist, TrsStream stream, const float **recv,
                                        const int64_t **feature_displs);
@@ -49,8 +49,8 @@ PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist);
   ranks. Wait: this rank's part, summed in rank order. Backward: GradBuffer like Wait's result; GradWait like
   Start's partial. Collective on comm.
 */
-PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream,
-                                             const float *partial, const int64_t *source_strides);
+PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream, float *partial,
+                                             const int64_t *source_strides);
 PetscErrorCode TrsVariableReduceScatterWait(TrsVariableReduceScatter dist, TrsStream stream,
                                             const float **summed);
 PetscErrorCode TrsVariableReduceScatterGradBuffer(TrsVariableReduceScatter dist, float **send);

@@ -113,17 +113,19 @@ static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsDeviceOps *dev
                                const TrsSparseOptimizers *optimizers)
 {
   const TrsOptimizerStates states = states_of(optimizers, shard->table);
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_TABLES);
   TrsTbeTable *t = &shard->tbe;
 
   PetscFunctionBegin;
-  if (t->rows == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(device->alloc(t->rows * t->stride * stride_unit(t->dtype), &t->weight));
-  for (int i = 0; i < states.n; i++) {
+  if (t->rows > 0) PetscCall(device->alloc(t->rows * t->stride * stride_unit(t->dtype), &t->weight));
+  (void)TrsMemoryFor(TRS_MEMORY_STATES);
+  for (int i = 0; i < states.n && t->rows > 0; i++) {
     void *memory = NULL;
     PetscCall(
         device->alloc((states.rowwise[i] ? t->rows : t->rows * t->dim) * (int64_t)sizeof(float), &memory));
     t->state[i] = (float *)memory;
   }
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -131,14 +131,17 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                  int64_t stride, const TrsSparseOptimizerArgs *args)
 {
+  TrsMemoryKind before;
   TrsTbeInput input;
 
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
+  before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* the sort's */
   PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, 0.0F,
                                           args, NULL));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/dlrm.h"
 
+#include "core/buffer.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
 
@@ -25,6 +26,7 @@ struct TrsDlrmImpl {
     int param;
   } * position;                          /* [n_positions] */
   float *logits, *dlogits, *predictions; /* [max_batch] */
+  float *dy[2];                          /* the stacks' in turn */
   double *loss;                          /* device: sum over the batch */
 };
 
@@ -181,6 +183,7 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
 {
   const TrsDeviceOps *device = dlrm->device;
   const int64_t bytes = max_batch * (int64_t)sizeof(float);
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
   TrsInteraction *interaction = &dlrm->interaction;
   int64_t N = 0;
 
@@ -208,13 +211,19 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
 
   PetscCall(TrsParametersAllocate(&dlrm->params, device, seed));
+  (void)TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
   PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
   if (!dlrm->params.forward_only) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
   PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
   PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
+  for (int i = 0; i < 2 && !dlrm->params.forward_only; i++)
+    PetscCall(
+        device->alloc(PetscMax(TrsMlpGradientWidth(&dlrm->over), TrsMlpGradientWidth(&dlrm->dense)) * bytes,
+                      (void **)&dlrm->dy[i]));
   PetscCall(TrsInteractionAllocate(interaction, max_batch));
-  PetscCall(TrsMlpAllocate(&dlrm->over, max_batch, dlrm->logits, 1));
-  if (num_dense) PetscCall(TrsMlpAllocate(&dlrm->dense, max_batch, interaction->x, N));
+  PetscCall(TrsMlpAllocate(&dlrm->over, max_batch, dlrm->logits, 1, dlrm->dy));
+  if (num_dense) PetscCall(TrsMlpAllocate(&dlrm->dense, max_batch, interaction->x, N, dlrm->dy));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -400,6 +409,7 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(d->device->release((void **)&d->dlogits));
   PetscCall(d->device->release((void **)&d->predictions));
   PetscCall(d->device->release((void **)&d->loss));
+  for (int i = 0; i < 2; i++) PetscCall(d->device->release((void **)&d->dy[i]));
   for (int i = 0; i < d->n_positions; i++) PetscCall(PetscFree(d->position[i].name));
   PetscCall(PetscFree(d->position));
   PetscCall(PetscFree(d->dense_arch));

@@ -25,7 +25,15 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride)
+int64_t TrsMlpGradientWidth(const TrsMlp *mlp)
+{
+  int64_t widest = 0;
+
+  for (int l = 0; l + 1 < mlp->n_layers; l++) widest = PetscMax(widest, mlp->layer[l].out);
+  return widest;
+}
+
+PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride, float *const dy[2])
 {
   const int last = mlp->n_layers - 1;
 
@@ -34,13 +42,11 @@ PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t 
     TrsMlpLayer *layer = &mlp->layer[l];
 
     layer->y_stride = layer->out;
-    if (layer->out > mlp->dy_stride) mlp->dy_stride = layer->out;
     PetscCall(mlp->device->alloc(max_batch * layer->y_stride * (int64_t)sizeof(float), (void **)&layer->y));
   }
   mlp->layer[last].y = y;
   mlp->layer[last].y_stride = y_stride;
-  for (int i = 0; i < 2 && last > 0 && !mlp->params->forward_only; i++)
-    PetscCall(mlp->device->alloc(max_batch * mlp->dy_stride * (int64_t)sizeof(float), (void **)&mlp->dy[i]));
+  for (int i = 0; i < 2; i++) mlp->dy[i] = dy[i];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -86,7 +92,6 @@ PetscErrorCode TrsMlpFree(TrsMlp *mlp)
 {
   PetscFunctionBegin;
   for (int l = 0; l + 1 < mlp->n_layers; l++) PetscCall(mlp->device->release((void **)&mlp->layer[l].y));
-  for (int i = 0; i < 2; i++) PetscCall(mlp->device->release((void **)&mlp->dy[i]));
   PetscCall(PetscFree(mlp->layer));
   mlp->n_layers = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

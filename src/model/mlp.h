@@ -18,16 +18,21 @@ typedef struct {
   TrsParameters *params;
   int n_layers;
   TrsMlpLayer *layer; /* [n_layers] */
-  float *dy[2];       /* gradients of inner outputs, in turn, [max_batch, dy_stride] */
-  int64_t dy_stride;
+  float *dy[2];       /* gradients of inner outputs, in turn, [max_batch, widest]; borrowed */
 } TrsMlp;
 
 /* Declare the layers in -> out[0] -> ... -> out[n_layers - 1], the last first (its gradient comes first); all end in ReLU, the last if relu_last. */
 PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, const int64_t *out,
                              PetscBool relu_last);
 
-/* Allocate activations; the last layer writes to y [max_batch, y_stride], borrowed. Errors: MEMORY */
-PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride);
+/*
+  Allocate activations; the last layer writes to y [max_batch, y_stride]. dy: room for TrsMlpGradientWidth() floats a sample each, or NULL where
+  there is no backward; it is free between two backwards, so that stacks share it. Borrowed. Errors: MEMORY
+*/
+PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride, float *const dy[2]);
+
+/* The widest inner output of declared layers; 0 without any. */
+int64_t TrsMlpGradientWidth(const TrsMlp *mlp);
 
 /* n samples of x [n, x_stride]. */
 PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,

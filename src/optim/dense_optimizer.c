@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "optim/dense_optimizer.h"
 
+#include "core/buffer.h"
+
 #include <math.h>
 
 struct TrsDenseOptimizerImpl {
@@ -71,6 +73,8 @@ static int n_states(TrsDenseOptimizerKind kind)
 
 PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values, int64_t n_values)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
+
   PetscFunctionBegin;
   optimizer->values = values;
   optimizer->n_values = n_values;
@@ -78,6 +82,7 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
     PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->state[i]));
   }
   PetscCall(optimizer->device->alloc((int64_t)sizeof(double), (void **)&optimizer->norm));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -2,6 +2,7 @@
 #include "run/report.h"
 
 #include "compute/gemm.h"
+#include "core/buffer.h"
 #include "core/events.h"
 #include "core/names.h"
 #include "core/version.h"
@@ -300,6 +301,47 @@ static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Kinds of memory that this rank holds, and what its peak has beside: code and data of libraries, MPI's pools, other ranks' memory it reads. */
+static void hold_by_kind(int64_t peak_bytes, double held[TRS_N_MEMORY_KINDS + 1])
+{
+  int64_t bytes[TRS_N_MEMORY_KINDS];
+
+  TrsMemoryHeld(bytes);
+  held[TRS_N_MEMORY_KINDS] = (double)peak_bytes;
+  for (int k = 0; k < TRS_N_MEMORY_KINDS; k++) {
+    held[k] = (double)bytes[k];
+    held[TRS_N_MEMORY_KINDS] -= held[k];
+  }
+}
+
+/* The largest rank's memory by what it is for, and all ranks' to the results. */
+static PetscErrorCode report_memory(const TrsSession *session, TrsResults results, int64_t peak_bytes)
+{
+  double held[TRS_N_MEMORY_KINDS + 1];
+  char names[TRS_TEXT] = "", text[32];
+  struct {
+    double bytes;
+    int rank;
+  } mine = {(double)peak_bytes, session->rank}, largest;
+
+  PetscFunctionBegin;
+  hold_by_kind(peak_bytes, held);
+  PetscCall(record_by_rank(session, results, "memory/held_bytes", TRS_N_MEMORY_KINDS + 1, held));
+  PetscCallMPI(MPI_Allreduce(&mine, &largest, 1, MPI_DOUBLE_INT, MPI_MAXLOC, session->comm));
+  PetscCallMPI(MPI_Bcast(held, TRS_N_MEMORY_KINDS + 1, MPI_DOUBLE, largest.rank, session->comm));
+  PetscCall(PetscPrintf(session->comm, "%-10s", "memory"));
+  for (int k = 0; k <= TRS_N_MEMORY_KINDS; k++) {
+    const char *name = k < TRS_N_MEMORY_KINDS ? TrsMemoryKindName((TrsMemoryKind)k) : "libraries_and_rest";
+
+    snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", k ? "," : "", name);
+    if (held[k] > 0)
+      PetscCall(PetscPrintf(session->comm, " %s %s", name, TrsReportBytesText(held[k], text, sizeof(text))));
+  }
+  PetscCall(PetscPrintf(session->comm, " (rank %d)\n", largest.rank));
+  PetscCall(TrsResultsSetText(results, "held_names", names));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What the plan promised beside what was measured, rank by rank: time of a step and memory. */
 static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results, int64_t steps,
                                         const double *stage_s, int64_t peak_bytes)
@@ -352,12 +394,12 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   double seconds[TRS_N_STAGES], mean[TRS_N_STAGES], total = 0;
   char names[TRS_TEXT] = "", text[32];
   struct rusage usage;
-  int64_t peak_bytes;
+  int64_t peak_bytes, rank_peak_bytes;
 
   PetscFunctionBegin;
   PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
   getrusage(RUSAGE_SELF, &usage);
-  peak_bytes = (int64_t)usage.ru_maxrss * 1024;
+  rank_peak_bytes = peak_bytes = (int64_t)usage.ru_maxrss * 1024;
   PetscCall(record_prediction(session, results, progress->steps, seconds, peak_bytes));
   PetscCallMPI(MPI_Allreduce(seconds, mean, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, session->comm));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, session->comm));
@@ -378,6 +420,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
   PetscCall(print_exposed(session, mean, total));
+  PetscCall(report_memory(session, results, rank_peak_bytes));
   PetscCall(TrsResultsSetText(results, "stage_names", names));
   PetscCall(TrsResultsSetInt(results, "peak_memory_bytes", peak_bytes));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -251,7 +251,7 @@ static PetscErrorCode forward_start_rows(TrsSharding sharding, TrsShardingSlot *
   PetscCall(TrsKjtExchangeRowsToArrival(slot->exchange, stream, o->row_dim, (const float *)o->rows.data,
                                         (float *)o->arrival.data));
   PetscCall(TrsKjtExchangeIds(slot->exchange, &sent, &received));
-  PetscCall(TrsSequenceAllToAllStart(o->rows_dist, stream, (const float *)o->arrival.data, received, sent));
+  PetscCall(TrsSequenceAllToAllStart(o->rows_dist, stream, (float *)o->arrival.data, received, sent));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

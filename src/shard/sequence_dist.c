@@ -280,7 +280,7 @@ static PetscErrorCode forward_start_sequence(TrsSharding sharding, TrsShardingSl
   PetscCall(TrsKjtExchangeRowsToArrival(slot->exchange, stream, dim, (const float *)d->rows.data,
                                         (float *)d->ordered.data));
   PetscCall(TrsKjtExchangeIds(slot->exchange, &sent, &received));
-  PetscCall(TrsSequenceAllToAllStart(d->dist, stream, (const float *)d->ordered.data, received, sent));
+  PetscCall(TrsSequenceAllToAllStart(d->dist, stream, (float *)d->ordered.data, received, sent));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -254,6 +254,8 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   PetscCall(find_positions(ebc, slot, batch, stream));
   for (int g = 0; g < ebc->n_groups; g++) {
@@ -262,41 +264,54 @@ PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const Tr
     PetscCall(group->ops->prepare(group, &group->slot[slot], stream));
   }
   PetscCall(TrsKjtExchangeStartSplits(ebc->n_exchanges[slot], ebc->exchange[slot], ebc->send[slot], stream));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStream stream)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   PetscCall(TrsKjtExchangeStartTensors(ebc->n_exchanges[slot], ebc->exchange[slot], stream));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream stream)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsShardingSlot *s = &ebc->group[g].slot[slot];
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
   }
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                          const TrsPooledMatrix *pooled)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g].ops->forward_start(&ebc->group[g], &ebc->group[g].slot[slot], stream, pooled));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g].ops->forward_wait(&ebc->group[g], &ebc->group[g].slot[slot], stream, pooled));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -318,19 +333,25 @@ static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream strea
 PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                           const TrsPooledMatrix *grad)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g].ops->backward_start(&ebc->group[g], &ebc->group[g].slot[slot], stream, grad));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStream stream,
                                            const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(
         ebc->group[g].ops->backward_update(&ebc->group[g], &ebc->group[g].slot[slot], stream, grad, args));
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

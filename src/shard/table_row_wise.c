@@ -187,8 +187,7 @@ static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShar
   }
   for (int h = 0; h < twrw->H; h++) twrw->host_batch[h] = slot->source_batch[h * L + l];
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(
-      TrsPooledChunksStart(twrw->intra, stream, (const float *)sharding->pooled.data, twrw->chunk_rows));
+  PetscCall(TrsPooledChunksStart(twrw->intra, stream, (float *)sharding->pooled.data, twrw->chunk_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -196,11 +195,13 @@ static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShard
                                                   TrsStream stream, const TrsPooledMatrix *pooled)
 {
   TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
-  const float *summed, *recv;
+  const float *recv;
   const int64_t *displs;
+  float *summed; /* and, from GradWait, its gradient */
 
   PetscFunctionBegin;
-  PetscCall(TrsPooledChunksWait(twrw->intra, stream, &summed));
+  PetscCall(TrsPooledChunksWait(twrw->intra, stream, &recv));
+  PetscCall(TrsPooledChunksGradBuffer(twrw->intra, &summed));
   PetscCall(TrsPooledAllToAllStart(twrw->cross, stream, summed, twrw->host_batch));
   PetscCall(TrsPooledAllToAllWait(twrw->cross, stream, &recv, &displs));
   PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, twrw->dims, pooled));
@@ -227,18 +228,12 @@ static PetscErrorCode backward_update_table_row_wise(TrsSharding sharding, TrsSh
                                                      TrsStream stream, const TrsPooledMatrix *grad,
                                                      const TrsSparseOptimizerArgs *args)
 {
-  const TrsShardingContext *context = sharding->context;
   const TrsTableRowWise *twrw = (const TrsTableRowWise *)sharding->data;
-  const int64_t bytes = twrw->chunk_rows[context->groups->host->rank] * sharding->local_dim *
-                        (int64_t)sizeof(float);
   const float *crossed, *gathered;
-  float *send;
 
   PetscFunctionBegin;
   (void)grad;
-  PetscCall(TrsPooledAllToAllGradWait(twrw->cross, stream, &crossed));
-  PetscCall(TrsPooledChunksGradBuffer(twrw->intra, &send));
-  PetscCall(context->device->copy(send, crossed, bytes, stream));
+  PetscCall(TrsPooledAllToAllGradWait(twrw->cross, stream, &crossed)); /* to where intra's GradBuffer is */
   PetscCall(TrsPooledChunksGradStart(twrw->intra, stream));
   PetscCall(TrsPooledChunksGradWait(twrw->intra, stream, &gathered));
   PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, gathered, sharding->local_dim, args));

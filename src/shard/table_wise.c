@@ -5,7 +5,8 @@
     own ids --permute--> [rank q][features of q's shards][B] --all-to-all--> [my features][G] --lookup--> [G, D_me]
     --all-to-all--> from each q [B, D_q] --copy columns--> model's matrix
 
-  A feature is sent once for every shard of its table: two column shards on one rank stay two tables.
+  A feature is sent once for every shard of its table: two column shards on one rank stay two tables. On one rank nothing travels, and the
+  lookup works on the model's matrices (unless an encoding is to change the rows).
   Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding, TwCwPooledEmbeddingSharding.
 */
 #include "shard/sharding.h"
@@ -15,6 +16,8 @@ typedef struct {
   int *sent;     /* [n_sent] model feature sent at each place */
   int64_t *dims; /* [W] */
   TrsPooledAllToAll dist;
+  PetscBool alone; /* one rank, no encoding: nothing travels */
+  PetscBool as_is; /* the group's features are the model's, in order */
 } TrsTableWise;
 
 /* Everything rank q gets from the group: visit its (shard, feature) pairs in order. Returns how many; adds its column runs when asked. */
@@ -22,6 +25,7 @@ static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs
                                  int64_t *dim, TrsLookupFeature *lookup)
 {
   const TrsShardingContext *context = sharding->context;
+  const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
   *n = 0;
@@ -39,7 +43,7 @@ static PetscErrorCode visit_rank(TrsSharding sharding, int q, PetscBool add_runs
           lookup[*n] = (TrsLookupFeature){
               .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], s),
               .mean = (PetscBool)(!context->dist.reproducible && TrsShardingIsMean(config)),
-              .out_column = *dim,
+              .out_column = tw->alone ? context->columns[f] + shard->col_offset : *dim,
               .position = TrsShardingPosition(sharding, f)};
         if (add_runs)
           PetscCall(
@@ -63,6 +67,8 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
   PetscFunctionBegin;
   PetscCall(PetscNew(&tw));
   sharding->data = tw;
+  tw->alone = (PetscBool)(comm->size == 1 && context->dist.forward.kind == TRS_CODEC_FP32 &&
+                          context->dist.backward.kind == TRS_CODEC_FP32);
   PetscCall(PetscMalloc1((size_t)comm->size, &n_features));
   PetscCall(PetscMalloc1((size_t)comm->size, &tw->dims));
   for (int q = 0; q < comm->size; q++) {
@@ -72,6 +78,8 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
   PetscCall(PetscMalloc1((size_t)tw->n_sent, &tw->sent));
   for (int q = 0, at = 0, n; q < comm->size; q++, at += n)
     PetscCall(visit_rank(sharding, q, PETSC_FALSE, &n, tw->sent + at, &tw->dims[q], NULL));
+  tw->as_is = PETSC_TRUE;
+  for (int i = 0; i < tw->n_sent; i++) tw->as_is = (PetscBool)(tw->as_is && tw->sent[i] == i);
 
   PetscCall(PetscMalloc1((size_t)PetscMax(n_features[comm->rank], 1), &lookup));
   PetscCall(visit_rank(sharding, comm->rank, PETSC_FALSE, &n_features[comm->rank], NULL, &sharding->local_dim,
@@ -81,7 +89,7 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
   PetscCall(PetscFree(lookup));
 
   PetscCall(TrsPooledAllToAllCreate(comm, tw->dims, &context->dist, &tw->dist));
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+  for (int s = 0; s < TRS_SHARD_SLOTS && !tw->alone; s++)
     PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, n_features[comm->rank],
                                    sharding->weighted, NULL, &sharding->slot[s].exchange));
   PetscCall(PetscFree(n_features));
@@ -106,8 +114,11 @@ static PetscErrorCode prepare_table_wise(TrsSharding sharding, TrsShardingSlot *
   const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
-                          tw->n_sent, tw->sent, &slot->send));
+  if (tw->alone && tw->as_is)
+    PetscCall(TrsKjtView(slot->batch, 0, tw->n_sent, &slot->recv));
+  else
+    PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                            tw->n_sent, tw->sent, tw->alone ? &slot->recv : &slot->send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -117,10 +128,12 @@ static PetscErrorCode forward_start_table_wise(TrsSharding sharding, TrsSharding
   TrsTableWise *tw = (TrsTableWise *)sharding->data;
 
   PetscFunctionBegin;
-  (void)pooled;
+  if (tw->alone) {
+    PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->data, pooled->stride));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(
-      TrsPooledAllToAllStart(tw->dist, stream, (const float *)sharding->pooled.data, slot->source_batch));
+  PetscCall(TrsPooledAllToAllStart(tw->dist, stream, (float *)sharding->pooled.data, slot->source_batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -132,8 +145,10 @@ static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingS
   const int64_t *displs;
 
   PetscFunctionBegin;
-  PetscCall(TrsPooledAllToAllWait(tw->dist, stream, &recv, &displs));
-  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, tw->dims, pooled));
+  if (!tw->alone) {
+    PetscCall(TrsPooledAllToAllWait(tw->dist, stream, &recv, &displs));
+    PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, tw->dims, pooled));
+  }
   if (sharding->context->dist.reproducible) /* where and how the other families do it */
     PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -148,6 +163,7 @@ static PetscErrorCode backward_start_table_wise(TrsSharding sharding, TrsShardin
 
   PetscFunctionBegin;
   if (sharding->context->dist.reproducible) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
+  if (tw->alone) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPooledAllToAllGradBuffer(tw->dist, &send, &displs));
   PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, tw->dims));
   PetscCall(TrsPooledAllToAllGradStart(tw->dist, stream));
@@ -159,12 +175,12 @@ static PetscErrorCode backward_update_table_wise(TrsSharding sharding, TrsShardi
                                                  const TrsSparseOptimizerArgs *args)
 {
   const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
-  const float *arrived;
+  const float *arrived = grad->data;
 
   PetscFunctionBegin;
-  (void)grad;
-  PetscCall(TrsPooledAllToAllGradWait(tw->dist, stream, &arrived));
-  PetscCall(TrsShardingUpdate(sharding, stream, &slot->recv, arrived, sharding->local_dim, args));
+  if (!tw->alone) PetscCall(TrsPooledAllToAllGradWait(tw->dist, stream, &arrived));
+  PetscCall(TrsShardingUpdate(sharding, stream, &slot->recv, arrived,
+                              tw->alone ? grad->stride : sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

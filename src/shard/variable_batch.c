@@ -343,10 +343,9 @@ static PetscErrorCode forward_start_variable_batch(TrsSharding sharding, TrsShar
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
   for (int j = 0; j < v->n_sent; j++) v->strides[j] = TrsKjtStride(&slot->send, j);
   if (v->by_rows)
-    PetscCall(TrsVariableReduceScatterStart(v->sum, stream, (const float *)v->flat.data, source_strides));
+    PetscCall(TrsVariableReduceScatterStart(v->sum, stream, (float *)v->flat.data, source_strides));
   else
-    PetscCall(
-        TrsVariableAllToAllStart(v->dist, stream, (const float *)v->flat.data, source_strides, v->strides));
+    PetscCall(TrsVariableAllToAllStart(v->dist, stream, (float *)v->flat.data, source_strides, v->strides));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -424,9 +423,7 @@ static PetscErrorCode backward_update_variable_batch(TrsSharding sharding, TrsSh
     PetscCall(TrsVariableReduceScatterGradWait(v->sum, stream, &arrived));
   else
     PetscCall(TrsVariableAllToAllGradWait(v->dist, stream, &arrived));
-  PetscCall(level(&slot->recv, &v->offsets, &even));
-  PetscCall(sharding->context->device->copy(v->flat.data, arrived,
-                                            flat_floats(v, &slot->recv) * (int64_t)sizeof(float), stream));
+  PetscCall(level(&slot->recv, &v->offsets, &even)); /* arrived is in the flat vector's place */
   PetscCall(
       move_rows(sharding, slot, stream, PETSC_FALSE, (float *)sharding->pooled.data, (float *)v->flat.data));
   PetscCall(TrsLookupBackward(sharding->lookup, stream, &even, (const float *)sharding->pooled.data,

@@ -87,4 +87,33 @@ static void test_buffer(void **state)
   assert_petsc_ok(TrsBufferFree(&buffer));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_alloc), cmocka_unit_test(test_alloc_fails), cmocka_unit_test(test_buffer))
+/* Memory stays what it was got for, whatever is being allocated when it goes. */
+static void test_kinds(void **state)
+{
+  static const int64_t sizes[] = {100, 5 << 20}; /* of the heap, a mapping */
+  int64_t before[TRS_N_MEMORY_KINDS], now[TRS_N_MEMORY_KINDS];
+  char *states = NULL;
+
+  (void)state;
+  TrsMemoryHeld(before);
+  assert_int_equal(TrsMemoryIsFor(), TRS_MEMORY_SCRATCH);
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    TrsBuffer batch = {NULL, 0};
+
+    assert_int_equal(TrsMemoryFor(TRS_MEMORY_BATCHES), TRS_MEMORY_SCRATCH);
+    assert_petsc_ok(TrsBufferReserve(&batch, sizes[i], PETSC_FALSE));
+    assert_int_equal(TrsMemoryFor(TRS_MEMORY_STATES), TRS_MEMORY_BATCHES);
+    assert_petsc_ok(TrsAlloc(sizes[i], 1, &states));
+    assert_int_equal(TrsMemoryFor(TRS_MEMORY_SCRATCH), TRS_MEMORY_STATES);
+    TrsMemoryHeld(now);
+    for (int k = 0; k < TRS_N_MEMORY_KINDS; k++)
+      assert_int_equal(now[k] - before[k], k == TRS_MEMORY_BATCHES || k == TRS_MEMORY_STATES ? sizes[i] : 0);
+    assert_petsc_ok(TrsBufferFree(&batch));
+    assert_petsc_ok(TrsFree(&states));
+    TrsMemoryHeld(now);
+    assert_memory_equal(now, before, sizeof(now));
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_alloc), cmocka_unit_test(test_alloc_fails), cmocka_unit_test(test_buffer),
+              cmocka_unit_test(test_kinds))
