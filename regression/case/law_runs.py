@@ -6,8 +6,8 @@ import shlex
 import h5py
 import numpy as np
 
-from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
-from trsrun import attribute, check, check_same_tensors, losses, run, same_bits, tensors, write_dataset
+from law_plans import FEATURES, MIXED, MODEL, TABLES, TOLERANCE, make, train
+from trsrun import attribute, check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, tensors, write_dataset
 
 
 def test_repeat(binary, folder):
@@ -21,22 +21,36 @@ def test_repeat(binary, folder):
 
 
 def test_threads_equal(binary, folder):
-    """Layers and batches so large that every kernel shares its work: the same bits with 1, 2 and 3 threads, on both pipelines."""
+    """Layers and batches so large that every kernel shares its work: the same bits with 1 to 4 threads, on both pipelines."""
     make(folder, 2048)
     large = (f"-data_train train.h5 -batch_size 1024 -epochs 3 -tables_embedding_dim 64 -dense_arch 128,64 -over_arch 512,256,1 "
              f"-interaction cat -seed 3 {TABLES} {MIXED} -output run.h5")
     wanted = None
-    for threads in ("1", "2", "3"):
-        for pipeline in ("base", "sparse_dist"):
-            what = f"{threads} threads, {pipeline}"
-            final = os.path.join(folder, f"{threads}{pipeline}.h5")
-            run(binary, 2, f"{large} -pipeline {pipeline} -checkpoint_final {final}", folder,
-                environment={"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"})
-            found = losses(os.path.join(folder, "run.h5"))
-            if wanted is None:
-                wanted, state = found, final
-            check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
-            check_same_tensors(final, state, what)
+    for threads, pipeline in ((1, "base"), (1, "sparse_dist"), (2, "base"), (2, "sparse_dist"), (3, "base"), (4, "sparse_dist")):
+        what = f"{threads} threads, {pipeline}"
+        final = os.path.join(folder, f"{threads}{pipeline}.h5")
+        run(binary, 2, f"{large} -pipeline {pipeline} -checkpoint_final {final}", folder,
+            environment={"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"})
+        found = losses(os.path.join(folder, "run.h5"))
+        if wanted is None:
+            wanted, state = found, final
+        check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
+        check_same_tensors(final, state, what)
+
+
+def test_instruction_sets(binary, folder):
+    """TRSHARD_ISA is taken, named in the report, and a run with fewer instructions ends as one with all."""
+    make(folder)
+    wanted = None
+    for isa in ("", "avx2", "portable"):
+        words = f"-data_train train.h5 -batch_size 12 -epochs 2 {MODEL} {TABLES} {MIXED} -embedding_optimizer adagrad -output run.h5 -checkpoint_final {isa}.h5"
+        text = run(binary, 2, words, folder, environment={"TRSHARD_ISA": isa} if isa else {}).text
+        check(isa != "portable" or "(portable, " in text, f"the report names another instruction set:\n{text[:1000]}")
+        found = losses(os.path.join(folder, "run.h5"))
+        if wanted is None:
+            wanted = found
+        check_close_losses(found, wanted, TOLERANCE, isa)
+        check_close_tensors(os.path.join(folder, f"{isa}.h5"), os.path.join(folder, ".h5"), TOLERANCE, isa)
 
 
 def test_resume_equal(binary, folder):

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST isas: portable avx2 */
 /* Golden data of TorchRec's PositionWeightedModuleCollection: weights by place, their gradients, and both under sum pooling. */
 #include "golden_h5.h"
 #include "hosted_compute.h"

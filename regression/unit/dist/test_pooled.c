@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST isas: portable avx2 */
 /* TEST ranks: 1 2 3 4 */
 /*
   Exchanges of pooled embeddings against a serial reference: every rank can compute any rank's rows, so the

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST isas: portable avx2 */
 /* TEST ranks: 2 3 4 8 */
 /*
   The collectives of dist/ against TorchRec (torchrec.distributed.dist_data), forward and backward: every

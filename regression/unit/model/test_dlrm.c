@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST isas: portable avx2 */
 /*
   DLRM against a reference in double written from the definitions (rules A1 to A5): loss and predictions, and gradients by central differences
   of the reference's loss.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST isas: portable avx2 */
 /* TEST ranks: 1 2 3 4 */
 /* TEST labels: units */
 /*
