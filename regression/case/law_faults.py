@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from law_plans import MIXED, MODEL, TABLES, make, train
-from trsrun import Failed, Job, attribute, check, check_same_tensors, losses, same_bits, tensors
+from trsrun import Failed, Job, attribute, check, check_same_tensors, losses, patience, same_bits, tensors
 
 ENDLESS = "-steps 1000000000 -checkpoint_dir ckpt -report_interval 60"
 EVER = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} {MIXED} {ENDLESS}"
@@ -21,11 +21,11 @@ def checkpoints(folder):
 
 def wait_for(condition, job, limit_s=20):
     """Until condition() holds; fails when the job ends first, or it takes too long."""
-    end_s = time.monotonic() + limit_s
+    start_s = time.monotonic()
     while not condition():
         if job.process.poll() is not None:
             raise Failed(f"the job ended with {job.process.returncode}:\n{job.process.stdout.read()[-2000:]}")
-        check(time.monotonic() < end_s, f"not in {limit_s} s")
+        check(time.monotonic() - start_s < limit_s * patience(), f"not in {limit_s} s")
         time.sleep(0.02)
 
 
@@ -93,7 +93,7 @@ def test_kill(binary, folder):
         start_s = time.monotonic()
         result = job.wait(10)
         check(result.status != 0, f"kill {i}: exit 0")
-        check(time.monotonic() - start_s < 10, f"kill {i}: took {time.monotonic() - start_s:.1f} s to end")
+        check(time.monotonic() - start_s < 10 * patience(), f"kill {i}: took {time.monotonic() - start_s:.1f} s to end")
         check("trshard: warning" not in result.text, f"kill {i}: what was there before was damaged:\n{result.text[-2000:]}")
         for path in checkpoints(folder):
             check(attribute(path, "step") > 0 and tensors(path), f"{path} is incomplete")
@@ -118,7 +118,7 @@ def test_watchdog(binary, folder):
         except ProcessLookupError:
             pass
     seconds = time.monotonic() - start_s
-    check(2.5 < seconds < 15, f"ended after {seconds:.1f} s")
+    check(2.5 < seconds < 15 * patience(), f"ended after {seconds:.1f} s")
     noted = {rank: status for rank, status in result.ranks.items() if rank != 1}  # the one that stood still was killed
     check(noted and set(noted.values()) == {76} and result.status == 76, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
     check(re.search(r"trshard: error: rank \d has been in stage '[^']+' of step \d+ for \d+ s \(-watchdog_seconds\)", result.text),

@@ -15,7 +15,7 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 # Without detect_stack_use_after_return: with it gcc 12 misaligns 64-byte locals (its bug 110027).
 export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
@@ -41,7 +41,7 @@ run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trsha
 
 case $what in
   build)
-    configure_and_build address,undefined
+    configure_and_build address,undefined trshard unit_tests
     ;;
   unit)
     # on 1 and 2 ranks: more ranks find other mistakes than these
