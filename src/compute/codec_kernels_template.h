@@ -14,7 +14,10 @@
 #define MAX_FP16 65504.0f
 #define MAX_BF16 0x1.fep127f
 
-#define PREFETCH_ROWS 16
+/* How far ahead rows are fetched into the second cache, then the first, and bags' lines of the result: tbe_kernels_template.h */
+#define FAR  48
+#define NEAR 10
+#define OUT  16
 
 typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 typedef int32_t TrsInts __attribute__((vector_size(4 * VECTOR)));
@@ -447,18 +450,29 @@ static void decode(const TrsCodec *codec, int64_t n, const uint8_t *from, float 
 typedef struct {
   const TrsTbeTable *table;
   const TrsTbeInput *input;
-  int64_t end_value; /* of the ids looked up in this call */
+  int64_t end_value; /* of the feature */
 } TrsLookup;
 
-/* The row that is summed PREFETCH_ROWS ids from now; a bad id's address is no harm to a prefetch. */
-INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
+/* The row of value i; a bad id's address is no harm to a prefetch. */
+INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i, const int near)
 {
   const char *row;
 
   if (i >= look->end_value) return;
   row = (const char *)look->table->weight + (uint64_t)look->input->values[i] * (uint64_t)look->table->stride;
-  for (int b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
-  __builtin_prefetch(row + bytes - 1); /* rows are aligned to 16 bytes only */
+  for (int b = 0; b < bytes + 63; b += 64) { /* rows are aligned to 16 bytes only: the last byte's line too */
+    if (near)
+      __builtin_prefetch(row + (b < bytes ? b : bytes - 1), 0, 3);
+    else
+      __builtin_prefetch(row + (b < bytes ? b : bytes - 1), 0, 2);
+  }
+}
+
+/* The rows that will be needed after value i. */
+INLINE void prefetch_rows(const TrsLookup *look, const int bytes, int64_t i)
+{
+  prefetch_row(look, bytes, i + FAR, 0);
+  prefetch_row(look, bytes, i + NEAR, 1);
 }
 
 /* Sum of a bag's rows in columns [column, column + n * VECTOR); row_bytes of each are fetched ahead, 0: none. */
@@ -477,7 +491,7 @@ INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, c
     const uint8_t *row;
     float scale, bias;
 
-    if (row_bytes) prefetch_row(look, row_bytes, i + PREFETCH_ROWS);
+    if (row_bytes) prefetch_rows(look, row_bytes, i);
     if ((uint64_t)values[i] >= rows) continue;
     row = table + values[i] * stride;
     scale_and_bias(row, &scale, &bias);
@@ -523,13 +537,19 @@ INLINE void forward_dim(const int D, const int bits, const int weighted, const T
                         int64_t first_bag, int64_t end_bag, int mean, float *out, int64_t out_stride)
 {
   const int dim = D ? D : look->table->dim, block = VECTOR >= 8 ? 8 : 4;
+  const int64_t last_bag = first + look->input->batch;
 
+  if (first_bag == first)
+    for (int64_t i = 0; i < FAR; i++)
+      prefetch_row(look, dim * bits / 8 + 4, look->input->offsets[first] + i, 0);
   for (int64_t b = first_bag; b < end_bag; b++) {
     const int64_t begin = look->input->offsets[b], end = look->input->offsets[b + 1];
     const float divisor = mean && end > begin ? (float)(end - begin) : 1.0f;
     float *to = out + (b - first) * out_stride;
     int column = 0;
 
+    if (b + OUT < last_bag)
+      for (int64_t at = 0; at < dim; at += 16) __builtin_prefetch(to + OUT * out_stride + at);
     if (D && D <= block * VECTOR) {
       sum_bag(look, bits, weighted, D * bits / 8 + 4, 0, D / VECTOR, begin, end, divisor, to);
       continue;
@@ -556,7 +576,7 @@ INLINE void forward_bits(const int bits, const int weighted, const TrsLookup *lo
 static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                     int64_t end, int mean, float *out, int64_t out_stride)
 {
-  const TrsLookup look = {table, input, input->offsets[end]};
+  const TrsLookup look = {table, input, input->offsets[first + input->batch]};
 
   switch (TrsDTypeBits(table->dtype) + (input->weights ? 1 : 0)) {
   case 9: forward_bits(8, 1, &look, first, begin, end, mean, out, out_stride); break;
@@ -580,7 +600,7 @@ INLINE void forward_rows_bits(const int bits, const TrsTbeTable *table, const in
     float *to = out + i * out_stride, scale, bias;
     int d = 0;
 
-    prefetch_row(&look, dim * bits / 8 + 4, i + PREFETCH_ROWS);
+    prefetch_rows(&look, dim * bits / 8 + 4, i);
     if ((uint64_t)values[i] >= (uint64_t)table->rows) {
       memset(to, 0, (size_t)dim * sizeof(*to));
       continue;

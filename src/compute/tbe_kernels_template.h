@@ -13,8 +13,15 @@
 
 #define ALWAYS_INLINE  static inline __attribute__((always_inline))
 #define LANES          16
-#define AHEAD          12 /* rows prefetched: they cover DRAM's latency and fit the line fill buffers */
 #define BACKWARD_AHEAD 24 /* and in the backward, where an id has more lines to wait for */
+
+/*
+  Rows are fetched twice: FAR ids ahead into the second-level cache, which has more misses under way than the first has fill buffers, and NEAR ids ahead
+  into the first. Lines of `out` OUT bags ahead: rows of out lie apart, and a store that misses holds up all that follow.
+*/
+#define FAR  48
+#define NEAR 10
+#define OUT  16
 
 typedef float TrsVecInMemory __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -42,11 +49,32 @@ ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype,
   return row_at(table, dtype, input->values[i]);
 }
 
-ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D)
+/* A bad id's address is no harm to a prefetch. */
+ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D, int near)
 {
-  if ((uint64_t)row >= (uint64_t)table->rows) return;
-  const char *p = row_at(table, dtype, row);
-  for (int at = 0; at < D * (dtype == TRS_FP32 ? 4 : 2); at += 64) __builtin_prefetch(p + at);
+  const int element = dtype == TRS_FP32 ? 4 : 2;
+  const uintptr_t at = (uintptr_t)table->weight + (uintptr_t)row * (uintptr_t)(table->stride * element);
+
+  for (int i = 0; i < D * element; i += 64) {
+    if (near)
+      __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 3);
+    else
+      __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 2);
+  }
+}
+
+/* What will be needed after value i, of those before `last`. */
+ALWAYS_INLINE void prefetch_values(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
+                                   int64_t last, int D)
+{
+  if (i + FAR < last) prefetch_row(table, dtype, values[i + FAR], D, 0);
+  if (i + NEAR < last) prefetch_row(table, dtype, values[i + NEAR], D, 1);
+}
+
+ALWAYS_INLINE void prefetch_out(const float *out, int D)
+{
+  for (int at = 0; at < D; at += LANES)
+    __builtin_prefetch(out + at); /* for reading: a hint to write costs twice as much */
 }
 
 /* Columns 16*v .. of a row, widened. */
@@ -77,7 +105,7 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
   for (int v = 0; v < D / LANES; v++) sum[v] = (Vec){0};
   for (int64_t i = begin; i < end; i++) {
     const int64_t id = input->values[i];
-    if (i + AHEAD < last) prefetch_row(table, dtype, input->values[i + AHEAD], D);
+    prefetch_values(table, dtype, input->values, i, last, D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
     const char *row = row_at(table, dtype, id);
     for (int v = 0; v < D / LANES; v++)
@@ -100,7 +128,7 @@ ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int
     const int64_t id = input->values[i];
     const float weight = weighted ? input->weights[i] : 1.0f;
     int d = 0;
-    if (!cached && i + AHEAD < last) prefetch_row(table, dtype, input->values[i + AHEAD], D);
+    if (!cached) prefetch_values(table, dtype, input->values, i, last, D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
     const char *row = row_of_value(table, dtype, input, i, cached);
     for (; d + LANES <= D; d += LANES)
@@ -116,10 +144,15 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
                                 const TrsTbeInput *input, int weighted, int64_t first, int64_t begin,
                                 int64_t end, int mean, float *out, int64_t out_stride)
 {
-  const int64_t last = input->offsets[end];
+  const int64_t end_bag = first + input->batch, last = input->offsets[end_bag];
+  const int width = D ? D : table->dim;
 
+  if (begin == first)
+    for (int64_t i = input->offsets[first], n = 0; n < FAR && i < last; i++, n++)
+      prefetch_row(table, dtype, input->values[i], width, 0);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
+    if (bag + OUT < end_bag) prefetch_out(to + OUT * out_stride, width);
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
     else
@@ -203,7 +236,7 @@ static void forward_rows(const TrsTbeTable *table, const TrsTbeInput *input, int
   const int cached = table->lines && input->locations;
 
   for (int64_t i = begin; i < end; i++, out += out_stride) {
-    if (i + AHEAD < end) prefetch_row(table, table->dtype, input->values[i + AHEAD], table->dim);
+    prefetch_values(table, table->dtype, input->values, i, end, table->dim);
     if ((uint64_t)input->values[i] < (uint64_t)table->rows)
       widen_row(table, row_of_value(table, table->dtype, input, i, cached), out);
     else
@@ -482,7 +515,7 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int D)
   const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
   const float *grad = job->grad + job->source[i];
 
-  prefetch_row(job->table, job->table->dtype, row, D);
+  prefetch_row(job->table, job->table->dtype, row, D, 1);
   for (int at = 0; at < D; at += LANES) __builtin_prefetch(grad + at);
   if (job->args && job->args->kind == TRS_OPTIM_ROWWISE_ADAGRAD)
     __builtin_prefetch(job->table->state[0] + row);
