@@ -293,22 +293,32 @@ static __global__ void locations_kernel(CacheBatch b, int32_t *locations)
     locations[b.item[i]] = b.line[b.runs.before[i + 1] - 1];
 }
 
-/* A warp an id: grid y over features, x over their values. */
+/*
+  Grid y over features, x over their values. A thread has an id and tries the line that `locations` had, whatever that is: where the tag is the id's, it
+  is right. For the others the warp looks together.
+*/
 static __global__ void locate_kernel(const CacheFeature *features, TrsCache cache, TrsTbeInput input,
                                      int32_t *locations)
 {
   const CacheFeature f = features[blockIdx.y];
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int64_t end = input.offsets[(blockIdx.y + 1) * input.batch];
+  const int64_t begin = input.offsets[blockIdx.y * input.batch],
+                end = input.offsets[(blockIdx.y + 1) * input.batch];
 
   if (f.first < 0) return;
-  for (int64_t i = input.offsets[blockIdx.y * input.batch] + (TrsCudaFirst() >> 5); i < end;
-       i += TrsCudaStep() >> 5) {
-    const int64_t row = input.values[i];
+  for (int64_t from = begin + TrsCudaFirst() - lane; from < end; from += TrsCudaStep()) {
+    const int64_t i = from + lane, row = i < end ? input.values[i] : -1, id = f.first + row;
     const bool valid = static_cast<uint64_t>(row) < static_cast<uint64_t>(f.rows);
-    const int32_t line = valid ? find_line(cache, f.first + row, lane) : -1;
+    int32_t line = valid ? locations[i] : -1;
 
-    if (lane == 0) locations[i] = line;
+    if (line < 0 || line >= cache.n_sets * TRS_CACHE_WAYS || cache.tag[line] != id + 1) line = -1;
+    for (unsigned search = __ballot_sync(0xffffffffu, valid && line < 0); search; search &= search - 1) {
+      const int which = __ffs(static_cast<int>(search)) - 1;
+      const int32_t found = find_line(cache, __shfl_sync(0xffffffffu, id, which), lane);
+
+      if (lane == which) line = found;
+    }
+    if (i < end) locations[i] = line;
   }
 }
 
@@ -373,12 +383,12 @@ static PetscErrorCode upload_features(TrsStream stream, TrsWorkspace workspace, 
 }
 
 /* Blocks for N values of n features: all features' in y. */
-static PetscErrorCode feature_grid(int64_t n_values, int n_features, int lanes_log2, dim3 *grid)
+static PetscErrorCode feature_grid(int64_t n_values, int n_features, dim3 *grid)
 {
   PetscFunctionBegin;
   PetscCheck(n_features <= 65535, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%d features of one cached lookup",
              n_features);
-  *grid = TrsCudaBlocks((n_values / n_features + 1) << lanes_log2, TRS_CACHE_THREADS);
+  *grid = TrsCudaBlocks(n_values / n_features + 1, TRS_CACHE_THREADS);
   grid->y = static_cast<unsigned>(n_features);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -404,7 +414,7 @@ static PetscErrorCode list_ids(TrsStream stream, TrsWorkspace w, const TrsCache 
   PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS, n, sizeof(*item), &item));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS_SORTED, n, sizeof(*item), &b->item));
   if (n > 0) {
-    PetscCall(feature_grid(n, tbe->n_features, 0, &grid));
+    PetscCall(feature_grid(n, tbe->n_features, &grid));
     CU_LAUNCH(cache_keys_kernel, grid, TRS_CACHE_THREADS, 0, TrsCudaStream(stream), features, *input,
               cache->n_ids, key, item, locations);
     TrsCheckLaunch();
@@ -470,7 +480,7 @@ PetscErrorCode TrsCacheLocateCuda(TrsStream stream, TrsWorkspace workspace, cons
   PetscFunctionBegin;
   if (input->n_values <= 0 || tbe->n_features <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(upload_features(stream, workspace, cache, tbe, &features));
-  PetscCall(feature_grid(input->n_values, tbe->n_features, 5, &grid));
+  PetscCall(feature_grid(input->n_values, tbe->n_features, &grid));
   CU_LAUNCH(locate_kernel, grid, TRS_CACHE_THREADS, 0, TrsCudaStream(stream), features, *cache, *input,
             locations);
   TrsCheckLaunch();
