@@ -18,10 +18,6 @@
 #include "gpu/nccl_library.h"
 
 #include <sched.h>
-#include <stdlib.h>
-
-#define WAIT_AT_MOST_S \
-  300.0 /* set-up, and any wait for other ranks; TRSHARD_NCCL_WAIT_S in the environment, for tests */
 
 typedef struct TrsNcclRequest {
   struct TrsRequestImpl base;
@@ -55,17 +51,6 @@ static TrsNcclData *all_communicators; /* so that a failure of one ends them all
 
 /* --- errors --- */
 
-static PetscErrorCode deadline(double *seconds)
-{
-  const char *text = getenv("TRSHARD_NCCL_WAIT_S");
-
-  PetscFunctionBegin;
-  *seconds = text && *text ? strtod(text, NULL) : WAIT_AT_MOST_S;
-  PetscCheck(*seconds > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "TRSHARD_NCCL_WAIT_S=%s in the environment is not a positive number of seconds", text);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static void abort_all(void)
 {
   for (TrsNcclData *data = all_communicators; data; data = data->next) {
@@ -90,14 +75,13 @@ static PetscErrorCode fail(const TrsNccl *nccl, ncclResult_t result, ncclComm_t 
 
 static PetscErrorCode check_in_time(double start_s, const char *what)
 {
-  double limit_s;
+  const double limit_s = TrsCommWaitAtMost(0);
 
   PetscFunctionBegin;
-  PetscCall(deadline(&limit_s));
   if (MPI_Wtime() - start_s > limit_s) {
     abort_all();
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "NCCL: %s did not end in %g s; a rank or the network hangs",
-            what, limit_s);
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+            "NCCL: %s did not end in %g s (-comm_wait_seconds); a rank or the network hangs", what, limit_s);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -35,6 +35,8 @@ CASES = [
     Case("no_cuda", 69, r"cuda", "-device cuda"),
     Case("comm_shared_memory_maybe", 64, r"-comm_shared_memory.*maybe", "-comm_shared_memory maybe"),
     Case("gpu_share_takes_a_boolean", 64, r'-gpu_share "two"', "-gpu_share two"),
+    Case("comm_wait_zero", 64, r'-comm_wait_seconds "0" .*in \(0, ', "-comm_wait_seconds 0"),
+    Case("comm_wait_nan", 64, r'-comm_wait_seconds "nan"', "-comm_wait_seconds nan"),
     Case("no_nccl", 69, r"-comm_backend nccl", "-comm_backend nccl"),
     Case("tf32_on_a_cpu", 69, r"-dense_precision: .*-device cuda", "-device cpu -dense_precision tf32"),
     Case("precision_of_no_kind", 64, r"-dense_precision .*fp32, tf32, bf16", "-dense_precision fp64"),

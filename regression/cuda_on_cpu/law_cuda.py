@@ -145,10 +145,10 @@ def check_device_rows(path, steps, name):
 MIXED_DIM8 = MIXED + (" -tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -tables_min_partition 4")
 
 
-def check_ends_with_69(binary, folder, fault, wait_s, words):
+def check_ends_with_69(binary, folder, fault, limits, words):
     make(folder)
-    result = run(binary, 3, f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -epochs 50 {NCCL}",
-                 folder, status=None, limit_s=120, environment={"NCCL_ON_CPU_FAULT": fault, "TRSHARD_NCCL_WAIT_S": wait_s})
+    result = run(binary, 3, f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -epochs 50 {NCCL} {limits}",
+                 folder, status=None, limit_s=120, environment={"NCCL_ON_CPU_FAULT": fault})
     check(result.status == 69, f"{fault}: exit {result.status}, expected 69:\n{result.text[-1500:]}")
     for word in words:
         check(word in result.text, f"{fault}: no '{word}' in:\n{result.text[-1500:]}")
@@ -156,17 +156,32 @@ def check_ends_with_69(binary, folder, fault, wait_s, words):
 
 def test_nccl_error(binary, folder):
     """A communicator that reports an error on one rank ends the job with 69 and one message."""
-    check_ends_with_69(binary, folder, "1,40,error", "60", ["NCCL failed", "remote error"])
+    check_ends_with_69(binary, folder, "1,40,error", "-comm_wait_seconds 60", ["NCCL failed", "remote error"])
 
 
 def test_nccl_hang(binary, folder):
     """An exchange that never ends ends the job at the deadline."""
-    check_ends_with_69(binary, folder, "2,40,hang", "5", ["did not end in 5"])
+    check_ends_with_69(binary, folder, "2,40,hang", "-comm_wait_seconds 5", ["did not end in 5", "(-comm_wait_seconds)"])
 
 
 def test_nccl_init(binary, folder):
     """So does a communicator that cannot be set up."""
-    check_ends_with_69(binary, folder, "0,0,init", "60", ["NCCL failed", "system error"])
+    check_ends_with_69(binary, folder, "0,0,init", "-comm_wait_seconds 60", ["NCCL failed", "system error"])
+
+
+def test_gpu_memory(binary, folder):
+    """A plan that does not fit what is free is told before anything is trained: once, with numbers and what helps, 71 on all ranks; ranks on one GPU add up."""
+    make(folder)
+    options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 16 -dense_arch 16 -over_arch 8,1 -comm_backend mpi -steps 2 -device cuda " \
+              "-table_user_num_embeddings 200000 -topology_hbm_cap 1GiB"  # 12.2 MiB
+    for name, ranks, more, small, large in (("one", 1, "-tables_sharding_types table_wise", "8000000", "64000000"), ("shared", 2, "-gpu_share -tables_sharding_types row_wise", "10000000", "64000000")):
+        sharing = {"CUDA_ON_CPU_DEVICES": "1"}
+        result = run(binary, ranks, f"{options} {more}", folder, status=71, environment={"CUDA_ON_CPU_BYTES": small, **sharing})
+        check(re.search(r"the plan gives rank \d on .* of tables and [\d.]+ [KM]iB of their optimizer states, but [\d.]+ MiB of the GPU's memory are free.*-topology_hbm_cap", result.text),
+              f"{name}: no message in {result.text[-600:]}")
+        check(result.text.count("trshard: error") == 1, f"{name}: {result.text.count('trshard: error')} messages")
+        check(("that share its memory" in result.text) == (ranks > 1), f"{name}: {result.text[-600:]}")
+        run(binary, ranks, f"{options} {more}", folder, limit_s=240, environment={"CUDA_ON_CPU_BYTES": large, **sharing})
 
 
 def test_gpu_choice(binary, folder):

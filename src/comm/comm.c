@@ -17,6 +17,14 @@ static const TrsOptionSpec comm_specs[] = {
      .fallback = "true",
      .help = "with the mpi backend, ranks of one host copy straight from each other's memory; false: by "
              "messages"},
+    {.name = "-comm_wait_seconds",
+     .type = TRS_OPTION_REAL,
+     .range = "(0,]",
+     .unit = "s",
+     .help =
+         "with nccl, setting it up, or a wait for other ranks, that takes longer ends the run with 69 "
+         "(default: 0.8 "
+         "of -watchdog_seconds, 300 without a watchdog); longer than that the watchdog comes first, with 76"},
 };
 const TrsOptionGroup trs_comm_options = TRS_OPTION_GROUP("Communication", comm_specs);
 
@@ -262,6 +270,14 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
   PetscCall(TrsCommDestroy(&groups->input));
   PetscCall(TrsCommDestroy(&groups->world));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+double TrsCommWaitAtMost(double seconds)
+{
+  static double at_most_s = 300; /* set once, at set-up */
+
+  if (seconds > 0) at_most_s = seconds;
+  return at_most_s;
 }
 
 PetscErrorCode TrsMPIIntCast(int64_t n, int *out)

@@ -56,7 +56,7 @@ struct TrsCommOps {
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
 
-extern const TrsOptionGroup trs_comm_options; /* -comm_backend, -comm_shared_memory */
+extern const TrsOptionGroup trs_comm_options; /* -comm_backend, -comm_shared_memory, -comm_wait_seconds */
 extern const TrsCommOps trs_comm_mpi;
 extern const TrsCommOps *const trs_comm_backends[]; /* ended by NULL */
 
@@ -131,6 +131,12 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
                                    const TrsDeviceOps *device, const TrsComputeOps *compute,
                                    TrsCommGroups *groups);
 PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups);
+
+/*
+  TrsCommWaitAtMost - From now on backends that can tell give up a wait for other ranks after this time, with UNAVAILABLE (nccl; MPI's own waits are the watchdog's); 0: as
+  it was. Returns what holds: 300 at first. Of the process. Not collective.
+*/
+double TrsCommWaitAtMost(double seconds);
 
 /* Cast a count for MPI calls, which take int. Errors: INTERNAL when it does not fit. */
 PetscErrorCode TrsMPIIntCast(int64_t n, int *out);

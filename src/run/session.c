@@ -82,6 +82,19 @@ static PetscErrorCode choose_device(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A hang is told by who knows most of it: a wait is given up a little before the watchdog would end the rank. */
+static PetscErrorCode limit_waits(TrsSession *s)
+{
+  double wait_s, watchdog_s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(s->options, "-watchdog_seconds", &watchdog_s, NULL));
+  wait_s = watchdog_s > 0 ? 0.8 * watchdog_s : 300;
+  PetscCall(TrsOptionsGetReal(s->options, "-comm_wait_seconds", &wait_s, NULL));
+  (void)TrsCommWaitAtMost(wait_s);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_groups(TrsSession *s)
 {
   static const char *const backends[] = {"auto", "mpi", "nccl"};
@@ -93,6 +106,7 @@ static PetscErrorCode create_groups(TrsSession *s)
   PetscCall(TrsOptionsGetEnum(s->options, "-comm_backend", &backend, NULL));
   PetscCall(TrsOptionsGetBool(s->options, "-comm_shared_memory", &shared_memory, NULL));
   TrsSharedAllow(shared_memory);
+  PetscCall(limit_waits(s));
   PetscCall(TrsOptionsGetInt(s->options, "-topology_local_world_size", &local, &set));
   PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
   if (set && s->size % (local * pod) != 0)
