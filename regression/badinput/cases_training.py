@@ -83,6 +83,8 @@ CASES = [
     Case("metrics_every_fraction", 64, r'-metrics_every "0\.5" .*integer', "-metrics_every 0.5"),
     Case("metrics_every_nan", 64, r'-metrics_every "nan" .*integer', "-metrics_every nan"),
     Case("metrics_window_zero", 64, r'-metrics_window_samples "0" .*in \[1, ', "-metrics_window_samples 0"),
+    Case("tables_larger_than_free_memory", 71, r"the plan gives rank \d on .*TiB of tables, but .* of memory are free there: use more hosts.*-topology_ddr_cap",
+         "-tables_num_embeddings 1000000000000 -topology_ddr_cap 1000TiB"),
     Case("metrics_window_larger_than_memory", 71, r"out of memory", "-metrics_window_samples 4000000000000000"),
     Case("metrics_never", 0, "", "-metrics_every 0"),
     Case("metrics_window_smaller_than_batch", 0, "", "-metrics_every 1 -metrics_window_samples 1"),

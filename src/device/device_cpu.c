@@ -6,6 +6,7 @@
 #include "core/shared_memory.h"
 
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,13 +43,31 @@ static PetscErrorCode identity_cpu(char *name, size_t size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What Linux can give without killing anyone: memory, caches it would drop, swap. -1: it does not say. */
+static int64_t available_bytes(void)
+{
+  static const char *const fields[] = {"MemAvailable:", "SwapFree:"};
+  FILE *file = fopen("/proc/meminfo", "r");
+  int64_t sum_kib = 0;
+  char line[128];
+  int n_found = 0;
+
+  while (file && fgets(line, sizeof(line), file))
+    for (int i = 0; i < 2; i++) {
+      if (strncmp(line, fields[i], strlen(fields[i])) != 0) continue;
+      sum_kib += strtoll(line + strlen(fields[i]), NULL, 10);
+      n_found++;
+    }
+  if (file) (void)fclose(file);
+  return n_found == 2 ? sum_kib * 1024 : -1;
+}
+
 static PetscErrorCode memory_cpu(int64_t *free_bytes, int64_t *total_bytes)
 {
-  const int64_t page = (int64_t)sysconf(_SC_PAGESIZE);
-
   PetscFunctionBegin;
-  *free_bytes = (int64_t)sysconf(_SC_AVPHYS_PAGES) * page;
-  *total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * page;
+  *total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+  *free_bytes = available_bytes();
+  if (*free_bytes < 0) *free_bytes = *total_bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -5,6 +5,7 @@
 #include "core/shared_memory.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
+#include "run/memory_check.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -273,6 +274,7 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
     PetscCall(TrsQuantCheckPlan(&session->plan, &session->tables, source));
   else
     PetscCall(refuse_quantised(session));
+  PetscCall(TrsMemoryCheck(session, training, quantised));
   PetscCall(create_model(session, training, quantised));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

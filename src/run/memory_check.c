@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/memory_check.h"
+
+#include "compute/quant.h"
+#include "core/random.h"
+#include "run/report.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { TRS_HOST_BYTES = 64, TRS_ID_BYTES = 128 };
+
+/* Of all this rank's shards of a table, in the memory that is asked for. */
+static void add_table(const TrsSession *s, const TrsTableConfig *table, const TrsTablePlan *plan,
+                      const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double bytes[2])
+{
+  const PetscBool host = s->device->host_memory;
+  const char *names[TRS_SPARSE_MAX_STATES];
+  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+  double share = 1; /* of the rows that are on the device */
+  int n_states = 0;
+
+  if (!host && (plan->compute_kernel == TRS_KERNEL_FUSED_UVM || plan->compute_kernel > TRS_KERNEL_QUANT))
+    share = 0;
+  if (!host && plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
+    share = plan->has_cache_load_factor ? plan->cache_load_factor : 0;
+  if (optimizer && !host) TrsSparseOptimizerStates(optimizer->kind, &n_states, names, rowwise);
+  for (int i = 0; i < plan->n_shards; i++) {
+    const TrsShard *shard = &plan->shard[i];
+    const double rows = (double)shard->rows;
+
+    if (shard->rank != s->rank || shard->cols == 0) continue;
+    bytes[0] += share * rows *
+                (quantised ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
+                           : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
+    for (int k = 0; k < n_states; k++)
+      if (rowwise[k] || share == 1)
+        bytes[1] += rows * (rowwise[k] ? 1 : (double)shard->cols) * (double)sizeof(float);
+  }
+}
+
+/* What this rank will allocate of its tables: rows, states. */
+static PetscErrorCode count_tables(const TrsSession *s, PetscBool training, PetscBool quantised,
+                                   double bytes[2])
+{
+  TrsSparseOptimizers optimizers = {.n = 0};
+
+  PetscFunctionBegin;
+  bytes[0] = bytes[1] = 0;
+  if (training) PetscCall(TrsSparseOptimizersFromOptions(s->options, &s->tables, &optimizers));
+  for (int t = 0; t < s->tables.n; t++) {
+    const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, s->tables.table[t].name);
+
+    if (plan)
+      add_table(s, &s->tables.table[t], plan, training ? TrsSparseOptimizersOf(&optimizers, t) : NULL,
+                quantised, bytes);
+  }
+  if (training) PetscCall(TrsSparseOptimizersFree(&optimizers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The ranks that share this one's memory: those of its host, with GPUs those on the same one. Free with MPI_Comm_free(). Collective. */
+static PetscErrorCode find_sharers(const TrsSession *s, MPI_Comm *sharers)
+{
+  char device[TRS_ID_BYTES] = "";
+  MPI_Comm host;
+
+  PetscFunctionBegin;
+  PetscCall(s->device->identity(device, sizeof(device)));
+  PetscCallMPI(MPI_Comm_split_type(s->comm, MPI_COMM_TYPE_SHARED, s->rank, MPI_INFO_NULL, &host));
+  PetscCallMPI(MPI_Comm_split(host, (int)(TrsNameHash(device) & 0x7fffffff), s->rank, sharers));
+  PetscCallMPI(MPI_Comm_free(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode refuse(const TrsSession *s, int n_sharers, const double bytes[2], double free_bytes)
+{
+  char host[TRS_HOST_BYTES] = "?", sharers[64] = "", tables[32], states[64] = "", text[32], is_free[32];
+  const PetscBool gpu = (PetscBool)!s->device->host_memory;
+
+  PetscFunctionBegin;
+  (void)gethostname(host, sizeof(host) - 1);
+  if (n_sharers > 1)
+    PetscCall(
+        PetscSNPrintf(sharers, sizeof(sharers), " and the %d ranks that share its memory", n_sharers - 1));
+  if (bytes[1] > 0)
+    PetscCall(PetscSNPrintf(states, sizeof(states), " and %s of their optimizer states",
+                            TrsReportBytesText(bytes[1], text, sizeof(text))));
+  SETERRQ(
+      PETSC_COMM_SELF, TRS_ERR_MEMORY,
+      "the plan gives rank %d on %s%s %s of tables%s, but %s of %s are free there: use more %s, a smaller "
+      "-tables_data_type (fp16, bf16)%s, or plan with less (%s)",
+      s->rank, host, sharers, TrsReportBytesText(bytes[0], tables, sizeof(tables)), states,
+      TrsReportBytesText(free_bytes, is_free, sizeof(is_free)), gpu ? "the GPU's memory" : "memory",
+      gpu ? "GPUs" : "hosts",
+      gpu ? ", tables in host memory (-tables_compute_kernels fused_uvm_caching)" : "",
+      gpu ? "-topology_hbm_cap, -topology_hbm_cap_per_rank" : "-topology_ddr_cap");
+}
+
+PetscErrorCode TrsMemoryCheck(const TrsSession *s, PetscBool training, PetscBool quantised)
+{
+  double bytes[2], least;
+  int64_t free_bytes, total_bytes;
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  MPI_Comm sharers;
+  int n_sharers;
+
+  PetscFunctionBegin;
+  PetscCall(count_tables(s, training, quantised, bytes));
+  PetscCall(s->device->memory(&free_bytes, &total_bytes));
+  PetscCall(find_sharers(s, &sharers));
+  PetscCallMPI(MPI_Comm_size(sharers, &n_sharers));
+  least = (double)free_bytes;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 2, MPI_DOUBLE, MPI_SUM, sharers));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_DOUBLE, MPI_MIN, sharers));
+  PetscCallMPI(MPI_Comm_free(&sharers));
+  if (bytes[0] + bytes[1] > least) ierr = refuse(s, n_sharers, bytes, least);
+  PetscCall(TrsAgree(s->comm, ierr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
