@@ -19,6 +19,12 @@
 /* Work is cut into parts of about this many values or bags; a smaller part is not worth a thread. */
 enum { TRS_BAGS_A_PART = 256, TRS_VALUES_A_PART = 2048 };
 
+/*
+  A backward takes the tables group by group, as many as have this many ids a thread: what is sorted of them stays in its cache until the update, and
+  the sort's memory does not grow with the number of tables. Several threads get some tables each, so that they end together.
+*/
+enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
+
 static const TrsTbeKernels *kernels_of_isa(void)
 {
 #if defined(__x86_64__)
@@ -84,7 +90,7 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 
 /* One table's part of the sorted occurrences. */
 typedef struct {
-  int64_t begin, n; /* its keys in the workspace; n without ids that are no rows */
+  int64_t begin, n; /* its keys among all tables'; n without ids that are no rows, once they are sorted */
   int position_bits;
   const uint64_t *key;     /* sorted, */
   const int64_t *source;   /* and in their order: where gradients are, */
@@ -92,8 +98,9 @@ typedef struct {
   const int32_t *location; /* and, of a cached table, where rows are; else NULL */
 } TrsTableRun;
 
-/* Views of a workspace that a backward works in; N values. */
+/* Views of a workspace that a backward works in; N values of the largest group. */
 typedef struct {
+  int64_t n, first;        /* N; where the group's keys begin among all */
   uint64_t *key, *scratch; /* [N] */
   int64_t *source;         /* [N] by position within the table's list */
   float *scale;            /* [2 * N]: by position, then sorted; or NULL: all 1 */
@@ -119,6 +126,8 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
   PetscCall(TrsBufferReserve(
       &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
+  b->n = n;
+  b->first = 0;
   b->key = (uint64_t *)w->keys.data;
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
@@ -169,10 +178,11 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
   TrsTableRun *run = &b->run[t];
   const TrsTbeTable *table = &tbe->table[t];
   const int bits = TrsBitsFor((uint64_t)run->n);
-  uint64_t *key = b->key + run->begin;
-  int64_t *source = b->source + run->begin, n = 0, position = 0;
-  float *scale = b->scale ? b->scale + run->begin : NULL;
-  int32_t *location = b->location && table->lines ? b->location + run->begin : NULL;
+  const int64_t at = run->begin - b->first;
+  uint64_t *key = b->key + at;
+  int64_t *source = b->source + at, n = 0, position = 0;
+  float *scale = b->scale ? b->scale + at : NULL;
+  int32_t *location = b->location && table->lines ? b->location + at : NULL;
 
   for (int f = 0; f < tbe->n_features; f++) {
     const TrsTbeFeature *feature = &tbe->feature[f];
@@ -193,30 +203,57 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
   run->position_bits = bits;
   run->n = n;
   run->key = TrsRowSort(n, bits, bits + TrsBitsFor((uint64_t)PetscMax(table->rows - 1, 0)), key,
-                        b->scratch + run->begin);
-  follow_keys(run, source, scale, scale ? scale + input->n_values : NULL, location,
-              location ? location + input->n_values : NULL,
-              (int64_t *)(run->key == key ? b->scratch + run->begin : key));
+                        b->scratch + at);
+  follow_keys(run, source, scale, scale ? scale + b->n : NULL, location, location ? location + b->n : NULL,
+              (int64_t *)(run->key == key ? b->scratch + at : key));
 }
 
-static PetscErrorCode sort_tables(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
-                                  PetscBool pooled, int64_t grad_stride, TrsBackward *b)
+/* The table after the group that begins with table t, and the group's keys: run[].n is all tables' ids still from t on. */
+static int end_group(const TrsTbe *tbe, const TrsTableRun *run, int t, int64_t *n)
+{
+  const int threads = omp_get_max_threads(), first = t, fewest = threads > 1 ? TRS_GROUP_TABLES * threads : 1;
+
+  *n = 0;
+  while (t < tbe->n_tables && (t - first < fewest || *n + run[t].n <= (int64_t)TRS_GROUP_VALUES * threads))
+    *n += run[t++].n;
+  return t;
+}
+
+/* Divide the tables' keys, and make room for those of the largest group. */
+static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
+                                     PetscBool pooled, TrsBackward *b)
 {
   PetscBool scaled = (PetscBool)(input->weights != NULL);
+  int64_t n, most = 0;
+  TrsTableRun *run;
 
   PetscFunctionBegin;
-  for (int f = 0; f < tbe->n_features; f++) scaled = (PetscBool)(scaled || tbe->feature[f].mean);
-  PetscCall(reserve(workspace, tbe, input->n_values, (PetscBool)(scaled && pooled),
-                    (PetscBool)(input->locations != NULL), b));
-  divide_keys(tbe, input, b->run);
+  PetscCall(TrsBufferReserve(&workspace->runs, tbe->n_tables * (int64_t)sizeof(*run), PETSC_FALSE));
+  run = (TrsTableRun *)workspace->runs.data;
+  divide_keys(tbe, input, run);
   for (int t = 0; t < tbe->n_tables; t++)
-    PetscCheck(
-        TrsBitsFor((uint64_t)b->run[t].n) + TrsBitsFor((uint64_t)PetscMax(tbe->table[t].rows - 1, 0)) <= 64,
-        PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%" PRId64 " ids of a table of %" PRId64 " rows in one batch",
-        b->run[t].n, tbe->table[t].rows);
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int t = 0; t < tbe->n_tables; t++) sort_table(tbe, input, t, pooled, grad_stride, b);
+    PetscCheck(TrsBitsFor((uint64_t)run[t].n) + TrsBitsFor((uint64_t)PetscMax(tbe->table[t].rows - 1, 0)) <=
+                   64,
+               PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "%" PRId64 " ids of a table of %" PRId64 " rows in one batch", run[t].n, tbe->table[t].rows);
+  for (int t = 0; t < tbe->n_tables; most = PetscMax(most, n)) t = end_group(tbe, run, t, &n);
+  for (int f = 0; f < tbe->n_features; f++) scaled = (PetscBool)(scaled || tbe->feature[f].mean);
+  PetscCall(
+      reserve(workspace, tbe, most, (PetscBool)(scaled && pooled), (PetscBool)(input->locations != NULL), b));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sort the group of tables that begins with table t; returns the table after it. */
+static int sort_group(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
+                      int64_t grad_stride, TrsBackward *b)
+{
+  int64_t n;
+  const int end = end_group(tbe, b->run, t, &n);
+
+  b->first = b->run[t].begin;
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int i = t; i < end; i++) sort_table(tbe, input, i, pooled, grad_stride, b);
+  return end;
 }
 
 static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const float *grad, float max_gradient,
@@ -268,10 +305,13 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
   TrsBackward b;
 
   PetscFunctionBegin;
-  PetscCall(sort_tables(workspace, tbe, input, pooled, grad_stride, &b));
+  PetscCall(begin_backward(workspace, tbe, input, pooled, &b));
+  for (int first = 0, end; first < tbe->n_tables; first = end) {
+    end = sort_group(tbe, input, first, pooled, grad_stride, &b);
 #pragma omp parallel
-  for (int t = 0; t < tbe->n_tables; t++)
-    update_table(kernels, job_of(tbe, t, &b, grad, max_gradient, args), b.run[t].n, b.wide);
+    for (int t = first; t < end; t++)
+      update_table(kernels, job_of(tbe, t, &b, grad, max_gradient, args), b.run[t].n, b.wide);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -330,11 +370,14 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
 
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(sort_tables(workspace, tbe, input, PETSC_TRUE, grad_stride, &b));
-  for (int t = 0; t < tbe->n_tables; t++) {
-    const TrsRowJob job = job_of(tbe, t, &b, grad, max_gradient, NULL);
-    row_begin[t] = n;
-    n += kernels->sum(&job, 0, b.run[t].n, rows + n, row_grad + n * row_stride, row_stride);
+  PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
+  for (int first = 0, end; first < tbe->n_tables; first = end) {
+    end = sort_group(tbe, input, first, PETSC_TRUE, grad_stride, &b);
+    for (int t = first; t < end; t++) {
+      const TrsRowJob job = job_of(tbe, t, &b, grad, max_gradient, NULL);
+      row_begin[t] = n;
+      n += kernels->sum(&job, 0, b.run[t].n, rows + n, row_grad + n * row_stride, row_stride);
+    }
   }
   row_begin[tbe->n_tables] = n;
   PetscFunctionReturn(PETSC_SUCCESS);

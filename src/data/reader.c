@@ -27,7 +27,7 @@ static const TrsOptionSpec reader_options[] = {
      "of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
      "NaN and Inf in dense features and weights, labels outside [0, 1]: stop, count, or do not look"},
-    {"-data_read_ahead", TRS_OPTION_INT, "3", "[1,1000]", NULL, "batches", "read before they are needed"},
+    {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches", "read before they are needed"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
 
@@ -76,7 +76,7 @@ PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
   PetscCallMPI(MPI_Comm_size(comm, &r->schedule.size));
   r->schedule.batch_size = 512;
   r->steps = r->epochs = -1;
-  r->read_ahead = 3;
+  r->read_ahead = 2;
   PetscCall(TrsDeviceFind("cpu", &cpu));
   PetscCall(TrsReaderSetDevice(r, cpu));
   PetscCheck(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, NULL) == 0,

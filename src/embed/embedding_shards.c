@@ -2,12 +2,12 @@
 #include "embed/embedding_shards.h"
 
 #include "compute/quant.h"
-#include "core/random.h"
+#include "compute/uniform_rows.h"
 
 #include <string.h>
 
 /* Rows initialised at a time: a strip that stays in cache while it is converted. */
-enum { TRS_INIT_STRIP_FLOATS = 1 << 16 };
+enum { TRS_INIT_STRIP_FLOATS = 1 << 18 };
 
 /* What the optimizer keeps. */
 typedef struct {
@@ -37,10 +37,9 @@ static int column_of(const TrsTablePlan *plan, int index)
 static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64_t seed, int64_t row,
                       int64_t n, float *to)
 {
-  for (int64_t r = 0; r < n; r++)
-    TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key,
-                         (uint64_t)((t->row_offset + row + r) * t->table_dim + t->col_offset), t->dim,
-                         config->init_min, config->init_max, to + r * t->dim);
+  TrsUniformRows(seed, TRS_RANDOM_TABLE_INIT, t->key,
+                 (uint64_t)((t->row_offset + row) * t->table_dim + t->col_offset), n, t->dim, t->table_dim,
+                 config->init_min, config->init_max, to);
 }
 
 /* Strip by strip: made and rounded on the host, whatever the device, then copied. */
@@ -78,10 +77,8 @@ static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableC
   const TrsTbeTable *t = &shard->tbe;
 
   PetscFunctionBegin;
-  if (t->dtype == TRS_FP32 && device->host_memory && t->stride == t->table_dim) {
-    /* one run of consecutive elements of the table */
-    TrsRandomUniformFill(seed, TRS_RANDOM_TABLE_INIT, t->key, (uint64_t)(t->row_offset * t->table_dim),
-                         t->rows * t->dim, config->init_min, config->init_max, (float *)t->weight);
+  if (t->dtype == TRS_FP32 && device->host_memory && t->stride == t->dim) {
+    fill_rows(t, config, seed, 0, t->rows, (float *)t->weight);
   } else {
     PetscCall(initialise_by_strips(t, config, device, seed));
   }

@@ -26,8 +26,10 @@ struct TrsDlrmImpl {
     int param;
   } * position;                          /* [n_positions] */
   float *logits, *dlogits, *predictions; /* [max_batch] */
-  float *dy[2];                          /* the stacks' in turn */
-  double *loss;                          /* device: sum over the batch */
+  float *over_inner,
+      *dense_inner; /* the stacks' inner outputs; of dot and dcn X's gradient after the former */
+  float *dy[2];     /* the stacks' in turn */
+  double *loss;     /* device: sum over the batch */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -178,11 +180,38 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
-                            uint64_t seed)
+/* Room for max_batch samples: what is not needed at the same time shares it. */
+static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 {
   const TrsDeviceOps *device = dlrm->device;
   const int64_t bytes = max_batch * (int64_t)sizeof(float);
+  const PetscBool backward = (PetscBool)!dlrm->params.forward_only;
+  TrsInteraction *interaction = &dlrm->interaction;
+  /* cat hands the over arch's own gradient on, which that makes while its outputs are needed */
+  const PetscBool shared = (PetscBool)(backward && interaction->kind != TRS_INTERACTION_CAT);
+  const int64_t widest = PetscMax(TrsMlpGradientWidth(&dlrm->over), TrsMlpGradientWidth(&dlrm->dense));
+  int64_t inner = TrsMlpInnerFloats(&dlrm->over, max_batch);
+
+  PetscFunctionBegin;
+  if (shared) inner = PetscMax(inner, max_batch * interaction->N);
+  PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
+  if (backward) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
+  PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
+  PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
+  for (int i = 0; i < 2 && backward; i++) PetscCall(device->alloc(widest * bytes, (void **)&dlrm->dy[i]));
+  PetscCall(device->alloc(inner * (int64_t)sizeof(float), (void **)&dlrm->over_inner));
+  PetscCall(TrsInteractionAllocate(interaction, max_batch, shared ? dlrm->over_inner : NULL));
+  TrsMlpPlace(&dlrm->over, max_batch, dlrm->over_inner, dlrm->logits, 1, dlrm->dy);
+  if (!dlrm->num_dense) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(device->alloc(TrsMlpInnerFloats(&dlrm->dense, max_batch) * (int64_t)sizeof(float),
+                          (void **)&dlrm->dense_inner));
+  TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x, interaction->N, dlrm->dy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
+                            uint64_t seed)
+{
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
   TrsInteraction *interaction = &dlrm->interaction;
   int64_t N = 0;
@@ -210,19 +239,9 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
     PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
 
-  PetscCall(TrsParametersAllocate(&dlrm->params, device, seed));
+  PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));
   (void)TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
-  PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
-  if (!dlrm->params.forward_only) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
-  PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
-  PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
-  for (int i = 0; i < 2 && !dlrm->params.forward_only; i++)
-    PetscCall(
-        device->alloc(PetscMax(TrsMlpGradientWidth(&dlrm->over), TrsMlpGradientWidth(&dlrm->dense)) * bytes,
-                      (void **)&dlrm->dy[i]));
-  PetscCall(TrsInteractionAllocate(interaction, max_batch));
-  PetscCall(TrsMlpAllocate(&dlrm->over, max_batch, dlrm->logits, 1, dlrm->dy));
-  if (num_dense) PetscCall(TrsMlpAllocate(&dlrm->dense, max_batch, interaction->x, N, dlrm->dy));
+  PetscCall(allocate(dlrm, max_batch));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -410,6 +429,8 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(d->device->release((void **)&d->predictions));
   PetscCall(d->device->release((void **)&d->loss));
   for (int i = 0; i < 2; i++) PetscCall(d->device->release((void **)&d->dy[i]));
+  PetscCall(d->device->release((void **)&d->over_inner));
+  PetscCall(d->device->release((void **)&d->dense_inner));
   for (int i = 0; i < d->n_positions; i++) PetscCall(PetscFree(d->position[i].name));
   PetscCall(PetscFree(d->position));
   PetscCall(PetscFree(d->dense_arch));

@@ -39,7 +39,7 @@ PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch)
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx)
 {
   const TrsDeviceOps *device = interaction->device;
   const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
@@ -49,7 +49,8 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
 
   PetscFunctionBegin;
   PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->x));
-  if (with_gradients) PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->dx));
+  if (with_gradients && !dx) PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->own_dx));
+  interaction->dx = dx ? dx : interaction->own_dx;
   if (interaction->kind == TRS_INTERACTION_CAT) {
     interaction->out = interaction->x;
     interaction->dout = interaction->dx;
@@ -168,7 +169,7 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
     PetscCall(device->release((void **)&interaction->dout));
   }
   PetscCall(device->release((void **)&interaction->x));
-  PetscCall(device->release((void **)&interaction->dx));
+  PetscCall(device->release((void **)&interaction->own_dx));
   PetscCall(device->release((void **)&interaction->dx0));
   PetscCall(device->release((void **)&interaction->h));
   PetscCall(device->release((void **)&interaction->q));

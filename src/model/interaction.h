@@ -33,6 +33,7 @@ typedef struct {
   int64_t N;             /* width of X */
   int64_t width, stride; /* of the output */
   float *x, *dx;         /* X and its gradient [max_batch, N] */
+  float *own_dx;         /* dx, where it is this one's */
   float *out, *dout;     /* [max_batch, stride]; X and its gradient for cat */
   int n_layers, rank;    /* dcn */
   TrsCrossLayer *layer;  /* [n_layers] */
@@ -45,8 +46,11 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int6
 /* Declare the parameters of dcn, the last layer first; rank and n_layers are set. */
 PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction);
 
-/* Errors: MEMORY */
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch);
+/*
+  dx: room for X's gradient that nothing else uses from the backward until the next forward's end, borrowed; NULL: allocate it, too (cat: always).
+  Errors: MEMORY
+*/
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx);
 
 /* x to out. */
 PetscErrorCode TrsInteractionForward(const TrsInteraction *interaction, TrsStream stream, int64_t n);

@@ -33,21 +33,36 @@ int64_t TrsMlpGradientWidth(const TrsMlp *mlp)
   return widest;
 }
 
-PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride, float *const dy[2])
+/* Floats of one layer's output: whole cache lines, so that the next one's begins with one. */
+static int64_t output_floats(const TrsMlpLayer *layer, int64_t max_batch)
+{
+  const int64_t line = 64 / (int64_t)sizeof(float);
+
+  return (max_batch * layer->out + line - 1) / line * line;
+}
+
+int64_t TrsMlpInnerFloats(const TrsMlp *mlp, int64_t max_batch)
+{
+  int64_t n = 0;
+
+  for (int l = 0; l + 1 < mlp->n_layers; l++) n += output_floats(&mlp->layer[l], max_batch);
+  return n;
+}
+
+void TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride, float *const dy[2])
 {
   const int last = mlp->n_layers - 1;
 
-  PetscFunctionBegin;
   for (int l = 0; l < last; l++) {
     TrsMlpLayer *layer = &mlp->layer[l];
 
+    layer->y = inner;
     layer->y_stride = layer->out;
-    PetscCall(mlp->device->alloc(max_batch * layer->y_stride * (int64_t)sizeof(float), (void **)&layer->y));
+    inner += output_floats(layer, max_batch);
   }
   mlp->layer[last].y = y;
   mlp->layer[last].y_stride = y_stride;
   for (int i = 0; i < 2; i++) mlp->dy[i] = dy[i];
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x, int64_t x_stride)
@@ -91,7 +106,6 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
 PetscErrorCode TrsMlpFree(TrsMlp *mlp)
 {
   PetscFunctionBegin;
-  for (int l = 0; l + 1 < mlp->n_layers; l++) PetscCall(mlp->device->release((void **)&mlp->layer[l].y));
   PetscCall(PetscFree(mlp->layer));
   mlp->n_layers = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -26,12 +26,15 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int6
                              PetscBool relu_last);
 
 /*
-  Allocate activations; the last layer writes to y [max_batch, y_stride]. dy: room for TrsMlpGradientWidth() floats a sample each, or NULL where
-  there is no backward; it is free between two backwards, so that stacks share it. Borrowed. Errors: MEMORY
+  Where declared layers write, all borrowed: the inner ones to `inner`, TrsMlpInnerFloats(), the last to y [max_batch, y_stride]. inner is free
+  between a backward and the next forward. dy: room for TrsMlpGradientWidth() floats a sample each, or NULL where there is no backward; it is free
+  between two backwards, so that stacks share it.
 */
-PetscErrorCode TrsMlpAllocate(TrsMlp *mlp, int64_t max_batch, float *y, int64_t y_stride, float *const dy[2]);
+void TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride,
+                 float *const dy[2]);
+int64_t TrsMlpInnerFloats(const TrsMlp *mlp, int64_t max_batch);
 
-/* The widest inner output of declared layers; 0 without any. */
+/* The widest inner output; 0 without any. */
 int64_t TrsMlpGradientWidth(const TrsMlp *mlp);
 
 /* n samples of x [n, x_stride]. */

@@ -2,6 +2,7 @@
 /* Expected numbers: Random123's known-answer vectors, its own philox4x32 called with our counters, and laws of the distributions. */
 #include "core/philox.h"
 #include "core/random.h"
+#include "core/random_tiles.h"
 #include "trs_test.h"
 
 #include <Random123/philox.h>
@@ -82,6 +83,34 @@ static void test_uniform_fill(void **state)
   }
 }
 
+/* Every instruction set's tiles, against the definition: also where a block's number crosses 32 bits. */
+static void test_uniform_tiles(void **state)
+{
+  static const uint64_t blocks[] = {0, 32, ((uint64_t)1 << 32) - 40, ~(uint64_t)0 - 10};
+  const float lo = 0.25f, width = -0.7f;
+  float out[2 * TRS_TILE + 1];
+
+  (void)state;
+  for (int v = 0; v < TRS_N_UNIFORM_TILES; v++) {
+    if (!trs_uniform_tiles[v].available()) continue;
+    for (size_t k = 0; k < sizeof(blocks) / sizeof(blocks[0]); k++) {
+      const uint64_t a = 0x8000000180000001u * (k + 1);
+
+      out[2 * TRS_TILE] = 77.0f;
+      trs_uniform_tiles[v].fill(TrsPhiloxKey(5, TRS_RANDOM_TEST), a, blocks[k], 2, lo, width, out);
+      assert_true(out[2 * TRS_TILE] == 77.0f);
+      for (int i = 0; i < 2 * TRS_TILE; i++) {
+        volatile float product;
+        uint32_t block[4];
+
+        expected_block(5, TRS_RANDOM_TEST, a, blocks[k] + (uint64_t)(i / 4), block);
+        product = width * TrsUniform24(block[i % 4]);
+        assert_true(out[i] == lo + product);
+      }
+    }
+  }
+}
+
 static void test_uniform_law(void **state)
 {
   enum { TRS_N_DRAWN = 100000 };
@@ -143,5 +172,6 @@ static void test_streams_differ(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_known_answers), cmocka_unit_test(test_blocks),
-              cmocka_unit_test(test_uniform_fill), cmocka_unit_test(test_uniform_law),
-              cmocka_unit_test(test_normal), cmocka_unit_test(test_streams_differ))
+              cmocka_unit_test(test_uniform_fill), cmocka_unit_test(test_uniform_tiles),
+              cmocka_unit_test(test_uniform_law), cmocka_unit_test(test_normal),
+              cmocka_unit_test(test_streams_differ))

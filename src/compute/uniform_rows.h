@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Initial values of a table's rows, by all threads of the process. */
+#pragma once
+
+#include "core/random.h"
+
+/*
+  TrsUniformRows - Fill rows of `dim` numbers, one after the other, with TrsRandomUniformFill()'s of tensor `a`.
+
+  Host memory, in which a row's first touch is the writing thread's. Not collective.
+
+  In:  first      element of the tensor that the first row begins with
+       table_dim  elements of the tensor from row to row
+*/
+void TrsUniformRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,
+                    int64_t dim, int64_t table_dim, float lo, float hi, float *to);
