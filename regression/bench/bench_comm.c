@@ -98,7 +98,7 @@ BY_COMM(allreduce)
 
 static PetscErrorCode counts_ours(bench *b)
 {
-  MPI_Request request;
+  TrsCounts request;
 
   PetscFunctionBegin;
   PetscCall(TrsCommCountsStart(b->lanes, COUNTS, b->told, b->told + COUNTS * b->size, &request));

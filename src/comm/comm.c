@@ -187,29 +187,6 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv,
-                                  MPI_Request *request)
-{
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Ialltoall(send, n, MPI_INT64_T, recv, n, MPI_INT64_T, comm->mpi, request));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsCommCountsWait(MPI_Request *request)
-{
-  TrsStage before;
-  int done;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
-  if (!done) {
-    PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
-    PetscCallMPI(MPI_Wait(request, MPI_STATUS_IGNORE));
-    PetscCall(TrsStageSwitch(before, NULL));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Ranks a host has, when all hosts have equally many and hold consecutive ranks; else 1. */
 static PetscErrorCode find_local_world_size(MPI_Comm mpi, int *local_world_size)
 {

@@ -9,6 +9,7 @@
 */
 #pragma once
 
+#include "comm/shared_lanes.h"
 #include "compute/compute_ops.h"
 #include "core/options.h"
 #include "device/timeline.h"
@@ -28,13 +29,16 @@ typedef struct TrsRequestImpl {
 
 typedef struct TrsCommImpl {
   int size, rank;
-  int n_shared; /* ranks, this one included, whose exchanges go through shared memory; 1 or 0: none */
-  MPI_Comm mpi; /* for control messages; bulk data travels on a communicator of the backend's own */
+  int n_shared;   /* ranks, this one included, whose exchanges go through shared memory; 1 or 0: none */
+  TrsLanes lanes; /* to the other ones of them; NULL: none */
+  MPI_Comm mpi;   /* for control messages; bulk data travels on a communicator of the backend's own */
   const TrsCommOps *ops;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute; /* sums and codecs */
   void *data;                   /* the backend's */
   int trace_as;                 /* what a trace calls its exchanges (core/trace.h) */
+  uint64_t n_counts;            /* exchanges of counts that were posted; those under way: */
+  PetscBool counts_open[TRS_LANE_FLIGHT];
 } * TrsComm;
 
 struct TrsCommOps {
@@ -104,14 +108,23 @@ PetscErrorCode TrsCommProgress(TrsComm comm);
 */
 PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream);
 
+/* An exchange of counts under way. Plain data. */
+typedef struct {
+  TrsComm comm;
+  int n, n_taken;
+  int64_t *recv;
+  uint64_t number; /* of a posted one; 0: by MPI */
+  MPI_Request mpi;
+} TrsCounts;
+
 /*
   Control on the host, whatever the backend: n int64 from each rank to each rank. send and recv are host
   arrays [size * n], rank-major; they belong to the operation until the wait. Collective, in the same order as
-  everything else on comm->mpi.
+  everything else on comm->mpi; at most TRS_LANE_FLIGHT under way. A wait that follows no start does nothing
+  where counts is all zero but .mpi = MPI_REQUEST_NULL.
 */
-PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv,
-                                  MPI_Request *request);
-PetscErrorCode TrsCommCountsWait(MPI_Request *request);
+PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv, TrsCounts *counts);
+PetscErrorCode TrsCommCountsWait(TrsCounts *counts);
 
 /*
   The communicators of a run: world for the model's exchanges, input for the input dist (which overlaps with

@@ -14,16 +14,15 @@
   Device memory that the host cannot read is staged through pinned memory.
 */
 #include "comm/mpi_blocks.h"
+#include "comm/relax.h"
 #include "core/trace.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* Tags stay below 32768, the least that MPI guarantees. */
-enum { TRS_MPI_TAG_SLOTS = 8192, TRS_MPI_SPINS = 300 /* about 20 us */ };
+enum { TRS_MPI_TAG_SLOTS = 8192 };
 
 /* --- requests --- */
 
@@ -127,14 +126,13 @@ static PetscErrorCode set_chunks(TrsMpiRequest *request, const int64_t *counts, 
 static PetscErrorCode start_parts(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
-  const TrsMpiData *data = (const TrsMpiData *)comm->data;
   const int64_t own = request->counts[comm->rank];
   int64_t n = 0;
 
   PetscFunctionBegin;
   for (int q = 0; q < comm->size; q++) {
     request->part_displs[q] = n;
-    if (q == comm->rank ? !TrsMpiOwnPartStays(request) : !TrsLanesTo(data->lanes, q)) n += own;
+    if (q == comm->rank ? !TrsMpiOwnPartStays(request) : !TrsLanesTo(comm->lanes, q)) n += own;
   }
   PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, n * (int64_t)sizeof(float)));
   request->blocks = (TrsMpiBlocks){.send = (const char *)request->source,
@@ -152,14 +150,13 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
 static PetscErrorCode sum_parts(TrsMpiRequest *request, float *to)
 {
   const TrsComm comm = request->base.comm;
-  const TrsMpiData *data = (const TrsMpiData *)comm->data;
   const int64_t n = request->counts[comm->rank];
   TrsStage before;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int q = 0; q < comm->size; q++)
-    if (!TrsLanesTo(data->lanes, q))
+    if (!TrsLanesTo(comm->lanes, q))
       request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
   if (TrsMpiOwnPartStays(request))
     request->part_of[comm->rank] = request->source + request->displs[comm->rank];
@@ -254,9 +251,8 @@ static PetscErrorCode setup_mpi(TrsComm comm)
   PetscCallMPI(MPI_Comm_dup(comm->mpi, &data->mpi));
   data->active_end = &data->active;
   comm->data = data;
-  if (comm->device->host_memory) PetscCall(TrsLanesCreate(comm->mpi, &data->lanes));
-  comm->n_shared = TrsLanesPeers(data->lanes, &peers) + 1;
-  data->n_spins = comm->n_shared <= (int)sysconf(_SC_NPROCESSORS_ONLN) ? TRS_MPI_SPINS : 0;
+  if (comm->device->host_memory) PetscCall(TrsLanesCreate(comm->mpi, TrsComputeThreads(), &comm->lanes));
+  comm->n_shared = TrsLanesPeers(comm->lanes, &peers) + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -272,7 +268,7 @@ static PetscErrorCode destroy_mpi(TrsComm comm)
     PetscCall(free_request(data->free));
     data->free = next;
   }
-  PetscCall(TrsLanesDestroy(&data->lanes));
+  PetscCall(TrsLanesDestroy(&comm->lanes));
   PetscCallMPI(MPI_Comm_free(&data->mpi));
   PetscCall(PetscFree(comm->data));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -399,27 +395,6 @@ static PetscErrorCode progress_mpi(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Between two looks in vain: a short spin, then the core is offered to others, and MPI's own progress is due: a peer may wait for a message of
-  this rank that is no operation of this communicator.
-*/
-static PetscErrorCode relax(TrsComm comm, int n_vain)
-{
-  const TrsMpiData *data = (const TrsMpiData *)comm->data;
-  int found;
-
-  PetscFunctionBegin;
-  if (n_vain < data->n_spins) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  sched_yield();
-  PetscCallMPI(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm->mpi, &found, MPI_STATUS_IGNORE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -431,9 +406,12 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
   PetscCall(drive(request));
   if (!request->done || !TrsMpiBlocksReleased(request)) {
     PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
-    for (int n_vain = 0; !request->done || !TrsMpiBlocksReleased(request); n_vain++) {
-      PetscCall(relax(comm, n_vain));
+    for (int n_vain = 0;; n_vain++) {
+      const TrsAwaited awaited = TrsCommAwait(comm, TrsMpiBlocksAwaited(request));
+
       PetscCall(progress_mpi(comm)); /* all of them: their later phases must not wait for this one */
+      if (request->done && TrsMpiBlocksReleased(request)) break;
+      PetscCall(TrsCommRelax(comm, awaited, n_vain));
     }
     PetscCall(TrsStageSwitch(before, NULL));
   }

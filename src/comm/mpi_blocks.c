@@ -162,11 +162,11 @@ static PetscErrorCode enter_lanes(TrsMpiRequest *request)
   const TrsMpiData *data = (const TrsMpiData *)comm->data;
   const TrsMpiBlocks *x = &request->blocks;
   const int *peers;
-  const int n = TrsLanesPeers(data->lanes, &peers);
+  const int n = TrsLanesPeers(request->base.comm->lanes, &peers);
   char *room;
 
   PetscFunctionBegin;
-  if (!is_its_turn(data, request) || !TrsLanesMayEnter(data->lanes, request->lane_phase, &room))
+  if (!is_its_turn(data, request) || !TrsLanesMayEnter(request->base.comm->lanes, request->lane_phase, &room))
     PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < n; i++) {
     const int64_t at = x->send_displs[peers[i]] * x->elem_bytes;
@@ -178,19 +178,18 @@ static PetscErrorCode enter_lanes(TrsMpiRequest *request)
     if (request->small) PetscCall(comm->device->copy(room, x->send + at, bytes, request->stream));
     room += bytes;
   }
-  TrsLanesEnter(data->lanes, request->lane_phase, request->offer);
+  TrsLanesEnter(request->base.comm->lanes, request->lane_phase, request->offer);
   for (int i = 0; i < n; i++)
-    if (request->taken[i]) TrsLanesReturn(data->lanes, request->lane_phase, i);
+    if (request->taken[i]) TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
   request->entered = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode start_lanes(TrsMpiRequest *request)
 {
-  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   const TrsMpiBlocks *x = &request->blocks;
   const int *peers;
-  const int n = TrsLanesPeers(data->lanes, &peers);
+  const int n = TrsLanesPeers(request->base.comm->lanes, &peers);
   int64_t bytes = 0;
 
   PetscFunctionBegin;
@@ -225,15 +224,15 @@ static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *f
 /* Take what the peers offer. What is to be added stays in their memory until then. */
 static PetscErrorCode take_lanes(TrsMpiRequest *request)
 {
-  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   const TrsMpiBlocks *x = &request->blocks;
   const int *peers;
-  const int n = TrsLanesPeers(data->lanes, &peers);
+  const int n = TrsLanesPeers(request->base.comm->lanes, &peers);
 
   PetscFunctionBegin;
   for (int i = 0; i < n && request->n_to_take > 0; i++) {
     const int q = peers[i];
-    const char *from = request->taken[i] ? NULL : TrsLanesOffered(data->lanes, request->lane_phase, i);
+    const char *from = request->taken[i] ? NULL
+                                         : TrsLanesOffered(request->base.comm->lanes, request->lane_phase, i);
 
     if (!from) continue;
     if (TrsMpiIsSum(request)) {
@@ -241,7 +240,7 @@ static PetscErrorCode take_lanes(TrsMpiRequest *request)
     } else {
       PetscCall(copy_block(request, x->recv + x->recv_displs[q] * x->elem_bytes, from,
                            x->recv_counts[q] * x->elem_bytes));
-      TrsLanesReturn(data->lanes, request->lane_phase, i);
+      TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
     }
     request->taken[i] = PETSC_TRUE;
     request->n_to_take--;
@@ -251,26 +250,38 @@ static PetscErrorCode take_lanes(TrsMpiRequest *request)
 
 PetscErrorCode TrsMpiPartsReturn(TrsMpiRequest *request)
 {
-  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   const int *peers;
-  const int n = TrsLanesPeers(data->lanes, &peers);
+  const int n = TrsLanesPeers(request->base.comm->lanes, &peers);
 
   PetscFunctionBegin;
   for (int i = 0; i < n; i++)
-    if (request->blocks.recv_counts[peers[i]] > 0) TrsLanesReturn(data->lanes, request->lane_phase, i);
+    if (request->blocks.recv_counts[peers[i]] > 0)
+      TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsMpiBlocksAwaited(const TrsMpiRequest *request)
+{
+  const TrsLanes lanes = request->base.comm->lanes;
+  const int *peers;
+  const int n = TrsLanesPeers(lanes, &peers);
+
+  for (int i = 0; i < n && request->n_to_take > 0; i++)
+    if (!request->taken[i] && !TrsLanesOffered(lanes, request->lane_phase, i)) return i;
+  for (int i = 0; i < n && !request->small && request->entered; i++)
+    if (request->offer[i] && !TrsLanesReturned(lanes, request->lane_phase, i)) return i;
+  return -1;
 }
 
 PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request)
 {
-  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   const int *peers;
-  const int n = TrsLanesPeers(data->lanes, &peers);
+  const int n = TrsLanesPeers(request->base.comm->lanes, &peers);
 
   if (request->small) return request->entered;
   for (int i = 0; i < n; i++)
     if (request->blocks.send_counts[peers[i]] * request->blocks.elem_bytes > 0 &&
-        !TrsLanesReturned(data->lanes, request->lane_phase, i))
+        !TrsLanesReturned(request->base.comm->lanes, request->lane_phase, i))
       return PETSC_FALSE;
   return PETSC_TRUE;
 }
@@ -280,7 +291,7 @@ PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request)
 PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
-  const TrsLanes lanes = ((const TrsMpiData *)comm->data)->lanes;
+  const TrsLanes lanes = comm->lanes;
   const TrsMpiBlocks *x = &request->blocks;
   const int64_t self = x->send_counts[comm->rank] * x->elem_bytes;
   const char *send;

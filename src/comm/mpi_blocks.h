@@ -58,8 +58,6 @@ typedef struct {
   MPI_Comm mpi;
   int64_t max_bytes; /* of one message */
   uint64_t n_started;
-  int n_spins; /* looks in vain before the core is offered to others: none where ranks are more than cores */
-  TrsLanes lanes;
   TrsMpiRequest *active, **active_end, *free;
 } TrsMpiData;
 
@@ -83,6 +81,9 @@ PetscErrorCode TrsMpiBlocksUnstage(TrsMpiRequest *request);
 
 /* After a sum: its parts in the peers' memory are returned. */
 PetscErrorCode TrsMpiPartsReturn(TrsMpiRequest *request);
+
+/* A peer on lanes that the phase waits for; -1: none. */
+int TrsMpiBlocksAwaited(const TrsMpiRequest *request);
 
 /* Has everyone read what was sent? */
 PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request);

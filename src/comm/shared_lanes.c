@@ -1,21 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* sched_getaffinity, syscall. NOLINT(bugprone-reserved-identifier) */
 #include "comm/shared_lanes.h"
 
 #include "core/shared_memory.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { TRS_LANE_LINE = 64, TRS_LANE_WHY = 256 };
+enum {
+  TRS_LANE_LINE = 64,
+  TRS_LANE_WHY = 256,
+  TRS_LANE_NAPS = TRS_LANE_LINE,       /* where the word says that this rank naps; the bell stands first */
+  TRS_LANE_HEAD = 2 * TRS_LANE_LINE,   /* where the slots begin */
+  TRS_LANE_POSTS = 2 * TRS_LANE_FLIGHT /* kept for each rank of the host */
+};
+
+/* Written values first: who finds the number finds them, and a short post is one line. */
+typedef struct {
+  _Atomic uint64_t number;
+  int64_t value[TRS_LANE_COUNTS];
+} TrsLanePost;
 
 /*
-  A rank's flags, in its shared memory: for each slot
+  A rank's flags, in its shared memory: the bell; whether the rank naps; for each slot
     offered   the last phase offered, alone on its cache lines; then [n] where the block for each rank of the host lies
     returned  [n] the last phase whose block this rank returned to each
+  and for each rank of the host a ring of posts.
 */
 struct TrsLanesImpl {
   MPI_Comm host;
@@ -26,6 +45,7 @@ struct TrsLanesImpl {
   const char **base;  /* [n - 1] of their memory */
   const char **flags; /* [n - 1] of theirs */
   char *own_flags, *small;
+  PetscBool crowded;
   uint64_t last[TRS_LANE_SLOTS]; /* phase last offered in each slot */
 };
 
@@ -36,7 +56,16 @@ static int64_t row_bytes(int n)
 
 static int64_t slot_at(const struct TrsLanesImpl *l, uint64_t phase)
 {
-  return (int64_t)(phase % TRS_LANE_SLOTS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
+  return TRS_LANE_HEAD + (int64_t)(phase % TRS_LANE_SLOTS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
+}
+
+/* The posts for the rank at that place of the host. */
+static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
+{
+  const int64_t slots = TRS_LANE_HEAD + TRS_LANE_SLOTS * (TRS_LANE_LINE + 2 * row_bytes(l->n));
+
+  return slots + (place * (int64_t)TRS_LANE_POSTS + (int64_t)(number % TRS_LANE_POSTS)) *
+                     (int64_t)sizeof(TrsLanePost);
 }
 
 /* The words of a slot: flags are read where `const` and written where not; peers' memory is mapped to read only. */
@@ -54,6 +83,27 @@ static const _Atomic uint64_t *returned_of(const struct TrsLanesImpl *l, const c
 {
   return (const _Atomic uint64_t *)(const void *)(flags + slot_at(l, phase) + TRS_LANE_LINE +
                                                   row_bytes(l->n));
+}
+
+/* Are there more threads than processors that the host's ranks may run on? */
+static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crowded)
+{
+  const char *text = getenv("TRSHARD_CROWDED");
+  cpu_set_t mine;
+  unsigned char all[sizeof(mine)];
+
+  PetscFunctionBegin;
+  PetscCheck(!text || !*text || !strcmp(text, "0") || !strcmp(text, "1"), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "TRSHARD_CROWDED=%s in the environment is neither 0 nor 1", text);
+  CPU_ZERO(&mine);
+  if (sched_getaffinity(0, sizeof(mine), &mine) != 0) /* more processors than the set has room for */
+    memset(&mine, 0xff, sizeof(mine));
+  memcpy(all, &mine, sizeof(mine));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, (int)sizeof(all), MPI_BYTE, MPI_BOR, host));
+  memcpy(&mine, all, sizeof(mine));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &n_threads, 1, MPI_INT, MPI_SUM, host));
+  *crowded = (PetscBool)(text && *text ? *text == '1' : n_threads > CPU_COUNT(&mine));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The ranks that may share memory with this one: those of the host, in groups of TRSHARD_SHARED_RANKS. */
@@ -124,7 +174,7 @@ static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
   PetscFunctionBegin;
   PetscCall(TrsSharedOpen(reserve_bytes(l->n), &mine.key, why_not, TRS_LANE_WHY));
   if (mine.key.bytes > 0) {
-    const int64_t bytes = slot_at(l, TRS_LANE_SLOTS - 1) + TRS_LANE_LINE + 2 * row_bytes(l->n);
+    const int64_t bytes = post_at(l, 0, l->n);
 
     PetscCall(TrsSharedAlloc(bytes + TRS_LANE_SLOTS * (int64_t)TRS_LANE_SMALL, (void **)&l->own_flags));
     l->small = l->own_flags + bytes;
@@ -180,7 +230,7 @@ static PetscErrorCode agree(MPI_Comm mpi, const char *why_not, PetscBool *all_ha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLanesCreate(MPI_Comm mpi, TrsLanes *lanes)
+PetscErrorCode TrsLanesCreate(MPI_Comm mpi, int n_threads, TrsLanes *lanes)
 {
   char why_not[TRS_LANE_WHY] = "";
   PetscBool all_have = PETSC_FALSE;
@@ -198,6 +248,7 @@ PetscErrorCode TrsLanesCreate(MPI_Comm mpi, TrsLanes *lanes)
     PetscCall(PetscNew(&l));
     l->host = host;
     l->n = n;
+    PetscCall(find_crowded(host, n_threads, &l->crowded));
     PetscCall(list_peers(l, mpi, host));
     PetscCall(connect_peers(l, host, why_not));
   } else {
@@ -260,6 +311,7 @@ void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from)
     places[lanes->place[i]] = from[i] ? (uint64_t)TrsSharedOffset(from[i], 1) : 0;
   lanes->last[phase % TRS_LANE_SLOTS] = phase;
   atomic_store_explicit((_Atomic uint64_t *)(void *)slot, phase, memory_order_release);
+  TrsLanesRing(lanes);
 }
 
 const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i)
@@ -274,4 +326,63 @@ void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i)
   char *row = lanes->own_flags + slot_at(lanes, phase) + TRS_LANE_LINE + row_bytes(lanes->n);
 
   atomic_store_explicit((_Atomic uint64_t *)(void *)row + lanes->place[i], phase, memory_order_release);
+  TrsLanesRing(lanes);
+}
+
+void TrsLanesPost(TrsLanes lanes, uint64_t number, int i, int n, const int64_t *values)
+{
+  TrsLanePost *post = (TrsLanePost *)(void *)(lanes->own_flags + post_at(lanes, number, lanes->place[i]));
+
+  memcpy(post->value, values, (size_t)n * sizeof(*values));
+  atomic_store_explicit(&post->number, number, memory_order_release);
+}
+
+const int64_t *TrsLanesPosted(TrsLanes lanes, uint64_t number, int i)
+{
+  const TrsLanePost *post = (const TrsLanePost *)(const void *)(lanes->flags[i] +
+                                                                post_at(lanes, number, lanes->me));
+
+  return atomic_load_explicit(&post->number, memory_order_acquire) == number ? post->value : NULL;
+}
+
+/* --- bells --- */
+
+PetscBool TrsLanesCrowded(TrsLanes lanes)
+{
+  return (PetscBool)(lanes && lanes->crowded);
+}
+
+static long call_futex(const void *word, int what, uint32_t value, const struct timespec *limit)
+{
+  return syscall(SYS_futex, word, what, value, limit, NULL, 0); /* shared: not FUTEX_PRIVATE_FLAG */
+}
+
+/* The bell changes before it is asked who naps; who naps says so before the kernel compares the bell: one of the two sees the other. */
+void TrsLanesRing(TrsLanes lanes)
+{
+  _Atomic uint32_t *bell = (_Atomic uint32_t *)(void *)lanes->own_flags;
+  uint32_t naps = 0;
+
+  if (!lanes->crowded) return;
+  atomic_fetch_add_explicit(bell, 1, memory_order_seq_cst);
+  for (int i = 0; i < lanes->n - 1; i++)
+    naps |= atomic_load_explicit((const _Atomic uint32_t *)(const void *)(lanes->flags[i] + TRS_LANE_NAPS),
+                                 memory_order_seq_cst);
+  if (naps) (void)call_futex(bell, FUTEX_WAKE, INT_MAX, NULL);
+}
+
+uint32_t TrsLanesBell(TrsLanes lanes, int i)
+{
+  return atomic_load_explicit((const _Atomic uint32_t *)(const void *)lanes->flags[i], memory_order_acquire);
+}
+
+void TrsLanesNap(TrsLanes lanes, int i, uint32_t bell, int nap_us)
+{
+  const struct timespec limit = {.tv_nsec = nap_us * 1000L};
+  _Atomic uint32_t *naps = (_Atomic uint32_t *)(void *)(lanes->own_flags + TRS_LANE_NAPS);
+
+  atomic_store_explicit(naps, 1, memory_order_seq_cst);
+  (void)call_futex(lanes->flags[i], FUTEX_WAIT, bell,
+                   &limit); /* rung, woken, interrupted or late: all the same */
+  atomic_store_explicit(naps, 0, memory_order_release);
 }

@@ -10,7 +10,15 @@
   The flags of TRS_LANE_SLOTS phases stand in a ring. A slot's next phase is entered when all blocks of its last one have been returned, by
   the peers and to them; until then the caller tries again. A small message is copied into its slot, and its sender waits for nobody.
 
-  Nothing here waits. Memory: TRS_LANE_SLOTS * (TRS_LANE_SMALL + 128 + 16 for each rank of the host) bytes a communicator, touched as used.
+  Numbers that every rank tells every other one (*counts*) are posted: they stand beside their number in lines of their own for each pair, so
+  the reader misses one line and answers nothing. A post may be overwritten TRS_LANE_FLIGHT exchanges after every rank has read it, because
+  whoever has posted number m has read all posts up to m - TRS_LANE_FLIGHT.
+
+  Nothing here waits but TrsLanesNap(). Each rank has a *bell*, a number that grows with all it does here. Where threads outnumber cores, who
+  waits naps until the peer's bell rings (a futex), so that the core is free for those who have work.
+
+  Memory: TRS_LANE_SLOTS * (TRS_LANE_SMALL + 128 + 16 for each rank of the host) bytes a communicator and 4 KiB of posts for each rank of the
+  host, touched as used.
 */
 #pragma once
 
@@ -18,7 +26,12 @@
 
 #include <stdint.h>
 
-enum { TRS_LANE_SLOTS = 64, TRS_LANE_SMALL = 16384 /* bytes of all blocks of a small message */ };
+enum {
+  TRS_LANE_SLOTS = 64,
+  TRS_LANE_SMALL = 16384, /* bytes of all blocks of a small message */
+  TRS_LANE_FLIGHT = 8,    /* exchanges of counts under way at a time */
+  TRS_LANE_COUNTS = 31    /* int64 that a post can have */
+};
 
 typedef struct TrsLanesImpl *TrsLanes;
 
@@ -27,10 +40,12 @@ typedef struct TrsLanesImpl *TrsLanes;
 
   Collective on mpi. All ranks get lanes, or none does: then rank 0 says why on stderr, once in a run, unless -comm_shared_memory false.
 
-  Out:  lanes   NULL where there are none; free with TrsLanesDestroy()
-  Errors: OPTION for a bad TRSHARD_SHARED_RANKS, the most ranks that share memory, in the environment: tests split a host with it
+  In:   n_threads  of this rank
+  Out:  lanes      NULL where there are none; free with TrsLanesDestroy()
+  Errors: OPTION for a bad variable in the environment, with which tests choose: TRSHARD_SHARED_RANKS, the most ranks that share memory;
+          TRSHARD_CROWDED, 1: as if there were more threads than cores, 0: as if there were not
 */
-PetscErrorCode TrsLanesCreate(MPI_Comm mpi, TrsLanes *lanes);
+PetscErrorCode TrsLanesCreate(MPI_Comm mpi, int n_threads, TrsLanes *lanes);
 
 /* Collective on the ranks of the host: waits for them, who may still read. */
 PetscErrorCode TrsLanesDestroy(TrsLanes *lanes);
@@ -58,3 +73,19 @@ void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i);
 
 /* Has peer i returned this rank's block? */
 PetscBool TrsLanesReturned(TrsLanes lanes, uint64_t phase, int i);
+
+/* Post n <= TRS_LANE_COUNTS numbers for peer i: exchange `number`, from 1 on. All peers are posted to in each exchange, then TrsLanesRing(). */
+void TrsLanesPost(TrsLanes lanes, uint64_t number, int i, int n, const int64_t *values);
+void TrsLanesRing(TrsLanes lanes);
+
+/* What peer i posted in that exchange; NULL until it does. */
+const int64_t *TrsLanesPosted(TrsLanes lanes, uint64_t number, int i);
+
+/* Have the threads of the host's ranks more than a core each? The same on all of them; lanes may be NULL. */
+PetscBool TrsLanesCrowded(TrsLanes lanes);
+
+/* Peer i's bell: read it before what it announces is looked for. */
+uint32_t TrsLanesBell(TrsLanes lanes, int i);
+
+/* Sleep until peer i rings, at most nap_us microseconds; not at all when it has rung since `bell` was read. Where ranks are crowded only. */
+void TrsLanesNap(TrsLanes lanes, int i, uint32_t bell, int nap_us);

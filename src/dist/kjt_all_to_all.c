@@ -38,7 +38,7 @@ struct TrsKjtExchangeImpl {
   TrsDeviceBuffer device_limits; /* scratch of TrsKjtReadLimits() */
   /* of the first of the exchanges whose counts travel together */
   TrsBuffer counts; /* int64: sent [size][n][TRS_KJT_N_SPLITS], then received */
-  MPI_Request counts_request;
+  TrsCounts counts_request;
 };
 
 static PetscErrorCode create_splits(int size, TrsSplits *s)
@@ -97,7 +97,7 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
   x->comm = comm;
   x->n_local = n_local;
   x->is_weighted = is_weighted;
-  x->counts_request = MPI_REQUEST_NULL;
+  x->counts_request.mpi = MPI_REQUEST_NULL;
   x->n_told = TRS_KJT_N_SPLITS;
   PetscCall(PetscCalloc1((size_t)size + 1, &x->feature_begin));
   for (int q = 0; q < size; q++) x->feature_begin[q + 1] = x->feature_begin[q] + n_features[q];

@@ -325,7 +325,7 @@ static void test_counts(void **state)
 {
   TrsComm comm = new_comm(NULL);
   int64_t send[3 * MAX_RANKS], recv[3 * MAX_RANKS];
-  MPI_Request request;
+  TrsCounts request;
 
   (void)state;
   for (int q = 0; q < comm->size; q++)

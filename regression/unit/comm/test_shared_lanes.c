@@ -170,6 +170,81 @@ static void test_flight(void **state)
   }
 }
 
+static int64_t count_of(int from, int to, int k, int i)
+{
+  return 10000000000 * from + 1000000 * to + 1000 * k + i;
+}
+
+/* As many exchanges of counts under way as may be, with as many numbers as fit a post and one more, waited for in different orders. */
+static void check_counts(TrsComm comm, int n, int round)
+{
+  enum { MOST = TRS_LANE_COUNTS + 1 };
+  static int64_t send[TRS_LANE_FLIGHT][MOST * MAX_RANKS], recv[TRS_LANE_FLIGHT][MOST * MAX_RANKS];
+  TrsCounts counts[TRS_LANE_FLIGHT];
+
+  for (int k = 0; k < TRS_LANE_FLIGHT; k++) {
+    for (int q = 0; q < comm->size; q++)
+      for (int i = 0; i < n; i++) send[k][q * n + i] = count_of(comm->rank, q, k + round, i);
+    assert_petsc_ok(TrsCommCountsStart(comm, n, send[k], recv[k], &counts[k]));
+    if (round % 3 == 2) usleep((useconds_t)(300 * ((comm->rank + k) % comm->size)));
+  }
+  for (int k = 0; k < TRS_LANE_FLIGHT; k++)
+    assert_petsc_ok(TrsCommCountsWait(&counts[(comm->rank + round) % 2 ? TRS_LANE_FLIGHT - 1 - k : k]));
+  for (int k = 0; k < TRS_LANE_FLIGHT; k++)
+    for (int q = 0; q < comm->size; q++)
+      for (int i = 0; i < n; i++)
+        if (recv[k][q * n + i] != count_of(q, comm->rank, k + round, i))
+          fail_msg("number %d of exchange %d from rank %d", i, k + round, q);
+}
+
+static void test_counts(void **state)
+{
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int round = 0; round < 40; round++)
+      check_counts(comm, (const int[]){1, 7, TRS_LANE_COUNTS, TRS_LANE_COUNTS + 1, 0}[round % 5], round);
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
+static void test_counts_in_flight(void **state)
+{
+  TrsComm comm = new_comm(8);
+  int64_t send[MAX_RANKS] = {0}, recv[TRS_LANE_FLIGHT + 1][MAX_RANKS];
+  TrsCounts counts[TRS_LANE_FLIGHT + 1];
+
+  (void)state;
+  for (int k = 0; k < TRS_LANE_FLIGHT; k++)
+    assert_petsc_ok(TrsCommCountsStart(comm, 1, send, recv[k], &counts[k]));
+  if (comm->size > 1)
+    assert_petsc_error(TrsCommCountsStart(comm, 1, send, recv[TRS_LANE_FLIGHT], &counts[TRS_LANE_FLIGHT]),
+                       TRS_ERR_INTERNAL);
+  for (int k = 0; k < TRS_LANE_FLIGHT; k++) assert_petsc_ok(TrsCommCountsWait(&counts[k]));
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* Ranks that spin, and ranks that sleep: the same answers, whoever is late. */
+static void test_waiting(void **state)
+{
+  (void)state;
+  for (int crowded = 0; crowded < 2; crowded++) {
+    setenv("TRSHARD_CROWDED", crowded ? "1" : "0", 1);
+    for (int share = 2; share <= 8; share += 6) {
+      TrsComm comm = new_comm(share);
+
+      assert_int_equal(TrsLanesCrowded(comm->lanes), crowded && comm->lanes);
+      for (int round = 0; round < 6; round++) {
+        exchange(comm, round % 2 ? 700 : 30011, round, 1);
+        check_counts(comm, 7, round);
+      }
+      assert_petsc_ok(TrsCommDestroy(&comm));
+    }
+  }
+  unsetenv("TRSHARD_CROWDED");
+}
+
 /* A rank that waits by shared memory lets MPI get on: another one waits for a message of its before it takes part. */
 static void test_messages_get_on(void **state)
 {
@@ -225,8 +300,16 @@ static void test_bad_environment(void **state)
   assert_petsc_error(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm), TRS_ERR_OPTION);
   assert_non_null(strstr(TrsErrorMessage(), "TRSHARD_SHARED_RANKS=some"));
   unsetenv("TRSHARD_SHARED_RANKS");
+  if (trs_size() == 1) return;
+  TrsErrorClear();
+  setenv("TRSHARD_CROWDED", "very", 1);
+  assert_petsc_error(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm), TRS_ERR_OPTION);
+  assert_non_null(strstr(TrsErrorMessage(), "TRSHARD_CROWDED=very"));
+  unsetenv("TRSHARD_CROWDED");
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_limits), cmocka_unit_test(test_used_again_at_once),
-              cmocka_unit_test(test_flight), cmocka_unit_test(test_messages_get_on),
-              cmocka_unit_test(test_fall_back), cmocka_unit_test(test_bad_environment))
+              cmocka_unit_test(test_flight), cmocka_unit_test(test_counts),
+              cmocka_unit_test(test_counts_in_flight), cmocka_unit_test(test_waiting),
+              cmocka_unit_test(test_messages_get_on), cmocka_unit_test(test_fall_back),
+              cmocka_unit_test(test_bad_environment))
