@@ -22,7 +22,11 @@
 #include <stdlib.h>
 
 /* Tags stay below 32768, the least that MPI guarantees. */
-enum { TRS_MPI_TAG_SLOTS = 8192 };
+enum {
+  TRS_MPI_TAG_SLOTS = 8192,
+  TRS_MPI_PIECE_BYTES = 1 << 18, /* of a sum inside a host */
+  TRS_MPI_LINE_FLOATS = 16       /* of a cache line: chunks of two ranks do not share one */
+};
 
 /* --- requests --- */
 
@@ -81,6 +85,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->stream = stream;
   (*request)->number = data->n_started++;
   (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAG_SLOTS);
+  (*request)->earlier = NULL;
   (*request)->phase = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
@@ -333,17 +338,18 @@ static PetscBool is_small_sum(TrsComm comm, int64_t n)
                      (comm->size - 1) * n * (int64_t)sizeof(float) <= TRS_LANE_SMALL);
 }
 
-static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *values, int64_t n,
-                                    TrsRequest *request)
+/* Sum n floats in place, in chunks as even as can be. earlier: the piece before it of the same sum. */
+static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, float *values, int64_t n,
+                                      TrsMpiRequest *earlier, TrsMpiRequest **request)
 {
   TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_ALLREDUCE, stream, &started));
+  started->earlier = earlier;
   started->last_phase = !is_small_sum(comm, n);
   for (int q = 0; q < comm->size; q++)
-    started->counts[q] = started->last_phase ? n / comm->size + (q < n % comm->size)
-                                             : n; /* as even as can be */
+    started->counts[q] = started->last_phase ? n / comm->size + (q < n % comm->size) : n;
   PetscCall(set_chunks(started, started->counts, PETSC_TRUE));
   if (!started->last_phase) {
     PetscCall(PetscArrayzero(started->displs, (size_t)comm->size));
@@ -356,6 +362,28 @@ static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *value
   } else {
     PetscCall(start_parts(started));
   }
+  *request = started;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Inside a host a large sum is made in pieces: what a rank has added of one is still in its cache when the others copy it. Elements keep their
+  order of addition, so the bits are those of one piece.
+*/
+static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *values, int64_t n,
+                                    TrsRequest *request)
+{
+  const int64_t line = comm->size * (int64_t)TRS_MPI_LINE_FLOATS;
+  const int64_t piece = comm->n_shared == comm->size
+                            ? TRS_MPI_PIECE_BYTES / (int64_t)sizeof(float) / line * line
+                            : n;
+  TrsMpiRequest *started = NULL;
+  int64_t at = 0;
+
+  PetscFunctionBegin;
+  for (; n - at > piece + piece / 2; at += piece)
+    PetscCall(start_allreduce(comm, stream, values + at, piece, started, &started));
+  PetscCall(start_allreduce(comm, stream, values + at, n - at, started, &started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -391,8 +419,22 @@ static PetscErrorCode progress_mpi(TrsComm comm)
   const TrsMpiData *data = (const TrsMpiData *)comm->data;
 
   PetscFunctionBegin;
-  for (TrsMpiRequest *request = data->active; request; request = request->next) PetscCall(drive(request));
+  for (TrsMpiRequest *request = data->active, *before = NULL; request;
+       before = request, request = request->next) {
+    PetscCall(drive(request));
+    if (before) PetscCall(drive(before)); /* its next phase, while what it made is in the cache */
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The oldest piece of an operation that is under way, or still read by others; NULL: it is complete. */
+static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
+{
+  const TrsMpiRequest *oldest = NULL;
+
+  for (; request; request = request->earlier)
+    if (!request->done || !TrsMpiBlocksReleased(request)) oldest = request;
+  return oldest;
 }
 
 static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
@@ -404,19 +446,25 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
   PetscFunctionBegin;
   (void)stream;
   PetscCall(drive(request));
-  if (!request->done || !TrsMpiBlocksReleased(request)) {
+  if (incomplete(request)) {
     PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
-    for (int n_vain = 0;; n_vain++) {
-      const TrsAwaited awaited = TrsCommAwait(comm, TrsMpiBlocksAwaited(request));
+    for (TrsPatience patience = {0};;) {
+      const TrsMpiRequest *late = incomplete(request);
 
+      if (late) TrsPatienceLook(comm, TrsMpiBlocksAwaited(late), &patience);
       PetscCall(progress_mpi(comm)); /* all of them: their later phases must not wait for this one */
-      if (request->done && TrsMpiBlocksReleased(request)) break;
-      PetscCall(TrsCommRelax(comm, awaited, n_vain));
+      if (!incomplete(request)) break;
+      PetscCall(TrsPatienceRelax(comm, &patience));
     }
     PetscCall(TrsStageSwitch(before, NULL));
   }
   if (!comm->device->host_memory) PetscCall(comm->device->stream_synchronize(request->stream));
-  return_request(request);
+  while (request) {
+    TrsMpiRequest *earlier = request->earlier;
+
+    return_request(request);
+    request = earlier;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -53,12 +53,11 @@ static PetscErrorCode wait_for_posts(TrsCounts *counts)
   take_posts(counts);
   if (counts->n_taken < n_peers) {
     PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
-    for (int n_vain = 0;; n_vain++) {
-      const TrsAwaited awaited = TrsCommAwait(comm, counts->n_taken);
-
+    for (TrsPatience patience = {0};;) {
+      TrsPatienceLook(comm, counts->n_taken, &patience);
       take_posts(counts);
       if (counts->n_taken == n_peers) break;
-      PetscCall(TrsCommRelax(comm, awaited, n_vain));
+      PetscCall(TrsPatienceRelax(comm, &patience));
       PetscCall(TrsCommProgress(comm));
     }
     PetscCall(TrsStageSwitch(before, NULL));

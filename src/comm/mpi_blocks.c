@@ -5,7 +5,7 @@
 #include "core/shared_memory.h"
 
 /* Copies from this size on are a stage of their own in the times. */
-enum { TRS_MOVE_STAGE_BYTES = 1 << 15 };
+enum { TRS_MOVE_STAGE_BYTES = 1 << 15, TRS_RING_BYTES = 4096 /* a copy that outweighs the bell */ };
 
 PetscErrorCode TrsMpiNextPending(TrsMpiRequest *request, MPI_Request **pending)
 {
@@ -221,6 +221,18 @@ static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Peer i's block has been read. */
+static void return_block(const TrsMpiRequest *request, int i)
+{
+  const TrsLanes lanes = request->base.comm->lanes;
+  const int *peers;
+
+  (void)TrsLanesPeers(lanes, &peers);
+  TrsLanesReturn(lanes, request->lane_phase, i);
+  if (request->blocks.recv_counts[peers[i]] * request->blocks.elem_bytes >= TRS_RING_BYTES)
+    TrsLanesRing(lanes);
+}
+
 /* Take what the peers offer. What is to be added stays in their memory until then. */
 static PetscErrorCode take_lanes(TrsMpiRequest *request)
 {
@@ -240,7 +252,7 @@ static PetscErrorCode take_lanes(TrsMpiRequest *request)
     } else {
       PetscCall(copy_block(request, x->recv + x->recv_displs[q] * x->elem_bytes, from,
                            x->recv_counts[q] * x->elem_bytes));
-      TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
+      return_block(request, i);
     }
     request->taken[i] = PETSC_TRUE;
     request->n_to_take--;
@@ -255,8 +267,7 @@ PetscErrorCode TrsMpiPartsReturn(TrsMpiRequest *request)
 
   PetscFunctionBegin;
   for (int i = 0; i < n; i++)
-    if (request->blocks.recv_counts[peers[i]] > 0)
-      TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
+    if (request->blocks.recv_counts[peers[i]] > 0) return_block(request, i);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

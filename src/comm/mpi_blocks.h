@@ -30,6 +30,8 @@ typedef struct {
 typedef struct TrsMpiRequest {
   struct TrsRequestImpl base;
   struct TrsMpiRequest *next; /* in the list of active or of free ones */
+  struct TrsMpiRequest
+      *earlier; /* the piece before it of the same operation: waited for and given back with it; NULL: none */
   TrsMpiRequestKind kind;
   TrsStream stream;
   int tag, phase, last_phase; /* last_phase: of an allreduce */

@@ -1,37 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/relax.h"
 
+#include "core/trace.h"
+
 #include <sched.h>
 
 enum {
-  TRS_SPINS = 300, /* about 20 us */
-  TRS_CROWDED_SPINS = 20,
+  TRS_SPINS = 300,    /* about 20 us */
+  TRS_YIELD_US = 200, /* after the spin */
+  TRS_CROWDED_YIELD_US = 100,
   TRS_NAP_US = 200 /* at most; a bell ends it */
 };
 
-TrsAwaited TrsCommAwait(TrsComm comm, int i)
+void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience)
 {
-  const PetscBool may_nap = (PetscBool)(i >= 0 && TrsLanesCrowded(comm->lanes));
-
-  return (TrsAwaited){.peer = may_nap ? i : -1, .bell = may_nap ? TrsLanesBell(comm->lanes, i) : 0};
+  patience->peer = i;
+  if (i >= 0) patience->bell = TrsLanesBell(comm->lanes, i);
 }
 
-PetscErrorCode TrsCommRelax(TrsComm comm, TrsAwaited awaited, int n_vain)
+PetscErrorCode TrsPatienceRelax(TrsComm comm, TrsPatience *patience)
 {
   const PetscBool crowded = TrsLanesCrowded(comm->lanes);
   int found;
 
   PetscFunctionBegin;
-  if (n_vain < (crowded ? TRS_CROWDED_SPINS : TRS_SPINS)) {
+  if (patience->n_vain++ < (crowded ? 0 : TRS_SPINS)) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (awaited.peer >= 0) {
-    TrsLanesNap(comm->lanes, awaited.peer, awaited.bell, TRS_NAP_US);
-  } else {
+  if (patience->since_s == 0) patience->since_s = TrsTraceClock();
+  if (patience->peer < 0 ||
+      TrsTraceClock() - patience->since_s < 1e-6 * (crowded ? TRS_CROWDED_YIELD_US : TRS_YIELD_US)) {
     sched_yield();
+  } else {
+    TrsLanesNap(comm->lanes, patience->peer, patience->bell, TRS_NAP_US);
   }
   PetscCallMPI(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm->mpi, &found, MPI_STATUS_IGNORE));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -4,25 +4,26 @@
 
 #include "comm/comm.h"
 
-/* Whom to wait for, and its bell before it was looked at. */
+/* A wait in vain so far. Begin with {0}. */
 typedef struct {
-  int peer; /* of TrsLanesPeers(); -1: no one of this host */
-  uint32_t bell;
-} TrsAwaited;
+  int n_vain;    /* looks */
+  int peer;      /* to wait for: of TrsLanesPeers(); -1: no one of this host */
+  uint32_t bell; /* the peer's, before it was looked at */
+  double since_s;
+} TrsPatience;
 
-/* Peer i is waited for, or -1. Before looking. */
-TrsAwaited TrsCommAwait(TrsComm comm, int i);
+/* Peer i is what is waited for, or -1. Before looking. Not collective. */
+void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience);
 
 /*
-  TrsCommRelax - Between two looks in vain.
+  TrsPatienceRelax - The look was in vain.
 
-  Where every thread has a core: a short spin, then the core is offered to others. Where threads outnumber cores: a shorter spin, then sleep until
-  the peer's bell rings. After the spin MPI's own progress is due: a peer may wait for a message of this rank that is no operation of this
-  communicator; so sleep is short.
+  A rank spins for 20 us where every thread has a core; then, or at once where threads outnumber cores, it offers its core to others between
+  looks; when that, too, was in vain for a while it sleeps until the peer's bell rings. Why not sleep at once: among ranks that all wait for each
+  other a yield takes 2 us, a sleep 20. Why not yield for ever: where another program computes a yield lasts its whole time slice, but who is woken
+  goes first. After the spin MPI's own progress is due: a peer may wait for a message of this rank that is no operation of this communicator; so sleep is
+  short.
 
   Not collective.
-
-  In:  awaited  of before the look
-       n_vain   looks in vain so far
 */
-PetscErrorCode TrsCommRelax(TrsComm comm, TrsAwaited awaited, int n_vain);
+PetscErrorCode TrsPatienceRelax(TrsComm comm, TrsPatience *patience);

@@ -326,7 +326,6 @@ void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i)
   char *row = lanes->own_flags + slot_at(lanes, phase) + TRS_LANE_LINE + row_bytes(lanes->n);
 
   atomic_store_explicit((_Atomic uint64_t *)(void *)row + lanes->place[i], phase, memory_order_release);
-  TrsLanesRing(lanes);
 }
 
 void TrsLanesPost(TrsLanes lanes, uint64_t number, int i, int n, const int64_t *values)
@@ -363,7 +362,6 @@ void TrsLanesRing(TrsLanes lanes)
   _Atomic uint32_t *bell = (_Atomic uint32_t *)(void *)lanes->own_flags;
   uint32_t naps = 0;
 
-  if (!lanes->crowded) return;
   atomic_fetch_add_explicit(bell, 1, memory_order_seq_cst);
   for (int i = 0; i < lanes->n - 1; i++)
     naps |= atomic_load_explicit((const _Atomic uint32_t *)(const void *)(lanes->flags[i] + TRS_LANE_NAPS),

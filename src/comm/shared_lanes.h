@@ -14,8 +14,8 @@
   the reader misses one line and answers nothing. A post may be overwritten TRS_LANE_FLIGHT exchanges after every rank has read it, because
   whoever has posted number m has read all posts up to m - TRS_LANE_FLIGHT.
 
-  Nothing here waits but TrsLanesNap(). Each rank has a *bell*, a number that grows with all it does here. Where threads outnumber cores, who
-  waits naps until the peer's bell rings (a futex), so that the core is free for those who have work.
+  Nothing here waits but TrsLanesNap(). Each rank has a *bell*, a number that grows with all it does here: who has waited long naps until the
+  peer's bell rings (a futex), so that the core is free for those who have work.
 
   Memory: TRS_LANE_SLOTS * (TRS_LANE_SMALL + 128 + 16 for each rank of the host) bytes a communicator and 4 KiB of posts for each rank of the
   host, touched as used.
@@ -68,7 +68,7 @@ void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from);
 /* The block that peer i offers this rank; NULL until it does. */
 const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i);
 
-/* Return peer i's block, once in each phase; at once where none is expected. */
+/* Return peer i's block, once in each phase; at once where none is expected. TrsLanesRing() after a large one, whose sender may sleep until then. */
 void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i);
 
 /* Has peer i returned this rank's block? */
@@ -76,7 +76,6 @@ PetscBool TrsLanesReturned(TrsLanes lanes, uint64_t phase, int i);
 
 /* Post n <= TRS_LANE_COUNTS numbers for peer i: exchange `number`, from 1 on. All peers are posted to in each exchange, then TrsLanesRing(). */
 void TrsLanesPost(TrsLanes lanes, uint64_t number, int i, int n, const int64_t *values);
-void TrsLanesRing(TrsLanes lanes);
 
 /* What peer i posted in that exchange; NULL until it does. */
 const int64_t *TrsLanesPosted(TrsLanes lanes, uint64_t number, int i);
@@ -84,8 +83,11 @@ const int64_t *TrsLanesPosted(TrsLanes lanes, uint64_t number, int i);
 /* Have the threads of the host's ranks more than a core each? The same on all of them; lanes may be NULL. */
 PetscBool TrsLanesCrowded(TrsLanes lanes);
 
+/* Ring this rank's bell. TrsLanesEnter() does. */
+void TrsLanesRing(TrsLanes lanes);
+
 /* Peer i's bell: read it before what it announces is looked for. */
 uint32_t TrsLanesBell(TrsLanes lanes, int i);
 
-/* Sleep until peer i rings, at most nap_us microseconds; not at all when it has rung since `bell` was read. Where ranks are crowded only. */
+/* Sleep until peer i rings, at most nap_us microseconds; not at all when it has rung since `bell` was read. */
 void TrsLanesNap(TrsLanes lanes, int i, uint32_t bell, int nap_us);
