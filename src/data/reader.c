@@ -3,6 +3,7 @@
 
 #include "core/trace.h"
 #include "data/batch.h"
+#include "device/cpu_bind.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -259,6 +260,7 @@ static void *read_ahead(void *context)
   TrsReader reader = context;
   TrsShuffle shuffle;
 
+  TrsCpuHelps();
   for (int64_t step = reader->start; step < reader->total; step++) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
 

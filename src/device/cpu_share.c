@@ -18,7 +18,7 @@ static int count_units(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_c
   int n = 0;
 
   for (hwloc_obj_t obj = NULL; (obj = hwloc_get_next_obj_by_type(topology, type, obj));)
-    n += is_in(obj, allowed);
+    if (is_in(obj, allowed)) n++;
   return n;
 }
 

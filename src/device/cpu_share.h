@@ -8,9 +8,10 @@
 
 /* A rank's part. Processors are hwloc's PUs, by their number in the operating system. */
 typedef struct {
-  hwloc_bitmap_t cpus; /* all of it; empty where the ranks are more than the processors. Free with hwloc_bitmap_free() */
-  int n_units;         /* it is made of: cores, or processors where cores are fewer than ranks; 0: the ranks are more than both */
-  int n_threads;       /* one on a unit, the same number for every rank */
+  hwloc_bitmap_t
+      cpus; /* all of it; empty where the ranks are more than the processors. Free with hwloc_bitmap_free() */
+  int n_units; /* it is made of: cores, or processors where cores are fewer than ranks; 0: the ranks are more than both */
+  int n_threads; /* one on a unit, the same number for every rank */
 } TrsCpuShare;
 
 /*

@@ -96,6 +96,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
                         session->size, session->size == 1 ? "" : "s", "runs on", text));
   libraries_text(text, sizeof(text));
   PetscCall(PetscPrintf(comm, "%-10s %s\n", "with", text));
+  if (session->binding[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "placed", session->binding));
   PetscCall(print_dataset(comm, "train data", session->train));
   PetscCall(print_dataset(comm, "eval data", session->eval));
   PetscCall(TrsModelParallelView(session->model, comm));

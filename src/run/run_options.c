@@ -3,6 +3,7 @@
 
 #include "comm/qcomm.h"
 #include "data/reader.h"
+#include "device/cpu_bind.h"
 #include "model/dlrm.h"
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
@@ -66,6 +67,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_early_stopping_options,
                                                    &checkpoint_group,
                                                    &trs_quant_options,
+                                                   &trs_cpu_options,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,
                                                    &trs_dense_allreduce_options,

@@ -75,6 +75,7 @@ static PetscErrorCode choose_device(TrsSession *s)
   PetscCallMPI(MPI_Comm_rank(host, &local_rank));
   PetscCallMPI(MPI_Comm_size(host, &local_size));
   ierr = s->device->setup(local_rank, local_size);
+  if (ierr == PETSC_SUCCESS && s->device->host_memory) ierr = TrsCpuBind(host, s->options, s->binding);
   PetscCall(TrsAgree(s->comm, ierr));
   TrsStageObserve(s->device->range);
   ierr = check_sharing(s, host, local_rank, local_size);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "data/reader.h"
+#include "device/cpu_bind.h"
 #include "io/checkpoint.h"
 #include "train/model_parallel.h"
 
@@ -14,6 +15,8 @@ typedef struct {
   int rank, size;
   TrsOptions options; /* borrowed */
   const TrsDeviceOps *device;
+  char binding
+      [TRS_CPU_TEXT]; /* of this host's threads to cores; "": with a device of its own they are left alone */
   const TrsComputeOps *compute;
   TrsCommGroups groups;
   TrsDataset train, eval; /* NULL: not given */

@@ -2,6 +2,7 @@
 #include "run/signals.h"
 
 #include "core/events.h"
+#include "device/cpu_bind.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -74,6 +75,7 @@ static void *watch(void *argument)
   const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
   int64_t seen = -1, silent_ms = 0;
 
+  TrsCpuHelps();
   while (!atomic_load(&w->done)) {
     const int64_t now = atomic_load(&w->beats) + TrsStageSwitches();
 

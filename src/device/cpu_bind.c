@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "device/cpu_bind.h"
+
+#include "device/cpu_share.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const TrsOptionSpec cpu_specs[] = {
+    {.name = "-cpu_bind",
+     .type = TRS_OPTION_ENUM,
+     .fallback = "auto",
+     .choices = "auto,none",
+     .help = "auto: ranks of a host that the launcher left on the same cores divide them and stay there; "
+             "none: threads run "
+             "where the system puts them"},
+};
+const TrsOptionGroup trs_cpu_options = TRS_OPTION_GROUP("Processors", cpu_specs);
+
+enum { TRS_CPU_SET_TEXT = 256, TRS_CPU_SHOWN = 4 /* ranks whose processors the report lists */ };
+
+/* Where helping threads run; NULL: where their creator does. Written by TrsCpuBind(), before there are other threads. */
+static hwloc_topology_t machine;
+static hwloc_bitmap_t helpers;
+
+/* What the ranks of a host tell each other. */
+typedef struct {
+  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher left it */
+  char bound[TRS_CPU_SET_TEXT];   /* and its part of them */
+  char why_not[TRS_CPU_TEXT / 2]; /* it is not bound; "": it is */
+  int n_threads, by_thread;       /* by_thread: each on a unit of its own */
+} TrsCpuRank;
+
+static PetscBool is_set(const char *name)
+{
+  const char *value = getenv(name);
+
+  return (PetscBool)(value && *value && strcmp(value, "false") != 0 && strcmp(value, "FALSE") != 0);
+}
+
+/* The calling thread's place. Not worth an error: a system that forbids it runs as well without. */
+static PetscBool bind_here(hwloc_const_bitmap_t cpus)
+{
+  return (PetscBool)(hwloc_set_cpubind(machine, cpus, HWLOC_CPUBIND_THREAD) == 0);
+}
+
+/* Threads of the team each on a unit, the main thread on the first. */
+static PetscErrorCode bind_team(const TrsCpuShare *share)
+{
+  hwloc_bitmap_t *unit;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)share->n_units, &unit));
+  for (int t = 0; t < share->n_units; t++) {
+    unit[t] = hwloc_bitmap_alloc();
+    PetscCheck(unit[t], PETSC_COMM_SELF, TRS_ERR_MEMORY, "out of memory: a set of processors");
+    PetscCall(TrsCpuUnit(machine, share, t, unit[t]));
+  }
+#pragma omp parallel num_threads(share->n_units)
+  (void)bind_here(unit[omp_get_thread_num()]);
+  /* The main thread's place is that of threads it starts later: where its team shrinks and grows again, of all of the part. It is on its unit by now. */
+  (void)bind_here(share->cpus);
+  for (int t = 0; t < share->n_units; t++) hwloc_bitmap_free(unit[t]);
+  PetscCall(PetscFree(unit));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rank `me` of all: its place among those with the same processors, and how many these are. */
+static void find_place(const TrsCpuRank *all, int size, int me, int *place, int *n)
+{
+  *place = *n = 0;
+  for (int r = 0; r < size; r++) {
+    if (strcmp(all[r].allowed, all[me].allowed) != 0) continue;
+    *place += r < me;
+    ++*n;
+  }
+}
+
+/* Helpers run on the processors of `allowed` on which no rank has bound a thread of its own; on all where there are none. */
+static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_bitmap_t allowed)
+{
+  hwloc_bitmap_t taken = hwloc_bitmap_alloc(), rest = hwloc_bitmap_dup(allowed);
+
+  PetscFunctionBegin;
+  PetscCheck(taken && rest, PETSC_COMM_SELF, TRS_ERR_MEMORY, "out of memory: a set of processors");
+  for (int r = 0; r < size; r++)
+    if (all[r].by_thread && hwloc_bitmap_list_sscanf(taken, all[r].bound) == 0)
+      hwloc_bitmap_andnot(rest, rest, taken);
+  if (hwloc_bitmap_iszero(rest)) hwloc_bitmap_or(rest, rest, allowed);
+  hwloc_bitmap_free(taken);
+  hwloc_bitmap_free(helpers);
+  helpers = rest;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
+static void describe(const TrsCpuRank *all, int size, char *text)
+{
+  int n, r = 0;
+
+  while (r < size - 1 && !all[r].why_not[0]) r++;
+  n = snprintf(text, TRS_CPU_TEXT, "%d rank%s x %d thread%s, %s%s", size, size == 1 ? "" : "s",
+               all[r].n_threads, all[r].n_threads == 1 ? "" : "s", all[r].why_not,
+               all[r].why_not[0]  ? ""
+               : all[r].by_thread ? "each thread on a core of "
+                                  : "on cores ");
+  if (all[r].why_not[0]) return;
+  for (r = 0; r < PetscMin(size, TRS_CPU_SHOWN) && n < TRS_CPU_TEXT; r++)
+    n += snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), "%s%s", r > 0 ? " | " : "", all[r].bound);
+  if (size > TRS_CPU_SHOWN && n < TRS_CPU_TEXT) snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), " | ...");
+}
+
+/* Not worth an error, either. */
+static PetscBool load_machine(void)
+{
+  if (machine) return PETSC_TRUE;
+  if (hwloc_topology_init(&machine) != 0) return PETSC_FALSE;
+  if (hwloc_topology_load(machine) == 0) return PETSC_TRUE;
+  hwloc_topology_destroy(machine);
+  machine = NULL;
+  return PETSC_FALSE;
+}
+
+/* This rank's part of what all of them may use; who asks for more threads than it has cores is left alone. */
+static PetscErrorCode bind_rank(const TrsCpuRank *all, int size, int me, hwloc_const_bitmap_t allowed,
+                                TrsCpuRank *mine)
+{
+  TrsCpuShare share;
+  PetscBool bound;
+  int place, n;
+
+  PetscFunctionBegin;
+  find_place(all, size, me, &place, &n);
+  PetscCall(TrsCpuDivide(machine, allowed, n, place, &share));
+  if (!getenv("OMP_NUM_THREADS")) omp_set_num_threads(share.n_threads);
+  mine->n_threads = omp_get_max_threads();
+  if (mine->n_threads > share.n_units) {
+    snprintf(mine->why_not, sizeof(mine->why_not), "not bound: more threads than cores");
+  } else {
+    mine->by_thread = mine->n_threads == share.n_units;
+    bound = bind_here(share.cpus);
+    if (bound && mine->by_thread) PetscCall(bind_team(&share));
+    if (!bound) snprintf(mine->why_not, sizeof(mine->why_not), "not bound: the system forbids it");
+    hwloc_bitmap_list_snprintf(mine->bound, sizeof(mine->bound), share.cpus);
+  }
+  hwloc_bitmap_free(share.cpus);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode tell(MPI_Comm host, const TrsCpuRank *mine, TrsCpuRank *all)
+{
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Allgather(mine, (int)sizeof(*mine), MPI_BYTE, all, (int)sizeof(*mine), MPI_BYTE, host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text)
+{
+  const PetscBool by_openmp = (PetscBool)(is_set("OMP_PLACES") || is_set("GOMP_CPU_AFFINITY") ||
+                                          is_set("OMP_PROC_BIND"));
+  TrsCpuRank mine = {.n_threads = omp_get_max_threads()}, *all;
+  hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+  int choice, size, me;
+
+  PetscFunctionBegin;
+  PetscCheck(allowed, PETSC_COMM_SELF, TRS_ERR_MEMORY, "out of memory: a set of processors");
+  PetscCall(TrsOptionsGetEnum(options, "-cpu_bind", &choice, NULL));
+  PetscCallMPI(MPI_Comm_size(host, &size));
+  PetscCallMPI(MPI_Comm_rank(host, &me));
+  PetscCall(PetscMalloc1((size_t)size, &all));
+  if (choice == 1 || by_openmp) {
+    snprintf(mine.why_not, sizeof(mine.why_not),
+             choice == 1 ? "not bound" : "bound as OpenMP's environment says");
+  } else if (!load_machine()) {
+    snprintf(mine.why_not, sizeof(mine.why_not), "not bound: hwloc cannot read the topology");
+  } else {
+    if (hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_THREAD) != 0)
+      hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(machine));
+    hwloc_bitmap_list_snprintf(mine.allowed, sizeof(mine.allowed), allowed);
+  }
+  PetscCall(tell(host, &mine, all));
+  if (!mine.why_not[0]) PetscCall(bind_rank(all, size, me, allowed, &mine));
+  PetscCall(tell(host, &mine, all));
+  if (mine.allowed[0]) PetscCall(set_helpers(all, size, allowed));
+  describe(all, size, text);
+  hwloc_bitmap_free(allowed);
+  PetscCall(PetscFree(all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsCpuHelps(void)
+{
+  if (helpers) (void)bind_here(helpers);
+}
