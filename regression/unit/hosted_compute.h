@@ -317,6 +317,7 @@ static TrsTbeTable hosted_table_in(const TrsTbeTable *host, const TrsSparseOptim
   TrsTbeTable copy = *host;
 
   copy.weight = hosted_in(host->weight, hosted_table_bytes(host));
+  copy.row_of = (const int64_t *)hosted_in(host->row_of, host->rows * 8);
   for (int s = 0; s < 2; s++) {
     const int64_t floats = hosted_state_floats(host, args, s);
     copy.state[s] = floats ? (float *)hosted_in(host->state[s], floats * 4) : NULL;
@@ -327,6 +328,7 @@ static TrsTbeTable hosted_table_in(const TrsTbeTable *host, const TrsSparseOptim
 static void hosted_table_out(TrsTbeTable *copy, const TrsTbeTable *host, const TrsSparseOptimizerArgs *args)
 {
   hosted_out(copy->weight, args ? host->weight : NULL, hosted_table_bytes(host));
+  hosted_out((void *)(uintptr_t)copy->row_of, NULL, 0);
   for (int s = 0; s < 2; s++)
     hosted_out(copy->state[s], host->state[s], hosted_state_floats(host, args, s) * 4);
 }

@@ -293,6 +293,25 @@ static void test_row_gradients(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_row_gradients();
 }
 
+/* Rows picked from a table, in any order, draw its roundings. */
+static void check_rounding_of_picked(const uint16_t *whole, const float *grad, TrsWorkspace workspace,
+                                     const TrsSparseOptimizerArgs *args, TrsTbeTable table)
+{
+  enum { N = 3 };
+  const int64_t picked[N] = {10, 3, 7}, rows[N] = {0, 1, 2};
+  uint16_t *found = calloc((size_t)(N * table.stride), sizeof(*found));
+
+  assert_non_null(found);
+  table.weight = found;
+  table.rows = N;
+  table.row_of = picked;
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, N, rows, picked, grad, table.stride, args));
+  for (int i = 0; i < N; i++)
+    assert_memory_equal(found + i * table.stride, whole + picked[i] * table.stride,
+                        (size_t)table.dim * sizeof(*whole));
+  free(found);
+}
+
 /* A table of rows x dim with its two column halves, or row halves, as shards: they draw the same roundings. */
 static void check_rounding_by_shards(void)
 {
@@ -315,6 +334,7 @@ static void check_rounding_by_shards(void)
   for (int r = 0; r < ROWS; r++) rows[r] = r;
   assert_petsc_ok(ops->workspace_create(&workspace));
   assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, ROWS, rows, NULL, grad, DIM, &args));
+  check_rounding_of_picked(whole, grad, workspace, &args, table);
   for (int i = 0; i < 4; i++) {
     const int r = i / 2, c = i % 2;
     table.weight = part[i];
