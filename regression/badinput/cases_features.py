@@ -49,7 +49,18 @@ def plan_of_rows(folder):
         json.dump(plan, file)
 
 
+CACHED = "-tables_compute_kernels fused_uvm_caching"
+
 CASES = [
+    Case("load_factor_one", 72, r'"user".*load factor of 1,.*-table_user_cache_load_factor', f"{CACHED} -tables_cache_load_factor 1"),
+    Case("load_factor_zero", 72, r'"user".*load factor of 0,.*-table_user_cache_load_factor', f"{CACHED} -tables_cache_load_factor 0"),
+    Case("load_factor_negative", 64, r"-tables_cache_load_factor .*\[0, inf\)", f"{CACHED} -tables_cache_load_factor -0.1"),
+    Case("load_factor_without_cache", 64, r'-table_user_cache_load_factor .*"user" has compute kernel fused, which has no cache', "-table_user_cache_load_factor 0.3"),
+    Case("cache_algorithm_without_cache", 64, r'-table_user_cache_algorithm .*"user" has compute kernel fused',
+         f"{CACHED} -table_user_compute_kernels fused -table_user_cache_algorithm lfu"),
+    Case("cache_algorithm_unknown", 64, r"-tables_cache_algorithm .*one of lru, lfu", f"{CACHED} -tables_cache_algorithm mru"),
+    Case("cache_of_replicated_table", 72, r'"user".*no sharding option left', f"{CACHED} -tables_sharding_types data_parallel"),
+    Case("cache_for_some", 0, "", "-table_user_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.3"),
     Case("sequence_pooling_unknown", 64, r"-tables_sequence_pooling .*expected one of mean, max, concat", f"{SEQUENCES} -tables_sequence_pooling last"),
     Case("sequence_pooling_of_pooled_table", 64, r'-table_user_sequence_pooling .*"user" has pooling sum', "-table_user_sequence_pooling max"),
     Case("sequence_length_of_pooled_table", 64, r'-table_user_sequence_length .*"user" has pooling mean', "-table_user_pooling mean -table_user_sequence_length 2"),

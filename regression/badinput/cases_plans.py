@@ -59,6 +59,9 @@ CASES = [
     case("unknown_type", r'plan\.json: .*sharding_type "sideways" is not known', lambda tree: table(tree).update(sharding_type="sideways")),
     case("unknown_kernel", r'plan\.json: .*compute_kernel "fast" is not known', lambda tree: table(tree).update(compute_kernel="fast")),
     case("kernel_of_another_type", r"plan\.json: .*row_wise does not go with compute kernel dense", lambda tree: table(tree).update(compute_kernel="dense")),
+    case("load_factor_one", r'plan\.json: table "user": cache_load_factor is 1.?, which must be above 0 and below 1',
+         lambda tree: table(tree).update(compute_kernel="fused_uvm_caching", cache_load_factor=1.0)),
+    case("cached_on_cpu", "", lambda tree: table(tree).update(compute_kernel="fused_uvm_caching", cache_load_factor=0.5), status=0),
     case("text_for_number", r"plan\.json: .*rank is not", lambda tree: table(tree)["shards"][0].update(rank="0")),
     case("good", "", status=0),
 ]

@@ -7,7 +7,8 @@
 
 static const char *const stage_name[TRS_N_STAGES] = {
     "input_dist", "lookup", "output_dist", "dense forward", "dense backward", "embedding backward",
-    "optimizer",  "I/O",    "waiting",     "exchange",      "plan",           "none"};
+    "optimizer",  "I/O",    "waiting",     "exchange",      "cache",          "plan",
+    "none"};
 
 static PetscLogEvent event[TRS_N_STAGES]; /* written once by TrsEventsRegister() */
 static PetscBool registered;

@@ -22,6 +22,7 @@ typedef enum {
   TRS_STAGE_IO,                 /* batches, checkpoints */
   TRS_STAGE_WAIT,
   TRS_STAGE_EXCHANGE, /* copying, or adding, what other ranks sent, wherever it happens; by messages MPI does it while we wait */
+  TRS_STAGE_CACHE, /* bringing rows from host memory into caches of the device */
   TRS_STAGE_PLAN,
   TRS_STAGE_NONE, /* outside any stage */
   TRS_N_STAGES

@@ -77,7 +77,7 @@ static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableC
   const TrsTbeTable *t = &shard->tbe;
 
   PetscFunctionBegin;
-  if (t->dtype == TRS_FP32 && device->host_memory && t->stride == t->dim) {
+  if (t->dtype == TRS_FP32 && (device->host_memory || shard->on_host) && t->stride == t->dim) {
     fill_rows(t, config, seed, 0, t->rows, (float *)t->weight);
   } else {
     PetscCall(initialise_by_strips(t, config, device, seed));
@@ -106,24 +106,37 @@ static void describe(TrsTbeTable *t, const TrsTableConfig *config, const TrsShar
   t->table_dim = config->embedding_dim;
 }
 
-static PetscErrorCode allocate(TrsEmbeddingShard *shard, const TrsDeviceOps *device,
-                               const TrsSparseOptimizers *optimizers)
+static PetscErrorCode allocate(const TrsEmbeddingShards *shards, TrsEmbeddingShard *shard)
 {
-  const TrsOptimizerStates states = states_of(optimizers, shard->table);
+  const TrsDeviceOps *device = shards->device;
+  const TrsTableConstraints *constraints = &shards->tables->table[shard->table].constraints;
+  const TrsOptimizerStates states = states_of(shards->optimizers, shard->table);
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_TABLES);
   TrsTbeTable *t = &shard->tbe;
 
   PetscFunctionBegin;
-  if (t->rows > 0) PetscCall(device->alloc(t->rows * t->stride * stride_unit(t->dtype), &t->weight));
+  if (t->rows > 0)
+    PetscCall((shard->on_host ? device->alloc_host
+                              : device->alloc)(t->rows * t->stride * stride_unit(t->dtype), &t->weight));
   (void)TrsMemoryFor(TRS_MEMORY_STATES);
   for (int i = 0; i < states.n && t->rows > 0; i++) {
     void *memory = NULL;
-    PetscCall(
-        device->alloc((states.rowwise[i] ? t->rows : t->rows * t->dim) * (int64_t)sizeof(float), &memory));
+
+    shard->state_on_host[i] = (PetscBool)(shard->on_host && !states.rowwise[i] && !constraints->enforce_hbm);
+    PetscCall((shard->state_on_host[i] ? device->alloc_host : device->alloc)(
+        (states.rowwise[i] ? t->rows : t->rows * t->dim) * (int64_t)sizeof(float), &memory));
     t->state[i] = (float *)memory;
   }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static TrsRowCacheWish cache_wish(const TrsTablePlan *plan, const TrsTableConstraints *constraints, int table)
+{
+  return (TrsRowCacheWish){.load_factor = plan->has_cache_load_factor ? plan->cache_load_factor
+                                                                      : TRS_CACHE_LOAD_FACTOR,
+                           .algorithm = constraints->cache_lfu ? TRS_CACHE_LFU : TRS_CACHE_LRU,
+                           .table = table};
 }
 
 /* The rank's shards, described and without memory. shards->tables, plan and quantised are set. */
@@ -147,6 +160,10 @@ static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
       shard->table = t;
       shard->column = column_of(table_plan, i);
       shard->whole = (PetscBool)(table_plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
+      shard->on_host = (PetscBool)(table_plan->compute_kernel == TRS_KERNEL_FUSED_UVM ||
+                                   table_plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING);
+      if (table_plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
+        shard->cache = cache_wish(table_plan, &tables->table[t].constraints, t);
       describe(&shard->tbe, &tables->table[t], &table_plan->shard[i], shards->quantised);
       shards->n++;
     }
@@ -165,7 +182,7 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
   for (int i = 0; i < shards->n; i++) {
     TrsEmbeddingShard *shard = &shards->shard[i];
     shard->tbe.optimizer = optimizers->of_table ? optimizers->of_table[shard->table] : 0;
-    PetscCall(allocate(shard, device, optimizers));
+    PetscCall(allocate(shards, shard));
     if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[shard->table], device, seed));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -178,7 +195,7 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
   PetscFunctionBegin;
   *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .quantised = PETSC_TRUE};
   PetscCall(list_shards(shards, rank));
-  for (int i = 0; i < shards->n; i++) PetscCall(allocate(&shards->shard[i], device, NULL));
+  for (int i = 0; i < shards->n; i++) PetscCall(allocate(shards, &shards->shard[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -186,11 +203,13 @@ PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards)
 {
   PetscFunctionBegin;
   for (int i = 0; i < shards->n; i++) {
-    TrsTbeTable *t = &shards->shard[i].tbe;
-    PetscCall(shards->device->release(&t->weight));
-    for (int s = 0; s < 2; s++) {
-      void *memory = t->state[s];
-      PetscCall(shards->device->release(&memory));
+    const TrsEmbeddingShard *shard = &shards->shard[i];
+    void *weight = shard->tbe.weight;
+
+    PetscCall((shard->on_host ? shards->device->release_host : shards->device->release)(&weight));
+    for (int s = 0; s < TRS_TBE_STATES; s++) {
+      void *memory = shard->tbe.state[s];
+      PetscCall((shard->state_on_host[s] ? shards->device->release_host : shards->device->release)(&memory));
     }
   }
   PetscCall(PetscFree(shards->shard));
@@ -325,4 +344,19 @@ void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_b
     for (int s = 0; s < states.n; s++)
       *state_bytes += t->rows * (states.rowwise[s] ? 1 : t->dim) * (int64_t)sizeof(float);
   }
+}
+
+int64_t TrsEmbeddingShardsHostBytes(const TrsEmbeddingShards *shards)
+{
+  int64_t bytes = 0;
+
+  for (int i = 0; i < shards->n; i++) {
+    const TrsEmbeddingShard *shard = &shards->shard[i];
+    const TrsTbeTable *t = &shard->tbe;
+
+    if (shard->on_host) bytes += t->rows * t->stride * stride_unit(t->dtype);
+    for (int s = 0; s < TRS_TBE_STATES; s++)
+      if (shard->state_on_host[s]) bytes += t->rows * t->dim * (int64_t)sizeof(float);
+  }
+  return bytes;
 }

@@ -5,16 +5,19 @@
 */
 #pragma once
 
-#include "compute/compute_ops.h"
+#include "embed/row_cache.h"
 #include "io/state.h"
 #include "optim/sparse_optimizer.h"
 #include "spec/sharding_plan.h"
 
 typedef struct {
-  int table;       /* index into the TrsTableConfigs */
-  int column;      /* which column block of its table, from 0 */
-  PetscBool whole; /* data_parallel: every rank holds the same */
-  TrsTbeTable tbe; /* memory owned by the TrsEmbeddingShards */
+  int table;         /* index into the TrsTableConfigs */
+  int column;        /* which column block of its table, from 0 */
+  PetscBool whole;   /* data_parallel: every rank holds the same */
+  PetscBool on_host; /* fused_uvm and fused_uvm_caching: rows in host memory that the device reads */
+  PetscBool state_on_host[TRS_TBE_STATES];
+  TrsRowCacheWish cache; /* of fused_uvm_caching */
+  TrsTbeTable tbe;       /* memory owned by the TrsEmbeddingShards */
 } TrsEmbeddingShard;
 
 typedef struct {
@@ -31,6 +34,9 @@ typedef struct {
 
 /*
   TrsEmbeddingShardsCreate - Allocate this rank's shards and fill them with the initial values.
+
+  Rows of fused_uvm and fused_uvm_caching are in host memory that the device reads, and with them their element-wise states unless enforce_hbm says
+  otherwise; row-wise states are always on the device. A lookup caches what is to be cached.
 
   Not collective. Weights are uniform in [init_min, init_max], a function of (seed, table, row, column) alone; states are zero.
 
@@ -71,3 +77,6 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
 
 /* Bytes of weights and of optimizer state on this rank. */
 void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes);
+
+/* Of these, what is in host memory for fused_uvm and fused_uvm_caching. */
+int64_t TrsEmbeddingShardsHostBytes(const TrsEmbeddingShards *shards);

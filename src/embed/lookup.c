@@ -9,6 +9,7 @@ struct TrsLookupImpl {
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbe tbe;
+  TrsRowCaches caches;         /* NULL: no table has one */
   TrsPositionWeight *position; /* [tbe.n_features], or NULL */
   TrsDeviceBuffer weights;     /* of the ids, by their positions */
   TrsDeviceBuffer grad_weights;
@@ -25,6 +26,21 @@ static int32_t table_of(TrsLookup lookup, const TrsEmbeddingShards *shards, int 
     lookup->tbe.n_tables++;
   }
   return t;
+}
+
+/* Caches for the tables that are to have one. */
+static PetscErrorCode create_caches(TrsLookup l, const TrsEmbeddingShards *shards)
+{
+  const int n = l->tbe.n_tables;
+  TrsRowCacheWish *wish;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)PetscMax(n, 1), &wish));
+  for (int t = 0; t < n; t++)
+    if (l->shard_of_table[t] >= 0) wish[t] = shards->shard[l->shard_of_table[t]].cache;
+  PetscCall(TrsRowCachesCreate(l->device, l->compute, n, l->table, wish, &l->caches));
+  PetscCall(PetscFree(wish));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingShards *shards, int n,
@@ -47,6 +63,7 @@ PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingS
                                     .out_column = feature[f].out_column};
     if (l->position) l->position[f] = feature[f].position;
   }
+  PetscCall(create_caches(l, shards));
   *lookup = l;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -57,6 +74,7 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
 
   PetscFunctionBegin;
   if (!l) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRowCachesDestroy(&l->caches));
   PetscCall(l->compute->workspace_destroy(&l->workspace));
   PetscCall(TrsDeviceBufferFree(l->device, &l->weights));
   PetscCall(TrsDeviceBufferFree(l->device, &l->grad_weights));
@@ -66,17 +84,23 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The batch as the kernels take it, but for positions. */
+static TrsTbeInput ids_of(const TrsKjt *kjt)
+{
+  return (TrsTbeInput){.batch = kjt->batch,
+                       .offsets = kjt->jagged.offsets,
+                       .values = kjt->jagged.values,
+                       .weights = kjt->jagged.weights,
+                       .n_values = kjt->jagged.n_values};
+}
+
 /* The batch as the kernels take it: positions become weights. */
 static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeInput *input)
 {
   float *weights;
 
   PetscFunctionBegin;
-  *input = (TrsTbeInput){.batch = kjt->batch,
-                         .offsets = kjt->jagged.offsets,
-                         .values = kjt->jagged.values,
-                         .weights = kjt->jagged.weights,
-                         .n_values = kjt->jagged.n_values};
+  *input = ids_of(kjt);
   if (!lookup->position) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserve(lookup->device, &lookup->weights,
                                    kjt->jagged.n_values * (int64_t)sizeof(*weights)));
@@ -124,6 +148,7 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -137,11 +162,13 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* the sort's */
   PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, 0.0F,
                                           args, NULL));
   (void)TrsMemoryFor(before);
+  PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -153,6 +180,7 @@ PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const Tr
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward_rows(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -165,8 +193,10 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_backward_rows(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                                0.0F, args));
+  PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -178,9 +208,11 @@ PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const T
 
   PetscFunctionBegin;
   PetscCall(input_of(lookup, stream, kjt, &input));
+  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                                0.0F, row_begin, rows, row_grad, row_stride));
+  PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -190,4 +222,25 @@ PetscErrorCode TrsLookupTables(TrsLookup lookup, int *n_tables, const TrsTbeTabl
   *n_tables = lookup->tbe.n_tables;
   *tables = lookup->table;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt)
+{
+  const TrsTbeInput input = ids_of(kjt);
+
+  PetscFunctionBegin;
+  if (!is_empty(lookup, kjt)) PetscCall(TrsRowCachesAhead(lookup->caches, stream, &lookup->tbe, &input));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool drop)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRowCachesWriteBack(lookup->caches, stream, &lookup->tbe, drop));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TrsRowCaches TrsLookupCaches(TrsLookup lookup)
+{
+  return lookup ? lookup->caches : NULL;
 }

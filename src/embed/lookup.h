@@ -46,6 +46,18 @@ PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const Tr
 PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                      int64_t stride, const TrsSparseOptimizerArgs *args);
 
+/*
+  Bring the batch's rows into the caches of its tables (embed/row_cache.h), ahead of its forward; without it the forward does. kjt's arrays of ids and offsets
+  stay as they are until the batch's backward. Nothing where no table is cached.
+*/
+PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt);
+
+/* The shards' memory holds what the caches do: before anything but the lookup reads it. drop: the caches are emptied, so that it may be changed. */
+PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool drop);
+
+/* The lookup's caches, NULL where it (or NULL for lookup) has none. Borrowed. */
+TrsRowCaches TrsLookupCaches(TrsLookup lookup);
+
 /* Distinct rows and their summed gradients instead of an update (compute_ops.h tbe_row_gradients). row_begin host [n_tables + 1]. */
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                      int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,

@@ -86,6 +86,9 @@ typedef struct {
     Reading: numbers of one type from another, on the host; NULL: types must be equal. Tensors of fp32, fp16 and bf16 alone are converted.
   */
   PetscErrorCode (*convert)(int64_t n, TrsDType from, const void *source, TrsDType to, void *result);
+  /* Writing: called first, so that the parts' memory holds what is to be written; NULL: it does. Not collective. */
+  PetscErrorCode (*settle)(const void *context);
+  const void *settle_context;
 } TrsState;
 
 /* Add a tensor without parts; *tensor is borrowed until the next Add. Not collective. */

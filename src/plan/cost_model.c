@@ -94,8 +94,8 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
     }
   }
   in->kernel_bw = TrsTopologyKernelBandwidth(
-      topology, option->kernel, option->has_load_factor ? option->load_factor : TRS_PLAN_CACHE_LOAD_FACTOR,
-      prefetches(model, table));
+      topology, !topology->is_cuda && TrsKernelIsUvm(option->kernel) ? TRS_KERNEL_FUSED : option->kernel,
+      option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR, prefetches(model, table));
   if (option->kernel == TRS_KERNEL_FUSED_UVM_CACHING && option->has_load_factor &&
       constraints->has_cache_stats)
     in->missed_ids = TrsCacheMissRate(constraints->n_cache_stats_mrc_hist, constraints->cache_stats_mrc_hist,

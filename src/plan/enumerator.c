@@ -46,7 +46,17 @@ static int sharder_kernels(const TrsCostModel *model, TrsShardingType type, cons
     return COUNT(dense_kernels);
   }
   *kernels = model->settings->is_quant ? quant_kernels : trained_kernels;
-  return model->topology->is_cuda ? COUNT(trained_kernels) : 1;
+  return model->topology->is_cuda || !model->settings->is_quant ? COUNT(trained_kernels) : 1;
+}
+
+/* TorchRec's sharder offers fused_uvm and fused_uvm_caching on cuda only; the runtime has them on cpu, too, for who asks. */
+static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig *table,
+                                TrsComputeKernel kernel)
+{
+  const unsigned named = table->constraints.compute_kernels;
+
+  if (TrsKernelIsUvm(kernel) && !model->topology->is_cuda) return (PetscBool)((named >> kernel) & 1u);
+  return (PetscBool)(!named || ((named >> kernel) & 1u));
 }
 
 PetscBool TrsSharderHasKernel(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)
@@ -209,10 +219,9 @@ static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpa
 
     if (!type_allowed(model, table, types[i])) continue;
     for (int k = 0; k < n_kernels; k++) {
-      unsigned allowed = table->constraints.compute_kernels;
       TrsPlanOption *option = &space->option[space->n_options];
 
-      if (allowed && !((allowed >> kernels[k]) & 1u)) continue;
+      if (!kernel_allowed(model, table, kernels[k])) continue;
       *option = (TrsPlanOption){.table = t,
                                 .module = TrsTableModule(table),
                                 .type = types[i],

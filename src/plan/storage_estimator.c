@@ -96,7 +96,7 @@ static int64_t shard_bytes(const TrsStorageInput *in, int64_t bytes, int64_t row
 TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t cols)
 {
   PetscBool caching = TrsKernelIsCaching(in->kernel);
-  double r = in->load_factor != 0 ? in->load_factor : TRS_PLAN_CACHE_LOAD_FACTOR;
+  double r = in->load_factor != 0 ? in->load_factor : TRS_CACHE_LOAD_FACTOR;
   int64_t hbm = 0, ddr = 0, input, output;
   TrsStorage storage;
 
@@ -113,6 +113,7 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
   if (in->is_cuda) {
     storage.hbm += TrsEstimatePipelineIo(in, input, output, caching ? input : 0);
   } else {
+    if (caching) storage.ddr += storage.hbm; /* the cache is host memory, too */
     storage.hbm = 0;
     if (!in->is_inference) storage.ddr += input + output;
   }

@@ -38,6 +38,3 @@ PetscErrorCode TrsTopologyFree(TrsTopology *topology);
 /* Bandwidth of a kernel's rows in bytes/ms, 0 where the device does not have the kernel. Source: TorchRec kernel_bw_lookup */
 double TrsTopologyKernelBandwidth(const TrsTopology *topology, TrsComputeKernel kernel, double load_factor,
                                   PetscBool prefetch);
-
-/* Largest part of the rows that a cache takes where nothing is given. */
-#define TRS_PLAN_CACHE_LOAD_FACTOR 0.2

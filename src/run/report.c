@@ -7,6 +7,7 @@
 #include "core/names.h"
 #include "core/version.h"
 #include "io/library.h"
+#include "run/report_caches.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -84,6 +85,23 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Where tables are not, or not only, in the device's memory. Collective. */
+static PetscErrorCode print_host_rows(const TrsSession *session)
+{
+  int64_t bytes[2];
+  char a[32], b[32];
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelHostBytes(session->model, &bytes[0], &bytes[1]));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 2, MPI_INT64_T, MPI_MAX, session->comm));
+  if (bytes[0] > 0)
+    PetscCall(PetscPrintf(
+        session->comm, "%-10s at most %s of these are rows and states in host memory; caches take %s more\n",
+        "", TrsReportBytesText((double)bytes[0], a, sizeof(a)),
+        TrsReportBytesText((double)bytes[1], b, sizeof(b))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportBanner(const TrsSession *session)
 {
   MPI_Comm comm = session->comm;
@@ -107,6 +125,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
       comm, "%-10s at most %s of tables, %s of their optimizer states, %s of dense layers a rank\n", "memory",
       TrsReportBytesText((double)bytes[0], a, sizeof(a)), TrsReportBytesText((double)bytes[1], b, sizeof(b)),
       TrsReportBytesText((double)bytes[2], c, sizeof(c))));
+  PetscCall(print_host_rows(session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -421,6 +440,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
   PetscCall(print_exposed(session, mean, total));
+  PetscCall(TrsReportCaches(session, results));
   PetscCall(report_memory(session, results, rank_peak_bytes));
   PetscCall(TrsResultsSetText(results, "stage_names", names));
   PetscCall(TrsResultsSetInt(results, "peak_memory_bytes", peak_bytes));

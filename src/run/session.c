@@ -209,6 +209,38 @@ static PetscErrorCode refuse_quantised(const TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A table's own cache keys, or those of all tables, say something that this run does not do. */
+static PetscErrorCode check_caches(const TrsSession *s)
+{
+  static const char *const keys[] = {"cache_load_factor", "cache_algorithm"};
+  const PetscBool choice = (PetscBool)(strcmp(s->device->name, "cuda") == 0); /* the planner may do without */
+  PetscBool any = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < s->plan.n_tables; t++)
+    any = (PetscBool)(any || s->plan.table[t].compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING);
+  for (int i = 0; i < 2 * s->tables.n; i++) {
+    const TrsTableConfig *table = &s->tables.table[i / 2];
+    const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
+    const unsigned named = table->constraints.compute_kernels;
+    PetscBool set = table->constraints.has_cache_load_factor;
+    const char *name;
+    int algorithm;
+
+    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % 2], &name));
+    if (i % 2 == 1) PetscCall(TrsOptionsGetEnum(s->options, name, &algorithm, &set));
+    if (!set || !plan || plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) continue;
+    if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
+    if (any && strncmp(name, "-tables_", 8) == 0) continue;
+    PetscCall(
+        TrsOptionError(s->options, name,
+                       "table \"%s\" has compute kernel %s, which has no cache: name fused_uvm_caching in "
+                       "-table_%s_compute_kernels, or leave this out",
+                       table->name, TrsComputeKernelName(plan->compute_kernel), table->name));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool quantised)
 {
   const TrsDatasetInfo *info, *eval;
@@ -275,6 +307,7 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
     PetscCall(TrsQuantCheckPlan(&session->plan, &session->tables, source));
   else
     PetscCall(refuse_quantised(session));
+  PetscCall(check_caches(session));
   PetscCall(TrsMemoryCheck(session, training, quantised));
   PetscCall(create_model(session, training, quantised));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -355,3 +355,44 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++) {
+    const TrsSharding group = &ebc->group[g];
+    const TrsKjt *ids = &group->slot[slot].recv;
+
+    if (TrsLookupCaches(group->lookup) && !ids->strides)
+      PetscCall(TrsLookupPrefetch(group->lookup, stream, ids));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (TrsLookupCaches(ebc->group[g].lookup))
+      PetscCall(TrsLookupWriteBack(ebc->group[g].lookup, stream, PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsShardedEbcCaches(TrsShardedEbc ebc)
+{
+  int n = 0;
+
+  for (int g = 0; g < ebc->n_groups; g++) n += TrsRowCachesCount(TrsLookupCaches(ebc->group[g].lookup));
+  return n;
+}
+
+PetscErrorCode TrsShardedEbcCacheInfo(TrsShardedEbc ebc, int i, TrsStream stream, TrsRowCacheInfo *info)
+{
+  int g = 0;
+
+  PetscFunctionBegin;
+  for (; i >= TrsRowCachesCount(TrsLookupCaches(ebc->group[g].lookup)); g++)
+    i -= TrsRowCachesCount(TrsLookupCaches(ebc->group[g].lookup));
+  PetscCall(TrsRowCachesInfo(TrsLookupCaches(ebc->group[g].lookup), i, stream, info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

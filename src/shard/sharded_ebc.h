@@ -49,6 +49,19 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled);
 
+/*
+  Caches of tables whose rows are in host memory (embed/row_cache.h): fill them for a slot whose input dist is done, ahead of its forward. Batches of
+  -ebc_variable_batch fill theirs in the forward. Not collective.
+*/
+PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream);
+
+/* The shards' memory holds what the caches do. Not collective. */
+PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream);
+
+/* This rank's caches: how many, and the i-th. Not collective; Info waits for the stream. */
+int TrsShardedEbcCaches(TrsShardedEbc ebc);
+PetscErrorCode TrsShardedEbcCacheInfo(TrsShardedEbc ebc, int i, TrsStream stream, TrsRowCacheInfo *info);
+
 /* grad: gradient of the pooled matrix; its embedding columns may be overwritten. */
 PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                           const TrsPooledMatrix *grad);

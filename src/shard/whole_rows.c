@@ -360,6 +360,8 @@ PetscErrorCode TrsWholeRowsUpdate(TrsWholeRows w, TrsStream stream, const TrsKjt
   if (n_values > 0)
     PetscCall(TrsLookupRowGradients(w->sharding->lookup, stream, kjt, grad, stride, w->row_begin,
                                     (int64_t *)w->rows.data, (float *)w->grads.data, w->row_stride));
+  PetscCall(
+      TrsLookupWriteBack(w->sharding->lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
   if (w->any_pair) PetscCall(exchange(w, stream));
   for (int t = 0; t < w->n_tables; t++) {
     const int64_t begin = w->row_begin[t], n = w->row_begin[t + 1] - begin;

@@ -133,6 +133,9 @@ static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePl
                   (plan->compute_kernel == TRS_KERNEL_DENSE),
               "%s: table \"%s\": %s does not go with compute kernel %s", source, plan->name,
               TrsShardingTypeName(plan->sharding_type), TrsComputeKernelName(plan->compute_kernel));
+  FAIL_UNLESS(!plan->has_cache_load_factor || (plan->cache_load_factor > 0 && plan->cache_load_factor < 1),
+              "%s: table \"%s\": cache_load_factor is %g, which must be above 0 and below 1", source,
+              plan->name, plan->cache_load_factor);
   if (plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) {
     PetscCall(check_data_parallel(plan, table, whole->world_size, source));
   } else {

@@ -48,6 +48,9 @@ typedef enum {
   TRS_N_KERNELS
 } TrsComputeKernel;
 
+/* Part of the rows that a cache takes where nothing is given. */
+#define TRS_CACHE_LOAD_FACTOR 0.2
+
 /* The module that holds a table (INTERFACE section 5). */
 typedef enum { TRS_MODULE_EBC, TRS_MODULE_WEIGHTED_EBC, TRS_MODULE_EC, TRS_N_MODULES } TrsModule;
 

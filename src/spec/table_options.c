@@ -65,7 +65,11 @@ static const TrsOptionSpec table_options[] = {
     {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
      "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
     {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
-     "homes of the rows that the planner may choose from (default: all that the sharder has)"},
+     "homes of the rows that the planner may choose from (default: all that the sharder has): fused on the "
+     "device, "
+     "fused_uvm in host memory, fused_uvm_caching in host memory with a cache on the device; on a cpu the "
+     "last two only "
+     "where named"},
     {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
      "least width of a column shard (default: 128)"},
     {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",
@@ -75,7 +79,9 @@ static const TrsOptionSpec table_options[] = {
     {"batch_sizes", TRS_OPTION_INTS, NULL, "[1,]", NULL, "samples",
      "batch size of a rank, one per feature (default: -plan_batch_size)"},
     {"enforce_hbm", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
-     "keep the cached rows' optimizer state in device memory"},
+     "keep element-wise optimizer states of fused_uvm and fused_uvm_caching in device memory, not with the "
+     "rows; row-wise "
+     "ones always are"},
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
      "element type of the pooled output: the planner counts its storage (default: data_type), -task predict "
      "rounds to it (default: fp32)"},
@@ -83,11 +89,15 @@ static const TrsOptionSpec table_options[] = {
      "plan the table only for this compute device (default: any)"},
     {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
      "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
-    {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, "lru,lfu", NULL, "which row a full cache drops"},
+    {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, "lru,lfu", NULL,
+     "which row a full set of 32 gives up: the one used longest ago (under -pipeline prefetch_sparse_dist "
+     "filled one batch "
+     "ahead), or the one asked for least often"},
     {"cache_prefetch_pipeline", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
-     "the cache is filled one batch ahead (default: -plan_prefetch_pipeline)"},
+     "the plan counts memory for a cache filled one batch ahead, as -pipeline prefetch_sparse_dist does "
+     "(default: -plan_prefetch_pipeline)"},
     {"cache_multipass_prefetch_num_passes", TRS_OPTION_INT, NULL, "[1,]", NULL, NULL,
-     "passes in which a prefetch is done (default: 1)"},
+     "passes of a prefetch that the plan counts memory for (default: 1; a run does one)"},
     {"cache_stats_cacheability", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
      "area under the miss-rate curve: 0 is easy to cache; with the two other cache_stats_ keys"},
     {"cache_stats_expected_lookups", TRS_OPTION_REAL, NULL, "[0,]", NULL, "ids/batch",

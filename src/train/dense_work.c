@@ -73,7 +73,7 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
   PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &m->grad, args));
+  PetscCall(TrsModelParallelUpdateTables(m, slot, &m->grad, args));
   PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
@@ -110,7 +110,7 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   PetscCall(clamp_gradients(m, batch->batch, &own));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, &own, args));
+  PetscCall(TrsModelParallelUpdateTables(m, slot, &own, args));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsBlockwiseGradients(m->blockwise, m->stream, grads));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -85,6 +85,30 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* From what was started so far on, until the next update: the caches' lines of batches in flight stay, and rows elsewhere change their place only. */
+PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  if (!m->cached) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(device->event_record(m->computed, m->stream));
+  PetscCall(device->stream_wait(m->prefetch, m->computed));
+  PetscCall(device->stream_wait(m->prefetch, m->slot[slot].ready));
+  PetscCall(TrsShardedEbcPrefetch(m->ebc, slot, m->prefetch));
+  PetscCall(device->event_record(m->prefetched, m->prefetch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const TrsPooledMatrix *grad,
+                                            const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, grad, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What was started so far is the last to use the slot and its batch. */
 static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
@@ -127,6 +151,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscFunctionBegin;
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
   *sum = 0;
+  if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
   PetscCall(m->dense->forward(m, slot, m->slot[slot].copy->batch, scale, sum, predictions));
   if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
   PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
@@ -204,6 +229,33 @@ PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, NULL, &n_values));
   if (m->dense_optimizer) PetscCall(TrsDenseOptimizerStates(m->dense_optimizer, &n_states, names, unused));
   *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states : 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelHostBytes(TrsModelParallel m, int64_t *host_rows, int64_t *caches)
+{
+  PetscFunctionBegin;
+  *host_rows = TrsEmbeddingShardsHostBytes(&m->shards);
+  *caches = 0;
+  for (int i = 0; i < TrsModelParallelCaches(m); i++) {
+    TrsRowCacheInfo info;
+
+    PetscCall(TrsModelParallelCacheInfo(m, i, &info));
+    *caches += info.bytes;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsModelParallelCaches(TrsModelParallel m)
+{
+  return TrsShardedEbcCaches(m->ebc);
+}
+
+PetscErrorCode TrsModelParallelCacheInfo(TrsModelParallel m, int i, TrsRowCacheInfo *info)
+{
+  PetscFunctionBegin;
+  PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  PetscCall(TrsShardedEbcCacheInfo(m->ebc, i, m->stream, info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

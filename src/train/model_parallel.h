@@ -3,8 +3,8 @@
   ModelParallel: a DLRM whose tables are sharded and whose dense layers are replicated; forward, backward and update of one batch.
   Source: TorchRec DistributedModelParallel (torchrec.distributed.model_parallel), FusedOptimizer.
 
-  Four streams: "memcpy" brings batches to the device, "data_dist" their ids to the shards, "compute" does the rest, "results" takes the loss back; events
-  order them, and slots and copies of batches are used in turn, so that none waits for another's work on the same batch only. A CPU's streams run inline.
+  Streams: "memcpy" brings batches to the device, "data_dist" their ids to the shards, "prefetch" rows into caches, "compute" does the rest, "results" takes
+  the loss back; events order them, and slots and copies of batches are used in turn, so that none waits for another's work on the same batch only. A CPU's streams run inline.
 
   A batch takes a slot of the sharded collection (shard/sharded_ebc.h): InputDist* bring its ids to the shards, Forward uses them. What
   travels does so under compute: pooled rows under the dense arch, gradients of rows and of dense layers under the rest of the backward.
@@ -59,6 +59,12 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel model, int slot
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 
 /*
+  Bring the rows of a batch whose input dist is done into the device's caches, under the work of the batch before (-pipeline prefetch_sparse_dist). Between
+  that batch's Forward and Backward; a Forward that finds it undone does it itself. Nothing without caches. Not collective.
+*/
+PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
+
+/*
   TrsModelParallelForward - Lookup, dense arch, interaction, over arch, loss.
 
   Collective.
@@ -96,6 +102,13 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel model, const float **
 /* Bytes this rank holds: tables, their optimizer states, dense parameters with gradients and states. Not collective. */
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel model, int64_t *tables, int64_t *states,
                                      int64_t *dense);
+
+/* Of the tables' and states' bytes, those in host memory for fused_uvm and fused_uvm_caching; and those of the caches. Not collective. */
+PetscErrorCode TrsModelParallelHostBytes(TrsModelParallel model, int64_t *host_rows, int64_t *caches);
+
+/* This rank's caches: how many, and the i-th, whose tables are numbered as in the config. Info waits for the device. Not collective. */
+int TrsModelParallelCaches(TrsModelParallel model);
+PetscErrorCode TrsModelParallelCacheInfo(TrsModelParallel model, int i, TrsRowCacheInfo *info);
 
 /* Describe the dense layers on rank 0. Logically collective. */
 PetscErrorCode TrsModelParallelView(TrsModelParallel model, MPI_Comm comm);

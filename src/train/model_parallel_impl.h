@@ -40,7 +40,9 @@ struct TrsModelParallelImpl {
   int64_t *columns;             /* [features] first of each one's in them */
   TrsPositionWeight *position;  /* [features] */
   int64_t n_columns;            /* embedding columns of the model's matrix: they are its last */
-  TrsStream stream, memcpy, data_dist, results;
+  TrsStream stream, memcpy, data_dist, results, prefetch;
+  PetscBool cached; /* has this rank caches of tables' rows? If not nothing uses `prefetch` and these */
+  TrsEvent computed, prefetched; /* the prefetch may begin; the last one is done */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
   TrsDeviceBatch copy[TRS_SHARD_SLOTS]; /* training batches in turn, and the last for evaluations */
   int next_copy;
@@ -52,6 +54,10 @@ struct TrsModelParallelImpl {
 
 /* A stage of the step begins, for the host and on the compute stream: TrsStageSwitch() and TrsTimelineMark(). */
 PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before);
+
+/* The tables' update, once no prefetch changes their caches any more: between BackwardStart and the next use of the rows. */
+PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel model, int slot, const TrsPooledMatrix *grad,
+                                            const TrsSparseOptimizerArgs *args);
 
 /* Every rank its own samples, under the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;

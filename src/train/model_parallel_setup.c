@@ -107,6 +107,9 @@ static PetscErrorCode create_streams(TrsModelParallel m)
   PetscCall(device->stream_create("data_dist", &m->data_dist));
   PetscCall(device->stream_create("results", &m->results));
   PetscCall(device->event_create(&m->loss_ready));
+  PetscCall(device->stream_create("prefetch", &m->prefetch));
+  PetscCall(device->event_create(&m->computed));
+  PetscCall(device->event_create(&m->prefetched));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     PetscCall(device->event_create(&m->slot[s].ready));
     PetscCall(device->event_create(&m->slot[s].done));
@@ -129,6 +132,9 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscCall(TrsPinnedBufferFree(device, &m->loss));
   PetscCall(TrsPinnedBufferFree(device, &m->predictions));
   PetscCall(device->event_destroy(&m->loss_ready));
+  PetscCall(device->event_destroy(&m->computed));
+  PetscCall(device->event_destroy(&m->prefetched));
+  PetscCall(device->stream_destroy(&m->prefetch));
   PetscCall(device->stream_destroy(&m->results));
   PetscCall(device->stream_destroy(&m->data_dist));
   PetscCall(device->stream_destroy(&m->memcpy));
@@ -196,6 +202,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
+  m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -45,6 +45,18 @@ static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *sour
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Rows that are in caches go home before they are written to a file. (Files are read before the first batch: the caches are empty.) */
+static PetscErrorCode settle(const void *model)
+{
+  const struct TrsModelParallelImpl *m = (const struct TrsModelParallelImpl *)model;
+
+  PetscFunctionBegin;
+  PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  PetscCall(TrsShardedEbcWriteBack(m->ebc, m->stream));
+  PetscCall(m->config.device->stream_synchronize(m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
@@ -52,6 +64,10 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
   if (!m->config.device->host_memory)
     state->memory = (TrsStateMemory){
         .context = m, .alloc = alloc_stage, .release = release_stage, .copy = copy_stage};
+  if (m->cached) {
+    state->settle = settle;
+    state->settle_context = m;
+  }
   PetscCall(TrsEmbeddingShardsAddState(&m->shards, state));
   PetscCall(TrsDlrmAddState(m->dlrm, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));

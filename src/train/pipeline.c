@@ -15,7 +15,11 @@ typedef enum {
 
 typedef struct {
   const char *name;
+  /* NULL where nothing runs ahead: start what a first step finds begun, for the two batches in hand; */
+  PetscErrorCode (*fill)(TrsPipeline pipeline);
   PetscErrorCode (*progress)(TrsPipeline pipeline, TrsStepResult *result);
+  /* end what a last step left begun, when training is left early */
+  PetscErrorCode (*drain)(TrsPipeline pipeline);
 } TrsPipelineOps;
 
 struct TrsPipelineImpl {
@@ -37,7 +41,8 @@ struct TrsPipelineImpl {
 
 static const TrsOptionSpec pipeline_specs[] = {
     {"-pipeline", TRS_OPTION_ENUM, "sparse_dist", NULL, "base,sparse_dist,prefetch_sparse_dist", NULL,
-     "what overlaps: nothing; the next batch's input dist; also its cache fill"},
+     "what overlaps: nothing; the next batch's input dist; also the fill of caches (fused_uvm_caching, lru) "
+     "with its rows"},
 };
 const TrsOptionGroup trs_pipeline_options = TRS_OPTION_GROUP("Pipeline", pipeline_specs);
 
@@ -173,11 +178,80 @@ static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Batch 0's input dist and cache fill are done or under way when this is called, and the counts of batch 1's. Its rows are brought in between
+  batch 0's forward, whose lines they leave alone, and its update, which finds rows that have moved.
+*/
+static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
+{
+  const PetscBool loss_is_late = TrsModelParallelIsAsynchronous(p->model);
+  const int next = next_slot(p);
+  TrsBatch *after = p->batch[1];
+
+  PetscFunctionBegin;
+  if (after) PetscCall(TrsModelParallelInputDistTensors(p->model, next));
+  PetscCall(forward(p));
+  if (after) {
+    PetscCall(TrsModelParallelInputDistWait(p->model, next));
+    PetscCall(TrsModelParallelPrefetch(p->model, next));
+    PetscCall(fetch(p, 1));
+  }
+  if (!loss_is_late) PetscCall(agreement_start(p));
+  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
+  if (loss_is_late) PetscCall(agreement_start(p));
+  PetscCall(agreement_wait(p, result));
+
+  PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
+  p->batch[0] = after;
+  p->slot = next;
+  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode fill_sparse_dist(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
+  PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode fill_prefetch(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(fill_sparse_dist(p));
+  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
+  PetscCall(TrsModelParallelPrefetch(p->model, p->slot));
+  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode drain_sparse_dist(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode drain_prefetch(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  if (!p->batch[1]) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsModelParallelInputDistTensors(p->model, next_slot(p)));
+  PetscCall(TrsModelParallelInputDistWait(p->model, next_slot(p)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static const TrsPipelineOps pipelines[] = {
     {.name = "base", .progress = progress_base},
-    {.name = "sparse_dist", .progress = progress_sparse_dist},
+    {.name = "sparse_dist",
+     .fill = fill_sparse_dist,
+     .progress = progress_sparse_dist,
+     .drain = drain_sparse_dist},
     {.name = "prefetch_sparse_dist",
-     .progress = progress_sparse_dist}, /* until tables are cached there is nothing to fill */
+     .fill = fill_prefetch,
+     .progress = progress_prefetch,
+     .drain = drain_prefetch},
 };
 
 PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelParallel model,
@@ -214,11 +288,10 @@ static PetscErrorCode fill(TrsPipeline p)
   PetscCall(fetch(p, 0));
   PetscCall(TrsAgree(p->control, p->fetch_error));
   p->filled = PETSC_TRUE;
-  if (!p->batch[0] || p->ops->progress == progress_base) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!p->batch[0] || !p->ops->fill) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(fetch(p, 1));
   PetscCall(TrsAgree(p->control, p->fetch_error));
-  PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
-  PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
+  PetscCall(p->ops->fill(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -235,9 +308,7 @@ PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline)
 {
   PetscFunctionBegin;
   if (!*pipeline) PetscFunctionReturn(PETSC_SUCCESS);
-  if ((*pipeline)->batch[0] &&
-      (*pipeline)->ops->progress != progress_base) /* left early: its ids are under way */
-    PetscCall(TrsModelParallelInputDistWait((*pipeline)->model, (*pipeline)->slot));
+  if ((*pipeline)->batch[0] && (*pipeline)->ops->drain) PetscCall((*pipeline)->ops->drain(*pipeline));
   for (int i = 0; i < 2; i++)
     if ((*pipeline)->batch[i]) PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->batch[i]));
   PetscCall(PetscFree(*pipeline));

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Train pipelines: what of batches i, i+1 and i+2 runs at the same time. Numbers never depend on it.
-  Source: TorchRec TrainPipelineBase, TrainPipelineSparseDist (torchrec.distributed.train_pipeline).
+  Source: TorchRec TrainPipelineBase, TrainPipelineSparseDist, PrefetchTrainPipelineSparseDist (torchrec.distributed.train_pipeline).
 
   base          everything of batch i, one after the other; the reader alone is ahead
   sparse_dist   fetch of i+2 | input dist of i+1 | forward and backward of i
-  prefetch_sparse_dist  adds the cache fill of i+1; where no table is cached there is nothing to fill and it is sparse_dist
+  prefetch_sparse_dist  fetch of i+2 | ids of i+1 | forward of i | cache fill of i+1 | backward of i | counts of i+2. An evaluation's caches, and LFU's, are
+                filled in the forward under any pipeline
 
   Each step the ranks agree, in one small all-reduce that travels under the backward, on the loss, on whether somebody's reader failed, on
   whether somebody was asked to stop and on how much bad data was let pass; so no rank ever leaves a step alone.

@@ -76,17 +76,9 @@ static void test_times(void **state)
 /* One PETSc event a stage, under the name that -log_view shows. */
 static void test_petsc_events(void **state)
 {
-  static const char *const names[] = {"input_dist",
-                                      "lookup",
-                                      "output_dist",
-                                      "dense forward",
-                                      "dense backward",
-                                      "embedding backward",
-                                      "optimizer",
-                                      "I/O",
-                                      "waiting",
-                                      "exchange",
-                                      "plan"};
+  static const char *const names[] = {
+      "input_dist", "lookup", "output_dist", "dense forward", "dense backward", "embedding backward",
+      "optimizer",  "I/O",    "waiting",     "exchange",      "cache",          "plan"};
   PetscEventPerfInfo info;
   PetscLogEvent event;
 

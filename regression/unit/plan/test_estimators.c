@@ -16,7 +16,7 @@ static void test_kernel_bandwidth(void **state)
                             .hbm_to_ddr_mem_bw = unit_at(row, 6)};
     const json_t *ratio = json_array_get(row, 2), *expected = json_array_get(row, 7);
     double bw = TrsTopologyKernelBandwidth(&topology, unit_kernel(json_string_value(json_array_get(row, 1))),
-                                           json_is_null(ratio) ? TRS_PLAN_CACHE_LOAD_FACTOR
+                                           json_is_null(ratio) ? TRS_CACHE_LOAD_FACTOR
                                                                : json_number_value(ratio),
                                            (PetscBool)json_is_true(json_array_get(row, 3)));
 

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "embed/row_cache.h"
+
+#include "core/events.h"
+
+/* Batches that a pipeline may have in flight, and one of an evaluation. */
+enum { TRS_CACHE_BATCHES = 4, TRS_LINE_ALIGNMENT = 64 };
+
+typedef enum { TRS_BATCH_FREE, TRS_BATCH_AHEAD, TRS_BATCH_LOCATED } TrsBatchState;
+
+typedef struct {
+  TrsBatchState state;
+  const int64_t *values; /* whose it is */
+  PetscBool locked;
+  int64_t n_calls;                 /* prefetches when it was located */
+  TrsDeviceBuffer locations, held; /* held: [n_caches, n_values] */
+} TrsCacheBatch;
+
+typedef struct {
+  TrsCache cache;
+  TrsRowCacheWish wish;
+  int n_tables, *table, *tbe_table; /* as the report numbers them, and the lookup */
+  int64_t bytes;
+} TrsRowCache;
+
+struct TrsRowCachesImpl {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsWorkspace workspace;
+  int n;
+  TrsRowCache *cache; /* [n] */
+  int64_t n_calls;    /* prefetches, and whatever else moves rows */
+  TrsCacheBatch batch[TRS_CACHE_BATCHES];
+};
+
+/* --- memory --- */
+
+static PetscErrorCode allocate(TrsRowCaches c, TrsRowCache *row_cache, int64_t bytes, void *pointer)
+{
+  void *memory;
+
+  PetscFunctionBegin;
+  PetscCall(c->device->alloc(bytes, &memory));
+  *(void **)pointer = memory;
+  row_cache->bytes += bytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sets for so many rows: whole ones, at least one, as many as can be numbered. */
+static int64_t sets_for(int64_t rows, const TrsRowCacheWish *wish)
+{
+  const int64_t lines = (int64_t)((double)rows * wish->load_factor),
+                sets = (lines + TRS_CACHE_WAYS - 1) / TRS_CACHE_WAYS,
+                most = wish->algorithm == TRS_CACHE_LFU ? TRS_CACHE_MAX_SETS_LFU : TRS_CACHE_MAX_SETS_LRU;
+
+  return PetscMin(PetscMax(sets, 1), most);
+}
+
+/* Rows and the widest of them are known: the cache's arrays. */
+static PetscErrorCode allocate_cache(TrsRowCaches c, TrsRowCache *row_cache)
+{
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_TABLES);
+  TrsCache *cache = &row_cache->cache;
+  int64_t n_lines;
+
+  PetscFunctionBegin;
+  cache->algorithm = row_cache->wish.algorithm;
+  cache->n_sets = sets_for(cache->n_ids, &row_cache->wish);
+  n_lines = cache->n_sets * TRS_CACHE_WAYS;
+  PetscCall(allocate(c, row_cache, n_lines * (int64_t)sizeof(*cache->tag), &cache->tag));
+  if (cache->algorithm == TRS_CACHE_LRU) {
+    PetscCall(allocate(c, row_cache, n_lines * (int64_t)sizeof(*cache->stamp), &cache->stamp));
+    PetscCall(allocate(c, row_cache, n_lines * (int64_t)sizeof(*cache->locks), &cache->locks));
+  } else {
+    PetscCall(allocate(c, row_cache, cache->n_ids * (int64_t)sizeof(*cache->count), &cache->count));
+  }
+  PetscCall(allocate(c, row_cache, n_lines * cache->line_bytes, &cache->lines));
+  PetscCall(
+      allocate(c, row_cache, TRS_CACHE_N_COUNTERS * (int64_t)sizeof(*cache->counters), &cache->counters));
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_cache(TrsRowCaches c, TrsRowCache *row_cache)
+{
+  TrsCache *cache = &row_cache->cache;
+  void *memory[] = {cache->tag, cache->stamp, cache->count, cache->locks, cache->lines, cache->counters};
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(c->device->release(&memory[i]));
+  PetscCall(PetscFree2(row_cache->table, row_cache->tbe_table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The cache for such a wish, opened when it is the first. */
+static TrsRowCache *cache_for(TrsRowCaches c, const TrsRowCacheWish *wish)
+{
+  int i = 0;
+
+  while (i < c->n &&
+         (c->cache[i].wish.load_factor != wish->load_factor || c->cache[i].wish.algorithm != wish->algorithm))
+    i++;
+  if (i == c->n) c->cache[c->n++].wish = *wish;
+  return &c->cache[i];
+}
+
+PetscErrorCode TrsRowCachesCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, int n_tables,
+                                  TrsTbeTable *table, const TrsRowCacheWish *wish, TrsRowCaches *caches)
+{
+  TrsRowCaches c;
+  int n_cached = 0;
+
+  PetscFunctionBegin;
+  *caches = NULL;
+  for (int t = 0; t < n_tables; t++) n_cached += wish[t].load_factor > 0 && table[t].rows > 0;
+  if (n_cached == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(compute->cache_prefetch, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "this build has no caches for device %s: plan without compute kernel fused_uvm_caching",
+             compute->name);
+  PetscCall(PetscNew(&c));
+  c->device = device;
+  c->compute = compute;
+  PetscCall(compute->workspace_create(&c->workspace));
+  PetscCall(PetscCalloc1((size_t)n_cached, &c->cache));
+  for (int t = 0; t < n_tables; t++) {
+    TrsRowCache *row_cache;
+    int64_t row_bytes;
+
+    if (!(wish[t].load_factor > 0 && table[t].rows > 0)) continue;
+    row_cache = cache_for(c, &wish[t]);
+    row_bytes = table[t].dim * (int64_t)TrsDTypeBytes(table[t].dtype);
+    if (!row_cache->table)
+      PetscCall(PetscMalloc2((size_t)n_cached, &row_cache->table, (size_t)n_cached, &row_cache->tbe_table));
+    row_cache->tbe_table[row_cache->n_tables] = t;
+    row_cache->table[row_cache->n_tables++] = wish[t].table;
+    table[t].cache_first = row_cache->cache.n_ids;
+    row_cache->cache.n_ids += table[t].rows;
+    row_bytes = (row_bytes + TRS_LINE_ALIGNMENT - 1) / TRS_LINE_ALIGNMENT * TRS_LINE_ALIGNMENT;
+    row_cache->cache.line_bytes = PetscMax(row_cache->cache.line_bytes, row_bytes);
+  }
+  for (int i = 0; i < c->n; i++) {
+    const TrsRowCache *row_cache = &c->cache[i];
+
+    PetscCall(allocate_cache(c, &c->cache[i]));
+    for (int k = 0; k < row_cache->n_tables; k++) {
+      table[row_cache->tbe_table[k]].lines = row_cache->cache.lines;
+      table[row_cache->tbe_table[k]].line_bytes = row_cache->cache.line_bytes;
+    }
+  }
+  *caches = c;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesDestroy(TrsRowCaches *caches)
+{
+  TrsRowCaches c = *caches;
+
+  PetscFunctionBegin;
+  if (!c) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < c->n; i++) PetscCall(release_cache(c, &c->cache[i]));
+  for (int b = 0; b < TRS_CACHE_BATCHES; b++) {
+    PetscCall(TrsDeviceBufferFree(c->device, &c->batch[b].locations));
+    PetscCall(TrsDeviceBufferFree(c->device, &c->batch[b].held));
+  }
+  PetscCall(c->compute->workspace_destroy(&c->workspace));
+  PetscCall(PetscFree(c->cache));
+  PetscCall(PetscFree(*caches));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- batches --- */
+
+/* The batch with these ids, or NULL. */
+static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
+{
+  for (int b = 0; b < TRS_CACHE_BATCHES; b++)
+    if (c->batch[b].state != TRS_BATCH_FREE && c->batch[b].values == input->values) return &c->batch[b];
+  return NULL;
+}
+
+/* A place for the batch: its own, a free one, or an evaluation's, which never come to a backward. */
+static PetscErrorCode take_batch(TrsRowCaches c, const TrsTbeInput *input, TrsCacheBatch **batch)
+{
+  TrsCacheBatch *b = find_batch(c, input);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_CACHE_BATCHES && !b; i++)
+    if (c->batch[i].state == TRS_BATCH_FREE) b = &c->batch[i];
+  for (int i = 0; i < TRS_CACHE_BATCHES && !b; i++)
+    if (!c->batch[i].locked) b = &c->batch[i];
+  PetscCheck(b, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d batches hold lines of a cache",
+             TRS_CACHE_BATCHES);
+  b->values = input->values;
+  PetscCall(TrsDeviceBufferReserve(c->device, &b->locations, input->n_values * (int64_t)sizeof(int32_t)));
+  *batch = b;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int32_t *held_of(const TrsCacheBatch *b, int cache, int64_t n_values)
+{
+  return (int32_t *)b->held.data + cache * n_values;
+}
+
+/* Bring the batch's rows into caches of one algorithm, or all. */
+static PetscErrorCode prefetch(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
+                               TrsCacheBatch *b, PetscBool lru, PetscBool lfu)
+{
+  PetscBool any = PETSC_FALSE;
+  TrsStage before;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_CACHE, &before));
+  for (int i = 0; i < c->n; i++) {
+    TrsCache *cache = &c->cache[i].cache;
+    const PetscBool is_lru = (PetscBool)(cache->algorithm == TRS_CACHE_LRU);
+
+    if (is_lru ? !lru : !lfu) continue;
+    any = PETSC_TRUE;
+    cache->time++;
+    PetscCall(c->compute->cache_prefetch(stream, c->workspace, cache, tbe, input,
+                                         (int32_t *)b->locations.data,
+                                         b->locked && is_lru ? held_of(b, i, input->n_values) : NULL));
+  }
+  if (any) b->n_calls = ++c->n_calls;
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode locate(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
+                             TrsCacheBatch *b)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < c->n; i++)
+    PetscCall(c->compute->cache_locate(stream, c->workspace, &c->cache[i].cache, tbe, input,
+                                       (int32_t *)b->locations.data));
+  b->n_calls = c->n_calls;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesAhead(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe,
+                                 const TrsTbeInput *input)
+{
+  TrsCacheBatch *b;
+
+  PetscFunctionBegin;
+  if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(take_batch(c, input, &b));
+  PetscCall(TrsDeviceBufferReserve(c->device, &b->held, c->n * input->n_values * (int64_t)sizeof(int32_t)));
+  b->state = TRS_BATCH_AHEAD;
+  b->locked = PETSC_TRUE;
+  PetscCall(prefetch(c, stream, tbe, input, b, PETSC_TRUE, PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesForward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
+{
+  TrsCacheBatch *b;
+
+  PetscFunctionBegin;
+  if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  b = find_batch(c, input);
+  if (b && b->state == TRS_BATCH_AHEAD) {
+    if (b->n_calls != c->n_calls) PetscCall(locate(c, stream, tbe, input, b));
+    PetscCall(prefetch(c, stream, tbe, input, b, PETSC_FALSE, PETSC_TRUE));
+  } else {
+    PetscCall(take_batch(c, input, &b));
+    PetscCall(prefetch(c, stream, tbe, input, b, PETSC_TRUE, PETSC_TRUE));
+  }
+  b->state = TRS_BATCH_LOCATED;
+  input->locations = (const int32_t *)b->locations.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesBackward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
+{
+  TrsCacheBatch *b;
+
+  PetscFunctionBegin;
+  if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  b = find_batch(c, input);
+  if (!b) {
+    PetscCall(take_batch(c, input, &b));
+    b->state = TRS_BATCH_LOCATED;
+    b->n_calls = -1;
+  }
+  if (b->n_calls != c->n_calls) PetscCall(locate(c, stream, tbe, input, b));
+  input->locations = (const int32_t *)b->locations.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesDone(TrsRowCaches c, TrsStream stream, const TrsTbeInput *input)
+{
+  TrsCacheBatch *b = c && input->n_values > 0 ? find_batch(c, input) : NULL;
+
+  PetscFunctionBegin;
+  if (!b) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < c->n && b->locked; i++)
+    if (c->cache[i].cache.algorithm == TRS_CACHE_LRU)
+      PetscCall(c->compute->cache_release(stream, &c->cache[i].cache, input->n_values,
+                                          held_of(b, i, input->n_values)));
+  b->locked = PETSC_FALSE;
+  b->state = TRS_BATCH_FREE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesWriteBack(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, PetscBool drop)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < TrsRowCachesCount(c); i++) {
+    const TrsCache *cache = &c->cache[i].cache;
+    const int64_t n_lines = cache->n_sets * TRS_CACHE_WAYS;
+
+    PetscCall(c->compute->cache_write_back(stream, c->workspace, cache, tbe));
+    if (!drop) continue;
+    PetscCall(c->device->zero(cache->tag, n_lines * (int64_t)sizeof(*cache->tag), stream));
+    if (cache->stamp)
+      PetscCall(c->device->zero(cache->stamp, n_lines * (int64_t)sizeof(*cache->stamp), stream));
+    c->n_calls++;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- reports --- */
+
+int TrsRowCachesCount(TrsRowCaches caches)
+{
+  return caches ? caches->n : 0;
+}
+
+PetscErrorCode TrsRowCachesInfo(TrsRowCaches c, int i, TrsStream stream, TrsRowCacheInfo *info)
+{
+  const TrsRowCache *row_cache = &c->cache[i];
+  TrsPinnedBuffer host = {0};
+
+  PetscFunctionBegin;
+  *info = (TrsRowCacheInfo){.algorithm = row_cache->cache.algorithm,
+                            .n_tables = row_cache->n_tables,
+                            .table = row_cache->table,
+                            .rows = row_cache->cache.n_ids,
+                            .capacity_rows = row_cache->cache.n_sets * TRS_CACHE_WAYS,
+                            .bytes = row_cache->bytes};
+  PetscCall(TrsPinnedBufferReserve(c->device, &host, (int64_t)sizeof(info->counters)));
+  PetscCall(c->device->copy(host.data, row_cache->cache.counters, (int64_t)sizeof(info->counters), stream));
+  PetscCall(c->device->stream_synchronize(stream));
+  PetscCall(PetscMemcpy(info->counters, host.data, sizeof(info->counters)));
+  PetscCall(TrsPinnedBufferFree(c->device, &host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
