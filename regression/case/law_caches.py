@@ -72,3 +72,29 @@ def test_caches_sharded(binary, folder):
     hosts = "-topology_local_world_size 2 -table_user_sharding_types table_row_wise -table_item_sharding_types grid_shard"
     compare(binary, folder, 4, f"{hosts} -embedding_optimizer adagrad", ("lru",), ("prefetch_sparse_dist",))
     compare(binary, folder, 3, f"{MIXED} -tables_stochastic_rounding", ("lru",), ("prefetch_sparse_dist",))
+
+
+def test_caches_features(binary, folder):
+    """Sequences with and without dedup, position weights, variable batches, and -reproducible with cut columns."""
+    make(folder)
+    ways = [f"{MIXED} -table_user_pooling none -table_user_sequence_pooling max -ec_index_dedup -table_item_position_weighted "
+            "-table_item_max_feature_lengths 4,4", f"{MIXED} -ebc_variable_batch", f"{MIXED} -reproducible"]
+    for way in ways:
+        compare(binary, folder, 2, f"{way} -steps 6", ("lru",), ("prefetch_sparse_dist",))
+
+
+def test_caches_resumed(binary, folder):
+    """Trained with caches, on without, and the other way round; evaluated with them."""
+    make(folder)
+    shared = f"{MIXED} -embedding_optimizer adam -pipeline prefetch_sparse_dist"
+    wanted, state, _ = train(binary, folder, "whole", 2, f"{PLAIN} {shared}")
+    for first, then in ((CACHES["lru"], PLAIN), (PLAIN, CACHES["both"])):
+        ckpt = "ckpt" + str(len(first))
+        train(binary, folder, "half", 2, f"{first} {shared} -steps 6 -checkpoint_dir {ckpt} -checkpoint_every 3")
+        found, other, _ = train(binary, folder, "rest", 2, f"{then} {shared} -steps 10 -checkpoint_dir {ckpt} -resume")
+        check(same_bits(found, wanted[6:]), f"{first}, then {then}: losses {found} for {wanted[6:]}")
+        check_same_tensors(other, state, f"{first}, then {then}")
+    for kind, name in ((PLAIN, "plain"), (CACHES["lru"], "cached")):
+        run(binary, 2, f"-task eval -data_eval train.h5 -batch_size 24 -init_from {state} -output {name}.eval.h5 {MODEL} {MIXED} {kind}", folder)
+    with h5py.File(os.path.join(folder, "plain.eval.h5")) as a, h5py.File(os.path.join(folder, "cached.eval.h5")) as b:
+        check(same_bits(a["predictions"][()], b["predictions"][()]), "other predictions")
