@@ -11,10 +11,11 @@
 #include "spec/sharding_plan.h"
 
 typedef struct {
-  int table;         /* index into the TrsTableConfigs */
-  int column;        /* which column block of its table, from 0 */
-  PetscBool whole;   /* data_parallel: every rank holds the same */
-  PetscBool on_host; /* fused_uvm and fused_uvm_caching: rows in host memory that the device reads */
+  int table;       /* index into the TrsTableConfigs */
+  int column;      /* which column block of its table, from 0 */
+  PetscBool whole; /* data_parallel: every rank holds the same */
+  PetscBool
+      on_host; /* kernels ..._uvm and ..._uvm_caching (quantised: uncached): rows in host memory that the device reads */
   PetscBool state_on_host[TRS_TBE_STATES];
   TrsRowCacheWish cache; /* of fused_uvm_caching */
   TrsTbeTable tbe;       /* memory owned by the TrsEmbeddingShards */

@@ -23,7 +23,7 @@ static void add_table(const TrsSession *s, const TrsTableConfig *table, const Tr
   if (!host && (plan->compute_kernel == TRS_KERNEL_FUSED_UVM || plan->compute_kernel > TRS_KERNEL_QUANT))
     share = 0;
   if (!host && plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
-    share = plan->has_cache_load_factor ? plan->cache_load_factor : 0;
+    share = plan->has_cache_load_factor ? plan->cache_load_factor : TRS_CACHE_LOAD_FACTOR;
   if (optimizer && !host) TrsSparseOptimizerStates(optimizer->kind, &n_states, names, rowwise);
   for (int i = 0; i < plan->n_shards; i++) {
     const TrsShard *shard = &plan->shard[i];
