@@ -59,6 +59,7 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscCall(TrsPinnedBufferFree(device, &request->recv_stage));
   PetscCall(TrsDeviceBufferFree(device, &request->parts));
   PetscCall(TrsBufferFree(&request->pending));
+  PetscCall(TrsBufferFree(&request->late_parts));
   PetscCall(PetscFree(request->counts));
   PetscCall(TrsDeviceBufferFree(device, &request->lane_copy));
   PetscCall(PetscFree(request->part_of));
@@ -92,6 +93,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->n_to_take = 0;
   (*request)->entered = PETSC_TRUE; /* until blocks start */
   (*request)->small = PETSC_TRUE;
+  (*request)->by_message = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -4,6 +4,9 @@
 #include "core/events.h"
 #include "core/shared_memory.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* Copies from this size on are a stage of their own in the times. */
 enum { TRS_MOVE_STAGE_BYTES = 1 << 15, TRS_RING_BYTES = 4096 /* a copy that outweighs the bell */ };
 
@@ -116,8 +119,21 @@ PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
   return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER || request->base.comm->device->host_memory);
 }
 
+/* Once in a run. */
+static void tell_no_room(TrsComm comm, int64_t bytes)
+{
+  static PetscBool told = PETSC_FALSE;
+
+  if (!told)
+    fprintf(stderr,
+            "trshard: info: no room for %" PRId64 " bytes in the memory that ranks share: such blocks "
+            "travel as messages (rank %d)\n",
+            bytes, comm->rank);
+  told = PETSC_TRUE;
+}
+
 /*
-  Where displacement 0 of what is sent lies in shared memory: the buffer itself, or a copy of it. The copy keeps the places: the chunk that the
+  Where displacement 0 of what is sent lies in shared memory: the buffer itself, or a copy of it; or by_message. The copy keeps the places: the chunk that the
   second phase of an allreduce sends is one that no peer reads in the first.
 */
 static PetscErrorCode share_blocks(TrsMpiRequest *request)
@@ -133,10 +149,12 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
   request->lane_send = x->send;
   if (TrsSharedOffset(x->send + begin, end - begin) >= 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserveShared(comm->device, &request->lane_copy, end));
-  PetscCheck(TrsSharedOffset(request->lane_copy.data, end) >= 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
-             "no room for %" PRId64 " bytes in the memory that ranks share: -comm_shared_memory false does "
-             "without",
-             end);
+  request->by_message = (PetscBool)(TrsSharedOffset(request->lane_copy.data, end) < 0);
+  if (request->by_message) {
+    tell_no_room(comm, end);
+    PetscCall(TrsDeviceBufferFree(comm->device, &request->lane_copy));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(comm->device->copy((char *)request->lane_copy.data + begin, x->send + begin, end - begin,
                                request->stream));
   request->lane_send = (const char *)request->lane_copy.data;
@@ -174,7 +192,9 @@ static PetscErrorCode enter_lanes(TrsMpiRequest *request)
 
     request->offer[i] = NULL;
     if (bytes == 0) continue;
-    request->offer[i] = request->small ? room : request->lane_send + at;
+    request->offer[i] = request->small        ? room
+                        : request->by_message ? trs_lane_by_message
+                                              : request->lane_send + at;
     if (request->small) PetscCall(comm->device->copy(room, x->send + at, bytes, request->stream));
     room += bytes;
   }
@@ -195,6 +215,7 @@ static PetscErrorCode start_lanes(TrsMpiRequest *request)
   PetscFunctionBegin;
   request->entered = (PetscBool)(n == 0);
   request->small = PETSC_TRUE;
+  request->by_message = PETSC_FALSE;
   request->n_to_take = 0;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   request->lane_phase = TRS_MPI_PHASES * request->number + (uint64_t)request->phase + 1;
@@ -233,6 +254,26 @@ static void return_block(const TrsMpiRequest *request, int i)
     TrsLanesRing(lanes);
 }
 
+/* Peer i's block comes as a message. */
+static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
+{
+  const TrsMpiBlocks *x = &request->blocks;
+  const int *peers;
+  const int n = TrsLanesPeers(request->base.comm->lanes, &peers), q = peers[i];
+  const int64_t bytes = x->recv_counts[q] * x->elem_bytes;
+  char *to = x->recv + x->recv_displs[q] * x->elem_bytes;
+
+  PetscFunctionBegin;
+  if (TrsMpiIsSum(request)) { /* all blocks are as large as the own one */
+    PetscCall(TrsBufferReserve(&request->late_parts, n * bytes, PETSC_FALSE));
+    to = (char *)request->late_parts.data + i * bytes;
+    request->part_of[q] = (const float *)(const void *)to;
+  }
+  PetscCall(recv_pieces(request, to, bytes, q));
+  if (!TrsMpiIsSum(request)) TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Take what the peers offer. What is to be added stays in their memory until then. */
 static PetscErrorCode take_lanes(TrsMpiRequest *request)
 {
@@ -247,7 +288,9 @@ static PetscErrorCode take_lanes(TrsMpiRequest *request)
                                          : TrsLanesOffered(request->base.comm->lanes, request->lane_phase, i);
 
     if (!from) continue;
-    if (TrsMpiIsSum(request)) {
+    if (from == trs_lane_by_message) {
+      PetscCall(expect_message(request, i));
+    } else if (TrsMpiIsSum(request)) {
       request->part_of[q] = (const float *)(const void *)from;
     } else {
       PetscCall(copy_block(request, x->recv + x->recv_displs[q] * x->elem_bytes, from,
@@ -320,7 +363,7 @@ PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
   }
   for (int i = 1; i < comm->size; i++) {
     const int q = (comm->rank + i) % comm->size;
-    if (TrsLanesTo(lanes, q)) continue;
+    if (TrsLanesTo(lanes, q) && !request->by_message) continue;
     PetscCall(
         send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
   }

@@ -49,11 +49,14 @@ typedef struct TrsMpiRequest {
   /* lanes */
   uint64_t number, lane_phase; /* of the operation on its communicator; of its phase */
   PetscBool entered, small;    /* small: the blocks travel in the slot */
-  PetscBool *taken;            /* [peers] */
+  PetscBool
+      by_message; /* no shared memory is left: they travel as messages, which the peers are told in the slot */
+  PetscBool *taken; /* [peers] */
   int n_to_take;
   const char **offer;        /* [peers] */
   const char *lane_send;     /* where displacement 0 is in shared memory */
   TrsDeviceBuffer lane_copy; /* of blocks that are not there */
+  TrsBuffer late_parts;      /* parts of a sum that peers send as messages */
 } TrsMpiRequest;
 
 typedef struct {

@@ -24,6 +24,8 @@ enum {
   TRS_LANE_POSTS = 2 * TRS_LANE_FLIGHT /* kept for each rank of the host */
 };
 
+const char trs_lane_by_message[1] = "";
+
 /* Written values first: who finds the number finds them, and a short post is one line. */
 typedef struct {
   _Atomic uint64_t number;
@@ -308,7 +310,9 @@ void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from)
   uint64_t *places = (uint64_t *)(void *)(slot + TRS_LANE_LINE);
 
   for (int i = 0; i < lanes->n - 1; i++)
-    places[lanes->place[i]] = from[i] ? (uint64_t)TrsSharedOffset(from[i], 1) : 0;
+    places[lanes->place[i]] = !from[i]                         ? 0
+                              : from[i] == trs_lane_by_message ? UINT64_MAX
+                                                               : (uint64_t)TrsSharedOffset(from[i], 1);
   lanes->last[phase % TRS_LANE_SLOTS] = phase;
   atomic_store_explicit((_Atomic uint64_t *)(void *)slot, phase, memory_order_release);
   TrsLanesRing(lanes);
@@ -316,9 +320,12 @@ void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from)
 
 const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i)
 {
+  uint64_t place;
+
   if (atomic_load_explicit(offered_of(lanes, lanes->flags[i], phase), memory_order_acquire) < phase)
     return NULL;
-  return lanes->base[i] + places_of(lanes, lanes->flags[i], phase)[lanes->me];
+  place = places_of(lanes, lanes->flags[i], phase)[lanes->me];
+  return place == UINT64_MAX ? trs_lane_by_message : lanes->base[i] + place;
 }
 
 void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i)

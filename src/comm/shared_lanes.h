@@ -59,13 +59,16 @@ PetscBool TrsLanesTo(TrsLanes lanes, int rank);
 /* May this phase be entered yet? Then *small is the slot's room for a small message. */
 PetscBool TrsLanesMayEnter(TrsLanes lanes, uint64_t phase, char **small);
 
+/* Stands for a block that comes as a message, because its sender had no shared memory left. */
+extern const char trs_lane_by_message[];
+
 /*
-  Enter a phase that may be entered: offer peer i of TrsLanesPeers() the block at from[i], in shared memory, NULL where there is none for it.
-  What follows is for phases entered.
+  Enter a phase that may be entered: offer peer i of TrsLanesPeers() the block at from[i], in shared memory; or trs_lane_by_message; NULL where
+  there is none for it. What follows is for phases entered.
 */
 void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from);
 
-/* The block that peer i offers this rank; NULL until it does. */
+/* The block that peer i offers this rank, or trs_lane_by_message; NULL until it does. */
 const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i);
 
 /* Return peer i's block, once in each phase; at once where none is expected. TrsLanesRing() after a large one, whose sender may sleep until then. */

@@ -104,8 +104,8 @@ static void describe(const TrsCpuRank *all, int size, char *text)
   n = snprintf(text, TRS_CPU_TEXT, "%d rank%s x %d thread%s, %s%s", size, size == 1 ? "" : "s",
                all[r].n_threads, all[r].n_threads == 1 ? "" : "s", all[r].why_not,
                all[r].why_not[0]  ? ""
-               : all[r].by_thread ? "each thread on a core of "
-                                  : "on cores ");
+               : all[r].by_thread ? "each thread on a processor of its own: "
+                                  : "on processors ");
   if (all[r].why_not[0]) return;
   for (r = 0; r < PetscMin(size, TRS_CPU_SHOWN) && n < TRS_CPU_TEXT; r++)
     n += snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), "%s%s", r > 0 ? " | " : "", all[r].bound);

@@ -12,7 +12,7 @@ struct TrsTimelineSpanImpl {
   PetscBool ended; /* the end is on its stream */
 };
 
-static const TrsDeviceOps *timed;       /* NULL: not open */
+static const TrsDeviceOps *timed;        /* NULL: not open */
 static struct TrsTimelineSpanImpl *pool; /* [TRS_TIMELINE_SPANS] used in turn */
 static int64_t n_begun, n_read,
     n_lost_spans; /* spans n_read <= i < n_begun wait in pool[i % TRS_TIMELINE_SPANS] */

@@ -10,6 +10,7 @@
 #include "core/shared_memory.h"
 #include "trs_test.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -291,6 +292,92 @@ static void test_fall_back(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
+/* A rank that may not make a file of the size: the same. Before the first memory is shared. */
+static void test_no_memory_to_share(void **state)
+{
+  const int is_poor = trs_rank() == trs_size() - 1 && trs_size() > 1;
+  struct rlimit before, less;
+  TrsComm comm;
+
+  (void)state;
+  (void)signal(SIGXFSZ, SIG_IGN); /* as the program does */
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  less = before;
+  less.rlim_cur = 1 << 20;
+  if (is_poor) assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+  comm = new_comm(8);
+  if (is_poor) assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(comm->n_shared, 1);
+  exchange(comm, 30011, 0, 0);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* A sum that is large; every rank adds 1 to 3 times the element's number. */
+static void sum(TrsComm comm, int64_t n)
+{
+  float *values = take(n);
+  TrsRequest request = NULL;
+
+  for (int64_t i = 0; i < n; i++) values[i] = (float)((comm->rank % 3 + 1) * (i % 1009));
+  assert_petsc_ok(TrsCommAllreduce(comm, NULL, values, n, &request));
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  for (int64_t i = 0; i < n; i++)
+    if (values[i] != (float)((const int[]){1, 3, 6, 7}[comm->size - 1] * (i % 1009)))
+      fail_msg("sum %d", (int)i);
+  give_back(values);
+}
+
+/* Sums in one piece, in several, and with a rest. */
+static void test_pieces(void **state)
+{
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int64_t n = 1 << 15; n <= 1 << 20; n *= 2) {
+      sum(comm, n);
+      sum(comm, n + n / 2 + 1);
+      sum(comm, n + n / 2 - 1);
+    }
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
+/* Ranks that run out of shared memory send what is not there as messages; the others do not. */
+static void test_full(void **state)
+{
+  enum { MOST = 4096 };
+  const int is_poor = trs_rank() % 2 == 1;
+  TrsComm comm = new_comm(8);
+  static void *taken[MOST];
+  int n = 0;
+
+  (void)state;
+  for (int64_t bytes = (int64_t)1 << 40; is_poor && bytes >= 4096; bytes /= 2) {
+    while (n < MOST) { /* address space alone */
+      void *block = NULL;
+
+      if (device->alloc_shared(bytes, &block) != PETSC_SUCCESS) TrsErrorClear();
+      if (!block) break;
+      if (TrsSharedOffset(block, 1) < 0) {
+        give_back((float *)block);
+        break;
+      }
+      taken[n++] = block;
+    }
+  }
+  assert_true(n < MOST);
+  for (int round = 0; round < 3; round++) {
+    exchange(comm, 30011, round, round == 2);
+    exchange(comm, 100, round, 0);
+    sum(comm, 100003);
+    sum(comm, 1 << 18);
+  }
+  while (n > 0) give_back((float *)taken[--n]);
+  exchange(comm, 30011, 0, 0);
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
 static void test_bad_environment(void **state)
 {
   TrsComm comm = NULL;
@@ -308,8 +395,9 @@ static void test_bad_environment(void **state)
   unsetenv("TRSHARD_CROWDED");
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_limits), cmocka_unit_test(test_used_again_at_once),
-              cmocka_unit_test(test_flight), cmocka_unit_test(test_counts),
-              cmocka_unit_test(test_counts_in_flight), cmocka_unit_test(test_waiting),
-              cmocka_unit_test(test_messages_get_on), cmocka_unit_test(test_fall_back),
-              cmocka_unit_test(test_bad_environment))
+TRS_TEST_MAIN(cmocka_unit_test(test_no_memory_to_share), cmocka_unit_test(test_pieces),
+              cmocka_unit_test(test_full), cmocka_unit_test(test_limits),
+              cmocka_unit_test(test_used_again_at_once), cmocka_unit_test(test_flight),
+              cmocka_unit_test(test_counts), cmocka_unit_test(test_counts_in_flight),
+              cmocka_unit_test(test_waiting), cmocka_unit_test(test_messages_get_on),
+              cmocka_unit_test(test_fall_back), cmocka_unit_test(test_bad_environment))
