@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 python=/usr/bin/python3 # Debian's own: python3-h5py installs for it, not for the first python3 on the PATH
 packages=(
   build-essential cmake ninja-build pkg-config git
-  openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev
+  openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev libdnnl2
   libjansson-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
   python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
 )

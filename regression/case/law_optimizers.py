@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Optimizers of single tables, and learning rates that follow a schedule."""
+"""Optimizers of single tables, learning rates that follow a schedule, and the precision of dense layers."""
 import os
 
 import numpy as np
@@ -114,3 +114,18 @@ def test_schedule_resumes(binary, folder):
         found, other = train(binary, folder, "rest", 3, f"{shared} -steps 12 -checkpoint_dir ckpt{first} -resume")
         check(same_bits(found, wanted[first:]), f"resumed after {first}: losses {found} for {wanted[first:]}")
         check_same_tensors(other, state, f"resumed after {first}")
+
+
+def test_dense_precision(binary, folder):
+    """bf16 operands: losses within 2e-3 of fp32's over two epochs, and not the same; weights stay fp32; as many threads as one likes."""
+    make(folder)
+    options = f"{MIXED} -epochs 2"
+    wanted, _ = train(binary, folder, "fp32", 2, options)
+    found, state = train(binary, folder, "bf16", 2, f"{options} -dense_precision bf16")
+    check_close_losses(found, wanted, 2e-3, "-dense_precision bf16")
+    check(not same_bits(found, wanted), "-dense_precision bf16: fp32's losses")
+    weight = tensors(state)["dense/over_arch/0/weight"].view("u4")
+    check((weight & 0xFFFF).any(), "-dense_precision bf16: the weights themselves are rounded")
+    threads, other = train(binary, folder, "threads", 2, f"{options} -dense_precision bf16", environment={"OMP_NUM_THREADS": "3"})
+    check(same_bits(threads, found), "-dense_precision bf16: other losses with 3 threads")
+    check_same_tensors(other, state, "-dense_precision bf16 with 3 threads")

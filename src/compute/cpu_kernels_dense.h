@@ -11,7 +11,7 @@
 #include "compute/compute_ops.h"
 
 /* gemm_cpu.c */
-PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision precision);
+PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted);
 PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc);

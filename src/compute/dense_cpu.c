@@ -8,6 +8,7 @@
 
 #define ELEMENTS_A_PART 16384 /* element-wise work is cut here, whatever the number of threads */
 #define COLUMNS_A_PART  64    /* columns that one thread sums over all samples, at least */
+#define ROWS_A_PART     64    /* samples that one thread adds biases to at once */
 #define PARTS_AT_ONCE   256
 
 const TrsDenseKernels *TrsDenseKernelsGet(void)
@@ -34,12 +35,6 @@ static int64_t columns_a_part(int64_t cols)
   return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
 }
 
-static void fill_rows(int64_t rows, int64_t cols, const float *row, float *matrix, int64_t stride)
-{
-#pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < rows; r++) memcpy(matrix + r * stride, row, (size_t)cols * sizeof(float));
-}
-
 /* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
 PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
                                    int64_t x_stride, const float *weight, const float *bias,
@@ -48,14 +43,12 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
   PetscFunctionBegin;
-  /* OpenBLAS adds to C in memory in any case: with beta 0 it would write zeros first, the bias costs no more. */
-  fill_rows(batch, out, bias, y, y_stride);
-  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 1.0f,
+  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f,
                        y, y_stride));
-  if (activation == TRS_ACTIVATION_RELU) {
 #pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < batch; b++) kernels->relu(out, y + b * y_stride);
-  }
+  for (int64_t b = 0; b < batch; b += ROWS_A_PART)
+    kernels->add_bias(min_int64(ROWS_A_PART, batch - b), out, bias, activation == TRS_ACTIVATION_RELU,
+                      y + b * y_stride, y_stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -8,8 +8,8 @@
 #include "compute/compute_ops.h"
 
 typedef struct {
-  /* y = max(y, 0) */
-  void (*relu)(int64_t n, float *y);
+  /* y [rows, cols] = y + bias, then max(y, 0) if relu */
+  void (*add_bias)(int64_t rows, int64_t cols, const float *bias, int relu, float *y, int64_t y_stride);
   /* Columns [0, cols) of rows samples: dy *= (y > 0) unless y is NULL; sum [cols] = sum of dy over the rows, in order. */
   void (*mask_and_sum)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
                        int64_t dy_stride, float *sum);
@@ -23,6 +23,9 @@ typedef struct {
   void (*dot_forward)(int n, int D, const float *x, float *products);
   /* One sample: dx [n, D] = gradient through the products */
   void (*dot_backward)(int n, int D, const float *x, const float *dproducts, float *dx);
+  /* Rounded to the nearest bf16 (even); a NaN stays one: as bf16, or as floats */
+  void (*to_bf16)(int64_t n, const float *from, uint16_t *to);
+  void (*round_to_bf16)(int64_t n, const float *from, float *to);
   /* n elements; bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t */
   void (*update)(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1, float bias_correction2,
                  const float *grad, float *weight, float *state1, float *state2);

@@ -4,6 +4,8 @@
   transpose(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
 */
 
+#include "compute/half.h"
+
 #include <math.h>
 
 enum {
@@ -25,9 +27,22 @@ static inline void store_vec(float *p, TrsVec v)
 }
 
 /* A NaN stays one, as with torch: a run must notice it. */
-static void relu(int64_t n, float *y)
+static void add_bias(int64_t rows, int64_t cols, const float *restrict bias, int relu, float *y,
+                     int64_t y_stride)
 {
-  for (int64_t i = 0; i < n; i++) y[i] = y[i] <= 0.0f ? 0.0f : y[i];
+  for (int64_t r = 0; r < rows; r++) {
+    float *restrict to = y + r * y_stride;
+
+    if (relu) {
+      for (int64_t c = 0; c < cols; c++) {
+        const float z = to[c] + bias[c];
+
+        to[c] = z <= 0.0f ? 0.0f : z;
+      }
+    } else {
+      for (int64_t c = 0; c < cols; c++) to[c] += bias[c];
+    }
+  }
 }
 
 static void mask_and_sum(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
@@ -235,6 +250,26 @@ static void dot_backward(int n, int D, const float *x, const float *dproducts, f
   for (; i < n; i++) gradient_rows(1, &gradient, i);
 }
 
+/* --- bf16 --- */
+
+static inline uint32_t bf16_bits(float x)
+{
+  uint32_t bits = TrsFloatBits(x);
+
+  bits += (bits & 0x7fffffffu) > 0x7f800000u ? 0x400000u & ~bits : 0x7fffu + (bits >> 16 & 1);
+  return bits & 0xffff0000u;
+}
+
+static void to_bf16(int64_t n, const float *restrict from, uint16_t *restrict to)
+{
+  for (int64_t i = 0; i < n; i++) to[i] = (uint16_t)(bf16_bits(from[i]) >> 16);
+}
+
+static void round_to_bf16(int64_t n, const float *restrict from, float *restrict to)
+{
+  for (int64_t i = 0; i < n; i++) to[i] = TrsBitsFloat(bf16_bits(from[i]));
+}
+
 /* --- optimizers --- */
 
 static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1,
@@ -272,7 +307,7 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
 
 #define DENSE_KERNELS \
   { \
-    .relu = relu, .mask_and_sum = mask_and_sum, .cross_forward = cross_forward, \
+    .add_bias = add_bias, .mask_and_sum = mask_and_sum, .cross_forward = cross_forward, \
     .cross_backward = cross_backward, .dot_forward = dot_forward, .dot_backward = dot_backward, \
-    .update = update \
+    .to_bf16 = to_bf16, .round_to_bf16 = round_to_bf16, .update = update \
   }

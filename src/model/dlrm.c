@@ -44,8 +44,8 @@ static const TrsOptionSpec specs[] = {
      "how the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
      "concatenation"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
-     "arithmetic of the dense layers' products; weights and sums stay fp32. tf32 and bf16: -device cuda "
-     "only"},
+     "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
+     "-device cuda only. bf16 is faster on GPUs and on CPUs with AMX or AMD's AVX512_BF16"},
     {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "cross layers of dcn"},
     {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "rank of dcn's cross layers"},
 };

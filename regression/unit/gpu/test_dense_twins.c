@@ -379,7 +379,7 @@ static void test_precision(void **state)
   if (!cuda) skip();
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_TF32));
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
-  assert_petsc_error(cpu->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
+  assert_petsc_error(cpu->dense_precision(TRS_PRECISION_TF32), TRS_ERR_UNAVAILABLE);
   setenv("TRSHARD_GEMM", "own", 1);
   assert_petsc_error(cuda->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
   unsetenv("TRSHARD_GEMM");
