@@ -15,15 +15,16 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
   PetscCall(TrsAlloc(max_batch * spec->info->num_dense, sizeof(*scratch->dense), &scratch->dense));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->labels), &scratch->labels));
   PetscCall(TrsAlloc(max_batch * spec->info->n_features, sizeof(*scratch->lengths), &scratch->lengths));
-  PetscCall(TrsAlloc(max_batch + 1, sizeof(*scratch->offsets), &scratch->offsets));
+  PetscCall(TrsAlloc(2 * max_batch, sizeof(*scratch->offsets), &scratch->offsets));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsBatchScratchReserve(TrsBatchScratch *scratch, int64_t n_values, PetscBool weights)
+PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values)
 {
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&scratch->values, n_values * (int64_t)sizeof(int64_t), PETSC_FALSE));
-  if (weights) PetscCall(TrsBufferReserve(&scratch->weights, n_values * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&scratch->values, n_values * spec->info->value_bytes, PETSC_FALSE));
+  if (spec->with_weights)
+    PetscCall(TrsBufferReserve(&scratch->weights, n_values * (int64_t)sizeof(float), PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -58,26 +59,33 @@ static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, c
   if (shuffle) qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
 }
 
-/* Read dense, labels, lengths and value ranges run by run. */
+/* Read dense, labels and lengths run by run, and find where their values are. */
 static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t batch,
                                 float *dense, float *labels, TrsFault *fault)
 {
-  int64_t num_dense = spec->info->num_dense, n_features = spec->info->n_features;
+  const int64_t *offsets = scratch->offsets;
 
   scratch->n_runs = 0;
   scratch->n_values = 0;
-  for (int64_t i = 0, n; i < batch; i += n) {
-    TrsBatchRun *run = &scratch->run[scratch->n_runs++];
+  for (int64_t i = 0; i < batch; i++) {
+    TrsRowRun *run = &scratch->run[scratch->n_runs - (i > 0)];
 
-    for (n = 1; i + n < batch && scratch->sample[i + n].sample == scratch->sample[i].sample + n; n++)
-      continue;
-    if (TrsDatasetReadSamples(spec->dataset, scratch->sample[i].sample, n,
-                              num_dense ? dense + i * num_dense : NULL, labels ? labels + i : NULL,
-                              scratch->lengths + i * n_features, scratch->offsets, fault) != PETSC_SUCCESS)
-      return fault->code;
-    run->first = scratch->offsets[0];
-    run->n = scratch->offsets[n] - run->first;
+    if (i > 0 && scratch->sample[i].sample == run->first + run->n)
+      run->n++;
+    else
+      scratch->run[scratch->n_runs++] = (TrsRowRun){scratch->sample[i].sample, 1};
+  }
+  if (TrsDatasetReadSamples(spec->dataset, scratch->n_runs, scratch->run,
+                            spec->info->num_dense ? dense : NULL, labels, scratch->lengths, scratch->offsets,
+                            fault) != PETSC_SUCCESS)
+    return fault->code;
+  for (int64_t r = 0; r < scratch->n_runs; r++) {
+    TrsRowRun *run = &scratch->run[r];
+    const int64_t *end = offsets + run->n;
+
+    *run = (TrsRowRun){*offsets, *end - *offsets};
     scratch->n_values += run->n;
+    offsets = end + 1;
   }
   return PETSC_SUCCESS;
 }
@@ -195,28 +203,66 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int ke
                      spec->info->path, spec->info->features[key], sample, n, most);
 }
 
-/* Copy one sample's ids from the file's order to their bags. */
-static PetscErrorCode place_sample(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                   int64_t i, const int64_t *values, const float *weights, TrsBadIds *bad_ids,
-                                   TrsFault *fault)
+/* Widen n ids; is any of them to be looked at: no row, nor pruned? */
+static inline __attribute__((always_inline)) int copy_ids(const void *from, PetscBool narrow, int32_t n,
+                                                          int64_t rows, int64_t *restrict to)
 {
+  int odd = 0;
+
+  for (int32_t i = 0; i < n; i++) {
+    to[i] = narrow ? ((const int32_t *)from)[i] : ((const int64_t *)from)[i];
+    odd |= (uint64_t)to[i] >= (uint64_t)rows;
+  }
+  return odd;
+}
+
+/* Copy one sample's ids from the file's order to their bags. */
+static inline __attribute__((always_inline)) PetscErrorCode place_sample(
+    const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch, int64_t i, PetscBool narrow,
+    const char *values, const float *weights, TrsBadIds *bad_ids, TrsFault *fault)
+{
+  const int64_t value_bytes = narrow ? (int64_t)sizeof(int32_t) : (int64_t)sizeof(int64_t);
+  const TrsBatchSample *sample = &scratch->sample[i];
+  const int n_features = spec->info->n_features;
+  const int32_t *row = scratch->lengths + i * n_features;
   TrsJagged *jagged = &batch->kjt.jagged;
-  const int32_t *row = scratch->lengths + i * spec->info->n_features;
   int64_t at = 0;
 
-  for (int k = 0; k < spec->info->n_features; at += row[k++]) {
-    int f = spec->selected_of_key[k];
+  for (int k = 0; k < n_features; at += row[k++]) {
+    const int f = spec->selected_of_key[k];
     int64_t to;
 
     if (f < 0 || row[k] == 0) continue;
-    if (check_length(spec, f, k, scratch->sample[i].sample, row[k], fault) != PETSC_SUCCESS)
+    if (spec->max_length[f] && check_length(spec, f, k, sample->sample, row[k], fault) != PETSC_SUCCESS)
       return fault->code;
-    to = jagged->offsets[f * batch->batch + scratch->sample[i].place];
-    memcpy(jagged->values + to, values + at, (size_t)row[k] * sizeof(*values));
+    to = jagged->offsets[f * batch->batch + sample->place];
     if (weights) memcpy(jagged->weights + to, weights + at, (size_t)row[k] * sizeof(*weights));
-    if (spec->mode[f] != TRS_BOUNDS_NONE && check_ids(spec, batch, f, k, scratch->sample[i].sample, row[k],
-                                                      jagged->values + to, bad_ids, fault) != PETSC_SUCCESS)
+    if (copy_ids(values + at * value_bytes, narrow, row[k], spec->rows[f], jagged->values + to) &&
+        spec->mode[f] != TRS_BOUNDS_NONE &&
+        check_ids(spec, batch, f, k, sample->sample, row[k], jagged->values + to, bad_ids, fault) !=
+            PETSC_SUCCESS)
       return fault->code;
+  }
+  return PETSC_SUCCESS;
+}
+
+static inline __attribute__((always_inline)) PetscErrorCode place_samples(const TrsBatchSpec *spec,
+                                                                          const TrsBatchScratch *scratch,
+                                                                          TrsBatch *batch, PetscBool narrow,
+                                                                          TrsBadIds *bad_ids, TrsFault *fault)
+{
+  const float *weights = spec->with_weights ? (const float *)scratch->weights.data : NULL;
+  const char *values = (const char *)scratch->values.data;
+
+  for (int64_t i = 0; i < batch->batch; i++) {
+    const int32_t *row = scratch->lengths + i * spec->info->n_features;
+    int64_t n = 0;
+
+    if (place_sample(spec, scratch, batch, i, narrow, values, weights, bad_ids, fault) != PETSC_SUCCESS)
+      return fault->code;
+    for (int k = 0; k < spec->info->n_features; k++) n += row[k];
+    values += n * (narrow ? (int64_t)sizeof(int32_t) : (int64_t)sizeof(int64_t));
+    if (weights) weights += n;
   }
   return PETSC_SUCCESS;
 }
@@ -241,29 +287,16 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, TrsBatch *batch, T
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault)
 {
-  int64_t *values = scratch->values.data;
-  float *weights = spec->with_weights ? scratch->weights.data : NULL;
-  int64_t n = 0;
+  PetscErrorCode code;
 
   batch->bad_ids = 0;
-  for (int r = 0; r < scratch->n_runs; r++) {
-    const TrsBatchRun *run = &scratch->run[r];
-
-    if (TrsDatasetReadValues(spec->dataset, run->first, run->n, values + n, weights ? weights + n : NULL,
-                             fault) != PETSC_SUCCESS)
-      return fault->code;
-    n += run->n;
-  }
+  if (TrsDatasetReadValues(spec->dataset, scratch->n_runs, scratch->run, scratch->values.data,
+                           spec->with_weights ? (float *)scratch->weights.data : NULL,
+                           fault) != PETSC_SUCCESS)
+    return fault->code;
   fill_lengths(spec, scratch, batch);
-  for (int64_t i = 0; i < batch->batch; i++) {
-    const int32_t *row = scratch->lengths + i * spec->info->n_features;
-
-    if (place_sample(spec, scratch, batch, i, values, weights, bad_ids, fault) != PETSC_SUCCESS)
-      return fault->code;
-    for (int k = 0; k < spec->info->n_features; k++) {
-      values += row[k];
-      if (weights) weights += row[k];
-    }
-  }
+  code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)
+                                      : place_samples(spec, scratch, batch, PETSC_FALSE, bad_ids, fault);
+  if (code != PETSC_SUCCESS) return code;
   return check_weights(spec, batch, fault);
 }

@@ -31,26 +31,22 @@ typedef struct {
   int64_t sample, place;
 } TrsBatchSample;
 
-/* Values of consecutive samples. */
-typedef struct {
-  int64_t first, n;
-} TrsBatchRun;
-
 /* Scratch for one batch at a time; arrays of the largest batch, values as large as main made them. */
 typedef struct {
   TrsBatchSample *sample; /* [B] in file order */
-  TrsBatchRun *run;       /* [B] */
-  int n_runs;
+  TrsRowRun *run;         /* [B] of consecutive samples; then of their values */
+  int64_t n_runs;
   float *dense, *labels; /* [B, num_dense], [B]: file order, used when that is not the batch's */
   int32_t *lengths;      /* [B, info->n_features], file order */
-  int64_t *offsets;      /* [B + 1] */
+  int64_t *offsets;      /* [2 * B] */
   int64_t n_values;      /* of this batch, all features */
-  TrsBuffer values, weights;
+  TrsBuffer values;      /* of info->value_bytes */
+  TrsBuffer weights;
 } TrsBatchScratch;
 
 /* Not collective, main thread. */
 PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch);
-PetscErrorCode TrsBatchScratchReserve(TrsBatchScratch *scratch, int64_t n_values, PetscBool weights);
+PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values);
 PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
 
 /*

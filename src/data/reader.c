@@ -344,7 +344,7 @@ static PetscErrorCode set_up(TrsReader reader)
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
-  PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, spec->with_weights));
+  PetscCall(TrsBatchScratchReserve(spec, &reader->scratch, n_values));
   reader->n_slots = TRS_SLOTS_OUT + reader->read_ahead;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
@@ -391,7 +391,7 @@ static PetscErrorCode grow(TrsReader reader)
     if (s->state != TRS_SLOT_NEEDS_ROOM)
       continue; /* the thread waits while there is one: its scratch may be read and changed */
     n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
-    PetscCall(TrsBatchScratchReserve(&reader->scratch, n_values, reader->spec.with_weights));
+    PetscCall(TrsBatchScratchReserve(&reader->spec, &reader->scratch, n_values));
     PetscCall(make_room(reader, s, n_values));
     s->state = TRS_SLOT_FREE;
     pthread_cond_broadcast(&reader->changed);

@@ -67,6 +67,40 @@ static PetscErrorCode read_rows(TrsDataset dataset, TrsColumnKind kind, int64_t 
   return fault->code;
 }
 
+/* What is read in one go, on the stack, and what is skipped in it: about as many bytes as are copied while another call is made. */
+enum { TRS_WINDOW_BYTES = 1 << 17, TRS_GAP_DIRECT = 1 << 12, TRS_GAP_HDF5 = 1 << 16 };
+
+/* Runs of rows, each longer by `more`, one after the other to data. */
+static PetscErrorCode gather_rows(TrsDataset dataset, TrsColumnKind kind, int64_t n_runs,
+                                  const TrsRowRun *run, int64_t more, void *data, TrsFault *fault)
+{
+  const TrsColumn *column = &dataset->column[kind];
+  const int64_t row_bytes = (int64_t)column->cols * column->memory_bytes;
+  const int64_t gap = (column->extent.offset ? TRS_GAP_DIRECT : TRS_GAP_HDF5) / PetscMax(row_bytes, 1);
+  _Alignas(8) char window[TRS_WINDOW_BYTES];
+  char *to = (char *)data;
+
+  if (!data) return fault->code;
+  for (int64_t i = 0, j; i < n_runs; i = j) {
+    const int64_t first = run[i].first;
+    int64_t end = first + run[i].n + more;
+
+    for (j = i + 1; j < n_runs && run[j].first - end <= gap &&
+                    (run[j].first + run[j].n + more - first) * row_bytes <= TRS_WINDOW_BYTES;
+         j++)
+      end = run[j].first + run[j].n + more;
+    if (read_rows(dataset, kind, first, end - first, j == i + 1 ? to : window, fault) != PETSC_SUCCESS)
+      return fault->code;
+    for (int64_t k = i; k < j; k++) {
+      const int64_t bytes = (run[k].n + more) * row_bytes;
+
+      if (j > i + 1) memcpy(to, window + (run[k].first - first) * row_bytes, (size_t)bytes);
+      to += bytes;
+    }
+  }
+  return PETSC_SUCCESS;
+}
+
 /* Each sample's lengths must add up to what its offsets say, which must lie within values. */
 static PetscErrorCode check_lengths(TrsDataset dataset, int64_t first, int64_t n, const int32_t *lengths,
                                     const int64_t *offsets, TrsFault *fault)
@@ -99,22 +133,29 @@ static PetscErrorCode check_lengths(TrsDataset dataset, int64_t first, int64_t n
   return PETSC_SUCCESS;
 }
 
-PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense,
+PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, float *dense,
                                      float *labels, int32_t *lengths, int64_t *offsets, TrsFault *fault)
 {
-  if (read_rows(dataset, TRS_COLUMN_DENSE, first, n, dense, fault) != PETSC_SUCCESS) return fault->code;
-  if (read_rows(dataset, TRS_COLUMN_LABELS, first, n, labels, fault) != PETSC_SUCCESS) return fault->code;
-  if (read_rows(dataset, TRS_COLUMN_LENGTHS, first, n, lengths, fault) != PETSC_SUCCESS) return fault->code;
-  if (read_rows(dataset, TRS_COLUMN_OFFSETS, first, n + 1, offsets, fault) != PETSC_SUCCESS)
+  if (gather_rows(dataset, TRS_COLUMN_DENSE, n_runs, run, 0, dense, fault) != PETSC_SUCCESS ||
+      gather_rows(dataset, TRS_COLUMN_LABELS, n_runs, run, 0, labels, fault) != PETSC_SUCCESS ||
+      gather_rows(dataset, TRS_COLUMN_LENGTHS, n_runs, run, 0, lengths, fault) != PETSC_SUCCESS ||
+      gather_rows(dataset, TRS_COLUMN_OFFSETS, n_runs, run, 1, offsets, fault) != PETSC_SUCCESS)
     return fault->code;
-  return check_lengths(dataset, first, n, lengths, offsets, fault);
+  for (int64_t i = 0; i < n_runs; i++) {
+    if (check_lengths(dataset, run[i].first, run[i].n, lengths, offsets, fault) != PETSC_SUCCESS)
+      return fault->code;
+    lengths += run[i].n * dataset->info.n_features;
+    offsets += run[i].n + 1;
+  }
+  return PETSC_SUCCESS;
 }
 
-PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values,
+PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, void *values,
                                     float *weights, TrsFault *fault)
 {
-  if (read_rows(dataset, TRS_COLUMN_VALUES, first, n, values, fault) != PETSC_SUCCESS) return fault->code;
-  return read_rows(dataset, TRS_COLUMN_WEIGHTS, first, n, weights, fault);
+  if (gather_rows(dataset, TRS_COLUMN_VALUES, n_runs, run, 0, values, fault) != PETSC_SUCCESS)
+    return fault->code;
+  return gather_rows(dataset, TRS_COLUMN_WEIGHTS, n_runs, run, 0, weights, fault);
 }
 
 static PetscErrorCode check_structure(TrsDataset dataset)

@@ -24,7 +24,13 @@ typedef struct {
   double *mean_lengths;          /* [n_features], over a sample of the file */
   PetscBool has_weights, has_labels;
   int64_t num_values;
+  int value_bytes; /* of an id as TrsDatasetReadValues() gives it: 4 (int32) where the file's are no larger, else 8 (int64) */
 } TrsDatasetInfo;
+
+/* Rows first .. first+n-1. */
+typedef struct {
+  int64_t first, n;
+} TrsRowRun;
 
 /*
   TrsDatasetOpen - Open and check a dataset.
@@ -38,19 +44,21 @@ PetscErrorCode TrsDatasetClose(TrsDataset *dataset);
 PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info);
 
 /*
-  TrsDatasetReadSamples - Read samples first .. first+n-1.
+  TrsDatasetReadSamples - Read runs of samples.
 
   Not collective, any thread: nothing is raised, what went wrong is in *fault, whose code is returned. Datasets stored plainly are read
-  directly; HDF5 is called (under this folder's lock) for filtered or converted ones.
+  directly; HDF5 is called (under this folder's lock) for filtered or converted ones. Runs that lie close together are read in one go, with what
+  is between them.
 
+  In:     run      [n_runs] in the file's order, apart from each other; n samples in all
   Out:    dense    [n, num_dense] or NULL
           labels   [n] or NULL
           lengths  [n, n_features]
-          offsets  [n+1] as in the file
+          offsets  as in the file, of each run one more than its samples: [n + n_runs]
   Faults: DATA (lengths that are negative or disagree with offsets, naming the row), IO
 */
-PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t first, int64_t n, float *dense,
+PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, float *dense,
                                      float *labels, int32_t *lengths, int64_t *offsets, TrsFault *fault);
-/* Values (widened to int64) and weights (NULL: not wanted) first .. first+n-1, in the same way. */
-PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t first, int64_t n, int64_t *values,
+/* Runs of values (of info->value_bytes) and weights (NULL: not wanted), in the same way. */
+PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, void *values,
                                     float *weights, TrsFault *fault);

@@ -59,6 +59,17 @@ static PetscErrorCode place_column(TrsColumn *column, hid_t memory)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The smaller type that holds all of the column's ids. */
+static hid_t value_type(const TrsColumn *column)
+{
+  const hid_t type = H5Dget_type(column->id);
+  const size_t bytes = H5Tget_size(type);
+  const PetscBool fits = (PetscBool)(bytes < 4 || (bytes == 4 && H5Tget_sign(type) == H5T_SGN_2));
+
+  (void)H5Tclose(type);
+  return fits ? H5T_NATIVE_INT32 : H5T_NATIVE_INT64;
+}
+
 typedef struct {
   const char *name;
   int feature;
@@ -140,7 +151,7 @@ static PetscErrorCode open_columns(TrsDataset dataset)
   PetscCall(open_column(dataset, TRS_COLUMN_LABELS, "labels", H5T_FLOAT, 1, n, 1));
   PetscCall(place_column(&column[TRS_COLUMN_LENGTHS], H5T_NATIVE_INT32));
   PetscCall(place_column(&column[TRS_COLUMN_OFFSETS], H5T_NATIVE_INT64));
-  PetscCall(place_column(&column[TRS_COLUMN_VALUES], H5T_NATIVE_INT64));
+  PetscCall(place_column(&column[TRS_COLUMN_VALUES], value_type(&column[TRS_COLUMN_VALUES])));
   PetscCall(place_column(&column[TRS_COLUMN_WEIGHTS], H5T_NATIVE_FLOAT));
   PetscCall(place_column(&column[TRS_COLUMN_DENSE], H5T_NATIVE_FLOAT));
   PetscCall(place_column(&column[TRS_COLUMN_LABELS], H5T_NATIVE_FLOAT));
@@ -169,6 +180,7 @@ PetscErrorCode TrsDatasetCheckStructure(TrsDataset dataset)
   info->features = (const char *const *)dataset->features;
   info->num_embeddings = dataset->num_embeddings;
   info->num_values = dataset->column[TRS_COLUMN_VALUES].rows;
+  info->value_bytes = dataset->column[TRS_COLUMN_VALUES].memory_bytes;
   info->num_dense = dataset->column[TRS_COLUMN_DENSE].id >= 0 ? dataset->column[TRS_COLUMN_DENSE].cols : 0;
   info->has_weights = dataset->column[TRS_COLUMN_WEIGHTS].id >= 0 ? PETSC_TRUE : PETSC_FALSE;
   info->has_labels = dataset->column[TRS_COLUMN_LABELS].id >= 0 ? PETSC_TRUE : PETSC_FALSE;
@@ -180,10 +192,11 @@ static PetscErrorCode check_range(TrsDataset dataset, int64_t first, int64_t n, 
                                   int64_t *offsets, double *sums)
 {
   int n_features = dataset->info.n_features;
+  const TrsRowRun run = {first, n};
   TrsFault fault = {PETSC_SUCCESS, ""};
 
   PetscFunctionBegin;
-  (void)TrsDatasetReadSamples(dataset, first, n, NULL, NULL, lengths, offsets, &fault);
+  (void)TrsDatasetReadSamples(dataset, 1, &run, NULL, NULL, lengths, offsets, &fault);
   PetscCall(TrsFaultRaise(&fault));
   CHECK_DATA(first > 0 || offsets[0] == 0, "%s: /sparse/offsets[0] is %" PRId64 ", expected 0", dataset->path,
              offsets[0]);

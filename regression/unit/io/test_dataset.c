@@ -27,18 +27,59 @@ static void remove_file(void **state)
   if (trs_rank() == 0) assert_int_equal(unlink(path), 0);
 }
 
+static int64_t value_at(const TrsDatasetInfo *info, const void *values, int64_t i)
+{
+  return info->value_bytes == 4 ? ((const int32_t *)values)[i] : ((const int64_t *)values)[i];
+}
+
+/* Runs near and far from each other give what one run over all of them gives. */
+static void check_runs(TrsDataset dataset)
+{
+  static const TrsRowRun run[] = {{0, 1}, {2, 3}, {6, 1}, {MADE_SAMPLES - 2, 2}};
+  enum { N_RUNS = sizeof(run) / sizeof(run[0]) };
+  float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
+  int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
+  int64_t offsets[MADE_SAMPLES + N_RUNS], values[MADE_SAMPLES * 9], row = 0, at = 0;
+  TrsFault fault = {PETSC_SUCCESS, ""};
+  const TrsDatasetInfo *info;
+  TrsRowRun of_values[N_RUNS];
+
+  assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
+  assert_int_equal(TrsDatasetReadSamples(dataset, N_RUNS, run, dense, labels, lengths, offsets, &fault),
+                   PETSC_SUCCESS);
+  for (int r = 0; r < N_RUNS; row += run[r++].n + 1)
+    of_values[r] = (TrsRowRun){offsets[row], offsets[row + run[r].n] - offsets[row]};
+  assert_int_equal(TrsDatasetReadValues(dataset, N_RUNS, of_values, values, weights, &fault), PETSC_SUCCESS);
+  row = 0;
+  for (int r = 0; r < N_RUNS; r++) {
+    for (int64_t i = run[r].first; i < run[r].first + run[r].n; i++, row++) {
+      assert_true(labels[row] == made_label(i));
+      assert_true(dense[row * MADE_DENSE] == made_dense(i, 0));
+      for (int f = 0; f < MADE_FEATURES; f++) {
+        assert_int_equal(lengths[row * MADE_FEATURES + f], made_length(i, f));
+        for (int j = 0; j < made_length(i, f); j++, at++) {
+          assert_int_equal(value_at(info, values, at), made_id(i, f, j));
+          assert_true(weights[at] == made_weight(i, f, j));
+        }
+      }
+    }
+  }
+}
+
 static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
 {
   float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + 1], values[MADE_SAMPLES * 9], at = 0;
+  const TrsDatasetInfo *info;
   TrsFault fault = {PETSC_SUCCESS, ""};
+  TrsRowRun run = {first, n};
 
-  assert_int_equal(TrsDatasetReadSamples(dataset, first, n, dense, labels, lengths, offsets, &fault),
+  assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
+  assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, dense, labels, lengths, offsets, &fault),
                    PETSC_SUCCESS);
-  assert_int_equal(
-      TrsDatasetReadValues(dataset, offsets[0], offsets[n] - offsets[0], values, weights, &fault),
-      PETSC_SUCCESS);
+  run = (TrsRowRun){offsets[0], offsets[n] - offsets[0]};
+  assert_int_equal(TrsDatasetReadValues(dataset, 1, &run, values, weights, &fault), PETSC_SUCCESS);
   for (int64_t i = 0; i < n; i++) {
     assert_true(labels[i] == made_label(first + i));
     for (int d = 0; d < MADE_DENSE; d++) assert_true(dense[i * MADE_DENSE + d] == made_dense(first + i, d));
@@ -46,7 +87,7 @@ static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
     for (int f = 0; f < MADE_FEATURES; f++) {
       assert_int_equal(lengths[i * MADE_FEATURES + f], made_length(first + i, f));
       for (int j = 0; j < made_length(first + i, f); j++, at++) {
-        assert_int_equal(values[at], made_id(first + i, f, j));
+        assert_int_equal(value_at(info, values, at), made_id(first + i, f, j));
         assert_true(weights[at] == made_weight(first + i, f, j));
       }
     }
@@ -75,6 +116,7 @@ static void test_kinds(void **state)
     check_samples(dataset, 5, 13);
     check_samples(dataset, MADE_SAMPLES - 1, 1);
     check_samples(dataset, 3, 0);
+    check_runs(dataset);
     assert_petsc_ok(TrsDatasetClose(&dataset));
     assert_null(dataset);
     MPI_Barrier(MPI_COMM_WORLD); /* nobody has it open when it is written again */
