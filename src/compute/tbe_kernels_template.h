@@ -11,13 +11,13 @@
 #include "core/philox.h"
 #include "core/random.h"
 
-#define ALWAYS_INLINE  static inline __attribute__((always_inline))
-#define LANES          16
-#define BACKWARD_AHEAD 24 /* and in the backward, where an id has more lines to wait for */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define LANES         16
 
 /*
   Rows are fetched twice: FAR ids ahead into the second-level cache, which has more misses under way than the first has fill buffers, and NEAR ids ahead
-  into the first. Lines of `out` OUT bags ahead: rows of out lie apart, and a store that misses holds up all that follow.
+  into the first. (The backward, with more lines to an id, leaves the second step out: it costs as much as it brings.) Lines of `out` OUT bags ahead: rows
+  of out lie apart, and a store that misses holds up all that follow.
 */
 #define FAR  48
 #define NEAR 10
@@ -49,18 +49,25 @@ ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype,
   return row_at(table, dtype, input->values[i]);
 }
 
+ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes, int near)
+{
+  const char *p = from;
+
+  for (int at = 0; at < bytes; at += 64) {
+    if (near)
+      __builtin_prefetch(p + at, 0, 3);
+    else
+      __builtin_prefetch(p + at, 0, 2);
+  }
+}
+
 /* A bad id's address is no harm to a prefetch. */
 ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D, int near)
 {
   const int element = dtype == TRS_FP32 ? 4 : 2;
-  const uintptr_t at = (uintptr_t)table->weight + (uintptr_t)row * (uintptr_t)(table->stride * element);
 
-  for (int i = 0; i < D * element; i += 64) {
-    if (near)
-      __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 3);
-    else
-      __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 2);
-  }
+  prefetch_bytes((const char *)table->weight + (uint64_t)row * (uint64_t)(table->stride * element),
+                 D * element, near);
 }
 
 /* What will be needed after value i, of those before `last`. */
@@ -69,12 +76,6 @@ ALWAYS_INLINE void prefetch_values(const TrsTbeTable *table, TrsDType dtype, con
 {
   if (i + FAR < last) prefetch_row(table, dtype, values[i + FAR], D, 0);
   if (i + NEAR < last) prefetch_row(table, dtype, values[i + NEAR], D, 1);
-}
-
-ALWAYS_INLINE void prefetch_out(const float *out, int D)
-{
-  for (int at = 0; at < D; at += LANES)
-    __builtin_prefetch(out + at); /* for reading: a hint to write costs twice as much */
 }
 
 /* Columns 16*v .. of a row, widened. */
@@ -152,7 +153,8 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
       prefetch_row(table, dtype, input->values[i], width, 0);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
-    if (bag + OUT < end_bag) prefetch_out(to + OUT * out_stride, width);
+    if (bag + OUT < end_bag) /* for reading: a hint to write costs twice as much */
+      prefetch_bytes(to + OUT * out_stride, width * 4, 1);
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
     else
@@ -303,6 +305,15 @@ typedef struct {
   float *scratch; /* [D] */
 } TrsStep;
 
+/* w -= scale * g, in vectors by hand: the compiler would have to ask for each row whether w lies on g. */
+ALWAYS_INLINE void subtract(int D, float *w, float scale, const float *g)
+{
+  int d = 0;
+
+  for (; d + LANES <= D; d += LANES) store_vec(w + d, load_vec(w + d) - scale * load_vec(g + d));
+  for (; d < D; d++) w[d] -= scale * g[d];
+}
+
 static void step_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
                          float *restrict m)
 {
@@ -412,9 +423,7 @@ static void step_row_any(const TrsStep *step, const TrsTbeTable *table, int64_t 
   float *row_v = table->state[1] ? table->state[1] + row : NULL;
 
   switch (step->args->kind) {
-  case TRS_OPTIM_SGD:
-    for (int d = 0; d < D; d++) w[d] -= step->args->learning_rate * g[d];
-    break;
+  case TRS_OPTIM_SGD: subtract(D, w, step->args->learning_rate, g); break;
   case TRS_OPTIM_ADAGRAD: step_adagrad(step, D, w, g, m); break;
   case TRS_OPTIM_ROWWISE_ADAGRAD: step_rowwise_adagrad(step, D, w, g, table->state[0] + row); break;
   case TRS_OPTIM_ADAM: step_adam_family(step, D, w, g, m, v, 0, 0); break;
@@ -434,12 +443,12 @@ ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64
   const TrsSparseOptimizerArgs *a = step->args;
 
   if (a->kind == TRS_OPTIM_SGD) {
-    for (int d = 0; d < D; d++) w[d] -= a->learning_rate * g[d];
+    subtract(D, w, a->learning_rate, g);
   } else if (a->kind == TRS_OPTIM_ROWWISE_ADAGRAD && a->weight_decay_mode == TRS_DECAY_NONE) {
     float *m = table->state[0] + row;
     *m += dot(D, g, g) / (float)D;
     const float scale = a->learning_rate / (sqrtf(*m) + a->eps);
-    for (int d = 0; d < D; d++) w[d] -= scale * g[d];
+    subtract(D, w, scale, g);
   } else {
     step_row_any(step, table, row, D, w, g);
   }
@@ -508,19 +517,20 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
   return i;
 }
 
-/* The row, its state and gradient that will be needed BACKWARD_AHEAD keys from now. */
-ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, int64_t i, int D)
+/* The row of key i, its state and gradient. */
+ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, TrsDType dtype, int64_t i, int D)
 {
   if (i >= job->n_keys) return;
+  const TrsSparseOptimizerKind kind = job->args ? job->args->kind : TRS_OPTIM_NONE;
   const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
-  const float *grad = job->grad + job->source[i];
 
-  prefetch_row(job->table, job->table->dtype, row, D, 1);
-  for (int at = 0; at < D; at += LANES) __builtin_prefetch(grad + at);
-  if (job->args && job->args->kind == TRS_OPTIM_ROWWISE_ADAGRAD)
-    __builtin_prefetch(job->table->state[0] + row);
-  else if (job->args && job->table->state[0])
-    for (int at = 0; at < D; at += LANES) __builtin_prefetch(job->table->state[0] + row * D + at);
+  prefetch_bytes(job->grad + job->source[i], D * 4, 0);
+  if (kind == TRS_OPTIM_NONE) return;
+  prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2), 0);
+  if (kind == TRS_OPTIM_ROWWISE_ADAGRAD)
+    prefetch_bytes(job->table->state[0] + row, 4, 0);
+  else if (kind != TRS_OPTIM_SGD)
+    prefetch_bytes(job->table->state[0] + row * D, D * 4, 0);
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
@@ -534,10 +544,12 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D
                         .scratch = scratch};
   float *wide = scratch + D;
 
+  if (begin == 0)
+    for (int64_t k = 0; k < FAR; k++) prefetch_key(job, dtype, k, D);
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
     const float *total = job->grad + job->source[i]; /* of most rows the only one, used where it is */
-    for (int64_t k = i; k < next; k++) prefetch_key(job, k + BACKWARD_AHEAD, D);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, dtype, k + FAR, D);
     if (next > i + 1 || job->scale || job->max_gradient > 0.0f) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -579,7 +591,7 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
 
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i, end);
-    for (int64_t k = i; k < next; k++) prefetch_key(job, k + BACKWARD_AHEAD, job->table->dim);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, job->table->dtype, k + FAR, job->table->dim);
     rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }
