@@ -7,6 +7,7 @@ import json
 import os
 import re
 
+import law_caches
 from law_plans import MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits
@@ -42,6 +43,12 @@ def test_cuda_repeat(binary, folder):
                              environment={"CUDA_ON_CPU_SEED": seed})
         check(same_bits(found, wanted), f"{name}: other losses")
         check_same_tensors(other, state, name)
+
+
+def test_cuda_caches(binary, folder):
+    """Rows in host memory, in LRU and LFU caches of one lookup and without, filled ahead: the bits of tables on the GPU."""
+    law_caches.make(folder, 144)
+    law_caches.compare(binary, folder, 2, f"-tables_sharding_types table_wise {NCCL}", ("both",), ("prefetch_sparse_dist",), limit_s=240)
 
 
 def test_cuda_predict(binary, folder):
@@ -88,12 +95,13 @@ def count(text, what):
 
 
 def test_cuda_steady_step(binary, folder):
-    """60 steps allocate and wait for the whole device as often as 30: a steady step does neither."""
+    """60 steps allocate and wait for the whole device as often as 30: a steady step does neither, nor the caches of its tables."""
     make(folder, 48, largest_bag=1)  # two batches, again and again
     counts = []
     for steps in (30, 60):
-        words = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} -steps {steps} {NCCL}"
+        words = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} {CACHES} -steps {steps} {NCCL}"
         text = run(binary, 2, words, folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        check(text.count("hit rate") >= 2, f"no caches:\n{text[-1000:]}")
         counts.append([sorted(count(text, what)) for what in ("allocations", "device waits")])
         check(len(counts[-1][0]) == 2, f"no report of the stand-in:\n{text[-1000:]}")
         check(sorted(count(text, "ranges begun")) == sorted(int(n) for n in re.findall(r"begun, (\d+) ended", text)), f"a stage's range was not ended:\n{text[-1000:]}")
@@ -142,6 +150,8 @@ def check_device_rows(path, steps, name):
                 last = span["ts"] + span["dur"]
 
 
+CACHES = ("-pipeline prefetch_sparse_dist -table_user_compute_kernels fused_uvm_caching -table_item_compute_kernels fused_uvm_caching "
+          "-table_item_cache_algorithm lfu -table_word_compute_kernels fused_uvm")
 MIXED_DIM8 = MIXED + (" -tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -tables_min_partition 4")
 
 

@@ -18,6 +18,7 @@ typedef struct {
 
 typedef struct {
   TrsCache cache;
+  TrsWorkspace workspace; /* its own: LRU is filled on another stream than LFU */
   TrsRowCacheWish wish;
   int n_tables, *table, *tbe_table; /* as the report numbers them, and the lookup */
   int64_t bytes;
@@ -26,7 +27,6 @@ typedef struct {
 struct TrsRowCachesImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsWorkspace workspace;
   int n;
   TrsRowCache *cache; /* [n] */
   int64_t n_calls;    /* prefetches, and whatever else moves rows */
@@ -64,6 +64,7 @@ static PetscErrorCode allocate_cache(TrsRowCaches c, TrsRowCache *row_cache)
   int64_t n_lines;
 
   PetscFunctionBegin;
+  PetscCall(c->compute->workspace_create(&row_cache->workspace));
   cache->algorithm = row_cache->wish.algorithm;
   cache->n_sets = sets_for(cache->n_ids, &row_cache->wish);
   n_lines = cache->n_sets * TRS_CACHE_WAYS;
@@ -88,6 +89,7 @@ static PetscErrorCode release_cache(TrsRowCaches c, TrsRowCache *row_cache)
 
   PetscFunctionBegin;
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(c->device->release(&memory[i]));
+  PetscCall(c->compute->workspace_destroy(&row_cache->workspace));
   PetscCall(PetscFree2(row_cache->table, row_cache->tbe_table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -120,7 +122,6 @@ PetscErrorCode TrsRowCachesCreate(const TrsDeviceOps *device, const TrsComputeOp
   PetscCall(PetscNew(&c));
   c->device = device;
   c->compute = compute;
-  PetscCall(compute->workspace_create(&c->workspace));
   PetscCall(PetscCalloc1((size_t)n_cached, &c->cache));
   for (int t = 0; t < n_tables; t++) {
     TrsRowCache *row_cache;
@@ -162,7 +163,6 @@ PetscErrorCode TrsRowCachesDestroy(TrsRowCaches *caches)
     PetscCall(TrsDeviceBufferFree(c->device, &c->batch[b].locations));
     PetscCall(TrsDeviceBufferFree(c->device, &c->batch[b].held));
   }
-  PetscCall(c->compute->workspace_destroy(&c->workspace));
   PetscCall(PetscFree(c->cache));
   PetscCall(PetscFree(*caches));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -217,7 +217,7 @@ static PetscErrorCode prefetch(TrsRowCaches c, TrsStream stream, const TrsTbe *t
     if (is_lru ? !lru : !lfu) continue;
     any = PETSC_TRUE;
     cache->time++;
-    PetscCall(c->compute->cache_prefetch(stream, c->workspace, cache, tbe, input,
+    PetscCall(c->compute->cache_prefetch(stream, c->cache[i].workspace, cache, tbe, input,
                                          (int32_t *)b->locations.data,
                                          b->locked && is_lru ? held_of(b, i, input->n_values) : NULL));
   }
@@ -231,7 +231,7 @@ static PetscErrorCode locate(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe
 {
   PetscFunctionBegin;
   for (int i = 0; i < c->n; i++)
-    PetscCall(c->compute->cache_locate(stream, c->workspace, &c->cache[i].cache, tbe, input,
+    PetscCall(c->compute->cache_locate(stream, c->cache[i].workspace, &c->cache[i].cache, tbe, input,
                                        (int32_t *)b->locations.data));
   b->n_calls = c->n_calls;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -310,7 +310,7 @@ PetscErrorCode TrsRowCachesWriteBack(TrsRowCaches c, TrsStream stream, const Trs
     const TrsCache *cache = &c->cache[i].cache;
     const int64_t n_lines = cache->n_sets * TRS_CACHE_WAYS;
 
-    PetscCall(c->compute->cache_write_back(stream, c->workspace, cache, tbe));
+    PetscCall(c->compute->cache_write_back(stream, c->cache[i].workspace, cache, tbe));
     if (!drop) continue;
     PetscCall(c->device->zero(cache->tag, n_lines * (int64_t)sizeof(*cache->tag), stream));
     if (cache->stamp)
