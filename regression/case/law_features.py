@@ -178,11 +178,11 @@ def test_position_weights(binary, folder):
 
 
 def test_index_dedup_keeps_bits(binary, folder):
-    """The forward has the same bits with and without: so has the first loss, and an evaluation of the same weights. Also when rows travel as bf16."""
+    """The forward has the same bits with and without: so has the first loss, and an evaluation of the same weights. Also when rows travel as bf16, or as fp8 whose scales are of one row."""
     make(folder)
-    for kind in ("mean", "max", "concat"):
+    for kind, precision in (("mean", "bf16"), ("max", "fp8"), ("concat", "fp8 -qcomm_fp8_row_dim 4")):
         make_init(folder, kind)
-        for ranks, plan in ((2, "row_wise -qcomm_forward_precision bf16"), (3, "column_wise"), (3, "row_wise")):
+        for ranks, plan in ((2, f"row_wise -qcomm_forward_precision {precision}"), (3, "column_wise"), (3, "row_wise")):
             options = f"-task eval -data_eval train.h5 -init_from init.h5 {KINDS[kind]} -tables_sharding_types {plan}"
             found = []
             for dedup in ("false", "true"):
