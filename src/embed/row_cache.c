@@ -283,7 +283,7 @@ PetscErrorCode TrsRowCachesBackward(TrsRowCaches c, TrsStream stream, const TrsT
     b->state = TRS_BATCH_LOCATED;
     b->n_calls = -1;
   }
-  if (b->n_calls != c->n_calls) PetscCall(locate(c, stream, tbe, input, b));
+  if (b->state == TRS_BATCH_AHEAD || b->n_calls != c->n_calls) PetscCall(locate(c, stream, tbe, input, b));
   input->locations = (const int32_t *)b->locations.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

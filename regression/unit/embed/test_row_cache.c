@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  A lookup's caches: which tables share one and how large it is, and the law of embed/row_cache.h: in whatever order batches are prefetched, looked up
+  (evaluations too), updated, and rows written home or dropped, the numbers are those of tables without a cache.
+*/
+#include "core/random.h"
+#include "embed/row_cache.h"
+#include "trs_test.h"
+
+#include <string.h>
+
+enum { TABLES = 3, DIM = 6, ROWS = 150, BATCHES = 24, IDS = 60 };
+
+static const TrsComputeOps *compute;
+static const TrsDeviceOps *device;
+static TrsWorkspace workspace;
+
+static uint32_t draw(uint64_t stream, int64_t i)
+{
+  uint32_t words[4];
+
+  TrsRandom(19, TRS_RANDOM_TEST, stream, (uint64_t)i, words);
+  return words[0];
+}
+
+/* --- who shares what --- */
+
+static void test_groups(void **state)
+{
+  float rows[4 * 100];
+  TrsTbeTable table[5];
+  const TrsRowCacheWish wish[5] = {{0.5, TRS_CACHE_LRU, 10},
+                                   {0, TRS_CACHE_LRU, 11},
+                                   {0.5, TRS_CACHE_LFU, 12},
+                                   {0.5, TRS_CACHE_LRU, 13},
+                                   {0.9, TRS_CACHE_LRU, 14}};
+  TrsRowCaches caches;
+  TrsRowCacheInfo info;
+
+  (void)state;
+  for (int t = 0; t < 5; t++)
+    table[t] = (TrsTbeTable){.weight = rows, .rows = t == 4 ? 0 : 100, .dim = t == 3 ? 40 : 4, .stride = 4};
+  assert_petsc_ok(TrsRowCachesCreate(device, compute, 5, table, wish, &caches));
+  assert_int_equal(TrsRowCachesCount(caches), 2); /* a table without rows here needs none */
+  assert_true(table[0].lines && table[0].lines == table[3].lines && table[2].lines != table[0].lines);
+  assert_true(!table[1].lines && !table[4].lines);
+  assert_int_equal(table[0].line_bytes, 192); /* 40 floats in whole lines of 64 bytes */
+  assert_int_equal(table[2].line_bytes, 64);
+  assert_true(table[0].cache_first == 0 && table[3].cache_first == 100 && table[2].cache_first == 0);
+  assert_petsc_ok(TrsRowCachesInfo(caches, 0, NULL, &info));
+  assert_int_equal(info.rows, 200);
+  assert_int_equal(info.capacity_rows, 128); /* ceil(200 * 0.5 / 32) sets of 32 */
+  assert_true(info.n_tables == 2 && info.table[0] == 10 && info.table[1] == 13);
+  assert_true(info.bytes == 128 * (192 + 20) + 48 && info.counters[TRS_CACHE_CALLS] == 0);
+  assert_petsc_ok(TrsRowCachesInfo(caches, 1, NULL, &info));
+  assert_true(info.algorithm == TRS_CACHE_LFU && info.rows == 100 && info.capacity_rows == 64);
+  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+  assert_petsc_ok(TrsRowCachesCreate(device, compute, 1, &table[1], &wish[1], &caches));
+  assert_null(caches);
+  assert_int_equal(TrsRowCachesCount(NULL), 0);
+  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+}
+
+/* --- any order --- */
+
+typedef struct {
+  float rows[TABLES][ROWS * DIM];
+  TrsTbeTable table[TABLES];
+  TrsTbe tbe;
+} Model;
+
+static const TrsTbeFeature features[TABLES] = {{0, 0, 0}, {1, 0, DIM}, {2, 1, 2 * DIM}};
+
+static void new_model(Model *m)
+{
+  for (int t = 0; t < TABLES; t++) {
+    TrsRandomUniformFill(3, TRS_RANDOM_TEST, (uint64_t)t, 0, ROWS * DIM, -1.0F, 1.0F, m->rows[t]);
+    m->table[t] = (TrsTbeTable){
+        .weight = m->rows[t], .rows = ROWS, .stride = DIM, .dim = DIM, .table_dim = DIM, .key = (uint64_t)t};
+  }
+  m->tbe = (TrsTbe){.n_tables = TABLES, .n_features = TABLES, .table = m->table, .feature = features};
+}
+
+/* One bag a feature; ids that come again and again, and some that do not. */
+typedef struct {
+  int64_t offsets[TABLES + 1], values[TABLES * IDS];
+  TrsTbeInput input;
+} Ids;
+
+static void new_ids(Ids *b, uint64_t number)
+{
+  for (int f = 0; f <= TABLES; f++) b->offsets[f] = (int64_t)f * IDS;
+  for (int i = 0; i < TABLES * IDS; i++) {
+    const uint32_t word = draw(number, i);
+    b->values[i] = word % 19 == 0 ? -1 : (int64_t)(word % 3 ? word % ROWS : word % 9);
+  }
+  b->input = (TrsTbeInput){
+      .batch = 1, .offsets = b->offsets, .values = b->values, .n_values = (int64_t)TABLES * IDS};
+}
+
+/* Look the batch up with and without caches. */
+static void look_up(TrsRowCaches caches, const Model *plain, const Model *cached, const Ids *b)
+{
+  float out[2][TABLES * DIM];
+  TrsTbeInput input = b->input;
+
+  assert_petsc_ok(
+      compute->tbe_forward(NULL, workspace, &plain->tbe, &b->input, out[0], (int64_t)TABLES * DIM));
+  assert_petsc_ok(TrsRowCachesForward(caches, NULL, &cached->tbe, &input));
+  assert_petsc_ok(compute->tbe_forward(NULL, workspace, &cached->tbe, &input, out[1], (int64_t)TABLES * DIM));
+  assert_memory_equal(out[0], out[1], sizeof(out[0]));
+}
+
+static void update(TrsRowCaches caches, const Model *plain, const Model *cached, const Ids *b,
+                   uint64_t number)
+{
+  const TrsSparseOptimizerArgs sgd = {.kind = TRS_OPTIM_SGD, .learning_rate = 0.5F, .step = 1};
+  float grad[TABLES * DIM];
+  TrsTbeInput input = b->input;
+
+  TrsRandomUniformFill(4, TRS_RANDOM_TEST, number, 0, TABLES * DIM, -1.0F, 1.0F, grad);
+  assert_petsc_ok(compute->tbe_backward(NULL, workspace, &plain->tbe, &b->input, grad, (int64_t)TABLES * DIM,
+                                        0.0F, &sgd, NULL));
+  assert_petsc_ok(TrsRowCachesBackward(caches, NULL, &cached->tbe, &input));
+  assert_petsc_ok(compute->tbe_backward(NULL, workspace, &cached->tbe, &input, grad, (int64_t)TABLES * DIM,
+                                        0.0F, &sgd, NULL));
+  assert_petsc_ok(TrsRowCachesDone(caches, NULL, &input));
+}
+
+static void assert_home(TrsRowCaches caches, const Model *plain, const Model *cached, PetscBool drop)
+{
+  assert_petsc_ok(TrsRowCachesWriteBack(caches, NULL, &cached->tbe, drop));
+  for (int t = 0; t < TABLES; t++)
+    assert_memory_equal(plain->rows[t], cached->rows[t], sizeof(plain->rows[t]));
+}
+
+/* One training; `seed` draws what else happens between its steps. */
+static void train(uint64_t seed)
+{
+  static Model plain, cached;
+  static Ids b[2], evaluation;
+  const TrsRowCacheWish wish[TABLES] = {
+      {0.1, TRS_CACHE_LRU, 0}, {seed % 2 ? 0.1 : 0, TRS_CACHE_LFU, 1}, {0.1, TRS_CACHE_LRU, 2}};
+  TrsRowCaches caches;
+  TrsRowCacheInfo info;
+
+  new_model(&plain);
+  new_model(&cached);
+  assert_petsc_ok(TrsRowCachesCreate(device, compute, TABLES, cached.table, wish, &caches));
+  new_ids(&b[0], seed);
+  for (int i = 0; i < BATCHES; i++) {
+    const uint32_t word = draw(100 + seed, i);
+    Ids *now = &b[i % 2], *next = &b[(i + 1) % 2];
+
+    new_ids(next, seed + (uint64_t)i + 1);
+    new_ids(&evaluation, 1000 + seed + (uint64_t)i);
+    if (word & 1) look_up(caches, &plain, &cached, &evaluation);
+    if (word & 2) assert_home(caches, &plain, &cached, (PetscBool)((word & 4) != 0));
+    if ((word & 24) != 24)
+      look_up(caches, &plain, &cached, now); /* an update of what was never looked up is fine, too */
+    if (word & 32) assert_petsc_ok(TrsRowCachesAhead(caches, NULL, &cached.tbe, &next->input));
+    if (word & 64) look_up(caches, &plain, &cached, &evaluation);
+    if (word & 128) assert_home(caches, &plain, &cached, (PetscBool)((word & 256) != 0));
+    update(caches, &plain, &cached, now, seed + (uint64_t)i);
+  }
+  assert_home(caches, &plain, &cached, PETSC_FALSE);
+  assert_petsc_ok(TrsRowCachesInfo(caches, 0, NULL, &info));
+  assert_true(info.counters[TRS_CACHE_UNIQUE_MISSES] > info.capacity_rows);
+  assert_true(info.counters[TRS_CACHE_CONFLICT_MISSES] > 0);
+  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+}
+
+static void test_any_order(void **state)
+{
+  (void)state;
+  for (uint64_t seed = 1; seed <= 40; seed++) train(seed * 10000 + seed);
+}
+
+/* No ids, no table with a cache: nothing to do, and nothing done. */
+static void test_nothing(void **state)
+{
+  TrsTbeInput input = {.batch = 0};
+
+  (void)state;
+  assert_petsc_ok(TrsRowCachesAhead(NULL, NULL, NULL, &input));
+  assert_petsc_ok(TrsRowCachesForward(NULL, NULL, NULL, &input));
+  assert_petsc_ok(TrsRowCachesBackward(NULL, NULL, NULL, &input));
+  assert_petsc_ok(TrsRowCachesDone(NULL, NULL, &input));
+  assert_petsc_ok(TrsRowCachesWriteBack(NULL, NULL, NULL, PETSC_TRUE));
+  assert_null(input.locations);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  assert_petsc_ok(TrsComputeFind("cpu", &compute));
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  assert_petsc_ok(compute->workspace_create(&workspace));
+  return 0;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  assert_petsc_ok(compute->workspace_destroy(&workspace));
+  return 0;
+}
+
+TRS_TEST_MAIN(cmocka_unit_test_setup_teardown(test_groups, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_any_order, set_up, tear_down),
+              cmocka_unit_test(test_nothing))
