@@ -40,7 +40,8 @@ case $what in
   unit) ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|compute/(tbe|units|sequence))|cuda_traps)' -LE long ;;
   golden)
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
-    check_golden 2 "-pipeline base" weighted_mixed dcn
+    check_golden 2 "-pipeline prefetch_sparse_dist -tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.1" weighted_mixed
+    check_golden 2 "-pipeline base" dcn
     ;;
   golden_long)
     for folder in "$source"/regression/golden/runtime/*/case.json; do
