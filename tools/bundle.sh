@@ -7,6 +7,8 @@
 # There:  tar xf trshard-bundle.tar.xz
 #         trshard-bundle/run -n 4 trshard -options_file run.opts      a run on 4 ranks of this host
 #         trshard-bundle/run tests                                    every unit test in it, on 1 to 4 ranks
+#         trshard-bundle/run gpu [PEER_PYTHON]                        on a machine with a GPU: these tests, the GPU's under compute-sanitizer where it is
+#                                                                     installed, and the benchmark (tools/bench_gpu.sh)
 #
 # It needs the C library of the machine that built it, or a newer one (run says so), and for -device cuda the NVIDIA driver. NCCL and cuBLASLt
 # are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do); without them
@@ -34,29 +36,37 @@ cp "$mpirun" "$to/bin/mpirun"
 cp "$orted" "$to/bin/orted"
 find "$build/regression" -maxdepth 1 -name 'unit_*' -type f -perm -u+x -exec cp {} "$to/tests/" \;
 cp "$source"/regression/golden/runtime/*.h5 "$to/tests/golden/"
+cp "$source"/tools/bench_gpu.sh "$source"/tools/bench_gpu_peer.py "$to/share/"
+bench=$build/regression/bench/bench_embedding
+[ ! -x "$bench" ] || cp "$bench" "$to/tests/"
+# the benchmark's data: four batches, again and again, of ids that do not repeat
+"${TRSHARD_PYTHON:-/usr/bin/python3}" "$source/tools/generate_data.py" --output "$to/share/bench.h5" --num-samples 32768 --features 26 --num-embeddings 1000000 \
+  --num-dense 13 > /dev/null || fail "cannot make the benchmark's data (h5py)"
 cp -rL "$(info pkgdatadir)" "$to/share/openmpi"
 
 # Plugins for ranks of one host or over TCP; those for networks would bring libraries of their own.
 find "$plugins" -name 'mca_*.so' | grep -vE 'ucx|ofi|psm|openib|usnic|ucc|hcoll|portals|cuda|lustre' | xargs -I{} cp -L {} "$to/lib/openmpi/"
-pmix=$(find /usr/lib /usr/local/lib -name 'libpmix.so*' -path '*pmix*' 2> /dev/null | head -1) # Debian's has a folder of its own
+pmix=$(find /usr/lib /usr/local/lib -name 'pmix_mca_*.so' 2> /dev/null | head -1) # not in a folder of Open MPI's
 if [ -n "$pmix" ]; then
   pmix=$(dirname "$pmix")
   mkdir "$to/lib/pmix"
-  find "$pmix/" -name '*mca_*.so' | grep -vE 'munge|lustre|slurm' | xargs -r -I{} cp -L {} "$to/lib/pmix/"
-  if [ -d "$pmix/../share/pmix" ]; then cp -rL "$pmix/../share/pmix" "$to/share/pmix"; fi
+  find "$pmix" -name 'pmix_mca_*.so' | grep -vE 'munge|lustre|slurm' | xargs -r -I{} cp -L {} "$to/lib/pmix/"
+  for share in "$pmix/../../share/pmix" "$pmix/../share/pmix"; do
+    if [ -d "$share" ] && [ ! -d "$to/share/pmix" ]; then cp -rL "$share" "$to/share/pmix"; fi
+  done
 fi
 
 # Everything they load but the C library itself, which belongs to the machine.
 is_c_library='/(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnss_[a-z]+)\.so'
-find "$to" -type f \( -path '*/bin/*' -o -name '*.so' -o -name 'unit_*' \) -print0 | xargs -0 ldd 2> /dev/null |
+find "$to" -type f \( -path '*/bin/*' -o -name '*.so' -o -name 'unit_*' -o -path '*/tests/bench_*' \) -print0 | xargs -0 ldd 2> /dev/null |
   awk '$3 ~ /^\// {print $3} / not found/ {print "missing " $1 > "/dev/stderr"}' | sort -u | grep -vE "$is_c_library" > "$work/libraries"
 while read -r library; do cp -L "$library" "$to/lib/"; done < "$work/libraries"
-find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
+find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
 glibc=$(find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -1 | sed s/GLIBC_//)
 
 cat > "$to/run" <<RUN
 #!/bin/sh
-# run [-n RANKS] PROGRAM OPTION...  |  run tests     (PROGRAM: trshard, or a file of tests/)
+# run [-n RANKS] PROGRAM OPTION...  |  run tests  |  run gpu [PEER_PYTHON]     (PROGRAM: trshard, or a file of tests/)
 here=\$(cd "\$(dirname "\$0")" && pwd)
 needs=$glibc
 has=\$(getconf GNU_LIBC_VERSION 2> /dev/null | sed 's/glibc //')
@@ -77,26 +87,46 @@ if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
 ranks=1
 if [ "${1:-}" = -n ]; then ranks=$2; shift 2; fi
 launch() { mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$@"; }
-if [ "${1:-}" != tests ]; then
-  program=$1
-  shift || { sed -n 2p "$0" >&2; exit 64; }
-  [ -x "$here/bin/$program" ] && program=$here/bin/$program || program=$here/tests/$program
-  launch "$ranks" "$program" "$@"
-  exit
-fi
+log=${TMPDIR:-/tmp}/trshard-test.$$
 failed=0
-for test in "$here"/tests/unit_*; do
-  for ranks in 1 2 3 4; do
-    if launch "$ranks" "$test" > "${TMPDIR:-/tmp}/trshard-test.$$" 2>&1; then
-      echo "ok    $(basename "$test") on $ranks"
-    else
-      failed=1
-      echo "FAIL  $(basename "$test") on $ranks"
-      cat "${TMPDIR:-/tmp}/trshard-test.$$"
-    fi
+# check NAME COMMAND...: prints what it said only when it failed
+check() {
+  name=$1
+  shift
+  if "$@" > "$log" 2>&1; then echo "ok    $name"; else failed=1 && echo "FAIL  $name" && cat "$log"; fi
+  rm -f "$log"
+}
+unit_tests() {
+  for test in "$here"/tests/unit_*; do
+    for ranks in 1 2 3 4; do check "$(basename "$test") on $ranks" launch "$ranks" "$test"; done
   done
-done
-rm -f "${TMPDIR:-/tmp}/trshard-test.$$"
+}
+sanitized() {
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null) || { echo "skip  compute-sanitizer is not here"; return; }
+  for test in "$here"/tests/unit_gpu_* "$here"/tests/unit_compute_*; do
+    for tool in memcheck racecheck initcheck; do
+      check "$(basename "$test") under $tool" launch 1 "$sanitizer" --tool $tool --error-exitcode 1 "$test"
+    done
+  done
+}
+case ${1:-} in
+  tests) unit_tests ;;
+  gpu)
+    check "a GPU" launch 1 "$here/bin/trshard" -task bench -bench_topology "$log.yaml" -device cuda
+    rm -f "$log.yaml"
+    [ $failed = 0 ] || exit 69
+    unit_tests
+    sanitized
+    "$here/share/bench_gpu.sh" "$here" ${2:+"$2"} || failed=1
+    ;;
+  *)
+    program=$1
+    shift || { sed -n 2p "$0" >&2; exit 64; }
+    [ -x "$here/bin/$program" ] && program=$here/bin/$program || program=$here/tests/$program
+    launch "$ranks" "$program" "$@"
+    exit
+    ;;
+esac
 exit $failed
 RUN
 chmod +x "$to/run"

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding lookup and fused update on a device, beside its copy bandwidth in the same process.
+  Embedding lookup and fused update, regrouping and the exchanges' codecs on a device, beside its copy bandwidth in the same process.
 
     bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10] [-batch_size 8192] [-rounds 9]
 
   Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
   copy's rate. Bytes counted: copy reads and writes; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
   reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and state. The
-  sort and the runs are not counted, so they show as a loss. Medians of rounds; batches differ from round to round.
+  sort and the runs are not counted, so they show as a loss. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
+  another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
 */
 #include "compute/compute_ops.h"
 #include "core/options.h"
@@ -43,10 +44,16 @@ typedef struct {
   TrsTbeFeature *feature;
   TrsTbeInput input[N_BATCHES];
   float *out, *grad;
+  int32_t *lengths;
+  TrsJagged permuted;
+  int64_t *block_begin; /* host [tables + 1] */
+  int *reversed;        /* host [tables] */
+  TrsCodec codec;
+  void *encoded;
   double copy_gbps;
 } bench;
 
-typedef enum { COPY, FORWARD, BACKWARD } what;
+typedef enum { COPY, FORWARD, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
 
 static PetscErrorCode upload(const bench *b, const void *host, int64_t bytes, void *device_pointer)
 {
@@ -115,9 +122,67 @@ static PetscErrorCode make_tables(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What regrouping, permuting and codecs need beside; a codec's bytes are at most those of fp32 and a few for each row. */
+static PetscErrorCode make_rest(bench *b)
+{
+  const int64_t bags = b->tables * b->batch;
+  int32_t *lengths;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(bags, sizeof(*lengths), &lengths));
+  for (int64_t i = 0; i < bags; i++) lengths[i] = (int32_t)b->pooling;
+  PetscCall(upload(b, lengths, bags * (int64_t)sizeof(*lengths), &b->lengths));
+  PetscCall(TrsFree(&lengths));
+  b->permuted = (TrsJagged){.n_bags = bags, .n_values = b->n};
+  PetscCall(b->device->alloc(bags * (int64_t)sizeof(int32_t), (void **)&b->permuted.lengths));
+  PetscCall(b->device->alloc(b->n * (int64_t)sizeof(int64_t), (void **)&b->permuted.values));
+  PetscCall(b->device->alloc(2 * bags * b->dim * (int64_t)sizeof(float), &b->encoded));
+  PetscCall(PetscMalloc2((size_t)b->tables + 1, &b->block_begin, (size_t)b->tables, &b->reversed));
+  for (int t = 0; t <= b->tables; t++) b->block_begin[t] = t * b->batch;
+  for (int t = 0; t < b->tables; t++) b->reversed[t] = (int)b->tables - 1 - t;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release_rest(bench *b)
+{
+  PetscFunctionBegin;
+  PetscCall(b->device->release((void **)&b->lengths));
+  PetscCall(b->device->release((void **)&b->permuted.lengths));
+  PetscCall(b->device->release((void **)&b->permuted.values));
+  PetscCall(b->device->release(&b->encoded));
+  PetscCall(PetscFree2(b->block_begin, b->reversed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode permute(bench *b, const TrsTbeInput *input)
+{
+  const TrsJagged from = {.n_bags = b->tables * b->batch,
+                          .n_values = b->n,
+                          .lengths = b->lengths,
+                          .offsets = (int64_t *)(uintptr_t)input->offsets,
+                          .values = (int64_t *)(uintptr_t)input->values};
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->permute_blocks(b->stream, b->workspace, (int)b->tables, b->block_begin,
+                                       (int)b->tables, b->reversed, &from, &b->permuted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode regroup(bench *b)
+{
+  const int64_t stride = b->tables * b->dim;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < b->tables; t++)
+    PetscCall(b->compute->copy_matrix(b->stream, b->batch, b->dim, b->out + t * b->dim, stride,
+                                      b->grad + b->reversed[t] * b->dim, stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode release_all(bench *b)
 {
   PetscFunctionBegin;
+  PetscCall(release_rest(b));
   for (int t = 0; t < b->tables; t++) {
     PetscCall(b->device->release(&b->table[t].weight));
     PetscCall(b->device->release((void **)&b->table[t].state[0]));
@@ -155,6 +220,14 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
     PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, 0.0F, &args,
                                        NULL));
     break;
+  case REGROUP: PetscCall(regroup(b)); break;
+  case PERMUTE: PetscCall(permute(b, input)); break;
+  case ENCODE:
+    PetscCall(b->compute->encode(b->stream, &b->codec, b->batch * stride, b->out, b->encoded));
+    break;
+  case DECODE:
+    PetscCall(b->compute->decode(b->stream, &b->codec, b->batch * stride, b->encoded, b->grad));
+    break;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -184,6 +257,29 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
   if (kind == COPY) b->copy_gbps = gbps;
   printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", name, seconds[b->rounds / 2] * 1e3, gbps,
          gbps / b->copy_gbps);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode measure_codecs(bench *b)
+{
+  static const TrsCodec codecs[] = {{.kind = TRS_CODEC_FP16, .loss_scale = 1},
+                                    {.kind = TRS_CODEC_BF16, .loss_scale = 1},
+                                    {.kind = TRS_CODEC_FP8, .loss_scale = 1},
+                                    {.kind = TRS_CODEC_INT8, .row_dim = 32, .loss_scale = 1}};
+  static const char *const names[] = {"fp16", "bf16", "fp8", "int8"};
+  const int64_t n = b->batch * b->tables * b->dim;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < 4; i++) {
+    const double bytes = (double)n * 4.0 + (double)b->compute->codec_bytes(&codecs[i], n);
+    char name[32];
+
+    b->codec = codecs[i];
+    snprintf(name, sizeof(name), "encode %s", names[i]);
+    PetscCall(measure(b, ENCODE, name, bytes));
+    snprintf(name, sizeof(name), "decode %s", names[i]);
+    PetscCall(measure(b, DECODE, name, bytes));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -219,6 +315,7 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
   PetscCall(b.compute->workspace_create(&b.workspace));
   PetscCall(make_tables(&b));
   PetscCall(make_batches(&b));
+  PetscCall(make_rest(&b));
   pooled = (double)b.batch * (double)(b.tables * b.dim) * 4.0;
   row = (double)b.dim * TrsDTypeBytes((TrsDType)b.dtype);
   printf("# %s %s: %d tables of %.3g rows of %d %s, %d bags of %d ids a table\n", b.device->name, identity,
@@ -228,6 +325,9 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
   PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
   PetscCall(
       measure(&b, BACKWARD, "backward+rowwise_adagrad", (double)b.n * (2.0 * (row + 4.0) + 8.0) + pooled));
+  PetscCall(measure(&b, REGROUP, "regroup", 2.0 * pooled));
+  PetscCall(measure(&b, PERMUTE, "permute", 2.0 * (double)(b.n * 8 + b.tables * b.batch * 4)));
+  PetscCall(measure_codecs(&b));
   PetscCall(release_all(&b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -49,7 +49,14 @@ case $what in
     done
     ;;
   case) run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_caches cuda_steady_step cuda_trace ;;
-  case_long) run_cases cuda_exchange cuda_resume cuda_predict ;;
+  case_long)
+    run_cases cuda_exchange cuda_resume cuda_predict
+    # does the GPU's benchmark run through? What it measures here is no measurement
+    TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 |
+      tee "$build/bench_gpu.txt" | tail -30
+    grep -qE '^backward\+rowwise_adagrad, D 8 fp16, .* (NOT MET|met)$' "$build/bench_gpu.txt"
+    [ "$(grep -cE '^D(LRM|CN) (fp|tf)32, share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 4 ]
+    ;;
   fault) run_cases nccl_error nccl_hang nccl_init ;;
   nvcc)
     generator=()

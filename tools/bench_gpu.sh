@@ -1,0 +1,124 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# A GPU's benchmark in one command: kernels beside its copy bandwidth, training beside PyTorch on the same card, what is hidden under compute.
+#
+#   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10]
+#                      [--rounds 9] [--steps 300] [--model_dim 128] [--data FILE]
+#
+# FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh), which brings a dataset; else one is made with h5py. PEER_PYTHON is a
+# python whose torch sees the GPU, or none. Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 5 minutes.
+# Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs neither root nor python.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 steps=300 model_dim=128 data=
+usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
+case ${1:-} in '' | -*) usage 64 ;; esac
+folder=$(cd "$1" && pwd)
+shift
+peer=none
+case ${1:-} in '' | -*) ;; *) peer=$1 && shift ;; esac
+while [ $# -gt 0 ]; do
+  case $1 in --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --steps | --model_dim | --data) ;; *) usage 64 ;; esac
+  [ $# -ge 2 ] || usage 64
+  eval "${1#--}=\$2"
+  shift 2
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ -x "$folder/run" ]; then # a bundle
+  kernels() { "$folder/run" bench_embedding "$@"; }
+  train() { "$folder/run" trshard "$@"; }
+  [ -n "$data" ] || data=$folder/share/bench.h5
+else
+  kernels() { "$folder/regression/bench/bench_embedding" "$@"; }
+  train() { "$folder/trshard" "$@"; }
+  if [ -z "$data" ]; then
+    data=$work/bench.h5
+    "${TRSHARD_PYTHON:-/usr/bin/python3}" "$here/generate_data.py" --output "$data" --num-samples $((4 * batch)) --features "$tables" --num-embeddings "$rows" \
+      --num-dense 13 > /dev/null
+  fi
+fi
+failed=0
+: > "$work/goals" # name|figure|reference|least ratio
+goal() { printf '%s|%s|%s|%s\n' "$@" >> "$work/goals"; }
+
+# --- kernels ---
+kernel_goals() { # DIM DTYPE: ratios of the copy's rate, as bench_embedding prints them
+  awk -v dim="$1" -v dtype="$2" '
+    / of copy$/ {
+      name = substr($0, 1, 24); sub(/ +$/, "", name); line = substr($0, 25); split(line, word, " ")
+      if (name == "copy") copy = word[3]
+      least = ""
+      if (name == "forward") least = dim >= 128 ? 0.75 : 0.65
+      if (name ~ /^backward/) least = 0.40
+      if (name == "regroup" && dtype == "fp32") least = 0.95
+      if (name ~ /^(en|de)code/ && dtype == "fp32") least = 0.85
+      if (least != "") printf "%s, D %d %s, GB/s of copy|%s|%s|%s\n", name, dim, dtype, word[3], copy, least
+    }' "$work/kernels" >> "$work/goals"
+}
+for dim in $(echo "$dims" | tr , ' '); do
+  for dtype in fp32 fp16; do
+    if kernels -device "$device" -dtype $dtype -dim "$dim" -tables "$tables" -rows "$rows" -pooling "$pooling" -batch_size "$batch" -rounds "$rounds" \
+      > "$work/kernels" 2> "$work/error"; then
+      cat "$work/kernels"
+      kernel_goals "$dim" $dtype
+    else
+      failed=1
+      echo "FAILED: kernels of dim $dim, $dtype: $(cat "$work/kernels" "$work/error")"
+    fi
+  done
+done
+
+# --- training ---
+layers() { # MODEL: the options of its layers
+  case $1 in
+    DLRM) echo "-dense_arch 512,256,$model_dim -over_arch 1024,1024,512,256,1" ;;
+    DCN) echo "-dense_arch 512,256,$model_dim -over_arch 1024,1024,512,256,1 -interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512" ;;
+  esac
+}
+# Samples/s: the median of the progress lines but the first, which has the warm-up in it; of a short run that of all of it.
+samples_per_s() {
+  awk '/^step / && / samples\/s/ {if (n++ > 0) rate[n - 1] = $(NF - 3)} /^trained on/ {for (i = 1; i < NF; i++) if ($(i + 1) == "samples/s,") all = $i}
+    END {
+      n--
+      for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (rate[j] < rate[i]) {t = rate[i]; rate[i] = rate[j]; rate[j] = t}
+      print (n > 0 ? rate[int((n + 1) / 2)] : all)
+    }' "$1"
+}
+peer_samples_per_s() { # MODEL
+  if [ "$peer" = none ]; then return; fi
+  "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" ||
+    { echo "# peer: $(tail -1 "$work/peer")" >&2; }
+}
+for model in DLRM DCN; do
+  for precision in fp32 $([ "$device" = cpu ] || echo tf32); do
+    # shellcheck disable=SC2046
+    if train -device "$device" -data_train "$data" -batch_size "$batch" -steps "$steps" -tables_embedding_dim "$model_dim" -tables_num_embeddings "$rows" \
+      -dense_precision $precision -report_interval 1 -log_view $(layers $model) > "$work/train" 2>&1; then
+      echo "# $model, batch $batch, $tables tables of $rows rows of $model_dim, $precision"
+      grep -E '^(overlap|exposed|trained on|stages|memory) ' "$work/train"
+      least= reference=
+      if [ $precision = fp32 ]; then reference=$(peer_samples_per_s $model); fi
+      if [ $model = DLRM ]; then least=1.5; fi
+      goal "$model $precision, samples/s of PyTorch" "$(samples_per_s "$work/train")" "$reference" "$least"
+      if [ $model = DCN ]; then goal "$model $precision, samples/s of 500,000" "$(samples_per_s "$work/train")" 500000 1; fi
+      hidden=$(awk '/^overlap +(H2D copy|input_dist):/ {for (i = 1; i < NF; i++) if ($i ~ /%$/) {all += $(i + 2); hidden += $i / 100 * $(i + 2); break}} END {if (all > 0) print hidden / all}' "$work/train")
+      goal "$model $precision, share of H2D and input_dist hidden" "$hidden" 1 0.9
+    else
+      failed=1
+      echo "FAILED: $model $precision: $(tail -5 "$work/train")"
+    fi
+  done
+done
+
+echo
+awk -F'|' '
+  BEGIN {printf "%-52s %12s %12s %7s %7s  %s\n", "work", "figure", "reference", "ratio", "goal", "verdict"}
+  {
+    ratio = $2 != "" && $3 > 0 ? $2 / $3 : ""
+    verdict = $4 == "" ? "" : ratio == "" ? "not compared" : ratio >= $4 ? "met" : "NOT MET"
+    printf "%-52s %12s %12s %7s %7s  %s\n", $1, $2 == "" ? "" : sprintf("%.4g", $2), $3 == "" ? "" : sprintf("%.4g", $3), ratio == "" ? "" : sprintf("%.2f", ratio),
+      $4 == "" ? "" : ">= " $4, verdict
+  }' "$work/goals"
+exit $failed
