@@ -30,7 +30,8 @@ struct TrsKjtExchangeImpl {
   TrsSplits send_bags, recv_bags, send_values, recv_values;
   const TrsKjt *send;     /* under way */
   const int64_t *offsets; /* of the ids as they arrived; in `arrived` or the caller's KJT */
-  TrsKjt arrived;         /* [source][local feature][sample] */
+  TrsKjt *arrived;        /* [source][local feature][sample]; own, or another's */
+  TrsKjt own;
   TrsRequest lengths, weights;
   TrsWorkspace workspace;
   TrsBuffer limits;              /* host int64 of block_limits() */
@@ -95,6 +96,7 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
   PetscCall(PetscNew(&x));
   *exchange = x;
   x->comm = comm;
+  x->arrived = &x->own;
   x->n_local = n_local;
   x->is_weighted = is_weighted;
   x->counts_request.mpi = MPI_REQUEST_NULL;
@@ -125,7 +127,7 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscFunctionBegin;
   if (!x) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(x->comm->compute->workspace_destroy(&x->workspace));
-  PetscCall(TrsKjtFree(x->comm->device, &x->arrived));
+  PetscCall(TrsKjtFree(x->comm->device, &x->own));
   PetscCall(TrsBufferFree(&x->counts));
   PetscCall(TrsBufferFree(&x->limits));
   PetscCall(TrsPinnedBufferFree(x->comm->device, &x->id_begin));
@@ -156,6 +158,16 @@ PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange)
     most = PetscMax(most, x->feature_begin[q + 1] - x->feature_begin[q]);
   x->is_variable = PETSC_TRUE;
   x->n_told = TRS_KJT_N_SPLITS + most;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
+{
+  PetscFunctionBegin;
+  PetscCheck(exchange->n_local == with->n_local && exchange->is_weighted == with->is_weighted &&
+                 exchange->own.values.capacity_bytes == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "exchanges that differ cannot share memory");
+  exchange->arrived = with->arrived;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -258,9 +270,9 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
   n_values = sum_splits(comm->size, &x->recv_values);
   if (x->is_variable) {
     PetscCall(
-        TrsKjtReserveVariable(comm->device, &x->arrived, x->n_local, x->strides, n_values, x->is_weighted));
+        TrsKjtReserveVariable(comm->device, x->arrived, x->n_local, x->strides, n_values, x->is_weighted));
   } else {
-    PetscCall(TrsKjtReserve(comm->device, &x->arrived, x->n_local, batch, n_values, x->is_weighted));
+    PetscCall(TrsKjtReserve(comm->device, x->arrived, x->n_local, batch, n_values, x->is_weighted));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -268,7 +280,7 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
 /* Start the payload. */
 static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
 {
-  const TrsJagged *send = &x->send->jagged, *arrived = &x->arrived.jagged;
+  const TrsJagged *send = &x->send->jagged, *arrived = &x->arrived->jagged;
 
   PetscFunctionBegin;
   PetscCheck(!x->is_weighted || x->send->is_weighted, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
@@ -335,14 +347,14 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
 
   PetscFunctionBegin;
   PetscCall(TrsRequestWait(&x->lengths, stream));
-  PetscCall(TrsKjtOffsets(comm->compute, stream, &x->arrived)); /* while the ids are under way */
-  x->offsets = x->arrived.jagged.offsets;
+  PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived)); /* while the ids are under way */
+  x->offsets = x->arrived->jagged.offsets;
   PetscCall(TrsIdExchangeWait(&x->ids, stream));
   PetscCall(TrsRequestWait(&x->weights, stream));
   if (x->in_place) {
-    swap_kjts(recv, &x->arrived);
+    swap_kjts(recv, x->arrived);
   } else {
-    const TrsKjt *arrived = &x->arrived;
+    const TrsKjt *arrived = x->arrived;
     if (x->is_variable) {
       PetscCall(TrsKjtReserveVariable(comm->device, recv, x->n_local, x->strides, arrived->jagged.n_values,
                                       x->is_weighted));

@@ -38,6 +38,12 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange);
 
 /*
+  What arrives for `exchange` lies where it does for `with`, until it is laid out: between StartTensors and Wait only one of them may be under way,
+  and neither is asked for rows (TrsKjtExchangeRows...). Call right after Create; `with` lives as long.
+*/
+PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with);
+
+/*
   TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all of counts
   and batch sizes.
 

@@ -198,9 +198,15 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   if (backward) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
   PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
   PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
-  for (int i = 0; i < 2 && backward; i++) PetscCall(device->alloc(widest * bytes, (void **)&dlrm->dy[i]));
+  for (int i = 0; i < 2 && backward; i++) {
+    /* the over arch's first layer makes the output's gradient from the second: it may be in the first */
+    const int64_t width = i == 0 && shared ? PetscMax(widest, interaction->stride) : widest;
+
+    PetscCall(device->alloc(width * bytes, (void **)&dlrm->dy[i]));
+  }
   PetscCall(device->alloc(inner * (int64_t)sizeof(float), (void **)&dlrm->over_inner));
-  PetscCall(TrsInteractionAllocate(interaction, max_batch, shared ? dlrm->over_inner : NULL));
+  PetscCall(TrsInteractionAllocate(interaction, max_batch, shared ? dlrm->over_inner : NULL,
+                                   shared ? dlrm->dy[0] : NULL));
   TrsMlpPlace(&dlrm->over, max_batch, dlrm->over_inner, dlrm->logits, 1, dlrm->dy);
   if (!dlrm->num_dense) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(device->alloc(TrsMlpInnerFloats(&dlrm->dense, max_batch) * (int64_t)sizeof(float),

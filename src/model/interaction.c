@@ -39,7 +39,7 @@ PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx)
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx, float *dout)
 {
   const TrsDeviceOps *device = interaction->device;
   const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
@@ -56,7 +56,7 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
     interaction->dout = interaction->dx;
   } else {
     PetscCall(device->alloc(max_batch * out_bytes, (void **)&interaction->out));
-    if (with_gradients) PetscCall(device->alloc(max_batch * out_bytes, (void **)&interaction->dout));
+    interaction->dout = dout;
   }
   for (int l = 0; l < interaction->n_layers; l++) {
     TrsCrossLayer *layer = &interaction->layer[l];
@@ -164,10 +164,7 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
     PetscCall(device->release((void **)&layer->v));
     PetscCall(device->release((void **)&layer->u));
   }
-  if (interaction->kind != TRS_INTERACTION_CAT) {
-    PetscCall(device->release((void **)&interaction->out));
-    PetscCall(device->release((void **)&interaction->dout));
-  }
+  if (interaction->kind != TRS_INTERACTION_CAT) PetscCall(device->release((void **)&interaction->out));
   PetscCall(device->release((void **)&interaction->x));
   PetscCall(device->release((void **)&interaction->own_dx));
   PetscCall(device->release((void **)&interaction->dx0));

@@ -47,10 +47,10 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int6
 PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction);
 
 /*
-  dx: room for X's gradient that nothing else uses from the backward until the next forward's end, borrowed; NULL: allocate it, too (cat: always).
-  Errors: MEMORY
+  dx: room for X's gradient that nothing else uses from the backward until the next forward's end, dout: for the output's in a backward, borrowed;
+  NULL, as cat needs it: X's gradient is allocated, too, and is the output's. Errors: MEMORY
 */
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx);
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx, float *dout);
 
 /* x to out. */
 PetscErrorCode TrsInteractionForward(const TrsInteraction *interaction, TrsStream stream, int64_t n);

@@ -60,6 +60,8 @@ static PetscErrorCode setup_row_wise(TrsSharding sharding)
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, rw->n_features, sharding->weighted,
                                    NULL, &sharding->slot[s].exchange));
+  for (int s = 1; s < TRS_TRAINING_SLOTS; s++)
+    PetscCall(TrsKjtExchangeShare(sharding->slot[s].exchange, sharding->slot[0].exchange));
   PetscCall(PetscFree(n_features));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -208,6 +208,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(TrsWholeRowsDestroy(&group->whole));
     PetscCall(TrsLookupDestroy(&group->lookup));
     PetscCall(TrsDeviceBufferFree(e->context.device, &group->pooled));
+    PetscCall(TrsKjtFree(e->context.device, &group->sent));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
       PetscCall(TrsKjtExchangeDestroy(&group->slot[s].exchange));
       PetscCall(TrsKjtFree(e->context.device, &group->slot[s].send));
@@ -254,6 +255,26 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
   return view;
 }
 
+/*
+  The ids of training batches are sent one batch after the other, so that one batch's memory serves all slots: taken when a batch is prepared, given
+  back when its ids have gone. An evaluation's batch may be between the two. Calling it again undoes it.
+*/
+static void swap_sent(TrsSharding group, int slot)
+{
+  TrsKjt *send = &group->slot[slot].send, *sent = &group->sent;
+  TrsDeviceBuffer *buffers[][2] = {{&send->lengths, &sent->lengths},
+                                   {&send->offsets, &sent->offsets},
+                                   {&send->values, &sent->values},
+                                   {&send->weights, &sent->weights}};
+
+  for (size_t i = 0; slot < TRS_TRAINING_SLOTS && i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+    const TrsDeviceBuffer kept = *buffers[i][0];
+
+    *buffers[i][0] = *buffers[i][1];
+    *buffers[i][1] = kept;
+  }
+}
+
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
@@ -263,6 +284,7 @@ PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const Tr
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsSharding group = &ebc->group[g];
     group->slot[slot].batch = batch_of_group(ebc, group, slot, batch);
+    swap_sent(group, slot);
     PetscCall(group->ops->prepare(group, &group->slot[slot], stream));
   }
   PetscCall(TrsKjtExchangeStartSplits(ebc->n_exchanges[slot], ebc->exchange[slot], ebc->send[slot], stream));
@@ -288,6 +310,7 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsShardingSlot *s = &ebc->group[g].slot[slot];
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
+    swap_sent(&ebc->group[g], slot);
   }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);

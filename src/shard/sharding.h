@@ -75,6 +75,7 @@ typedef struct TrsShardingImpl {
   TrsDeviceBuffer pooled;
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
+  TrsKjt sent; /* the memory in which training batches' ids are sent: that of one at a time */
   int n_runs;
   TrsColumnRun *run;  /* [n_runs] */
   TrsWholeRows whole; /* the update, where results must be reproducible; else NULL */

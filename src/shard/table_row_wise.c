@@ -102,6 +102,8 @@ static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, host_n[my_host], sharding->weighted,
                                    source_order, &sharding->slot[s].exchange));
+  for (int s = 1; s < TRS_TRAINING_SLOTS; s++)
+    PetscCall(TrsKjtExchangeShare(sharding->slot[s].exchange, sharding->slot[0].exchange));
   PetscCall(PetscFree2(n_features, source_order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

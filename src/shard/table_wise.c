@@ -92,6 +92,8 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
   for (int s = 0; s < TRS_SHARD_SLOTS && !tw->alone; s++)
     PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, n_features[comm->rank],
                                    sharding->weighted, NULL, &sharding->slot[s].exchange));
+  for (int s = 1; s < TRS_TRAINING_SLOTS && !tw->alone; s++)
+    PetscCall(TrsKjtExchangeShare(sharding->slot[s].exchange, sharding->slot[0].exchange));
   PetscCall(PetscFree(n_features));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
