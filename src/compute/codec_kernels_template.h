@@ -453,18 +453,21 @@ typedef struct {
   int64_t end_value; /* of the feature */
 } TrsLookup;
 
-/* The row of value i; a bad id's address is no harm to a prefetch. */
+/* The row of value i, which begins 0, 16, 32 or 48 bytes into a line; a bad id's address is no harm to a prefetch. */
 INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i, const int near)
 {
+  const int n_lines = (48 + bytes - 1) / 64 + 1; /* at most */
   const char *row;
 
   if (i >= look->end_value) return;
   row = (const char *)look->table->weight + (uint64_t)look->input->values[i] * (uint64_t)look->table->stride;
-  for (int b = 0; b < bytes + 63; b += 64) { /* rows are aligned to 16 bytes only: the last byte's line too */
+  for (int line = 0; line < n_lines; line++) {
+    const int at = 64 * line < bytes ? 64 * line : bytes - 1;
+
     if (near)
-      __builtin_prefetch(row + (b < bytes ? b : bytes - 1), 0, 3);
+      __builtin_prefetch(row + at, 0, 3);
     else
-      __builtin_prefetch(row + (b < bytes ? b : bytes - 1), 0, 2);
+      __builtin_prefetch(row + at, 0, 2);
   }
 }
 

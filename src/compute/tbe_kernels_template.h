@@ -206,6 +206,8 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
   } else if (weighted) {
     if (width == 64)
       FORWARD(TRS_FP32, 64, 1);
+    else if (width == 128)
+      FORWARD(TRS_FP32, 128 <= MAX_REGISTER_COLUMNS ? 128 : 0, 1);
     else
       FORWARD(TRS_FP32, 0, 1);
   } else {
