@@ -48,11 +48,17 @@ def test_banner(binary, folder):
     make(folder)
     text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 5 -output run.h5 {MODEL} {TABLES} {MIXED} -report_interval 0", folder).text
     for pattern in (r"trshard \d", r"2 ranks", r"cpu on .*thread", r"Open MPI.*PETSc.*HDF5", r"train\.h5: 200 samples, 3 dense, 5 sparse features",
-                    r"row_wise", r"memory .*of tables", r"step 5/5 .*epoch .*loss .*samples/s .*ETA", r"peak memory"):
+                    r"row_wise", r"memory .*of tables", r"step 5/5 .*epoch .*loss .*samples/s .*ETA", r"peak memory",
+                    r"memory +tables .* batches .* exchanges .* activations .* libraries_and_rest .*rank \d"):
         check(re.search(pattern, text), f"no {pattern!r} in\n{text}")
     with h5py.File(os.path.join(folder, "run.h5")) as h:
         for name in ("version", "options", "plan", "world_size", "hardware", "libraries"):
             check(name in h.attrs, f"results: no attribute {name}")
+        kinds, held = attribute(os.path.join(folder, "run.h5"), "held_names").split(","), h["memory/held_bytes"][()]
+        tables, states, dense, peak = h["memory/measured_bytes"][()].T
+        check(kinds[:3] == ["tables", "optimizer_states", "dense"] and held.shape == (2, len(kinds)), f"held_names {kinds}, {held.shape}")
+        check((held.sum(axis=1) == peak).all() and (held > 0).all(), f"memory by kind {held.tolist()} does not add up to the peak {peak.tolist()}")
+        check((held[:, 0] == tables).all() and (held[:, 1] == states).all() and (held[:, 2] >= dense).all(), f"{held[:, :3].tolist()}, not {tables}, {states}, {dense}")
         check(h["train/step"][()].tolist() == list(range(5)) and len(h["train/loss"]) == len(h["train/samples_per_s"]) == 5, "results: steps")
 
 
