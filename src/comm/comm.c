@@ -123,6 +123,37 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
+                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                      const int64_t *recv_counts, const int64_t *recv_displs,
+                                      const float **block, TrsRequest *request)
+{
+  const double start_s = trace_clock();
+
+  PetscFunctionBegin;
+  for (int q = 0; q < comm->size; q++) block[q] = recv + recv_displs[q];
+  if (comm->ops->alltoallv_blocks) {
+    PetscCall(comm->ops->alltoallv_blocks(comm, stream, send, send_counts, send_displs, recv, recv_counts,
+                                          recv_displs, block, request));
+  } else {
+    PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts,
+                                   recv_displs, (int64_t)sizeof(float), request));
+  }
+  trace_start(*request, start_s, comm->size, send_counts, (int64_t)sizeof(float));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRequestArrive(TrsRequest *request, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (*request && (*request)->comm->ops->arrive) {
+    PetscCall((*request)->comm->ops->arrive(*request, stream));
+  } else {
+    PetscCall(TrsRequestWait(request, stream));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
                                      float *recv, TrsRequest *request)
 {

@@ -56,6 +56,12 @@ struct TrsCommOps {
   PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request);
   PetscErrorCode (*broadcast)(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
                               TrsRequest *request);
+  /* May be NULL, both or none: of floats, and block[q] is set where rank q's need not come to recv; what comes is there, and stays until the wait */
+  PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
+                                     const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                     const int64_t *recv_counts, const int64_t *recv_displs,
+                                     const float **block, TrsRequest *request);
+  PetscErrorCode (*arrive)(TrsRequest request, TrsStream stream);
   PetscErrorCode (*progress)(TrsComm comm); /* let started operations move; cheap, never waits */
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
@@ -83,6 +89,20 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm);
 PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
                                 const int64_t *send_displs, void *recv, const int64_t *recv_counts,
                                 const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
+
+/*
+  TrsCommAlltoallvBlocks - TrsCommAlltoallv() of floats for who can read blocks where they lie: those of ranks that share memory, and the own one, stay in
+  their sender's.
+
+  Collective. After TrsRequestArrive() block[q], [size] for the caller to keep, says where rank q's block is until TrsRequestWait(), which gives it
+  back to its sender; be quick, it waits for that. recv has room for all blocks, and those come to their place there that cannot stay.
+*/
+PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
+                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                      const int64_t *recv_counts, const int64_t *recv_displs,
+                                      const float **block, TrsRequest *request);
+/* What comes has come. Sets *request NULL where nothing is left to wait for; NULL is fine. */
+PetscErrorCode TrsRequestArrive(TrsRequest *request, TrsStream stream);
 
 /*
   send holds size consecutive chunks, chunk r of counts[r] floats; recv [counts[rank]] gets the sum over ranks

@@ -87,6 +87,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->number = data->n_started++;
   (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAG_SLOTS);
   (*request)->earlier = NULL;
+  (*request)->view = NULL;
   (*request)->phase = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
@@ -297,6 +298,24 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const float *send,
+                                           const int64_t *send_counts, const int64_t *send_displs,
+                                           float *recv, const int64_t *recv_counts,
+                                           const int64_t *recv_displs, const float **block,
+                                           TrsRequest *request)
+{
+  TrsMpiRequest *started = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
+  if (comm->device->host_memory) started->view = block;
+  started->blocks = (TrsMpiBlocks){(const char *)send, send_counts, send_displs,           (char *)recv,
+                                   recv_counts,        recv_displs, (int64_t)sizeof(float)};
+  PetscCall(TrsMpiBlocksStart(started));
+  *request = &started->base;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode reduce_scatterv_mpi(TrsComm comm, TrsStream stream, const float *send,
                                           const int64_t *counts, float *recv, TrsRequest *request)
 {
@@ -439,6 +458,28 @@ static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
   return oldest;
 }
 
+/* Until what comes has come. */
+static PetscErrorCode arrive_mpi(TrsRequest base, TrsStream stream)
+{
+  TrsMpiRequest *request = (TrsMpiRequest *)base;
+  TrsStage before;
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(drive(request));
+  if (!request->done) {
+    PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
+    for (TrsPatience patience = {0};;) {
+      TrsPatienceLook(base->comm, TrsMpiBlocksAwaited(request), &patience);
+      PetscCall(progress_mpi(base->comm));
+      if (request->done) break;
+      PetscCall(TrsPatienceRelax(base->comm, &patience));
+    }
+    PetscCall(TrsStageSwitch(before, NULL));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -446,8 +487,11 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
   TrsStage before;
 
   PetscFunctionBegin;
-  (void)stream;
   PetscCall(drive(request));
+  if (request->view) {
+    PetscCall(arrive_mpi(base, stream));
+    PetscCall(TrsMpiPartsReturn(request));
+  }
   if (incomplete(request)) {
     PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
     for (TrsPatience patience = {0};;) {
@@ -475,6 +519,8 @@ const TrsCommOps trs_comm_mpi = {
     .setup = setup_mpi,
     .destroy = destroy_mpi,
     .alltoallv = alltoallv_mpi,
+    .alltoallv_blocks = alltoallv_blocks_mpi,
+    .arrive = arrive_mpi,
     .reduce_scatterv = reduce_scatterv_mpi,
     .allgatherv = allgatherv_mpi,
     .allreduce = allreduce_mpi,

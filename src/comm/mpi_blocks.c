@@ -290,6 +290,8 @@ static PetscErrorCode take_lanes(TrsMpiRequest *request)
     if (!from) continue;
     if (from == trs_lane_by_message) {
       PetscCall(expect_message(request, i));
+    } else if (request->view) {
+      request->view[q] = (const float *)(const void *)from;
     } else if (TrsMpiIsSum(request)) {
       request->part_of[q] = (const float *)(const void *)from;
     } else {
@@ -367,7 +369,9 @@ PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
     PetscCall(
         send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
   }
-  if (self > 0 && !(TrsMpiIsSum(request) && TrsMpiOwnPartStays(request))) {
+  if (request->view) {
+    request->view[comm->rank] = (const float *)(const void *)x->send + x->send_displs[comm->rank];
+  } else if (self > 0 && !(TrsMpiIsSum(request) && TrsMpiOwnPartStays(request))) {
     const char *from = x->send + x->send_displs[comm->rank] * x->elem_bytes;
     char *to = x->recv + x->recv_displs[comm->rank] * x->elem_bytes;
     if (from != to) PetscCall(comm->device->copy(to, from, self, request->stream));

@@ -51,7 +51,8 @@ typedef struct TrsMpiRequest {
   PetscBool entered, small;    /* small: the blocks travel in the slot */
   PetscBool
       by_message; /* no shared memory is left: they travel as messages, which the peers are told in the slot */
-  PetscBool *taken; /* [peers] */
+  const float **view; /* [size] the caller\'s, told where blocks stay, which are not copied; NULL: all are */
+  PetscBool *taken;   /* [peers] */
   int n_to_take;
   const char **offer;        /* [peers] */
   const char *lane_send;     /* where displacement 0 is in shared memory */
@@ -84,7 +85,7 @@ PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all);
 /* What arrived by messages goes from the stage to the device; nothing where the host reads its memory. */
 PetscErrorCode TrsMpiBlocksUnstage(TrsMpiRequest *request);
 
-/* After a sum: its parts in the peers' memory are returned. */
+/* After a sum, or a look at blocks that stayed: what lies in the peers' memory is returned. */
 PetscErrorCode TrsMpiPartsReturn(TrsMpiRequest *request);
 
 /* A peer on lanes that the phase waits for; -1: none. */

@@ -16,6 +16,7 @@ PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCode
   x->part_counts = x->send_bytes + 4 * size;
   x->part_displs = x->send_bytes + 5 * size;
   PetscCall(PetscMalloc1(size, &x->part_of));
+  PetscCall(PetscMalloc1(size, &x->block));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -30,6 +31,7 @@ PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x)
   PetscCall(TrsDeviceBufferFree(x->comm->device, &x->divisor));
   PetscCall(PetscFree(x->send_bytes));
   PetscCall(PetscFree(x->part_of));
+  PetscCall(PetscFree(x->block));
   *x = (TrsCodedExchange){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -80,6 +82,34 @@ PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, con
                                recv_displs, (int64_t)sizeof(float), &x->request));
   } else {
     PetscCall(start_encoded(x, stream, send, send_counts, send_displs));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const float *send,
+                                   const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                   const int64_t *recv_counts, const int64_t *recv_displs)
+{
+  PetscFunctionBegin;
+  if (x->codec.kind == TRS_CODEC_FP32) {
+    x->kind = TRS_CODED_ALLTOALLV;
+    PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, send, send_counts, send_displs, recv, recv_counts,
+                                     recv_displs, x->block, &x->request));
+  } else {
+    for (int q = 0; q < x->comm->size; q++) x->block[q] = recv + recv_displs[q];
+    PetscCall(
+        TrsCodedAlltoallvStart(x, stream, send, send_counts, send_displs, recv, recv_counts, recv_displs));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCodedBlocksArrive(TrsCodedExchange *x, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (x->codec.kind == TRS_CODEC_FP32) {
+    PetscCall(TrsRequestArrive(&x->request, stream));
+  } else {
+    PetscCall(TrsCodedExchangeWait(x, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

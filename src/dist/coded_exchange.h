@@ -33,6 +33,7 @@ typedef struct {
   int64_t *send_bytes, *send_at, *recv_bytes, *recv_at; /* [size] on the wire */
   int64_t *part_counts, *part_displs;                   /* [size] decoded parts of a sum */
   const float **part_of;                                /* [size] */
+  const float **block;                                  /* [size] where what came lies */
   TrsDeviceBuffer encoded, arrived, parts, scratch;
   TrsDeviceBuffer divisor; /* int32 comm->size */
 } TrsCodedExchange;
@@ -51,6 +52,16 @@ PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *x, TrsStream stream, co
                                        const int64_t *counts, const int64_t *displs);
 PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream, const float *send,
                                            const int64_t *counts, float *recv);
+
+/*
+  TrsCodedBlocksStart - TrsCodedAlltoallvStart() for who can read blocks where they lie.
+
+  TrsCodedBlocksArrive says where: x->block[q], in memory of rank q or in recv, until the wait. Collective on comm.
+*/
+PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const float *send,
+                                   const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                   const int64_t *recv_counts, const int64_t *recv_displs);
+PetscErrorCode TrsCodedBlocksArrive(TrsCodedExchange *x, TrsStream stream);
 
 /*
   Complete: the receive buffer is ready for what comes next on the stream. Nothing to do when nothing is under

@@ -52,6 +52,20 @@ PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPooledAllToAllArrive(TrsPooledAllToAll dist, TrsStream stream, const float **block)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripArrive(&dist->trip, stream, block));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripRelease(&dist->trip, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send, const int64_t **block_displs)
 {
   PetscFunctionBegin;

@@ -32,6 +32,10 @@ PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, 
 PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, const float **recv,
                                      const int64_t **block_displs);
 
+/* Instead of Wait: where the blocks lie, block[q] [B, dims[q]]; borrowed until Release, which is to follow soon. Collective on comm. */
+PetscErrorCode TrsPooledAllToAllArrive(TrsPooledAllToAll dist, TrsStream stream, const float **block);
+PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream);
+
 /*
   Backward. Buffer: where the caller writes the gradient, the same blocks ([B, dims[q]] at block_displs[q]);
   owned by the dist, where what Wait gave was. Wait: grad [G, dims[rank]], rows as in the forward, in the memory of

@@ -55,15 +55,42 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
   else /* it will be sent */
     PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
   trip->samples = (float *)trip->recv.data;
-  PetscCall(TrsCodedAlltoallvStart(&trip->forward, stream, rows, trip->owner_counts, trip->owner_displs,
-                                   trip->samples, trip->sample_counts, trip->sample_displs));
+  PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_counts, trip->owner_displs,
+                                trip->samples, trip->sample_counts, trip->sample_displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const float **block)
+{
+  const PetscBool stayed = stays(trip, &trip->forward);
+
+  PetscFunctionBegin;
+  if (!stayed) PetscCall(TrsCodedBlocksArrive(&trip->forward, stream));
+  for (int q = 0; q < trip->comm->size; q++) block[q] = stayed ? trip->samples : trip->forward.block[q];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRequestWait(&trip->forward.request, stream)); /* none where it was encoded */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const float **recv)
 {
   PetscFunctionBegin;
-  PetscCall(TrsCodedExchangeWait(&trip->forward, stream));
+  if (!stays(trip, &trip->forward)) {
+    PetscCall(TrsCodedBlocksArrive(&trip->forward, stream));
+    for (int q = 0; q < trip->comm->size; q++) {
+      float *to = trip->samples + trip->sample_displs[q];
+
+      if (trip->forward.block[q] != to)
+        PetscCall(trip->comm->device->copy(to, trip->forward.block[q],
+                                           trip->sample_counts[q] * (int64_t)sizeof(float), stream));
+    }
+    PetscCall(TrsRoundTripRelease(trip, stream));
+  }
   *recv = trip->samples;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

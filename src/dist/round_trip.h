@@ -39,6 +39,13 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
 PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const float **recv);
 
 /*
+  Instead of Wait: block [size] becomes where each owner's block lies, maybe in the owner's memory; after reading them Release gives them back, and
+  waits for the others to do so.
+*/
+PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const float **block);
+PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream);
+
+/*
   Room for the gradients of n_sample floats, for the caller to fill; then back, divided when gradient_division
   says so.
 */

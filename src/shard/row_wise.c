@@ -112,8 +112,8 @@ static PetscErrorCode forward_wait_row_wise(TrsSharding sharding, TrsShardingSlo
 
   PetscFunctionBegin;
   PetscCall(TrsPooledChunksWait(rw->dist, stream, &summed));
-  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, summed, &one_block,
-                                   &sharding->local_dim, pooled));
+  PetscCall(
+      TrsShardingScatterRuns(sharding, stream, slot->batch->batch, &summed, &sharding->local_dim, pooled));
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -67,16 +67,16 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B, const float *blocks,
-                                      const int64_t *displs, const int64_t *dims,
+PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
+                                      const float *const *block, const int64_t *dims,
                                       const TrsPooledMatrix *pooled)
 {
   PetscFunctionBegin;
   for (int i = 0; i < sharding->n_runs; i++) {
     const TrsColumnRun *run = &sharding->run[i];
-    PetscCall(sharding->context->compute->copy_matrix(
-        stream, B, run->width, blocks + displs[run->block] + run->block_column, dims[run->block],
-        pooled->data + run->column, pooled->stride));
+    PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width,
+                                                      block[run->block] + run->block_column, dims[run->block],
+                                                      pooled->data + run->column, pooled->stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

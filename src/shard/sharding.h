@@ -138,10 +138,10 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 
 /*
-  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]] at displs[q] floats.
+  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats.
 */
-PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B, const float *blocks,
-                                      const int64_t *displs, const int64_t *dims,
+PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
+                                      const float *const *block, const int64_t *dims,
                                       const TrsPooledMatrix *pooled);
 PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                      const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,

@@ -23,6 +23,7 @@ typedef struct {
   TrsRowSplit split;
   TrsKjt group, bucketized;
   TrsPooledChunks intra;
+  const float **block; /* [H] where pooled rows have come */
   TrsPooledAllToAll cross;
 } TrsTableRowWise;
 
@@ -120,6 +121,7 @@ static PetscErrorCode setup_table_row_wise(TrsSharding sharding)
   sharding->data = twrw;
   twrw->L = groups->local_world_size;
   twrw->H = groups->n_hosts;
+  PetscCall(PetscMalloc1((size_t)twrw->H, &twrw->block));
   PetscCall(PetscCalloc3((size_t)twrw->H, &twrw->dims, (size_t)twrw->H, &twrw->host_batch, (size_t)twrw->L,
                          &twrw->chunk_rows));
   PetscCall(PetscMalloc1((size_t)twrw->H, &host_n));
@@ -155,6 +157,7 @@ static PetscErrorCode destroy_table_row_wise(TrsSharding sharding)
   PetscCall(TrsRowSplitDestroy(&twrw->split));
   PetscCall(PetscFree2(twrw->feature, twrw->stagger));
   PetscCall(PetscFree3(twrw->dims, twrw->host_batch, twrw->chunk_rows));
+  PetscCall(PetscFree(twrw->block));
   PetscCall(PetscFree(twrw));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -198,15 +201,15 @@ static PetscErrorCode forward_wait_table_row_wise(TrsSharding sharding, TrsShard
 {
   TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
   const float *recv;
-  const int64_t *displs;
   float *summed; /* and, from GradWait, its gradient */
 
   PetscFunctionBegin;
   PetscCall(TrsPooledChunksWait(twrw->intra, stream, &recv));
   PetscCall(TrsPooledChunksGradBuffer(twrw->intra, &summed));
   PetscCall(TrsPooledAllToAllStart(twrw->cross, stream, summed, twrw->host_batch));
-  PetscCall(TrsPooledAllToAllWait(twrw->cross, stream, &recv, &displs));
-  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, twrw->dims, pooled));
+  PetscCall(TrsPooledAllToAllArrive(twrw->cross, stream, twrw->block));
+  PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, twrw->block, twrw->dims, pooled));
+  PetscCall(TrsPooledAllToAllRelease(twrw->cross, stream));
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -13,8 +13,9 @@
 
 typedef struct {
   int n_sent;
-  int *sent;     /* [n_sent] model feature sent at each place */
-  int64_t *dims; /* [W] */
+  int *sent;           /* [n_sent] model feature sent at each place */
+  int64_t *dims;       /* [W] */
+  const float **block; /* [W] where pooled rows have come */
   TrsPooledAllToAll dist;
   PetscBool alone; /* one rank, no encoding: nothing travels */
   PetscBool as_is; /* the group's features are the model's, in order */
@@ -71,6 +72,7 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
                           context->dist.backward.kind == TRS_CODEC_FP32);
   PetscCall(PetscMalloc1((size_t)comm->size, &n_features));
   PetscCall(PetscMalloc1((size_t)comm->size, &tw->dims));
+  PetscCall(PetscMalloc1((size_t)comm->size, &tw->block));
   for (int q = 0; q < comm->size; q++) {
     PetscCall(visit_rank(sharding, q, PETSC_TRUE, &n_features[q], NULL, &tw->dims[q], NULL));
     tw->n_sent += n_features[q];
@@ -106,6 +108,7 @@ static PetscErrorCode destroy_table_wise(TrsSharding sharding)
   PetscCall(TrsPooledAllToAllDestroy(&tw->dist));
   PetscCall(PetscFree(tw->sent));
   PetscCall(PetscFree(tw->dims));
+  PetscCall(PetscFree(tw->block));
   PetscCall(PetscFree(tw));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -143,13 +146,12 @@ static PetscErrorCode forward_wait_table_wise(TrsSharding sharding, TrsShardingS
                                               const TrsPooledMatrix *pooled)
 {
   const TrsTableWise *tw = (const TrsTableWise *)sharding->data;
-  const float *recv;
-  const int64_t *displs;
 
   PetscFunctionBegin;
   if (!tw->alone) {
-    PetscCall(TrsPooledAllToAllWait(tw->dist, stream, &recv, &displs));
-    PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, recv, displs, tw->dims, pooled));
+    PetscCall(TrsPooledAllToAllArrive(tw->dist, stream, tw->block));
+    PetscCall(TrsShardingScatterRuns(sharding, stream, slot->batch->batch, tw->block, tw->dims, pooled));
+    PetscCall(TrsPooledAllToAllRelease(tw->dist, stream));
   }
   if (sharding->context->dist.reproducible) /* where and how the other families do it */
     PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));

@@ -80,6 +80,49 @@ static void exchange(TrsComm comm, int64_t n, int round, int late)
   give_back(recv);
 }
 
+/* The same for who reads blocks where they lie: the own one in its place, others where nobody has copied them to, and gone after the wait. */
+static void look(TrsComm comm, int64_t n, int late)
+{
+  int64_t counts[MAX_RANKS], displs[MAX_RANKS];
+  float *send = take(n * comm->size), *recv = take(n * comm->size);
+  const float *block[MAX_RANKS];
+  TrsRequest request = NULL;
+
+  for (int q = 0; q < comm->size; q++) {
+    counts[q] = n;
+    displs[q] = q * n;
+    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
+  }
+  for (int64_t i = 0; i < n * comm->size; i++) recv[i] = -2.0F;
+  assert_petsc_ok(
+      TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs, block, &request));
+  if (late) usleep((useconds_t)(2000 * comm->rank));
+  assert_petsc_ok(TrsRequestArrive(&request, NULL));
+  for (int q = 0; q < comm->size; q++) {
+    for (int64_t i = 0; i < n; i++)
+      if (block[q][i] != value_of(q, comm->rank, i)) fail_msg("float %d from rank %d", (int)i, q);
+    if (n > 0 && (q == comm->rank || (TrsLanesTo(comm->lanes, q) && recv[displs[q]] < 0)))
+      assert_true(recv[displs[q] + n - 1] == -2.0F);
+  }
+  assert_ptr_equal(block[comm->rank], send + displs[comm->rank]);
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* ours again */
+  give_back(send);
+  give_back(recv);
+}
+
+static void test_look(void **state)
+{
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int round = 0; round < 12; round++)
+      look(comm, (const int64_t[]){0, 100, 30011, 5000}[round % 4], round % 3 == 2);
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
 static void test_limits(void **state)
 {
   const int64_t small = TRS_LANE_SMALL / 4;
@@ -370,6 +413,7 @@ static void test_full(void **state)
   for (int round = 0; round < 3; round++) {
     exchange(comm, 30011, round, round == 2);
     exchange(comm, 100, round, 0);
+    look(comm, 30011, round == 1);
     sum(comm, 100003);
     sum(comm, 1 << 18);
   }
@@ -396,7 +440,7 @@ static void test_bad_environment(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_no_memory_to_share), cmocka_unit_test(test_pieces),
-              cmocka_unit_test(test_full), cmocka_unit_test(test_limits),
+              cmocka_unit_test(test_full), cmocka_unit_test(test_limits), cmocka_unit_test(test_look),
               cmocka_unit_test(test_used_again_at_once), cmocka_unit_test(test_flight),
               cmocka_unit_test(test_counts), cmocka_unit_test(test_counts_in_flight),
               cmocka_unit_test(test_waiting), cmocka_unit_test(test_messages_get_on),
