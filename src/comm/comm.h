@@ -58,7 +58,7 @@ struct TrsCommOps {
                               TrsRequest *request);
   /* May be NULL, both or none: of floats, and block[q] is set where rank q's need not come to recv; what comes is there, and stays until the wait */
   PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
-                                     const int64_t *send_counts, const int64_t *send_displs, float *recv,
+                                     const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                      const int64_t *recv_counts, const int64_t *recv_displs,
                                      const float **block, TrsRequest *request);
   PetscErrorCode (*arrive)(TrsRequest request, TrsStream stream);

@@ -299,10 +299,9 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
 }
 
 static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const float *send,
-                                           const int64_t *send_counts, const int64_t *send_displs,
-                                           float *recv, const int64_t *recv_counts,
-                                           const int64_t *recv_displs, const float **block,
-                                           TrsRequest *request)
+                                           const int64_t *send_counts, const int64_t *send_displs, void *recv,
+                                           const int64_t *recv_counts, const int64_t *recv_displs,
+                                           const float **block, TrsRequest *request)
 {
   TrsMpiRequest *started = NULL;
 
