@@ -8,7 +8,7 @@
   group of lanes has a row to move: the old one from the line to its table, the new one from its table to the line, both over the bus to the host.
 
   Bytes moved for N ids, U distinct ones, M moves: about 24 N a pass of two sorts, 256 U of tags, on the bus one or two rows a move.
-  Scratch: 88 N bytes. Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; compute/cache.h
+  Scratch: 80 N bytes. Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; compute/cache.h
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -18,7 +18,7 @@ enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
 
 /* A table of the cache, on the device; several in the order of their ids. */
 struct CacheTable {
-  int64_t first; /* linear id of its first row; what follows the last table has the cache's n_ids here */
+  int64_t first; /* linear id of its first row */
   char *weight;  /* host memory */
   int64_t stride_bytes, row_bytes;
 };
@@ -30,7 +30,7 @@ struct CacheFeature {
 
 /* The tables of a cache, and how many lanes move a row. */
 struct CacheTables {
-  const CacheTable *table; /* [n + 1] */
+  const CacheTable *table; /* [n] */
   int n, lanes_log2;
 };
 
@@ -344,7 +344,7 @@ static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, co
   int n = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CACHE_TABLES, tbe->n_tables + 1, sizeof(*list), &list));
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CACHE_TABLES, tbe->n_tables, sizeof(*list), &list));
   for (int t = 0; t < tbe->n_tables; t++) {
     const TrsTbeTable *table = &tbe->table[t];
     const int64_t element = TrsDTypeBytes(table->dtype);
@@ -357,11 +357,10 @@ static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, co
     widest = PetscMax(widest, table->dim * element);
     n++;
   }
-  list[n] = {cache->n_ids, nullptr, 0, 0};
   tables->n = n;
   tables->lanes_log2 = TrsCudaLanesLog2(static_cast<int>(PetscMin(widest, static_cast<int64_t>(4096))), 16);
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CACHE_TABLES, stream,
-                               (n + 1) * static_cast<int64_t>(sizeof(*list)), list, &tables->table));
+                               n * static_cast<int64_t>(sizeof(*list)), list, &tables->table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
