@@ -178,9 +178,19 @@ static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Batch 1's ids are under way when a step ends; its counts are not, because evaluations between steps exchange theirs (comm/shared_lanes.h). */
+static PetscErrorCode start_next(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  if (!p->batch[1]) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
+  PetscCall(TrsModelParallelInputDistTensors(p->model, next_slot(p)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  Batch 0's input dist and cache fill are done or under way when this is called, and the counts of batch 1's. Its rows are brought in between
-  batch 0's forward, whose lines they leave alone, and its update, which finds rows that have moved.
+  Batch 0's input dist and cache fill are done or under way when this is called, and batch 1's ids. Its rows are brought in between batch 0's
+  forward, whose lines they leave alone, and its update, which finds rows that have moved.
 */
 static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
 {
@@ -189,7 +199,6 @@ static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
   TrsBatch *after = p->batch[1];
 
   PetscFunctionBegin;
-  if (after) PetscCall(TrsModelParallelInputDistTensors(p->model, next));
   PetscCall(forward(p));
   if (after) {
     PetscCall(TrsModelParallelInputDistWait(p->model, next));
@@ -204,7 +213,7 @@ static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
   PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
   p->batch[0] = after;
   p->slot = next;
-  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
+  PetscCall(start_next(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -222,7 +231,7 @@ static PetscErrorCode fill_prefetch(TrsPipeline p)
   PetscCall(fill_sparse_dist(p));
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
   PetscCall(TrsModelParallelPrefetch(p->model, p->slot));
-  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
+  PetscCall(start_next(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -236,9 +245,7 @@ static PetscErrorCode drain_sparse_dist(TrsPipeline p)
 static PetscErrorCode drain_prefetch(TrsPipeline p)
 {
   PetscFunctionBegin;
-  if (!p->batch[1]) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsModelParallelInputDistTensors(p->model, next_slot(p)));
-  PetscCall(TrsModelParallelInputDistWait(p->model, next_slot(p)));
+  if (p->batch[1]) PetscCall(TrsModelParallelInputDistWait(p->model, next_slot(p)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

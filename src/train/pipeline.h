@@ -5,7 +5,7 @@
 
   base          everything of batch i, one after the other; the reader alone is ahead
   sparse_dist   fetch of i+2 | input dist of i+1 | forward and backward of i
-  prefetch_sparse_dist  fetch of i+2 | ids of i+1 | forward of i | cache fill of i+1 | backward of i | counts of i+2. An evaluation's caches, and LFU's, are
+  prefetch_sparse_dist  fetch of i+2 | ids of i+1 | forward of i | cache fill of i+1 | backward of i; then ids of i+2 start. An evaluation's caches, and LFU's, are
                 filled in the forward under any pipeline
 
   Each step the ranks agree, in one small all-reduce that travels under the backward, on the loss, on whether somebody's reader failed, on
