@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from law_plans import MIXED, MODEL, TABLES, make, train
-from trsrun import Failed, Job, attribute, check, check_same_tensors, losses, patience, same_bits, tensors
+from trsrun import Failed, Job, attribute, check, check_same_tensors, losses, patience, run, same_bits, tensors
 
 ENDLESS = "-steps 1000000000 -checkpoint_dir ckpt -report_interval 60"
 EVER = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} {MIXED} {ENDLESS}"
@@ -134,3 +134,15 @@ def test_output_closed(binary, folder):
         process.stdout.close()
         check(process.wait(30) == 0, f"exit {process.returncode}")
     check(os.path.exists(os.path.join(folder, "final.h5")), "no checkpoint")
+
+
+def test_no_memory_to_share(binary, folder):
+    """Ranks that may not make a file of their memory's size exchange by messages: one line says so, and the numbers are the same bits."""
+    make(folder)
+    wanted, state = train(binary, folder, "shared", 2, f"{MIXED} -steps 5")
+    words = f"-data_train train.h5 -batch_size 12 -output poor.h5 -checkpoint_final poor.final.h5 {MODEL} {TABLES} {MIXED} -steps 5"
+    result = run(binary, 2, words, folder, prelude="ulimit -f 200000; ")
+    lines = [line for line in result.text.splitlines() if "trshard: info" in line]
+    check(len(lines) == 1 and "exchange by messages" in lines[0], f"lines: {lines}")
+    check(same_bits(losses(os.path.join(folder, "poor.h5")), wanted), "other losses by messages")
+    check_same_tensors(os.path.join(folder, "poor.final.h5"), state, "by messages")

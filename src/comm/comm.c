@@ -262,6 +262,11 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
   PetscCall(TrsCommCreate(mpi, backend, device, compute, &groups->dense));
   PetscCall(TrsCommCreate(host, backend, device, compute, &groups->host));
   PetscCall(TrsCommCreate(cross, backend, device, compute, &groups->cross));
+  groups->world->next = groups->input;
+  groups->input->next = groups->dense;
+  groups->dense->next = groups->host;
+  groups->host->next = groups->cross;
+  groups->cross->next = groups->world;
   groups->input->trace_as = TRS_TRACE_INPUT_DIST;
   groups->dense->trace_as = TRS_TRACE_DENSE;
   PetscCallMPI(MPI_Comm_free(&host));
@@ -272,6 +277,7 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
 PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
 {
   PetscFunctionBegin;
+  groups->world->next = groups->input->next = groups->dense->next = groups->host->next = NULL;
   PetscCall(TrsCommDestroy(&groups->cross));
   PetscCall(TrsCommDestroy(&groups->host));
   PetscCall(TrsCommDestroy(&groups->dense));

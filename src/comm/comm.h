@@ -36,8 +36,10 @@ typedef struct TrsCommImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute; /* sums and codecs */
   void *data;                   /* the backend's */
-  int trace_as;                 /* what a trace calls its exchanges (core/trace.h) */
-  uint64_t n_counts;            /* exchanges of counts that were posted; those under way: */
+  struct TrsCommImpl
+      *next;         /* of a run's groups, in a ring: who waits for one lets all of them move; NULL: alone */
+  int trace_as;      /* what a trace calls its exchanges (core/trace.h) */
+  uint64_t n_counts; /* exchanges of counts that were posted; those under way: */
   PetscBool counts_open[TRS_LANE_FLIGHT];
 } * TrsComm;
 

@@ -24,6 +24,8 @@ PetscErrorCode TrsPatienceRelax(TrsComm comm, TrsPatience *patience)
   int found;
 
   PetscFunctionBegin;
+  for (TrsComm other = comm->next; other && other != comm; other = other->next)
+    PetscCall(TrsCommProgress(other));
   if (patience->n_vain++ < (crowded ? 0 : TRS_SPINS)) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

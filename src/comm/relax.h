@@ -16,7 +16,7 @@ typedef struct {
 void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience);
 
 /*
-  TrsPatienceRelax - The look was in vain.
+  TrsPatienceRelax - The look was in vain: what other groups of the run have under way moves meanwhile.
 
   A rank spins for 20 us where every thread has a core; then, or at once where threads outnumber cores, it offers its core to others between
   looks; when that, too, was in vain for a while it sleeps until the peer's bell rings. Why not sleep at once: among ranks that all wait for each
