@@ -74,6 +74,11 @@ PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+float *TrsPooledAllToAllOwnGrad(TrsPooledAllToAll dist)
+{
+  return TrsRoundTripOwnGrad(&dist->trip);
+}
+
 PetscErrorCode TrsPooledAllToAllGradStart(TrsPooledAllToAll dist, TrsStream stream)
 {
   PetscFunctionBegin;

@@ -43,5 +43,9 @@ PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream
 */
 PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
                                            const int64_t **block_displs);
+
+/* After GradBuffer: where the own block is to be written then, [B, dims[rank]], so that it need not travel; or NULL: among the others. */
+float *TrsPooledAllToAllOwnGrad(TrsPooledAllToAll dist);
+
 PetscErrorCode TrsPooledAllToAllGradStart(TrsPooledAllToAll dist, TrsStream stream);
 PetscErrorCode TrsPooledAllToAllGradWait(TrsPooledAllToAll dist, TrsStream stream, const float **grad);

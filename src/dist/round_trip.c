@@ -107,6 +107,15 @@ PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+float *TrsRoundTripOwnGrad(TrsRoundTrip *trip)
+{
+  const int rank = trip->comm->rank;
+
+  if (trip->keeps_rows || trip->gradient_division || trip->backward.codec.kind != TRS_CODEC_FP32) return NULL;
+  trip->owner_counts[rank] = trip->sample_counts[rank] = 0;
+  return trip->rows + trip->owner_displs[rank];
+}
+
 PetscErrorCode TrsRoundTripGradStart(TrsRoundTrip *trip, TrsStream stream)
 {
   PetscFunctionBegin;

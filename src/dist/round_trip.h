@@ -50,5 +50,12 @@ PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream);
   says so.
 */
 PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send);
+
+/*
+  Asked between GradBuffer and GradStart: where the gradients of the rows that this rank owns for its own samples are to be written then, so that
+  they need not travel. NULL where they do, because they are divided or encoded on the way: among the others.
+*/
+float *TrsRoundTripOwnGrad(TrsRoundTrip *trip);
+
 PetscErrorCode TrsRoundTripGradStart(TrsRoundTrip *trip, TrsStream stream);
 PetscErrorCode TrsRoundTripGradWait(TrsRoundTrip *trip, TrsStream stream, const float **grad);

@@ -320,8 +320,8 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   }
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
-  PetscCall(
-      TrsShardingGatherRuns(sharding, stream, B, grad, (float *)o->send_grad.data, o->send_displs, o->dims));
+  PetscCall(TrsShardingGatherRuns(sharding, stream, B, grad, (float *)o->send_grad.data, o->send_displs,
+                                  o->dims, NULL));
   PetscCall(TrsCommAlltoallv(comm, stream, o->send_grad.data, o->send_counts, o->send_displs,
                              o->recv_grad.data, o->recv_counts, o->recv_displs, sizeof(float), &o->request));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -129,7 +129,7 @@ static PetscErrorCode backward_start_row_wise(TrsSharding sharding, TrsShardingS
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   PetscCall(TrsPooledChunksGradBuffer(rw->dist, &send));
   PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, &one_block,
-                                  &sharding->local_dim));
+                                  &sharding->local_dim, NULL));
   PetscCall(TrsPooledChunksGradStart(rw->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

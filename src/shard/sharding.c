@@ -81,16 +81,21 @@ PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): matrices and their strides */
 PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                      const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
-                                     const int64_t *dims)
+                                     const int64_t *dims, float *own)
 {
+  const int rank = sharding->context->groups->world->rank;
+
   PetscFunctionBegin;
   for (int i = 0; i < sharding->n_runs; i++) {
     const TrsColumnRun *run = &sharding->run[i];
-    PetscCall(sharding->context->compute->copy_matrix(
-        stream, B, run->width, pooled->data + run->column, pooled->stride,
-        blocks + displs[run->block] + run->block_column, dims[run->block]));
+    float *block = own && run->block == rank ? own : blocks + displs[run->block];
+
+    PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width, pooled->data + run->column,
+                                                      pooled->stride, block + run->block_column,
+                                                      dims[run->block]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

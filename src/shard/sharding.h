@@ -138,14 +138,15 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 
 /*
-  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats.
+  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats; own (or NULL): this
+  rank's block is there instead.
 */
 PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                       const float *const *block, const int64_t *dims,
                                       const TrsPooledMatrix *pooled);
 PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                      const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
-                                     const int64_t *dims);
+                                     const int64_t *dims, float *own);
 
 /* The fused update, of whole rows where there is a TrsWholeRows; arguments as TrsLookupBackward(). */
 PetscErrorCode TrsShardingUpdate(TrsSharding sharding, TrsStream stream, const TrsKjt *kjt, const float *grad,

@@ -224,7 +224,8 @@ static PetscErrorCode backward_start_table_row_wise(TrsSharding sharding, TrsSha
   PetscFunctionBegin;
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   PetscCall(TrsPooledAllToAllGradBuffer(twrw->cross, &send, &displs));
-  PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, twrw->dims));
+  PetscCall(
+      TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, twrw->dims, NULL));
   PetscCall(TrsPooledAllToAllGradStart(twrw->cross, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -169,7 +169,8 @@ static PetscErrorCode backward_start_table_wise(TrsSharding sharding, TrsShardin
   if (sharding->context->dist.reproducible) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (tw->alone) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPooledAllToAllGradBuffer(tw->dist, &send, &displs));
-  PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, tw->dims));
+  PetscCall(TrsShardingGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, tw->dims,
+                                  TrsPooledAllToAllOwnGrad(tw->dist)));
   PetscCall(TrsPooledAllToAllGradStart(tw->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -72,14 +72,15 @@ static TrsPooledDistOptions options_of(const wire_format *format, PetscBool divi
   return options;
 }
 
-static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool division)
+/* own_stays: the own block's gradients are written where they belong, but where they are encoded or divided. */
+static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool division, PetscBool own_stays)
 {
   const TrsPooledDistOptions options = options_of(format, division);
   const double divisor = division ? comm->size : 1.0;
   int64_t dims[MAX_RANKS], batch[MAX_RANKS];
   const int64_t *displs;
   static float pooled[MAX_RANKS * MAX_BATCH * MAX_DIM];
-  float *send;
+  float *send, *own;
   const float *got;
   int64_t n = 0, B;
   TrsPooledAllToAll dist = NULL;
@@ -100,9 +101,12 @@ static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool 
       assert_close(got[displs[q] + i], value_of(seed, q, comm->rank, i / dims[q], i % dims[q]),
                    format->forward_error, 0.0);
   assert_petsc_ok(TrsPooledAllToAllGradBuffer(dist, &send, &displs));
+  own = own_stays ? TrsPooledAllToAllOwnGrad(dist) : NULL;
+  assert_true((own != NULL) == (own_stays && format->codec.kind == TRS_CODEC_FP32 && !division));
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < B * dims[q]; i++)
-      send[displs[q] + i] = value_of(seed + 1, q, comm->rank, i / dims[q], i % dims[q]);
+      *(own && q == comm->rank ? &own[i] : &send[displs[q] + i]) = value_of(seed + 1, q, comm->rank,
+                                                                            i / dims[q], i % dims[q]);
   assert_petsc_ok(TrsPooledAllToAllGradStart(dist, NULL));
   assert_petsc_ok(TrsPooledAllToAllGradWait(dist, NULL, &got));
   n = 0;
@@ -204,7 +208,8 @@ static void test_exchanges(void **state)
   for (int k = 0; k < N_FORMATS; k++) {
     for (uint64_t round = 0; round < ROUNDS; round++) {
       const uint64_t seed = 1000 * (uint64_t)k + 10 * round;
-      all_to_all_once(&formats[k], seed, (PetscBool)(round % 2));
+      for (int own_stays = 0; own_stays < 2; own_stays++)
+        all_to_all_once(&formats[k], seed, (PetscBool)(round % 2), (PetscBool)own_stays);
       reduce_scatter_once(&formats[k], seed, (PetscBool)(round % 2));
       all_gather_once(&formats[k], seed);
     }
