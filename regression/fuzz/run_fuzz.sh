@@ -5,9 +5,9 @@ set -eu
 clang=$1 target=$2 source=$3 build=$4
 seconds=${FUZZ_SECONDS:-8}
 mkdir -p "$build/corpus_$target"
-flags="-g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I$source/src"
+flags="-g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined"
 # shellcheck disable=SC2046,SC2086
-"$clang" $flags $(pkg-config --cflags PETSc jansson libxxhash) $(mpicc --showme:compile) "$source/regression/fuzz/fuzz_$target.c" \
+"$clang" $flags -I"$source/src" $(pkg-config --cflags PETSc jansson libxxhash) $(mpicc --showme:compile) "$source/regression/fuzz/fuzz_$target.c" \
   "$source"/src/core/*.c "$source"/src/spec/*.c "$source/src/plan/plan_settings.c" "$source/src/plan/topology.c" \
   -o "$build/fuzz_$target" $(pkg-config --libs PETSc jansson libxxhash yaml-0.1) $(mpicc --showme:link) -lm ||
   { echo "SKIPPED: clang cannot link the fuzz target here"; exit 0; }

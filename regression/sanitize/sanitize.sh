@@ -21,7 +21,7 @@ export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
 export PYTHONPATH=$source/regression/harness
 
-export TSAN_OPTIONS=exitcode=99:suppressions=$source/regression/sanitize/tsan.supp
+export TSAN_OPTIONS="exitcode=99:suppressions='$source/regression/sanitize/tsan.supp'"
 
 configure_and_build() { # SANITIZERS [NINJA_TARGET...]
   local generator=() launcher=() targets=()
@@ -62,7 +62,7 @@ case $what in
     ;;
   leaks)
     export ASAN_OPTIONS=detect_leaks=1:exitcode=99:fast_unwind_on_malloc=0
-    export LSAN_OPTIONS=suppressions=$source/regression/sanitize/lsan.supp:print_suppressions=0
+    export LSAN_OPTIONS="suppressions='$source/regression/sanitize/lsan.supp':print_suppressions=0"
     run_cases evaluate version
     ;;
   build_threads)
