@@ -95,11 +95,11 @@ for model in DLRM DCN; do
   for precision in fp32 $([ "$device" = cpu ] || echo tf32); do
     # shellcheck disable=SC2046
     if train -device "$device" -data_train "$data" -batch_size "$batch" -steps "$steps" -tables_embedding_dim "$model_dim" -tables_num_embeddings "$rows" \
-      -dense_precision $precision -report_interval 1 -log_view $(layers $model) > "$work/train" 2>&1; then
+      -dense_precision "$precision" -report_interval 1 -log_view $(layers $model) > "$work/train" 2>&1; then
       echo "# $model, batch $batch, $tables tables of $rows rows of $model_dim, $precision"
       grep -E '^(overlap|exposed|trained on|stages|memory) ' "$work/train"
-      least= reference=
-      if [ $precision = fp32 ]; then reference=$(peer_samples_per_s $model); fi
+      least="" reference=""
+      if [ "$precision" = fp32 ]; then reference=$(peer_samples_per_s $model); fi
       if [ $model = DLRM ]; then least=1.5; fi
       goal "$model $precision, samples/s of PyTorch" "$(samples_per_s "$work/train")" "$reference" "$least"
       if [ $model = DCN ]; then goal "$model $precision, samples/s of 500,000" "$(samples_per_s "$work/train")" 500000 1; fi
