@@ -5,17 +5,18 @@
 #if defined(__AVX512F__)
   #include <immintrin.h>
 
-typedef float Vec __attribute__((vector_size(64)));
+  #define PART 16
+typedef float Part __attribute__((vector_size(64)));
 
-static inline Vec widen_fp16(const uint16_t *p)
+static inline Part widen_fp16(const uint16_t *p)
 {
-  return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+  return (Part)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
-static inline Vec widen_bf16(const uint16_t *p)
+static inline Part widen_bf16(const uint16_t *p)
 {
-  return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)),
-                                16);
+  return (Part)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)),
+                                 16);
 }
 
   #define MAX_REGISTER_COLUMNS 256

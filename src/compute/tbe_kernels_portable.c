@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For any processor: vectors become whatever the compiler's base instruction set has. */
+/* For any processor: vectors of four are what the compiler's base instruction sets have. */
 #include "compute/half.h"
 #include "compute/tbe_kernels.h"
 
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed between inlined functions only */
 
-typedef float Vec __attribute__((vector_size(64)));
+#define PART 4
+typedef float Part __attribute__((vector_size(16)));
 
-static inline Vec widen_fp16(const uint16_t *p)
+static inline Part widen_fp16(const uint16_t *p)
 {
-  Vec v;
-  for (int i = 0; i < 16; i++) v[i] = TrsHalfToFloat(p[i]);
+  Part v;
+  for (int i = 0; i < PART; i++) v[i] = TrsHalfToFloat(p[i]);
   return v;
 }
 
-static inline Vec widen_bf16(const uint16_t *p)
+static inline Part widen_bf16(const uint16_t *p)
 {
-  Vec v;
-  for (int i = 0; i < 16; i++) v[i] = TrsBf16ToFloat(p[i]);
+  Part v;
+  for (int i = 0; i < PART; i++) v[i] = TrsBf16ToFloat(p[i]);
   return v;
 }
 

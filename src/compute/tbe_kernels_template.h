@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of tbe_kernels_<isa>.c, which define before: Vec (16 floats), widen_fp16(), widen_bf16(), MAX_REGISTER_COLUMNS. Defines
-  TBE_KERNELS. No include guard: each of those files takes it once.
+  The text of tbe_kernels_<isa>.c, which define before: Part (a register of PART floats), widen_fp16() and widen_bf16() to one,
+  MAX_REGISTER_COLUMNS (of fp32 sums). Defines TBE_KERNELS. No include guard: each of those files takes it once.
 
   Widths that are known when this is compiled keep a row's sums in registers: 1.7 times the speed of a loop over a run-time width. Sums over
   columns always run in 16 lanes that are folded in halves, so every instruction set with fused multiply-add gives the same bits.
@@ -23,16 +23,16 @@
 #define NEAR 10
 #define OUT  16
 
-typedef float TrsVecInMemory __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float TrsPartInMemory __attribute__((vector_size(4 * PART), aligned(4), may_alias));
 
-ALWAYS_INLINE Vec load_vec(const float *p)
+ALWAYS_INLINE Part load(const float *p)
 {
-  return *(const TrsVecInMemory *)p;
+  return *(const TrsPartInMemory *)p;
 }
 
-ALWAYS_INLINE void store_vec(float *p, Vec v)
+ALWAYS_INLINE void store(float *p, Part x)
 {
-  *(TrsVecInMemory *)p = v;
+  *(TrsPartInMemory *)p = x;
 }
 
 ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64_t row)
@@ -78,12 +78,12 @@ ALWAYS_INLINE void prefetch_values(const TrsTbeTable *table, TrsDType dtype, con
   if (i + NEAR < last) prefetch_row(table, dtype, values[i + NEAR], D, 1);
 }
 
-/* Columns 16*v .. of a row, widened. */
-ALWAYS_INLINE Vec load_columns(const char *row, TrsDType dtype, int v)
+/* Columns PART*p .. of a row, widened. */
+ALWAYS_INLINE Part load_part(const char *row, TrsDType dtype, int p)
 {
-  if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + (int64_t)v * LANES);
-  if (dtype == TRS_BF16) return widen_bf16((const uint16_t *)(const void *)row + (int64_t)v * LANES);
-  return load_vec((const float *)(const void *)row + (int64_t)v * LANES);
+  if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + (int64_t)p * PART);
+  if (dtype == TRS_BF16) return widen_bf16((const uint16_t *)(const void *)row + (int64_t)p * PART);
+  return load((const float *)(const void *)row + (int64_t)p * PART);
 }
 
 ALWAYS_INLINE float load_column(const char *row, TrsDType dtype, int d)
@@ -101,20 +101,20 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
                                float *out)
 {
   const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
-  Vec sum[MAX_REGISTER_COLUMNS / LANES];
+  Part sum[MAX_REGISTER_COLUMNS / PART];
 
-  for (int v = 0; v < D / LANES; v++) sum[v] = (Vec){0};
+  for (int p = 0; p < D / PART; p++) sum[p] = (Part){0};
   for (int64_t i = begin; i < end; i++) {
     const int64_t id = input->values[i];
     prefetch_values(table, dtype, input->values, i, last, D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
     const char *row = row_at(table, dtype, id);
-    for (int v = 0; v < D / LANES; v++)
-      sum[v] += weighted ? input->weights[i] * load_columns(row, dtype, v) : load_columns(row, dtype, v);
+    for (int p = 0; p < D / PART; p++)
+      sum[p] += weighted ? input->weights[i] * load_part(row, dtype, p) : load_part(row, dtype, p);
   }
   if (mean && end - begin > 1)
-    for (int v = 0; v < D / LANES; v++) sum[v] /= (float)(end - begin);
-  for (int v = 0; v < D / LANES; v++) store_vec(out + (int64_t)v * LANES, sum[v]);
+    for (int p = 0; p < D / PART; p++) sum[p] /= (float)(end - begin);
+  for (int p = 0; p < D / PART; p++) store(out + (int64_t)p * PART, sum[p]);
 }
 
 /* One bag of any width: the sum is in `out`. */
@@ -132,8 +132,7 @@ ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int
     if (!cached) prefetch_values(table, dtype, input->values, i, last, D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
     const char *row = row_of_value(table, dtype, input, i, cached);
-    for (; d + LANES <= D; d += LANES)
-      store_vec(out + d, load_vec(out + d) + weight * load_columns(row, dtype, d / LANES));
+    for (; d + PART <= D; d += PART) store(out + d, load(out + d) + weight * load_part(row, dtype, d / PART));
     for (; d < D; d++) out[d] += weight * load_column(row, dtype, d);
   }
   if (mean && end - begin > 1)
@@ -230,7 +229,7 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
 static void widen_row(const TrsTbeTable *table, const char *from, float *restrict to)
 {
   int d = 0;
-  for (; d + LANES <= table->dim; d += LANES) store_vec(to + d, load_columns(from, table->dtype, d / LANES));
+  for (; d + PART <= table->dim; d += PART) store(to + d, load_part(from, table->dtype, d / PART));
   for (; d < table->dim; d++) to[d] = load_column(from, table->dtype, d);
 }
 
@@ -253,28 +252,35 @@ static void forward_rows(const TrsTbeTable *table, const TrsTbeInput *input, int
 typedef float TrsEight __attribute__((vector_size(32)));
 typedef float TrsFour __attribute__((vector_size(16)));
 
-ALWAYS_INLINE float fold(Vec lanes)
+ALWAYS_INLINE float fold(const Part *part)
 {
-  const TrsEight x = __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7) +
-                     __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15);
-  const TrsFour y = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
+  union {
+    Part part[LANES / PART];
+    TrsEight eight[2];
+  } lanes;
+  TrsEight x;
+  TrsFour y;
 
+  for (int p = 0; p < LANES / PART; p++) lanes.part[p] = part[p];
+  x = lanes.eight[0] + lanes.eight[1];
+  y = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
   return (y[0] + y[2]) + (y[1] + y[3]);
 }
 
 ALWAYS_INLINE float dot(int D, const float *a, const float *b)
 {
   float tail_a[LANES] = {0}, tail_b[LANES] = {0};
-  Vec lanes = {0};
+  Part lanes[LANES / PART] = {{0}};
   int d = 0;
 
-  for (; d + LANES <= D; d += LANES) lanes += load_vec(a + d) * load_vec(b + d);
+  for (; d + LANES <= D; d += LANES)
+    for (int p = 0; p < LANES / PART; p++) lanes[p] += load(a + d + p * PART) * load(b + d + p * PART);
   if (d < D) {
     for (int i = 0; d + i < D; i++) {
       tail_a[i] = a[d + i];
       tail_b[i] = b[d + i];
     }
-    lanes += load_vec(tail_a) * load_vec(tail_b);
+    for (int p = 0; p < LANES / PART; p++) lanes[p] += load(tail_a + p * PART) * load(tail_b + p * PART);
   }
   return fold(lanes);
 }
@@ -312,7 +318,7 @@ ALWAYS_INLINE void subtract(int D, float *w, float scale, const float *g)
 {
   int d = 0;
 
-  for (; d + LANES <= D; d += LANES) store_vec(w + d, load_vec(w + d) - scale * load_vec(g + d));
+  for (; d + PART <= D; d += PART) store(w + d, load(w + d) - scale * load(g + d));
   for (; d < D; d++) w[d] -= scale * g[d];
 }
 
@@ -505,7 +511,7 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
       for (d = 0; d < D; d++) g[d] += scale * (from[d] > limit ? limit : from[d] < -limit ? -limit : from[d]);
       continue;
     }
-    for (; d + LANES <= D; d += LANES) store_vec(g + d, load_vec(g + d) + scale * load_vec(from + d));
+    for (; d + PART <= D; d += PART) store(g + d, load(g + d) + scale * load(from + d));
     for (; d < D; d++) g[d] += scale * from[d];
   }
 }
