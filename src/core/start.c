@@ -38,6 +38,29 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
   return n;
 }
 
+PetscBool TrsStartOnOneHost(void)
+{
+  const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE"),
+             *hosts = getenv("SLURM_STEP_NUM_NODES");
+
+  if (here && all) return (PetscBool)(strcmp(here, all) == 0);
+  if (getenv("PMIX_RANK") || getenv("PMI_RANK")) return (PetscBool)(hosts && strcmp(hosts, "1") == 0);
+  return PETSC_TRUE; /* alone */
+}
+
+/*
+  Inside a host Open MPI would take ob1 and shared memory after it has opened every fabric's library to find that out, in which PSM2's sleeps a fifth
+  of a second. What the user says of the choice stands.
+*/
+static void spare_fabrics(void)
+{
+  static const char *const choices[] = {"OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"};
+
+  for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
+    if (getenv(choices[i])) return;
+  if (TrsStartOnOneHost()) setenv("OMPI_MCA_pml", "ob1", 0);
+}
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
@@ -48,6 +71,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
   if (!petsc_argv) return PETSC_ERR_MEM;
   for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
     unsetenv(closed_variables[i]);
+  spare_fabrics();
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   n = early_arguments(argc, argv, petsc_argv);
   ierr = PetscInitialize(&n, &passed, NULL, NULL);

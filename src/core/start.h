@@ -20,6 +20,13 @@
 */
 PetscErrorCode TrsStart(int argc, char **argv);
 
+/*
+  TrsStartOnOneHost - Do all ranks run on this host, as far as the launcher says in the environment? TrsStart() then spares Open MPI the fabrics.
+
+  Not collective; before MPI_Init(). False for a launcher that is not known: mpirun of Open MPI, srun, or none are.
+*/
+PetscBool TrsStartOnOneHost(void);
+
 /* End PETSc (prints -log_view) and MPI. Collective on MPI_COMM_WORLD. */
 PetscErrorCode TrsStop(void);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 */
 #include "core/option_petsc.h"
+#include "core/start.h"
 #include "core/version.h"
 #include "trs_test.h"
 
@@ -59,5 +60,42 @@ static void test_version(void **state)
   assert_null(strchr(text, '\n'));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_warning), cmocka_unit_test(test_closed),
+/* Launchers by what they leave in the environment. */
+static void test_one_host(void **state)
+{
+  static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",
+                                      "SLURM_STEP_NUM_NODES"};
+  static const struct {
+    const char *value[4];
+    PetscBool one_host;
+  } launches[] = {
+      {{"2", "2", "0", NULL}, PETSC_TRUE},    {{"2", "4", "0", NULL}, PETSC_FALSE}, /* mpirun */
+      {{"2", "4", "0", "1"}, PETSC_FALSE}, /* mpirun from one node's task */
+      {{NULL, NULL, "0", "1"}, PETSC_TRUE},   {{NULL, NULL, "0", "2"}, PETSC_FALSE}, /* srun */
+      {{NULL, NULL, "0", NULL}, PETSC_FALSE}, /* nobody that is known */
+      {{NULL, NULL, NULL, NULL}, PETSC_TRUE}, {{NULL, NULL, NULL, "4"}, PETSC_TRUE}, /* alone */
+  };
+  char before[4][64] = {""};
+
+  (void)state;
+  for (int i = 0; i < 4; i++)
+    snprintf(before[i], sizeof(before[i]), "%s", getenv(names[i]) ? getenv(names[i]) : "");
+  for (size_t l = 0; l < sizeof(launches) / sizeof(launches[0]); l++) {
+    for (int i = 0; i < 4; i++) {
+      if (launches[l].value[i])
+        setenv(names[i], launches[l].value[i], 1);
+      else
+        unsetenv(names[i]);
+    }
+    assert_int_equal(TrsStartOnOneHost(), launches[l].one_host);
+  }
+  for (int i = 0; i < 4; i++) {
+    if (before[i][0])
+      setenv(names[i], before[i], 1);
+    else
+      unsetenv(names[i]);
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_warning), cmocka_unit_test(test_one_host), cmocka_unit_test(test_closed),
               cmocka_unit_test(test_option_words), cmocka_unit_test(test_version))
