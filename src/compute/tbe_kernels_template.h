@@ -274,13 +274,13 @@ ALWAYS_INLINE float dot(int D, const float *a, const float *b)
   int d = 0;
 
   for (; d + LANES <= D; d += LANES)
-    for (int p = 0; p < LANES / PART; p++) lanes[p] += load(a + d + p * PART) * load(b + d + p * PART);
+    for (int c = 0; c < LANES; c += PART) lanes[c / PART] += load(a + d + c) * load(b + d + c);
   if (d < D) {
     for (int i = 0; d + i < D; i++) {
       tail_a[i] = a[d + i];
       tail_b[i] = b[d + i];
     }
-    for (int p = 0; p < LANES / PART; p++) lanes[p] += load(tail_a + p * PART) * load(tail_b + p * PART);
+    for (int c = 0; c < LANES; c += PART) lanes[c / PART] += load(tail_a + c) * load(tail_b + c);
   }
   return fold(lanes);
 }
