@@ -78,7 +78,7 @@ def plot(samples, worlds, path):
     axes[0][0].legend()
     figure.supxlabel("bytes that a rank sends")
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(common.with_folder(path))
     plt.close(figure)
 
 
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("--ranks", default="2,4", help="list (default: %(default)s)")
     parser.add_argument("--sizes", default="4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,25MiB", help="bytes that a rank sends (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=25, help="of each exchange in a launch (default: %(default)s)")
-    parser.add_argument("--curves", default="bench_comm_curves.png", help="picture of GB/s over sizes (default: %(default)s)")
+    parser.add_argument("--curves", default=f"{common.FOLDER}/bench_comm_curves.png", help="picture of GB/s over sizes (default: %(default)s)")
     common.add_options(parser, "bench_comm")
     args = parser.parse_args()
     args.binary = common.find_binary(args.binary, "bench_comm")

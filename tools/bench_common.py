@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+FOLDER = "results"  # where tables and pictures go; git ignores it in a clone
 FIELDS = ["case", "contestant", "round", "figure", "value", "foreign", "kept"]
 MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
@@ -28,14 +29,20 @@ class TimeIsUp(Failed):
     """It took longer than it may."""
 
 
+def with_folder(path):
+    """The path of a file to be written, whose folder is there now."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    return path
+
+
 def add_options(parser, name, rounds=3, minutes=None):
     group = parser.add_argument_group("measuring")
     group.add_argument("--rounds", type=int, default=rounds, help="turns of each contestant, of which medians count (default: %(default)s)")
     group.add_argument("--minutes", type=float, default=minutes, help="start no window after this many minutes (default: %(default)s)")
     group.add_argument("--foreign", type=float, default=0.03, help="share of foreign processor time that a window may have (default: %(default)s)")
     group.add_argument("--tries", type=int, default=3, help="windows at most for one sample (default: %(default)s)")
-    group.add_argument("--csv", default=f"{name}.csv", help="all samples (default: %(default)s)")
-    group.add_argument("--plot", default=f"{name}.png", help="the picture; '' for none (default: %(default)s)")
+    group.add_argument("--csv", default=f"{FOLDER}/{name}.csv", help="all samples (default: %(default)s)")
+    group.add_argument("--plot", default=f"{FOLDER}/{name}.png", help="the picture; '' for none (default: %(default)s)")
     group.add_argument("--resume", action="store_true", help="keep the samples of --csv and take only those that are missing")
 
 
@@ -112,7 +119,7 @@ class Samples:
                         self._keep(row["case"], row["contestant"], int(row["round"]), row["figure"], float(row["value"]), float(row["foreign"]))
             self.file = open(path, "a", newline="", encoding="utf-8")
         else:
-            self.file = open(path, "w", newline="", encoding="utf-8")
+            self.file = open(with_folder(path), "w", newline="", encoding="utf-8")
             self.file.write(f"# {machine()}\n{','.join(FIELDS)}\n")
 
     def _keep(self, case, contestant, turn, figure, value, foreign):
@@ -324,5 +331,5 @@ def draw(rows, path, title):
     figure.supxlabel("times the goal (right of 1: met; numbers are the ratios; pale: disturbed)", fontsize=9)
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(with_folder(path), dpi=110)
     plt.close(figure)

@@ -87,7 +87,7 @@ def draw(what, curves, path):
         axes[i].legend()
     figure.suptitle(f"growth with {what}: {common.machine()}", fontsize=9)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(common.with_folder(path), dpi=110)
     plt.close(figure)
 
 
@@ -97,7 +97,7 @@ def main():
     parser.add_argument("peer_python", metavar="PEER_PYTHON", nargs="?", default="none", help="a python with torch, torchrec and fbgemm_gpu (default: without a peer)")
     parser.add_argument("--what", default=",".join(VALUES), help="list (default: %(default)s)")
     parser.add_argument("--values", help="list of numbers, for one --what, instead of the usual ones")
-    parser.add_argument("--output", default=".", metavar="FOLDER", help="of the pictures growth_<what>.png (default: %(default)s)")
+    parser.add_argument("--output", default=common.FOLDER, metavar="FOLDER", help="of the pictures growth_<what>.png (default: %(default)s)")
     bench_torchrec.add_training_options(parser)
     common.add_options(parser, "bench_growth")
     args = parser.parse_args()
@@ -105,7 +105,6 @@ def main():
     kinds = args.what.split(",")
     if set(kinds) - set(VALUES) or args.values and len(kinds) > 1:
         parser.error(f"--what is a list of {', '.join(VALUES)}; --values wants one of them")
-    os.makedirs(args.output, exist_ok=True)
     suite = common.Suite(args)
     with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
         bench = bench_torchrec.Bench(args, folder)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check who includes whom in src/ and gpu/, who calls which library, and that every file carries its licence line.
+"""Check who includes whom in src/ and gpu/, who calls which library, that every file carries its licence line, and what lies at the top.
 
     check_includes.py [ROOT]
 
@@ -46,6 +46,7 @@ LIBRARIES = [
     (re.compile(r"\bPetscOptions(Get|Has|Insert|Set|Clear)"), {"core"}, "PETSc options"),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include "([^"/]+)/([^"]+)"')
+TOP = {"CMakeLists.txt", "README.md", "src", "gpu", "input", "jobs", "tools", "regression"}  # and hidden files
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
 LICENSED = SOURCES + (".py", ".sh", ".sbatch", ".opts", ".yaml", ".cmake", "CMakeLists.txt")
 
@@ -69,8 +70,9 @@ def check_source(path, root, problems):
                 problems.append(f"{path}:{number}: {name} belongs to {', '.join(sorted(folders))}, not to {folder}")
 
 
-def tracked(root):
-    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=False)
+def tracked(root, which="-co"):
+    """The files git tracks (c) or would (o: others that it does not ignore)."""
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", which, "--exclude-standard"], capture_output=True, text=True, check=False)
     if listed.returncode == 0:
         return [root / name for name in listed.stdout.splitlines()]
     return [p for p in root.rglob("*") if p.is_file() and ".git" not in p.parts]
@@ -82,6 +84,9 @@ def main():
     root = parser.parse_args().root.resolve()
     problems = []
     n = 0
+    for name in sorted({path.relative_to(root).parts[0] for path in tracked(root, "-c")} - TOP):
+        if not name.startswith(".") and (root / ".git").exists():
+            problems.append(f"{root / name}: not one of the folders and files at the top: {', '.join(sorted(TOP))}")
     for path in sorted(tracked(root)):
         if not path.is_file():
             continue

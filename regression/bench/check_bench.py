@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """check_bench.py [--lines REGEX ...] [--pictures NAME ...] -- COMMAND: runs a benchmark in an empty folder; each REGEX must match a line it prints, the
-pictures and a CSV of samples must be there."""
+pictures and a CSV of samples must be in results/, and nothing beside it."""
 import argparse
 import csv
 import glob
@@ -21,8 +21,9 @@ with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
     print(result.stdout, result.stderr, sep="")
     faults = [f"exit code {result.returncode}"] if result.returncode else []
     faults += [f"no line matches {regex!r}" for regex in args.lines if not re.search(regex, result.stdout, re.MULTILINE)]
-    faults += [f"no picture {name}" for name in args.pictures if not os.path.exists(os.path.join(folder, name)) or os.path.getsize(os.path.join(folder, name)) < 1000]
-    tables = glob.glob(os.path.join(folder, "*.csv"))
+    faults += [f"no picture {name}" for name in args.pictures if not os.path.exists(os.path.join(folder, "results", name)) or os.path.getsize(os.path.join(folder, "results", name)) < 1000]
+    faults += [f"writes {name} into the current folder" for name in os.listdir(folder) if name != "results"]
+    tables = glob.glob(os.path.join(folder, "results", "*.csv"))
     if len(tables) != 1:
         faults.append(f"{len(tables)} CSV files")
     for path in tables:
