@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from law_plans import MIXED, MODEL, TABLES, make, train
-from trsrun import Failed, Job, attribute, check, check_same_tensors, losses, patience, run, same_bits, tensors
+from trsrun import PATIENT, Failed, Job, attribute, check, check_same_tensors, losses, patience, run, same_bits, tensors
 
 ENDLESS = "-steps 1000000000 -checkpoint_dir ckpt -report_interval 60"
 EVER = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} {MIXED} {ENDLESS}"
@@ -70,9 +70,9 @@ def test_stop_term_to_one_rank(binary, folder):
 def test_stop_without_folder(binary, folder):
     """Nowhere to save: the message says so."""
     make(folder)
-    job = Job(binary, 2, EVER.replace("-checkpoint_dir ckpt", ""), folder)
-    job.pid(1)
-    time.sleep(2.0)
+    options = EVER.replace("-checkpoint_dir ckpt", "").replace("-report_interval 60", "-report_interval 0.05")
+    job = Job(binary, 2, options, folder, launcher=PATIENT)
+    job.read_to("step ")
     os.kill(job.pid(0), signal.SIGUSR1)
     result = job.wait(10)
     check(result.ranks == {0: 75, 1: 75}, f"exit status {result.ranks}:\n{result.text[-2000:]}")

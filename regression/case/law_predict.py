@@ -11,7 +11,7 @@ import numpy as np
 
 import quantised
 from law_plans import FEATURES, MODEL, make, train
-from trsrun import Job, attribute, check, check_same_tensors, run, same_bits, tensors, write_dataset
+from trsrun import PATIENT, Job, attribute, check, check_same_tensors, run, same_bits, tensors, write_dataset
 
 # Sum and mean, two features of one table, weights, a sequence table (the mean of its rows), and one of a width that no power of two divides.
 TABLES = {
@@ -206,10 +206,9 @@ def test_predict_stopped(binary, folder):
     """SIGTERM between batches: 75 on every rank, and nothing half-written."""
     state = make_trained(folder, binary)
     write_dataset(os.path.join(folder, "eval.h5"), 60000, seed=8, features=FEATURES, weighted=True)
-    job = Job(binary, 2, f"-task predict -data_eval eval.h5 -batch_size 1 -output late.h5 {MODEL} {OPTIONS} -init_from {state} {TYPES}", folder)
-    for line in job.process.stdout:
-        if line.startswith("weights"):  # tables are in memory: 30000 batches follow
-            break
+    job = Job(binary, 2, f"-task predict -data_eval eval.h5 -batch_size 1 -output late.h5 {MODEL} {OPTIONS} -init_from {state} {TYPES}", folder,
+              launcher=PATIENT)
+    job.read_to("weights")  # tables are in memory: 30000 batches follow
     os.kill(job.pid(1), signal.SIGTERM)
     result = job.wait(60)
     check(result.ranks == {0: 75, 1: 75}, f"exit status by rank {result.ranks}:\n{result.text[-2000:]}")

@@ -97,9 +97,7 @@ def test_trace_stopped(binary, folder):
     job = Job(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 100000000 {MODEL} {TABLES} {MIXED} -trace t.json -report_interval 0.05 "
                          "-output run.h5 -trace_first_step 0 -trace_steps 1000000000", folder)
     pid = job.pid(1)
-    for line in job.process.stdout:
-        if line.startswith("step "):
-            break
+    job.read_to("step ")
     time.sleep(0.05)
     os.kill(pid, signal.SIGTERM)
     result = job.wait(60)

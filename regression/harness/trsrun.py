@@ -76,6 +76,13 @@ class Job:
             time.sleep(0.02)
         return int(open(path).read())
 
+    def read_to(self, start):
+        """Reads what the job prints up to a line that begins so."""
+        for line in self.process.stdout:
+            if line.startswith(start):
+                return
+        raise Failed(f"the job ended without a line that begins with {start!r}")
+
     def wait(self, limit_s):
         """Result; a job that takes longer is killed, and that is a failure. A busy machine has more time."""
         begin_s, text = time.monotonic(), None
@@ -89,10 +96,11 @@ class Job:
         seconds = time.monotonic() - self.start_s
         ranks = {}
         for name in os.listdir(self.notes):
-            if name.startswith("status."):
-                ranks[int(name[7:])] = int(open(os.path.join(self.notes, name)).read())
-        for name in os.listdir(self.notes):
-            os.unlink(os.path.join(self.notes, name))
+            path = os.path.join(self.notes, name)
+            note = open(path).read().strip()
+            if name.startswith("status.") and note:  # one without text: mpirun killed that rank's shell between open and write
+                ranks[int(name[7:])] = int(note)
+            os.unlink(path)
         os.rmdir(self.notes)
         return Result(self.process.returncode, ranks, text, seconds)
 
