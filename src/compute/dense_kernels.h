@@ -23,9 +23,6 @@ typedef struct {
   void (*dot_forward)(int n, int D, const float *x, float *products);
   /* One sample: dx [n, D] = gradient through the products */
   void (*dot_backward)(int n, int D, const float *x, const float *dproducts, float *dx);
-  /* Rounded to the nearest bf16 (even); a NaN stays one: as bf16, or as floats */
-  void (*to_bf16)(int64_t n, const float *from, uint16_t *to);
-  void (*round_to_bf16)(int64_t n, const float *from, float *to);
   /* n elements; bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t */
   void (*update)(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1, float bias_correction2,
                  const float *grad, float *weight, float *state1, float *state2);

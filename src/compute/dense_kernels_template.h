@@ -4,8 +4,6 @@
   transpose(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
 */
 
-#include "compute/half.h"
-
 #include <math.h>
 
 enum {
@@ -250,26 +248,6 @@ static void dot_backward(int n, int D, const float *x, const float *dproducts, f
   for (; i < n; i++) gradient_rows(1, &gradient, i);
 }
 
-/* --- bf16 --- */
-
-static inline uint32_t bf16_bits(float x)
-{
-  uint32_t bits = TrsFloatBits(x);
-
-  bits += (bits & 0x7fffffffu) > 0x7f800000u ? 0x400000u & ~bits : 0x7fffu + (bits >> 16 & 1);
-  return bits & 0xffff0000u;
-}
-
-static void to_bf16(int64_t n, const float *restrict from, uint16_t *restrict to)
-{
-  for (int64_t i = 0; i < n; i++) to[i] = (uint16_t)(bf16_bits(from[i]) >> 16);
-}
-
-static void round_to_bf16(int64_t n, const float *restrict from, float *restrict to)
-{
-  for (int64_t i = 0; i < n; i++) to[i] = TrsBitsFloat(bf16_bits(from[i]));
-}
-
 /* --- optimizers --- */
 
 static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1,
@@ -309,5 +287,5 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
   { \
     .add_bias = add_bias, .mask_and_sum = mask_and_sum, .cross_forward = cross_forward, \
     .cross_backward = cross_backward, .dot_forward = dot_forward, .dot_backward = dot_backward, \
-    .to_bf16 = to_bf16, .round_to_bf16 = round_to_bf16, .update = update \
+    .update = update \
   }

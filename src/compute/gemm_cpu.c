@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/gemm.h"
 
+#include "compute/codec_kernels.h"
+#include "compute/cpu_kernels_codec.h"
 #include "compute/cpu_kernels_dense.h"
-#include "compute/dense_kernels.h"
 #include "compute/onednn_library.h"
 
 #include <cblas.h>
@@ -216,7 +217,7 @@ static PetscErrorCode multiply(const TrsHostProduct *p)
 static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, const void **matrix,
                                     int64_t *stride)
 {
-  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const TrsCodecKernels *kernels = TrsCodecKernelsGet();
   const float *from = (const float *)*matrix;
   const int64_t from_stride = *stride;
 
@@ -226,10 +227,11 @@ static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffe
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < rows; r++) {
     if (fast_bf16)
-      kernels->to_bf16(cols, from + r * from_stride, (uint16_t *)buffer->data + r * cols);
+      kernels->narrow(0, cols, from + r * from_stride, (uint16_t *)buffer->data + r * cols);
     else
-      kernels->round_to_bf16(cols, from + r * from_stride, (float *)buffer->data + r * cols);
+      memcpy((float *)buffer->data + r * cols, from + r * from_stride, (size_t)cols * sizeof(float));
   }
+  if (!fast_bf16) PetscCall(TrsRoundMatrixCpu(NULL, rows, cols, TRS_BF16, (float *)buffer->data, cols));
   *matrix = buffer->data;
   *stride = cols;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -7,7 +7,7 @@
   columns always run in 16 lanes that are folded in halves, so every instruction set with fused multiply-add gives the same bits.
 */
 
-#include "compute/half.h"
+#include "compute/cache.h"
 #include "core/philox.h"
 #include "core/random.h"
 
@@ -44,9 +44,8 @@ ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64
 ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
                                        int64_t i, const int cached)
 {
-  if (cached && input->locations[i] >= 0)
-    return (const char *)table->lines + input->locations[i] * table->line_bytes;
-  return row_at(table, dtype, input->values[i]);
+  return (const char *)TrsCacheRow(table, input->values[i], cached ? input->locations[i] : -1,
+                                   dtype == TRS_FP32 ? 4 : 2);
 }
 
 ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes, int near)
@@ -467,12 +466,8 @@ ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64
 /* Where the row of key i is. */
 ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 {
-  const TrsTbeTable *table = job->table;
-  const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
-
-  if (job->location && job->location[i] >= 0)
-    return (char *)table->lines + job->location[i] * table->line_bytes;
-  return (char *)table->weight + row * table->stride * (dtype == TRS_FP32 ? 4 : 2);
+  return (char *)TrsCacheRow(job->table, (int64_t)(job->key[i] >> job->position_bits),
+                             job->location ? job->location[i] : -1, dtype == TRS_FP32 ? 4 : 2);
 }
 
 /* fp32 back to a half-width row; random numbers are keyed by the element's place in the whole table. */

@@ -2,6 +2,7 @@
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
 /* The CPU's dense layers against plain loops in double, each instruction set that this processor has, and other numbers of threads. */
+#include "compute/codec_kernels.h"
 #include "compute/cpu_kernels_dense.h"
 #include "compute/dense_kernels.h"
 #include "compute/gemm.h"
@@ -108,21 +109,22 @@ static void test_round_to_bf16(void **state)
                                      0x7f7fffffu, 0xff7f8000u, 0x7f800000u, 0xff800000u, 0x7f800001u,
                                      0xffc00001u, 0x00008000u, 0x807fffffu, 0x00000001u};
   enum { N = 97, N_SPECIAL = sizeof(special) / sizeof(special[0]) };
-  const TrsDenseKernels *kernels[3];
-  const int n_kernels = kernels_here(kernels);
+  const char *const isas[] = {"portable", "avx2", "avx512"};
   float *x = numbers(N, 60), back[N];
   uint16_t bits[N];
 
   (void)state;
   for (int i = 0; i < N_SPECIAL; i++) x[3 * i] = TrsBitsFloat(special[i]);
-  for (int k = 0; k < n_kernels; k++) {
-    kernels[k]->to_bf16(N, x, bits);
-    kernels[k]->round_to_bf16(N, x, back);
+  for (int k = 0; k < 3; k++) {
+    TrsComputeSetIsa(isas[k]);
+    TrsCodecKernelsGet()->narrow(0, N, x, bits);
+    TrsCodecKernelsGet()->widen(0, N, bits, back);
     for (int i = 0; i < N; i++) {
       assert_int_equal(bits[i], TrsFloatToBf16(x[i]));
       assert_int_equal(TrsFloatBits(back[i]), (uint32_t)bits[i] << 16);
     }
   }
+  TrsComputeSetIsa(NULL);
   release(x);
 }
 
