@@ -3,6 +3,10 @@
 
 #include "core/trace.h"
 
+#include <math.h>
+
+#define TRS_MOST_DRIFT 1e-3 /* seconds a second: a quartz is off by 1e-4, NTP slews a clock by 5e-4 */
+
 TrsClockOffset TrsClockBest(int n, const double *sent_s, const double *read_s, const double *received_s)
 {
   int best = 0;
@@ -48,10 +52,9 @@ PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset)
 
 double TrsClockToRank0(const TrsClockOffset *first, const TrsClockOffset *last, double time_s)
 {
-  double share;
+  const double length_s = last->at_s - first->at_s, change_s = last->offset_s - first->offset_s;
 
-  if (time_s <= first->at_s || last->at_s <= first->at_s) return time_s - first->offset_s;
-  if (time_s >= last->at_s) return time_s - last->offset_s;
-  share = (time_s - first->at_s) / (last->at_s - first->at_s);
-  return time_s - (first->offset_s + share * (last->offset_s - first->offset_s));
+  if (length_s <= 0) return time_s - first->offset_s;
+  if (fabs(change_s) > TRS_MOST_DRIFT * length_s) return time_s - (first->offset_s + change_s / 2);
+  return time_s - (first->offset_s + fmin(fmax((time_s - first->at_s) / length_s, 0), 1) * change_s);
 }

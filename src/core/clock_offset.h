@@ -22,5 +22,8 @@ TrsClockOffset TrsClockBest(int n, const double *sent_s, const double *read_s, c
 /* Compare with rank 0's clock. Collective on comm. */
 PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset);
 
-/* A time of this rank's clock as rank 0's clock shows it. Before first and after last their own offset holds. */
+/*
+  A time of this rank's clock as rank 0's clock shows it; later times stay later. Before first and after last their own offset holds. Where they
+  differ by more than clocks drift (1e-3 of the time between them) the comparisons were that far off, and the middle of both holds throughout.
+*/
 double TrsClockToRank0(const TrsClockOffset *first, const TrsClockOffset *last, double time_s);

@@ -46,6 +46,22 @@ static void test_drift(void **state)
   assert_close(TrsClockToRank0(&first, &first, first.at_s + 5), start_s + 5, 1e-9, 0); /* one comparison */
 }
 
+/* Comparisons that lie closer together than they are exact: times keep their order and their distance. */
+static void test_close_comparisons(void **state)
+{
+  const TrsClockOffset first = {.at_s = 100, .offset_s = 7};
+
+  (void)state;
+  for (int sign = -1; sign <= 1; sign += 2) {
+    const TrsClockOffset last = {.at_s = 100.002, .offset_s = 7 + sign * 0.003};
+    const double before_s = TrsClockToRank0(&first, &last, first.at_s),
+                 after_s = TrsClockToRank0(&first, &last, last.at_s);
+
+    assert_close(before_s, 93 - sign * 0.0015, 1e-9, 0);
+    assert_close(after_s - before_s, 0.002, 1e-9, 0);
+  }
+}
+
 /* Ranks of one host have one clock. What is measured differs by half a round at most, and rank 0 not at all. */
 static void test_measure(void **state)
 {
@@ -58,4 +74,5 @@ static void test_measure(void **state)
   assert_close(found.offset_s, 0, trs_rank() ? (TrsTraceClock() - before_s) / 2 : 0, 0);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_best), cmocka_unit_test(test_drift), cmocka_unit_test(test_measure))
+TRS_TEST_MAIN(cmocka_unit_test(test_best), cmocka_unit_test(test_drift),
+              cmocka_unit_test(test_close_comparisons), cmocka_unit_test(test_measure))
