@@ -16,17 +16,12 @@ static int64_t first_step, end_step, current_step;
 static double step_start_s;
 PetscBool trs_tracing;
 
-static PetscBool is_device_row(int row)
-{
-  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_MEMCPY);
-}
-
 PetscErrorCode TrsTraceOpen(int64_t room, int64_t first, int64_t end, PetscBool device_rows)
 {
   PetscFunctionBegin;
   PetscCall(TrsTraceClose());
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
-    if (is_device_row(r) && !device_rows) continue;
+    if (TrsTraceIsDeviceRow(r) && !device_rows) continue;
     PetscCall(PetscMalloc1((size_t)room, &ring[r].span));
     memset(ring[r].span, -1,
            (size_t)room * sizeof(*ring[r].span)); /* its pages are touched here, not in a step */

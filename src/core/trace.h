@@ -22,6 +22,12 @@ typedef enum {
   TRS_TRACE_N_ROWS
 } TrsTraceRow;
 
+/* Of what a device's stream did? */
+static inline PetscBool TrsTraceIsDeviceRow(int row)
+{
+  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_MEMCPY);
+}
+
 /* What a span is: a TrsStage, or one of these. */
 enum {
   TRS_TRACE_INPUT_DIST = TRS_N_STAGES, /* exchanges of ids, */

@@ -18,11 +18,6 @@ typedef struct {
   int64_t has_device; /* are there rows of a device's streams? */
 } TrsTraceHeader;
 
-static PetscBool is_device_row(int row)
-{
-  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_MEMCPY);
-}
-
 int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
 {
   double end_s[TRS_TRACE_LANES];
@@ -59,7 +54,7 @@ static void write_names(FILE *out, int rank, const TrsTraceHeader *header)
   fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
           rank, rank);
   for (int row = 0; row < header->n_rows; row++) {
-    if (is_device_row(row) && !header->has_device) continue;
+    if (TrsTraceIsDeviceRow(row) && !header->has_device) continue;
     fprintf(out,
             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
             rank, row, names[PetscMin(row, TRS_TRACE_EXCHANGE)]);
@@ -185,7 +180,7 @@ PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, const char *path, int64_t n, con
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   for (int64_t i = 0; i < n; i++) {
     header.n_rows = PetscMax(header.n_rows, span[i].row + 1);
-    header.has_device |= is_device_row(span[i].row);
+    header.has_device |= TrsTraceIsDeviceRow(span[i].row);
   }
   if (rank == 0)
     ierr = write_all(comm, path, n, span, zero_s, &header);
