@@ -270,7 +270,8 @@ static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
     request->part_of[q] = (const float *)(const void *)to;
   }
   PetscCall(recv_pieces(request, to, bytes, q));
-  if (!TrsMpiIsSum(request)) TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
+  if (!TrsMpiIsSum(request) && !request->view) /* those are returned when they have been used */
+    TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

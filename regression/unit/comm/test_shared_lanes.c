@@ -386,6 +386,48 @@ static void test_pieces(void **state)
   }
 }
 
+/* Of odd ranks' blocks, which come as messages, one is looked at while a ring full of operations overtakes it, and then two more. */
+static void overtake(TrsComm comm)
+{
+  enum { N = 30011, RING = TRS_LANE_SLOTS / 2 /* an allreduce has two phases */ };
+  int64_t send_counts[MAX_RANKS], recv_counts[MAX_RANKS], displs[MAX_RANKS];
+  float *send = take(N), *recv = take((int64_t)N * comm->size), value = 1;
+  const float *block[MAX_RANKS];
+  TrsRequest request = NULL, other = NULL;
+
+  for (int q = 0; q < comm->size; q++) {
+    displs[q] = q * (int64_t)N;
+    send_counts[q] = q != comm->rank && comm->rank % 2 ? N : 0;
+    recv_counts[q] = q != comm->rank && q % 2 ? N : 0;
+  }
+  for (int64_t i = 0; i < N; i++) send[i] = value_of(comm->rank, 0, i);
+  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, send_counts, (const int64_t[MAX_RANKS]){0}, recv,
+                                         recv_counts, displs, block, &request));
+  assert_petsc_ok(TrsRequestArrive(&request, NULL));
+  for (int k = 1; k < RING; k++) {
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, &value, 1, &other));
+    assert_petsc_ok(TrsRequestWait(&other, NULL));
+  }
+  value = 1;
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_petsc_ok(TrsCommAllreduce(comm, NULL, &value, 1, &other)); /* in the slot of what is looked at */
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_petsc_ok(TrsCommProgress(comm));
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < recv_counts[q]; i++)
+      if (block[q][i] != value_of(q, 0, i)) fail_msg("float %d from rank %d", (int)i, q);
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  for (int k = 0; k <= RING; k++) {
+    assert_petsc_ok(TrsRequestWait(&other, NULL));
+    assert_true(value == (float)comm->size);
+    value = 1;
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, &value, 1, &other));
+  }
+  assert_petsc_ok(TrsRequestWait(&other, NULL));
+  give_back(send);
+  give_back(recv);
+}
+
 /* Ranks that run out of shared memory send what is not there as messages; the others do not. */
 static void test_full(void **state)
 {
@@ -417,6 +459,7 @@ static void test_full(void **state)
     sum(comm, 100003);
     sum(comm, 1 << 18);
   }
+  overtake(comm);
   while (n > 0) give_back((float *)taken[--n]);
   exchange(comm, 30011, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&comm));
