@@ -394,7 +394,7 @@ static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *value
                                     TrsRequest *request)
 {
   const int64_t line = comm->size * (int64_t)TRS_MPI_LINE_FLOATS;
-  const int64_t piece = comm->n_shared == comm->size
+  const int64_t piece = comm->size > 1 && comm->n_shared == comm->size
                             ? TRS_MPI_PIECE_BYTES / (int64_t)sizeof(float) / line * line
                             : n;
   TrsMpiRequest *started = NULL;
