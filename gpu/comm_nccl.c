@@ -473,6 +473,7 @@ static PetscErrorCode wait_nccl(TrsRequest base, TrsStream stream)
 
 const TrsCommOps trs_comm_nccl = {
     .name = "nccl",
+    .by_device = PETSC_TRUE,
     .setup = setup_nccl,
     .destroy = destroy_nccl,
     .alltoallv = alltoallv_nccl,

@@ -93,7 +93,7 @@ static double trace_clock(void)
 /* its bytes, counts[0 .. n) elements of this rank, */
 static void trace_start(TrsRequest request, double start_s, int n, const int64_t *counts, int64_t elem_bytes)
 {
-  request->start_s = request->span ? 0 : start_s; /* the device tells when it did it */
+  request->start_s = request->comm->ops->by_device ? 0 : start_s;
   if (PetscLikely(start_s == 0)) return;
   request->trace_step = TrsTraceStep();
   request->bytes = 0;

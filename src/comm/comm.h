@@ -19,12 +19,11 @@ typedef struct TrsCommOps TrsCommOps;
 /* An operation under way: backends embed this as their own request's first member and recycle requests. */
 typedef struct TrsRequestImpl {
   struct TrsCommImpl *comm;
-  TrsTimelineSpan
-      span;       /* for core/trace.h, of a backend whose operations are a device's; NULL: not traced, or */
-  double start_s; /* this one, of the host's clock; 0: not traced */
-  double done_s;  /* when it was seen to be done, if before the wait */
-  int64_t trace_step; /* that started it */
-  int64_t bytes;      /* that this rank gave */
+  TrsTimelineSpan span; /* of a backend whose operations are a device's; NULL: not traced */
+  double start_s;       /* of another one, by the host's clock; 0: not traced */
+  double done_s;        /* when it was seen to be done, if before the wait */
+  int64_t trace_step;   /* that started it */
+  int64_t bytes;        /* that this rank gave */
 } * TrsRequest;
 
 typedef struct TrsCommImpl {
@@ -45,6 +44,7 @@ typedef struct TrsCommImpl {
 
 struct TrsCommOps {
   const char *name;
+  PetscBool by_device; /* a device's stream does the exchanges: traced as it tells, not by the host's clock */
   PetscErrorCode (*setup)(TrsComm comm);
   PetscErrorCode (*destroy)(TrsComm comm);
   PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
