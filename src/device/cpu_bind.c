@@ -162,6 +162,7 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text)
                                           is_set("OMP_PROC_BIND"));
   TrsCpuRank mine = {.n_threads = omp_get_max_threads()}, *all;
   hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+  PetscErrorCode ierr = PETSC_SUCCESS;
   int choice, size, me;
 
   PetscFunctionBegin;
@@ -181,8 +182,9 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text)
     hwloc_bitmap_list_snprintf(mine.allowed, sizeof(mine.allowed), allowed);
   }
   PetscCall(tell(host, &mine, all));
-  if (!mine.why_not[0]) PetscCall(bind_rank(all, size, me, allowed, &mine));
-  PetscCall(tell(host, &mine, all));
+  if (!mine.why_not[0]) ierr = bind_rank(all, size, me, allowed, &mine);
+  PetscCall(tell(host, &mine, all)); /* whatever came of it: the others wait */
+  PetscCall(ierr);
   if (mine.allowed[0]) PetscCall(set_helpers(all, size, allowed));
   describe(all, size, text);
   hwloc_bitmap_free(allowed);
