@@ -13,19 +13,17 @@ void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, 
   TrsPhilox(TrsPhiloxKey(seed, purpose), a, b, out);
 }
 
-/* The best tiles this processor has. */
-static const TrsUniformTiles *uniform_tiles(void)
-{
-  const TrsUniformTiles *tiles = trs_uniform_tiles;
+static const TrsUniformTiles *tiles_in_use; /* NULL: the best there are */
 
-  while (!tiles->available()) tiles++;
-  return tiles;
+void TrsRandomSetIsa(const char *limit)
+{
+  tiles_in_use = TrsUniformTilesBest(limit);
 }
 
 void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                           float lo, float hi, float *out)
 {
-  const TrsUniformTiles *tiles = uniform_tiles();
+  const TrsUniformTiles *tiles = tiles_in_use ? tiles_in_use : TrsUniformTilesBest(NULL);
   const uint64_t key = TrsPhiloxKey(seed, purpose);
   float tile[TRS_TILE];
   int64_t done = 0;

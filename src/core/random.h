@@ -33,6 +33,9 @@ static inline float TrsUniform24(uint32_t bits)
 void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                           float lo, float hi, float *out);
 
+/* Fills from now on use at most this instruction set ("avx512", "avx2", "portable"); NULL: the best there is. No bit changes. Before other threads start. */
+void TrsRandomSetIsa(const char *limit);
+
 /* The same for normal numbers with mean 0 (Box-Muller on a block's words, in double). */
 void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                          float std, float *out);

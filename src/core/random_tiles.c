@@ -4,6 +4,7 @@
 #include "core/philox.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #if defined(__x86_64__)
   #include <immintrin.h>
@@ -199,3 +200,12 @@ const TrsUniformTiles trs_uniform_tiles[] = {
     {"avx2", has_avx2, fill_avx2},
 #endif
     {"portable", always, fill_portable}};
+
+const TrsUniformTiles *TrsUniformTilesBest(const char *limit)
+{
+  const TrsUniformTiles *tiles = trs_uniform_tiles, *const last = tiles + TRS_N_UNIFORM_TILES - 1;
+
+  while (limit && tiles < last && strcmp(tiles->name, limit) != 0) tiles++;
+  while (!tiles->available()) tiles++;
+  return tiles;
+}

@@ -22,3 +22,6 @@ enum {
   TRS_N_UNIFORM_TILES = 1
 #endif
 };
+
+/* The best that the processor has and limit, a name of the list, allows; NULL: any; a name that is not there: the last. */
+const TrsUniformTiles *TrsUniformTilesBest(const char *limit);

@@ -3,6 +3,7 @@
 
 #include "core/events.h"
 #include "core/option_petsc.h"
+#include "core/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
   if (!petsc_argv) return PETSC_ERR_MEM;
   for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
     unsetenv(closed_variables[i]);
+  TrsRandomSetIsa(getenv("TRSHARD_ISA"));
   spare_fabrics();
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   n = early_arguments(argc, argv, petsc_argv);

@@ -111,6 +111,21 @@ static void test_uniform_tiles(void **state)
   }
 }
 
+/* A limit is obeyed, and no bit depends on it. */
+static void test_limits(void **state)
+{
+  for (int v = 0; v < TRS_N_UNIFORM_TILES; v++) {
+    const TrsUniformTiles *named = &trs_uniform_tiles[v], *best = TrsUniformTilesBest(named->name);
+
+    assert_true(best->available() && best >= named);
+    if (named->available()) assert_string_equal(best->name, named->name);
+    TrsRandomSetIsa(named->name);
+    test_uniform_fill(state);
+  }
+  assert_string_equal(TrsUniformTilesBest("none of these")->name, "portable");
+  TrsRandomSetIsa(NULL);
+}
+
 static void test_uniform_law(void **state)
 {
   enum { TRS_N_DRAWN = 100000 };
@@ -173,5 +188,5 @@ static void test_streams_differ(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_known_answers), cmocka_unit_test(test_blocks),
               cmocka_unit_test(test_uniform_fill), cmocka_unit_test(test_uniform_tiles),
-              cmocka_unit_test(test_uniform_law), cmocka_unit_test(test_normal),
-              cmocka_unit_test(test_streams_differ))
+              cmocka_unit_test(test_limits), cmocka_unit_test(test_uniform_law),
+              cmocka_unit_test(test_normal), cmocka_unit_test(test_streams_differ))
