@@ -119,7 +119,7 @@ PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
   return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER || request->base.comm->device->host_memory);
 }
 
-/* Once in a run. */
+/* Once on each rank. */
 static void tell_no_room(TrsComm comm, int64_t bytes)
 {
   static PetscBool told = PETSC_FALSE;

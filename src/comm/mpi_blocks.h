@@ -51,7 +51,7 @@ typedef struct TrsMpiRequest {
   PetscBool entered, small;    /* small: the blocks travel in the slot */
   PetscBool
       by_message; /* no shared memory is left: they travel as messages, which the peers are told in the slot */
-  const float **view; /* [size] the caller\'s, told where blocks stay, which are not copied; NULL: all are */
+  const float **view; /* [size] the caller's, told where blocks stay, which are not copied; NULL: all are */
   PetscBool *taken;   /* [peers] */
   int n_to_take;
   const char **offer;        /* [peers] */

@@ -51,7 +51,8 @@ PetscBool TrsStartOnOneHost(void)
 
 /*
   Inside a host Open MPI would take ob1 and shared memory after it has opened every fabric's library to find that out, in which PSM2's sleeps a fifth
-  of a second. What the user says of the choice stands.
+  of a second. What the environment or mpirun's --mca says of the choice stands; not what mca-params.conf says, which only MPI can tell, and the
+  environment is stronger.
 */
 static void spare_fabrics(void)
 {

@@ -23,7 +23,7 @@ PetscErrorCode TrsStart(int argc, char **argv);
 /*
   TrsStartOnOneHost - Do all ranks run on this host, as far as the launcher says in the environment? TrsStart() then spares Open MPI the fabrics.
 
-  Not collective; before MPI_Init(). False for a launcher that is not known: mpirun of Open MPI, srun, or none are.
+  Not collective; before MPI_Init(). Known are mpirun of Open MPI, and srun; who sets none of Open MPI's, PMIx's or PMI's variables is taken for alone.
 */
 PetscBool TrsStartOnOneHost(void);
 
