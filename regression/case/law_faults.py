@@ -9,10 +9,11 @@ import subprocess
 import time
 
 from law_plans import MIXED, MODEL, TABLES, make, train
-from trsrun import PATIENT, Failed, Job, attribute, check, check_same_tensors, losses, patience, run, same_bits, tensors
+from trsrun import PATIENT, Failed, Job, attribute, check, check_same_tensors, load, losses, patience, run, same_bits, tensors
 
 ENDLESS = "-steps 1000000000 -checkpoint_dir ckpt -report_interval 60"
 EVER = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} {MIXED} {ENDLESS}"
+WITHOUT_FOLDER = EVER.replace("-checkpoint_dir ckpt", "").replace("-report_interval 60", "-report_interval 0.05")
 
 
 def checkpoints(folder):
@@ -70,8 +71,7 @@ def test_stop_term_to_one_rank(binary, folder):
 def test_stop_without_folder(binary, folder):
     """Nowhere to save: the message says so."""
     make(folder)
-    options = EVER.replace("-checkpoint_dir ckpt", "").replace("-report_interval 60", "-report_interval 0.05")
-    job = Job(binary, 2, options, folder, launcher=PATIENT)
+    job = Job(binary, 2, WITHOUT_FOLDER, folder, launcher=PATIENT)
     job.read_to("step ")
     os.kill(job.pid(0), signal.SIGUSR1)
     result = job.wait(10)
@@ -90,10 +90,8 @@ def test_kill(binary, folder):
         time.sleep(rng.random() * 0.3)
         victim = rng.randrange(3)
         os.kill(job.pid(victim), signal.SIGKILL)
-        start_s = time.monotonic()
         result = job.wait(10)
         check(result.status != 0, f"kill {i}: exit 0")
-        check(time.monotonic() - start_s < 10 * patience(), f"kill {i}: took {time.monotonic() - start_s:.1f} s to end")
         check("trshard: warning" not in result.text, f"kill {i}: what was there before was damaged:\n{result.text[-2000:]}")
         for path in checkpoints(folder):
             check(attribute(path, "step") > 0 and tensors(path), f"{path} is incomplete")
@@ -105,20 +103,21 @@ def test_kill(binary, folder):
 def test_watchdog(binary, folder):
     """A rank that stands still ends the job, with the step and the stage named."""
     make(folder)
-    job = Job(binary, 3, f"{EVER} -checkpoint_every 20 -watchdog_seconds 3", folder)
-    wait_for(lambda: checkpoints(folder), job)
+    limit_s = round(3 * min(load(), 4))
+    job = Job(binary, 3, f"{WITHOUT_FOLDER} -watchdog_seconds {limit_s}", folder)  # a disk may stand still for longer
+    job.read_to("step ")
     pid = job.pid(1)
-    os.kill(pid, signal.SIGSTOP)
     start_s = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
     try:
-        result = job.wait(15)
+        result = job.wait(5 * limit_s)
     finally:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
     seconds = time.monotonic() - start_s
-    check(2.5 < seconds < 15 * patience(), f"ended after {seconds:.1f} s")
+    check(seconds > 0.5 * limit_s, f"ended after {seconds:.1f} s of {limit_s}")
     noted = {rank: status for rank, status in result.ranks.items() if rank != 1}  # the one that stood still was killed
     check(noted and set(noted.values()) == {76} and result.status == 76, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
     check(re.search(r"trshard: error: rank \d has been in stage '[^']+' of step \d+ for \d+ s \(-watchdog_seconds\)", result.text),
@@ -132,7 +131,7 @@ def test_output_closed(binary, folder):
     with subprocess.Popen([binary] + words.split(), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         process.stdout.readline()
         process.stdout.close()
-        check(process.wait(30) == 0, f"exit {process.returncode}")
+        check(process.wait(30 * patience()) == 0, f"exit {process.returncode}")
     check(os.path.exists(os.path.join(folder, "final.h5")), "no checkpoint")
 
 

@@ -207,7 +207,7 @@ def test_predict_stopped(binary, folder):
     state = make_trained(folder, binary)
     write_dataset(os.path.join(folder, "eval.h5"), 60000, seed=8, features=FEATURES, weighted=True)
     job = Job(binary, 2, f"-task predict -data_eval eval.h5 -batch_size 1 -output late.h5 {MODEL} {OPTIONS} -init_from {state} {TYPES}", folder,
-              launcher=PATIENT)
+              launcher=PATIENT, environment={"TRSHARD_CROWDED": "1"})  # slow exchanges
     job.read_to("weights")  # tables are in memory: 30000 batches follow
     os.kill(job.pid(1), signal.SIGTERM)
     result = job.wait(60)

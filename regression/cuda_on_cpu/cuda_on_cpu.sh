@@ -14,7 +14,7 @@ python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-export PYTHONPATH=$source/regression/harness:$source/regression/case:$source/regression/cuda_on_cpu
+export PYTHONPATH=$source/regression/harness:$source/regression/case:$source/regression/cuda_on_cpu TRS_PATIENCE=20
 
 run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
 

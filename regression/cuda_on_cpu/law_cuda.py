@@ -148,7 +148,7 @@ def check_device_rows(path, steps, name):
             for step in steps:
                 found = {span["name"] for span in mine if span["args"]["step"] == step}
                 check(row == "memcpy stream" or found == wanted, f"{name}: rank {rank}'s {row} has only {sorted(found)} of step {step}")
-            check(all(span["ts"] >= begin - 1000 for span in mine), f"{name}: rank {rank}'s {row} begins before its step")
+            check(all(span["ts"] >= begin - 10000 for span in mine), f"{name}: rank {rank}'s {row} begins before its step")
             check(min(span["ts"] for span in mine) <= end, f"{name}: rank {rank}'s {row} is on another clock than the steps")
             last = -1e300
             for span in mine if row != "exchanges" else ():

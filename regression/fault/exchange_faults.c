@@ -2,9 +2,9 @@
 /*
   A rank that dies in the middle of exchanges by shared memory.
 
-    mpirun -n RANKS exchange_faults POINT VICTIM
+    mpirun -n RANKS exchange_faults POINT VICTIM FILE
 
-  Ranks exchange for ever; after 20 rounds the victim is killed: "before" it starts an operation, "between" start and wait of a large one, or
+  Ranks exchange for ever; after 10 rounds rank 0 makes the file, after 20 the victim is killed: "before" it starts an operation, "between" start and wait of a large one, or
   "flight" with many under way. The others spin for it; the launcher must end them.
 */
 #include "comm/comm.h"
@@ -43,7 +43,7 @@ static PetscErrorCode exchange(TrsComm comm, float *send, float *recv, const cha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run(const char *point, int victim)
+static PetscErrorCode run(const char *point, int victim, const char *path)
 {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -60,16 +60,19 @@ static PetscErrorCode run(const char *point, int victim)
   PetscCall(device->alloc(N_FLIGHT * comm->size * (int64_t)N * (int64_t)sizeof(float), &recv));
   for (int round = 0;; round++) {
     PetscCall(exchange(comm, (float *)send, (float *)recv, point, round == ROUNDS && comm->rank == victim));
-    if (round == ROUNDS - 1 && comm->rank == 0) printf("exchanged\n");
-    fflush(stdout);
+    if (round == ROUNDS / 2 && comm->rank == 0) { /* before any victim can have come to its last round */
+      FILE *note = fopen(path, "w");
+
+      PetscCheck(note && fclose(note) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "cannot make %s", path);
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 int main(int argc, char **argv)
 {
-  if (argc != 3 || TrsStart(1, argv) != PETSC_SUCCESS) return 70;
-  if (run(argv[1], atoi(argv[2])) != PETSC_SUCCESS) {
+  if (argc != 4 || TrsStart(1, argv) != PETSC_SUCCESS) return 70;
+  if (run(argv[1], atoi(argv[2]), argv[3]) != PETSC_SUCCESS) {
     fprintf(stderr, "exchange_faults: %s\n", TrsErrorMessage());
     MPI_Abort(MPI_COMM_WORLD, 69);
   }

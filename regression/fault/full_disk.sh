@@ -7,18 +7,21 @@ program=$1
 shift
 folder=$(mktemp -d /tmp/trs_full_XXXXXX)
 log=$(mktemp /tmp/trs_full_XXXXXX)
-trap 'umount "$folder" 2>/dev/null; rmdir "$folder"; rm -f "$log"' EXIT
+trap 'umount --lazy "$folder" 2>/dev/null || true; rmdir "$folder" || true; rm -f "$log"' EXIT
 if ! mount -t tmpfs -o size=256k tmpfs "$folder" 2>/dev/null; then
   echo "skipped: no right to mount a small tmpfs"
   exit 77
 fi
+used() { df --output=used -k "$folder" | tail -1; }
 "$@" -n 2 "$program" write "$folder" 1
+at_first=$(used)
 for free in 0 4 8 16 24 32 48 64; do # KiB left
   rm -f "$folder/filler"
+  while [ "$(used)" != "$at_first" ]; do sleep 0.05; done # a process that mpirun killed may still be leaving, with its file open
   space=$(($(df --output=avail -k "$folder" | tail -1) - free))
   [ "$space" -lt 0 ] || head -c "${space}k" /dev/zero >"$folder/filler"
   status=0
-  timeout 20 "$@" -n 2 "$program" write "$folder" 2 2>"$log" || status=$?
+  timeout 200 "$@" -n 2 "$program" write "$folder" 2 2>"$log" || status=$?
   [ "$status" = 74 ] || { echo "$free KiB free: status $status" && cat "$log" && exit 1; }
   grep -q "trshard: error: .*step-000000002.h5" "$log"
   [ -z "$(find "$folder" -name '*.tmp')" ] || { echo "$free KiB free: a temporary file is left" && exit 1; }

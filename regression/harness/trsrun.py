@@ -7,6 +7,7 @@ process id and, when it ends, its own exit status, since mpirun only tells that 
 import dataclasses
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -37,8 +38,14 @@ def check(condition, message):
 
 
 def patience():
-    """How many times longer everything may take on a machine with more to run than cores: 1 on one that is not busy."""
-    return max(1.0, os.getloadavg()[0] / os.cpu_count())
+    """How many times longer than on an idle machine anything may take before it hangs. The load is an average that comes late, so this starts
+    well above 1; TRS_PATIENCE in the environment is more for programs that are slow by themselves."""
+    return float(os.environ.get("TRS_PATIENCE", 6)) * load()
+
+
+def load():
+    """How many want to run on each core: 1 on a machine that is not busy."""
+    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 @dataclasses.dataclass
@@ -100,8 +107,7 @@ class Job:
             note = open(path).read().strip()
             if name.startswith("status.") and note:  # one without text: mpirun killed that rank's shell between open and write
                 ranks[int(name[7:])] = int(note)
-            os.unlink(path)
-        os.rmdir(self.notes)
+        shutil.rmtree(self.notes, ignore_errors=True)  # a shell that mpirun killed may still be leaving
         return Result(self.process.returncode, ranks, text, seconds)
 
     def kill(self):
@@ -113,7 +119,7 @@ class Job:
                     pass
         self.process.terminate()
         try:
-            self.process.communicate(timeout=5)
+            self.process.communicate(timeout=30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()

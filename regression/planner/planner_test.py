@@ -20,7 +20,7 @@ def run(folder, options, *more, ranks=0):
     """Exit code and output of a dry run in `folder`; `more` are words of the command line."""
     write_options(os.path.join(folder, "run.opts"), options)
     command = (MPIRUN + [str(ranks)] if ranks else []) + [BINARY, "-task", "plan", "-options_file", "run.opts", *more]
-    p = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    p = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500)
     return p.returncode, p.stdout.decode("utf-8", "replace")
 
 

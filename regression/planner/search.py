@@ -33,8 +33,8 @@ def rating(plan):
     return max(sum(d["perf"].values()) for d in plan["devices"])
 
 
-def check_optimal(c, folder, name, options, default):
-    code, text = run(folder, options, "-plan_proposers", "optimal", "-plan_optimal_seconds", "1", "-plan_output", "optimal.json",
+def check_optimal(c, folder, name, options, default, seconds="1"):
+    code, text = run(folder, options, "-plan_proposers", "optimal", "-plan_optimal_seconds", seconds, "-plan_output", "optimal.json",
                      "-plan_report", "stdout")
     c.check(code == 0, "%s: optimal fails: %s" % (name, text[:300]))
     if code:
@@ -66,7 +66,7 @@ def check_grid(c, folder):
     code, text = run(folder, options, "-plan_output", "plan.json")
     c.check(code == 0, "grids: " + text[:300])
     default = load(folder, "plan.json")
-    check_optimal(c, folder, "grids", options, default)
+    check_optimal(c, folder, "grids", options, default, seconds="300")  # its number of trials ends it, however slow the machine
     path = load(folder, "optimal.json")["critical_path"]
     c.check(path < 0.97 * default["critical_path"], "grids: path %g, the default's %g: nothing moved" % (path, default["critical_path"]))
 

@@ -19,7 +19,7 @@ export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMP_NUM_THREADS=1 OPENBLA
 # Without detect_stack_use_after_return: with it gcc 12 misaligns 64-byte locals (its bug 110027).
 export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
-export PYTHONPATH=$source/regression/harness
+export PYTHONPATH=$source/regression/harness TRS_PATIENCE=20
 
 export TSAN_OPTIONS="exitcode=99:suppressions='$source/regression/sanitize/tsan.supp'"
 

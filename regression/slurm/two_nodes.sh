@@ -63,7 +63,7 @@ grep -q '2 hosts of 2 ranks' srun.out
 
 echo "== sbatch, stopped and requeued"
 steps=${SLURM_TEST_STEPS:-4000}
-long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -report_interval 0.5 -tables_sharding_types "table_wise,row_wise")
+long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -report_interval 0.05 -tables_sharding_types "table_wise,row_wise")
 plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unbroken.out 2>&1 &
 job=$(TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=job.h5 \
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5)
@@ -77,17 +77,17 @@ wait_for() { # SECONDS WHAT COMMAND...
       echo "$what did not come"
       exit 1
     }
-    sleep 0.2
+    sleep 0.05
   done
 }
 training() { grep -qE '(^|[^a-z])step ' job.out 2> /dev/null; }
 restarted() { [ "$(field Restarts)" = 1 ]; }
 ended() { case $(field JobState) in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;; *) return 1 ;; esac; }
-wait_for 60 "the first step" training
+wait_for 180 "the first step" training
 scancel --signal=USR1 --batch "$job"
-wait_for 60 "the requeue" restarted
+wait_for 180 "the requeue" restarted
 ls checkpoints/*.h5 > /dev/null
-wait_for 120 "the end of the job" ended
+wait_for 300 "the end of the job" ended
 [ "$(field JobState) $(field ExitCode)" = "COMPLETED 0:0" ] || {
   echo "job: $(field JobState) $(field ExitCode)"
   exit 1

@@ -2,6 +2,7 @@
 """tools/convert_criteo.py: against a line-by-line conversion in plain Python, after kills, and on malformed input."""
 import collections
 import gzip
+import json
 import math
 import os
 import random
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import h5py
@@ -18,6 +18,21 @@ import numpy as np
 import convert_criteo
 
 ROWS = 100
+
+# convert_criteo.py, killed when it is about to put its n-th file into place: a part, the state, the vocabulary or a result.
+KILLED_AT = """
+import os, signal, sys
+import convert_criteo
+left, replace = int(sys.argv.pop(1)), os.replace
+def replace_or_die(old, new):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(old, new)
+os.replace = replace_or_die
+convert_criteo.main()
+"""
 
 
 def lines(count, seed):
@@ -92,17 +107,15 @@ class Criteo(unittest.TestCase):
 
     def test_killed_and_started_again(self):
         arguments = ["--vocabulary", "frequency:2", "--block-mb", "0.05", self.path("a.txt"), self.path("b.gz")]
-        begin = time.monotonic()
         self.convert("--output", self.path("once.h5"), *arguments)
-        whole = time.monotonic() - begin
-        kills = 0
-        for share in (0.35, 0.5, 0.6, 0.7):  # of an undisturbed run: some fall into each pass; what they leave differs
-            process = subprocess.Popen(self.command("--output", self.path("out.h5"), *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(share * whole)
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
+        for n, counted, converted in ((10, 4, 0), (32, 19, 0), (8, 19, 2), (35, 19, 19)):  # in both passes, and at their ends
+            result = subprocess.run([sys.executable, "-c", KILLED_AT, str(n), "--output", self.path("out.h5"), *arguments],
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            self.assertEqual(result.returncode, -signal.SIGKILL)
+            with open(self.path("out.h5.parts/state.json"), encoding="ascii") as file:
+                state = json.load(file)
+            self.assertEqual((state["counted"], state["converted"]), (counted, converted))
         self.convert("--output", self.path("out.h5"), *arguments)
-        self.assertGreater(kills, 0)
         with h5py.File(self.path("once.h5")) as a, h5py.File(self.path("out.h5")) as b:
             for name in ("labels", "dense", "sparse/lengths", "sparse/offsets", "sparse/values"):
                 self.assertEqual(a[name][()].tobytes(), b[name][()].tobytes(), name)

@@ -17,9 +17,11 @@ static const TrsBoundsCheckMode fatal[2] = {TRS_BOUNDS_FATAL, TRS_BOUNDS_FATAL};
 static void choose_path(void **state)
 {
   (void)state;
-  if (trs_rank() == 0)
+  if (trs_rank() == 0) {
     snprintf(path, sizeof(path), "%s/trs_reader_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
+    (void)unlink(path); /* of a process of that number that was killed */
+  }
   MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
 

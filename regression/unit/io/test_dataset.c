@@ -13,9 +13,11 @@ static char path[4096];
 static void choose_path(void **state)
 {
   (void)state;
-  if (trs_rank() == 0)
+  if (trs_rank() == 0) {
     snprintf(path, sizeof(path), "%s/trs_dataset_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
+    (void)unlink(path); /* of a process of that number that was killed */
+  }
   MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
