@@ -281,14 +281,12 @@ static void *read_ahead(void *context)
 
 static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
-  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_BATCHES);
   const TrsBatchSpec *spec = &reader->spec;
 
   PetscFunctionBegin;
   PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch, n_values,
                           spec->with_weights));
   s->room = n_values;
-  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -383,6 +381,8 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
 /* A batch larger than any before: its slot grows, and by a quarter more, so that this soon ends. Under the lock. */
 static PetscErrorCode grow(TrsReader reader)
 {
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_BATCHES);
+
   PetscFunctionBegin;
   for (int64_t i = 0; i < reader->n_slots; i++) {
     TrsSlot *s = &reader->slots[i];
@@ -396,6 +396,7 @@ static PetscErrorCode grow(TrsReader reader)
     s->state = TRS_SLOT_FREE;
     pthread_cond_broadcast(&reader->changed);
   }
+  (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -250,7 +250,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &w.rank));
   PetscCallMPI(MPI_Comm_size(comm, &w.size));
-  if (state->settle) PetscCall(state->settle(state->settle_context));
+  if (state->settle) PetscCall(TrsAgree(comm, state->settle(state->settle_context)));
   ierr = write_agreed(&w);
   PetscCall(free_writer(&w));
   PetscCall(ierr);

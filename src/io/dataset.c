@@ -70,7 +70,8 @@ static PetscErrorCode read_rows(TrsDataset dataset, TrsColumnKind kind, int64_t 
 /* What is read in one go, on the stack, and what is skipped in it: about as many bytes as are copied while another call is made. */
 enum { TRS_WINDOW_BYTES = 1 << 17, TRS_GAP_DIRECT = 1 << 12, TRS_GAP_HDF5 = 1 << 16 };
 
-/* Runs of rows, each longer by `more`, one after the other to data. */
+/* Runs of rows, each longer by `more`, one after the other to data. Runs of values are as the file's offsets have them, which nobody may have checked
+   against the sample before: only those that go on after the last one share a read. */
 static PetscErrorCode gather_rows(TrsDataset dataset, TrsColumnKind kind, int64_t n_runs,
                                   const TrsRowRun *run, int64_t more, void *data, TrsFault *fault)
 {
@@ -85,7 +86,7 @@ static PetscErrorCode gather_rows(TrsDataset dataset, TrsColumnKind kind, int64_
     const int64_t first = run[i].first;
     int64_t end = first + run[i].n + more;
 
-    for (j = i + 1; j < n_runs && run[j].first - end <= gap &&
+    for (j = i + 1; j < n_runs && run[j].first >= end && run[j].first - end <= gap &&
                     (run[j].first + run[j].n + more - first) * row_bytes <= TRS_WINDOW_BYTES;
          j++)
       end = run[j].first + run[j].n + more;

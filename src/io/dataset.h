@@ -59,6 +59,6 @@ PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info
 */
 PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, float *dense,
                                      float *labels, int32_t *lengths, int64_t *offsets, TrsFault *fault);
-/* Runs of values (of info->value_bytes) and weights (NULL: not wanted), in the same way. */
+/* Runs of values (of info->value_bytes) and weights (NULL: not wanted), in the same way; in any order, as a damaged file's offsets may have them. */
 PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, void *values,
                                     float *weights, TrsFault *fault);

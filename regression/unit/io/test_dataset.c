@@ -68,6 +68,25 @@ static void check_runs(TrsDataset dataset)
   }
 }
 
+/* Offsets that go back, in a file too large for its lengths to be checked on opening: two runs in one call give what two calls give. */
+static void check_runs_backwards(TrsDataset dataset)
+{
+  static const TrsRowRun run[] = {{5, 3}, {0, 2}};
+  int64_t together[5] = {0}, apart[5] = {0};
+  float weights_together[5], weights_apart[5];
+  TrsFault fault = {PETSC_SUCCESS, ""};
+  const TrsDatasetInfo *info;
+
+  assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
+  assert_int_equal(TrsDatasetReadValues(dataset, 2, run, together, weights_together, &fault), PETSC_SUCCESS);
+  assert_int_equal(TrsDatasetReadValues(dataset, 1, &run[0], apart, weights_apart, &fault), PETSC_SUCCESS);
+  assert_int_equal(TrsDatasetReadValues(dataset, 1, &run[1], (char *)apart + run[0].n * info->value_bytes,
+                                        weights_apart + run[0].n, &fault),
+                   PETSC_SUCCESS);
+  assert_memory_equal(together, apart, sizeof(apart));
+  assert_memory_equal(weights_together, weights_apart, sizeof(weights_apart));
+}
+
 static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
 {
   float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
@@ -119,6 +138,7 @@ static void test_kinds(void **state)
     check_samples(dataset, MADE_SAMPLES - 1, 1);
     check_samples(dataset, 3, 0);
     check_runs(dataset);
+    check_runs_backwards(dataset);
     assert_petsc_ok(TrsDatasetClose(&dataset));
     assert_null(dataset);
     MPI_Barrier(MPI_COMM_WORLD); /* nobody has it open when it is written again */
