@@ -8,13 +8,11 @@
   contestant one line: exchange,contestant,ranks,bytes,microseconds (median over rounds of the slowest rank's time). Contestants: ours (shared
   memory inside the host), messages (-comm_shared_memory false), and MPI's: blocking, nonblocking (started and waited for), pairwise messages.
 */
+#include "bench.h"
 #include "comm/comm.h"
 #include "core/options.h"
 #include "core/shared_memory.h"
-#include "core/start.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ROUNDS = 1001, COUNTS = 8 /* int64 from each rank to each */ };
@@ -276,13 +274,6 @@ static PetscErrorCode time_once(bench *b, int c, double *seconds)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int ascending(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-
-  return (x > y) - (x < y);
-}
-
 static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
 {
   static double seconds[N_CONTESTANTS][MAX_ROUNDS];
@@ -298,9 +289,8 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
     }
   }
   for (int c = 0; c < N_CONTESTANTS; c++) {
-    qsort(seconds[c], (size_t)rounds, sizeof(double), ascending);
     PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s,%s,%d,%" PRId64 ",%.3f\n", contestants[c].name,
-                          contestants[c].contestant, b->size, bytes, 1e6 * seconds[c][rounds / 2]));
+                          contestants[c].contestant, b->size, bytes, 1e6 * bench_median(rounds, seconds[c])));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -353,10 +343,5 @@ static PetscErrorCode run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  if (TrsStart(argc, argv) != PETSC_SUCCESS) return 70;
-  if (run(argc, argv) != PETSC_SUCCESS) {
-    fprintf(stderr, "bench_comm: %s\n", TrsErrorMessage());
-    MPI_Abort(MPI_COMM_WORLD, 70);
-  }
-  return TrsStop() ? 70 : 0;
+  return bench_main(argc, argv, run);
 }

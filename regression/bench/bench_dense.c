@@ -6,16 +6,14 @@
 
   Prints for each part: median milliseconds, its share of the step, GFLOP/s, and the ratio to the median of sgemm (batch x 1024 x 1024).
 */
+#include "bench.h"
 #include "compute/gemm.h"
 #include "core/options.h"
 #include "core/random.h"
-#include "core/start.h"
 #include "model/dlrm.h"
 #include "optim/dense_optimizer.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
   PART_SGEMM,
@@ -49,16 +47,6 @@ typedef struct {
 } Bench;
 
 enum { NUM_DENSE = 13, SIZE = 1024 };
-
-/* With one thread its processor time, which other programs disturb least. */
-static double now(void)
-{
-  struct timespec t;
-
-  if (TrsComputeThreads() > 1) return MPI_Wtime();
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static PetscErrorCode set_up(Bench *bench, TrsOptions options)
 {
@@ -153,36 +141,21 @@ static PetscErrorCode run_part(Bench *bench, int part, int64_t step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int ascending(const void *a, const void *b)
+static PetscErrorCode report(Bench *bench)
 {
-  const double x = *(const double *)a, y = *(const double *)b;
-
-  return (x > y) - (x < y);
-}
-
-static double median(const Bench *bench, int part)
-{
-  double sorted[MAX_ROUNDS];
-
-  memcpy(sorted, bench->seconds[part], (size_t)bench->rounds * sizeof(double));
-  qsort(sorted, (size_t)bench->rounds, sizeof(double), ascending);
-  return sorted[bench->rounds / 2];
-}
-
-static PetscErrorCode report(const Bench *bench)
-{
-  const double peak = bench->flops[PART_SGEMM] / median(bench, PART_SGEMM) * 1e-9;
+  const double peak = bench->flops[PART_SGEMM] / bench_median(bench->rounds, bench->seconds[PART_SGEMM]) *
+                      1e-9;
   double step_s = 0.0, step_flops = 0.0;
 
   PetscFunctionBegin;
   for (int part = PART_FORWARD_DENSE; part < N_PARTS; part++) {
-    step_s += median(bench, part);
+    step_s += bench_median(bench->rounds, bench->seconds[part]);
     step_flops += bench->flops[part];
   }
   PetscCall(PetscPrintf(PETSC_COMM_SELF, "%s\n%-16s %9s %7s %9s %7s\n", TrsGemmLibrary(), "part", "ms",
                         "share", "GFLOP/s", "ratio"));
   for (int part = 0; part < N_PARTS; part++) {
-    const double s = median(bench, part), rate = bench->flops[part] / s * 1e-9;
+    const double s = bench_median(bench->rounds, bench->seconds[part]), rate = bench->flops[part] / s * 1e-9;
 
     PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-16s %9.3f %7.3f %9.1f %7.3f\n", part_names[part], 1e3 * s,
                           part ? s / step_s : 0.0, rate, rate / peak));
@@ -206,10 +179,10 @@ static PetscErrorCode bench_dense(int argc, char **argv)
   PetscCall(count_flops(bench));
   for (int64_t round = -1; round < bench->rounds; round++) { /* the first warms up */
     for (int part = 0; part < N_PARTS; part++) {
-      const double start = now();
+      const double start = bench_now();
 
       PetscCall(run_part(bench, part, round + 2));
-      bench->seconds[part][round < 0 ? 0 : round] = now() - start;
+      bench->seconds[part][round < 0 ? 0 : round] = bench_now() - start;
     }
   }
   PetscCall(report(bench));
@@ -223,10 +196,5 @@ static PetscErrorCode bench_dense(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  PetscErrorCode ierr;
-
-  if (TrsStart(argc, argv)) return 70;
-  ierr = bench_dense(argc, argv);
-  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
-  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+  return bench_main(argc, argv, bench_dense);
 }

@@ -10,12 +10,11 @@
   sort and the runs are not counted, so they show as a loss. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
   another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
 */
+#include "bench.h"
 #include "compute/compute_ops.h"
 #include "core/options.h"
 #include "core/random.h"
-#include "core/start.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ROUNDS = 101, N_BATCHES = 4, WARM = 2 };
@@ -232,15 +231,9 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int ascending(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static PetscErrorCode measure(bench *b, what kind, const char *name, double bytes)
 {
-  double seconds[MAX_ROUNDS], gbps;
+  double seconds[MAX_ROUNDS], median_s, gbps;
 
   PetscFunctionBegin;
   for (int round = -WARM; round < (int)b->rounds; round++) {
@@ -252,11 +245,10 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
     PetscCall(b->device->stream_synchronize(b->stream));
     if (round >= 0) seconds[round] = MPI_Wtime() - start;
   }
-  qsort(seconds, (size_t)b->rounds, sizeof(*seconds), ascending);
-  gbps = bytes / seconds[b->rounds / 2] * 1e-9;
+  median_s = bench_median(b->rounds, seconds);
+  gbps = bytes / median_s * 1e-9;
   if (kind == COPY) b->copy_gbps = gbps;
-  printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", name, seconds[b->rounds / 2] * 1e3, gbps,
-         gbps / b->copy_gbps);
+  printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", name, median_s * 1e3, gbps, gbps / b->copy_gbps);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -334,10 +326,5 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  PetscErrorCode ierr;
-
-  if (TrsStart(argc, argv)) return 70;
-  ierr = bench_embedding(argc, argv);
-  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
-  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+  return bench_main(argc, argv, bench_embedding);
 }

@@ -8,16 +8,14 @@
   as large as the benchmark's together; memcpy. Prints one line for each kernel: name, M rows/s (ids, values, or samples of the interaction), GB/s of
   rows or floats, and the ratio of the limit's rate. Medians of rounds; with one thread processor time, which other programs disturb least.
 */
+#include "bench.h"
 #include "compute/compute_ops.h"
 #include "compute/quant.h"
 #include "core/options.h"
 #include "core/random.h"
-#include "core/start.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #if defined(__SSE__)
   #include <xmmintrin.h>
 #endif
@@ -66,15 +64,6 @@ typedef struct {
   int n_results;
   int64_t round; /* -1 warms up */
 } bench;
-
-static double now(void)
-{
-  struct timespec t;
-
-  if (TrsComputeThreads() > 1) return MPI_Wtime();
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void note(bench *b, const char *name, const char *limit, double items, double bytes, double seconds)
 {
@@ -167,7 +156,7 @@ static void run_limits(bench *b)
 
   for (int64_t ahead = 8; ahead <= 32; ahead *= 2) {
     for (int streaming = 0; streaming < 2; streaming++) {
-      const double start = now();
+      const double start = bench_now();
 
 #pragma omp parallel for schedule(static)
       for (int64_t part = 0; part < 64; part++) {
@@ -176,16 +165,16 @@ static void run_limits(bench *b)
         gather(b->dim, b->weight, b->row + first * b->pooling, (end - first) * b->pooling, b->pooling, ahead,
                streaming, b->limit_out + first * b->dim);
       }
-      best_gather = PetscMin(best_gather, now() - start);
+      best_gather = PetscMin(best_gather, bench_now() - start);
     }
   }
   for (int64_t ahead = 8; ahead <= 32; ahead *= 2) {
-    const double start = now();
+    const double start = bench_now();
 
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < 64; part++)
       modify(b->dim, b->weight, b->row + part * n / 64, (part + 1) * n / 64 - part * n / 64, ahead);
-    best_modify = PetscMin(best_modify, now() - start);
+    best_modify = PetscMin(best_modify, bench_now() - start);
   }
   note(b, "limit gather", NULL, (double)n, (double)(n * bytes), best_gather);
   note(b, "limit read-modify-write", NULL, (double)n, 2.0 * (double)(n * bytes), best_modify);
@@ -206,11 +195,11 @@ static PetscErrorCode run_forward(bench *b, const char *name, TrsDType dtype, in
     b->table[t].weight = (char *)(dtype == TRS_FP32 ? (void *)b->weight : b->narrow) +
                          t * b->rows * row_bytes;
   }
-  start = now();
+  start = bench_now();
   PetscCall(b->compute->tbe_forward(NULL, b->workspace,
                                     &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
                                     &b->input, b->out, b->tables * b->dim));
-  note(b, name, "limit gather", (double)b->n, (double)(b->n * row_bytes), now() - start);
+  note(b, name, "limit gather", (double)b->n, (double)(b->n * row_bytes), bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -237,11 +226,12 @@ static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimize
     b->table[t].weight = b->weight + t * b->rows * b->dim;
     b->table[t].state[0] = b->state + t * b->rows;
   }
-  start = now();
+  start = bench_now();
   PetscCall(b->compute->tbe_backward(NULL, b->workspace,
                                      &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
                                      &b->input, b->grad, b->tables * b->dim, 0.0f, &args, NULL));
-  note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * 4.0, now() - start);
+  note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * 4.0,
+       bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -251,21 +241,21 @@ static PetscErrorCode run_bucketize(bench *b, const char *name, int n_buckets)
 
   PetscFunctionBegin;
   for (int64_t t = 0; t < b->tables; t++) b->spec[t].block_size = (b->rows + n_buckets - 1) / n_buckets;
-  start = now();
+  start = bench_now();
   PetscCall(b->compute->bucketize(NULL, b->workspace, n_buckets, (int)b->tables, b->batch, b->spec,
                                   PETSC_FALSE, &b->jagged, &b->buckets, NULL, NULL));
-  note(b, name, NULL, (double)b->n, 16.0 * (double)b->n, now() - start);
+  note(b, name, NULL, (double)b->n, 16.0 * (double)b->n, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode run_permute(bench *b)
 {
-  const double start = now();
+  const double start = bench_now();
 
   PetscFunctionBegin;
   PetscCall(b->compute->permute_blocks(NULL, b->workspace, (int)b->tables, b->block_begin, (int)b->tables,
                                        b->reversed, &b->jagged, &b->buckets));
-  note(b, "permute", NULL, (double)b->n, 16.0 * (double)b->n, now() - start);
+  note(b, "permute", NULL, (double)b->n, 16.0 * (double)b->n, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -280,29 +270,29 @@ static PetscErrorCode run_interaction(bench *b)
   const int n = (int)b->tables + 1, D = (int)b->dim;
   const int64_t width = (int64_t)n * b->dim;
   const double bytes = 4.0 * (double)(b->batch * (width + n_products(b)));
-  double start = now();
+  double start = bench_now();
 
   PetscFunctionBegin;
   PetscCall(b->compute->dot_forward(NULL, b->batch, n, D, D, b->vectors, width, b->products, n_products(b)));
-  note(b, "interaction dot", NULL, (double)b->batch, bytes, now() - start);
-  start = now();
+  note(b, "interaction dot", NULL, (double)b->batch, bytes, bench_now() - start);
+  start = bench_now();
   PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, b->vectors, width, b->products, n_products(b),
                                      b->vectors_grad, width));
-  note(b, "interaction dot backward", NULL, (double)b->batch, 2.0 * bytes, now() - start);
+  note(b, "interaction dot backward", NULL, (double)b->batch, 2.0 * bytes, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode run_codec(bench *b, const char *encode, const char *decode, const TrsCodec *codec)
 {
   const double n = (double)CODEC_VALUES;
-  double start = now();
+  double start = bench_now();
 
   PetscFunctionBegin;
   PetscCall(b->compute->encode(NULL, codec, CODEC_VALUES, b->floats, b->bytes));
-  note(b, encode, "limit memcpy", n, 4.0 * n, now() - start);
-  start = now();
+  note(b, encode, "limit memcpy", n, 4.0 * n, bench_now() - start);
+  start = bench_now();
   PetscCall(b->compute->decode(NULL, codec, CODEC_VALUES, b->bytes, b->decoded));
-  note(b, decode, "limit memcpy", n, 4.0 * n, now() - start);
+  note(b, decode, "limit memcpy", n, 4.0 * n, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -324,9 +314,9 @@ static PetscErrorCode run_round(bench *b)
   PetscCall(run_bucketize(b, "bucketize 64", 64));
   PetscCall(run_permute(b));
   PetscCall(run_interaction(b));
-  start = now();
+  start = bench_now();
   memcpy(b->decoded, b->floats, CODEC_VALUES * sizeof(float));
-  note(b, "limit memcpy", NULL, CODEC_VALUES, 4.0 * CODEC_VALUES, now() - start);
+  note(b, "limit memcpy", NULL, CODEC_VALUES, 4.0 * CODEC_VALUES, bench_now() - start);
   PetscCall(
       run_codec(b, "encode fp16", "decode fp16", &(TrsCodec){.kind = TRS_CODEC_FP16, .loss_scale = 1.0f}));
   PetscCall(
@@ -410,23 +400,7 @@ static void fill(bench *b)
   }
 }
 
-static int ascending(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-
-  return (x > y) - (x < y);
-}
-
-static double median(const bench *b, const result *r)
-{
-  double sorted[MAX_ROUNDS];
-
-  memcpy(sorted, r->seconds, (size_t)b->rounds * sizeof(double));
-  qsort(sorted, (size_t)b->rounds, sizeof(double), ascending);
-  return sorted[b->rounds / 2];
-}
-
-static PetscErrorCode report(const bench *b)
+static PetscErrorCode report(bench *b)
 {
   PetscFunctionBegin;
   PetscCall(PetscPrintf(PETSC_COMM_SELF,
@@ -435,13 +409,13 @@ static PetscErrorCode report(const bench *b)
                         TrsComputeIsa(), TrsComputeThreads(), b->tables, b->rows, b->dim, b->pooling,
                         b->batch));
   for (int i = 0; i < b->n_results; i++) {
-    const result *r = &b->results[i];
-    const double s = median(b, r);
+    result *r = &b->results[i];
+    const double s = bench_median(b->rounds, r->seconds);
     double ratio = 1.0;
 
     for (int j = 0; j < b->n_results; j++)
       if (r->limit && strcmp(b->results[j].name, r->limit) == 0)
-        ratio = r->items / s / (b->results[j].items / median(b, &b->results[j]));
+        ratio = r->items / s / (b->results[j].items / bench_median(b->rounds, b->results[j].seconds));
     PetscCall(PetscPrintf(PETSC_COMM_SELF, "%s,%.1f,%.2f,%.2f\n", r->name, 1e-6 * r->items / s,
                           1e-9 * r->bytes / s, ratio));
   }
@@ -481,10 +455,5 @@ static PetscErrorCode bench_kernels(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  PetscErrorCode ierr;
-
-  if (TrsStart(argc, argv)) return 70;
-  ierr = bench_kernels(argc, argv);
-  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
-  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+  return bench_main(argc, argv, bench_kernels);
 }

@@ -7,20 +7,11 @@
   Prints one line: the file, samples/s of the wall clock, CPU ns a sample (what counts on a busy machine), bytes a sample of a batch in memory, and the CPU
   time of copying them as a share of the reader's. The first pass, which finds the file in the page cache or brings it there, is not counted.
 */
+#include "bench.h"
 #include "core/buffer.h"
-#include "core/start.h"
 #include "data/reader.h"
 
 #include <string.h>
-#include <time.h>
-
-static double clock_s(clockid_t clock)
-{
-  struct timespec now;
-
-  clock_gettime(clock, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* What passes cost. */
 typedef struct {
@@ -56,7 +47,7 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsR
 
 static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, cost *c)
 {
-  const double wall_s = clock_s(CLOCK_MONOTONIC), cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+  const double wall_s = bench_clock(CLOCK_MONOTONIC), cpu_s = bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   const TrsDatasetInfo *info;
   TrsReader reader;
   TrsBatch *batch;
@@ -76,8 +67,8 @@ static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, cost *c)
     PetscCall(TrsReaderNext(reader, &batch));
   }
   PetscCall(TrsReaderDestroy(&reader));
-  c->wall_s = clock_s(CLOCK_MONOTONIC) - wall_s;
-  c->cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
+  c->wall_s = bench_clock(CLOCK_MONOTONIC) - wall_s;
+  c->cpu_s = bench_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -91,12 +82,12 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
   PetscCall(TrsAlloc(batch_bytes, 1, &to));
   memset(from, 1, (size_t)batch_bytes);
   memset(to, 2, (size_t)batch_bytes);
-  *cpu_s = -clock_s(CLOCK_PROCESS_CPUTIME_ID);
+  *cpu_s = -bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t done = 0; done < bytes; done += batch_bytes) {
     memcpy(to, from, (size_t)batch_bytes);
     from[done % batch_bytes] = to[batch_bytes - 1]; /* so that no copy can be left out */
   }
-  *cpu_s += clock_s(CLOCK_PROCESS_CPUTIME_ID);
+  *cpu_s += bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   PetscCall(TrsFree(&from));
   PetscCall(TrsFree(&to));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -133,10 +124,5 @@ static PetscErrorCode run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  PetscErrorCode ierr;
-
-  if (TrsStart(argc, argv)) return 70;
-  ierr = run(argc, argv);
-  if (ierr) fprintf(stderr, "%s\n", TrsErrorMessage());
-  return TrsStop() || ierr ? TrsExitStatus(ierr) : 0;
+  return bench_main(argc, argv, run);
 }
