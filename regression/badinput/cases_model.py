@@ -34,6 +34,7 @@ CASES = [
     Case("table_overflows_64_bits", 64, r"num_embeddings.*overflows 64-bit", "-tables_num_embeddings 4000000000000000000"),
     Case("no_cuda", 69, r"cuda", "-device cuda"),
     Case("comm_shared_memory_maybe", 64, r"-comm_shared_memory.*maybe", "-comm_shared_memory maybe"),
+    Case("cpu_isa_sse", 64, r"-cpu_isa .*auto, portable, avx2, avx512", "-cpu_isa sse"),
     Case("cpu_bind_core", 64, r"-cpu_bind .*auto, none", "-cpu_bind core"),
     Case("gpu_share_takes_a_boolean", 64, r'-gpu_share "two"', "-gpu_share two"),
     Case("comm_wait_zero", 64, r'-comm_wait_seconds "0" .*in \(0, ', "-comm_wait_seconds 0"),

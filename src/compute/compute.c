@@ -73,7 +73,8 @@ PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute)
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this build has no kernels for device %s", name);
 }
 
-static const char *_Atomic isa_in_use; /* written once, with the same value by all threads, but for tests */
+static const char
+    *_Atomic isa_in_use; /* written once, with the same value by all threads, but by TrsComputeSetIsa() */
 
 /* The best set that the processor has and limit (NULL: none) allows. */
 static const char *best_isa(const char *limit)

@@ -333,7 +333,7 @@ PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute);
 */
 const char *TrsComputeIsa(void);
 
-/* For tests: kernels called from now on use at most limit; NULL: what the environment allows. BLAS keeps what it began with. Not collective. */
+/* Kernels called from now on use at most limit; NULL: what the environment allows. BLAS keeps what it began with. Not collective. */
 void TrsComputeSetIsa(const char *limit);
 
 /* OpenMP threads of a kernel. Not collective. */

@@ -22,6 +22,9 @@ static const TrsOptionSpec run_specs[] = {
      "what to do; predict: inference with quantised tables"},
     {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL,
      "where tables and layers live; auto: cuda where there is one"},
+    {"-cpu_isa", TRS_OPTION_ENUM, "auto", NULL, "auto,portable,avx2,avx512", NULL,
+     "instructions of the CPU's kernels and matrix products; auto: the best that the processor has and "
+     "TRSHARD_ISA in the environment allows. Equal bits need equal instructions"},
     {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "several ranks may use one GPU (with -comm_backend mpi; NCCL wants one for each rank)"},
     {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "HDF5 file for the run's results; none: not kept"},

@@ -57,6 +57,21 @@ static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Before anything is computed: a library of matrix products keeps what it began with. */
+static PetscErrorCode choose_isa(const TrsSession *s)
+{
+  static const char *const names[] = {NULL, "portable", "avx2", "avx512"};
+  int choice;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(s->options, "-cpu_isa", &choice, NULL));
+  if (!names[choice]) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsComputeSetIsa(names[choice]);
+  PetscCheck(strcmp(TrsComputeIsa(), names[choice]) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-cpu_isa %s: the best that this processor has is %s", names[choice], TrsComputeIsa());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode choose_device(TrsSession *s)
 {
   static const char *const names[] = {"auto", "cpu", "cuda"};
@@ -282,6 +297,7 @@ PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSes
   PetscCall(TrsOptionsGetInt(options, "-seed", &seed, NULL));
   session->seed = (uint64_t)seed;
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &session->batch_size, NULL));
+  PetscCall(TrsAgree(session->comm, choose_isa(session)));
   PetscCall(choose_device(session));
   PetscCall(create_groups(session));
   PetscFunctionReturn(PETSC_SUCCESS);

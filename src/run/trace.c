@@ -112,23 +112,19 @@ static PetscErrorCode take_spans(const TrsTrace *trace, int64_t *n, TrsTraceSpan
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_file(const TrsTrace *trace, int64_t n, TrsTraceSpan *span, int64_t n_lost)
+/* Adds the spans that overlap too deeply to be drawn to n_lost. */
+static PetscErrorCode write_file(const TrsTrace *trace, int64_t n, TrsTraceSpan *span, int64_t *n_lost)
 {
   double zero_s = trace->start.at_s; /* rank 0's is everyone's */
   int64_t n_all;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Bcast(&zero_s, 1, MPI_DOUBLE, 0, trace->comm));
-  n_lost += TrsTraceLanes(n, span);
-  PetscCall(TrsTraceFileWrite(trace->comm, trace->path, n, span, zero_s, n_lost, &n_all));
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &n_lost, 1, MPI_INT64_T, MPI_SUM, trace->comm));
+  *n_lost += TrsTraceLanes(n, span);
+  PetscCall(TrsTraceFileWrite(trace->comm, trace->path, n, span, zero_s, *n_lost, &n_all));
   PetscCall(PetscPrintf(trace->comm, "%-10s %s: %" PRId64 " spans of steps %" PRId64 " to %" PRId64 "%s\n",
                         "trace", trace->path, n_all, trace->first_step, trace->end_step - 1,
                         n_all == 0 ? ", which this run did not reach (-trace_first_step)" : ""));
-  if (n_lost)
-    PetscCall(PetscFPrintf(trace->comm, PETSC_STDERR,
-                           "trshard: warning: the trace forgot %" PRId64 " spans: take fewer -trace_steps\n",
-                           n_lost));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -140,8 +136,13 @@ PetscErrorCode TrsTraceFinish(TrsTrace *trace)
   PetscFunctionBegin;
   if (!trace->wanted) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(take_spans(trace, &n, &span, &n_lost));
-  if (trace->path) PetscCall(write_file(trace, n, span, n_lost));
+  if (trace->path) PetscCall(write_file(trace, n, span, &n_lost));
   PetscCall(print_overlap(trace, n, span));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &n_lost, 1, MPI_INT64_T, MPI_SUM, trace->comm));
+  if (n_lost)
+    PetscCall(PetscFPrintf(trace->comm, PETSC_STDERR,
+                           "trshard: warning: the trace forgot %" PRId64 " spans: take fewer -trace_steps\n",
+                           n_lost));
   PetscCall(PetscFree(span));
   PetscCall(TrsTimelineClose());
   PetscFunctionReturn(PETSC_SUCCESS);
