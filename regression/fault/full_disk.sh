@@ -17,7 +17,11 @@ used() { df --output=used -k "$folder" | tail -1; }
 at_first=$(used)
 for free in 0 4 8 16 24 32 48 64; do # KiB left
   rm -f "$folder/filler"
-  while [ "$(used)" != "$at_first" ]; do sleep 0.05; done # a process that mpirun killed may still be leaving, with its file open
+  for tenth in $(seq 600); do # a process that mpirun killed may still be leaving, with its file open
+    [ "$(used)" != "$at_first" ] || break
+    [ "$tenth" != 600 ] || { echo "$free KiB free: a killed process keeps its file open" && exit 1; }
+    sleep 0.1
+  done
   space=$(($(df --output=avail -k "$folder" | tail -1) - free))
   [ "$space" -lt 0 ] || head -c "${space}k" /dev/zero >"$folder/filler"
   status=0
