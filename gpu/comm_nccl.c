@@ -13,6 +13,7 @@
 */
 #include "comm/comm.h"
 
+#include "comm/chunks.h"
 #include "gpu/cuda_error.h"
 #include "gpu/device_cuda.h"
 #include "gpu/nccl_library.h"
@@ -23,10 +24,8 @@ typedef struct TrsNcclRequest {
   struct TrsRequestImpl base;
   struct TrsNcclRequest *next; /* of the free ones */
   cudaEvent_t before, done;
-  int64_t *counts, *displs;                       /* [size] chunks of a sum */
-  int64_t *own_counts, *own_displs, *part_displs; /* [size] this rank's chunk, for every rank */
-  const float **part_of;                          /* [size] */
-  TrsDeviceBuffer parts;                          /* what the ranks have for my chunk */
+  TrsChunks chunks;      /* of a sum, or of what is gathered */
+  TrsDeviceBuffer parts; /* what the ranks have for my chunk */
 } TrsNcclRequest;
 
 typedef struct TrsNcclData {
@@ -125,19 +124,10 @@ static PetscErrorCode check_all(double start_s)
 
 static PetscErrorCode new_request(TrsComm comm, TrsNcclRequest **request)
 {
-  const size_t size = (size_t)comm->size;
-  int64_t *numbers;
-
   PetscFunctionBegin;
   PetscCall(PetscNew(request));
   (*request)->base.comm = comm;
-  PetscCall(PetscCalloc1(5 * size, &numbers));
-  (*request)->counts = numbers;
-  (*request)->displs = numbers + size;
-  (*request)->own_counts = numbers + 2 * size;
-  (*request)->own_displs = numbers + 3 * size;
-  (*request)->part_displs = numbers + 4 * size;
-  PetscCall(PetscMalloc1(size, &(*request)->part_of));
+  PetscCall(TrsChunksAlloc(comm->size, &(*request)->chunks));
   TrsCallCUDA(cudaEventCreateWithFlags(&(*request)->before, cudaEventDisableTiming));
   TrsCallCUDA(cudaEventCreateWithFlags(&(*request)->done, cudaEventDisableTiming));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -149,8 +139,7 @@ static PetscErrorCode free_request(TrsNcclRequest *request)
   TrsCallCUDA(cudaEventDestroy(request->before));
   TrsCallCUDA(cudaEventDestroy(request->done));
   PetscCall(TrsDeviceBufferFree(request->base.comm->device, &request->parts));
-  PetscCall(PetscFree(request->counts));
-  PetscCall(PetscFree(request->part_of));
+  PetscCall(TrsChunksFree(&request->chunks));
   PetscCall(PetscFree(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -225,35 +214,18 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Chunk q of counts[q] elements belongs to rank q. */
-static void set_chunks(TrsNcclRequest *request, const int64_t *counts, PetscBool gather_in_place)
-{
-  const TrsComm comm = request->base.comm;
-  int64_t n = 0;
-
-  for (int q = 0; q < comm->size; q++) {
-    request->counts[q] = counts[q];
-    request->displs[q] = n;
-    request->own_counts[q] = counts[comm->rank];
-    request->part_displs[q] = q * counts[comm->rank];
-    n += counts[q];
-  }
-  for (int q = 0; q < comm->size; q++)
-    request->own_displs[q] = gather_in_place ? request->displs[comm->rank] : 0;
-}
-
 /* to = the sum over ranks of their chunk for this rank, in rank order. */
 static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, float *to)
 {
   const TrsComm comm = request->base.comm;
   const TrsNcclData *data = (const TrsNcclData *)comm->data;
-  const int64_t n = request->counts[comm->rank];
-  const float *own = send + request->displs[comm->rank];
+  const int64_t n = request->chunks.counts[comm->rank];
+  const float *own = send + request->chunks.displs[comm->rank];
   TrsNcclBlocks blocks = {.send = (const char *)send,
-                          .send_counts = request->counts,
-                          .send_displs = request->displs,
-                          .recv_counts = request->own_counts,
-                          .recv_displs = request->part_displs,
+                          .send_counts = request->chunks.counts,
+                          .send_displs = request->chunks.displs,
+                          .recv_counts = request->chunks.own_counts,
+                          .recv_displs = request->chunks.part_displs,
                           .elem_bytes = (int64_t)sizeof(float),
                           .skip_own = (PetscBool)(own != to)}; /* the kernel's result may not lie on a part */
 
@@ -262,11 +234,11 @@ static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, floa
   blocks.recv = (char *)request->parts.data;
   PetscCall(exchange(comm, &blocks));
   for (int q = 0; q < comm->size; q++)
-    request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
-  if (blocks.skip_own) request->part_of[comm->rank] = own;
+    request->chunks.part_of[q] = (const float *)request->parts.data + request->chunks.part_displs[q];
+  if (blocks.skip_own) request->chunks.part_of[comm->rank] = own;
   if (n > 0)
-    PetscCall(comm->compute->sum_matrices((TrsStream)(void *)data->stream, comm->size, request->part_of, n, 1,
-                                          n, to, n));
+    PetscCall(comm->compute->sum_matrices((TrsStream)(void *)data->stream, comm->size,
+                                          request->chunks.part_of, n, 1, n, to, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -361,7 +333,7 @@ static PetscErrorCode reduce_scatterv_nccl(TrsComm comm, TrsStream stream, const
 
   PetscFunctionBegin;
   PetscCall(begin(comm, stream, &started));
-  set_chunks(started, counts, PETSC_FALSE);
+  TrsChunksSet(comm, counts, PETSC_FALSE, &started->chunks);
   PetscCall(sum_chunk(started, send, recv));
   PetscCall(end(started, request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -396,9 +368,9 @@ static PetscErrorCode allgatherv_nccl(TrsComm comm, TrsStream stream, const void
                             .recv_displs = displs,
                             .elem_bytes = elem_bytes};
 
-    set_chunks(started, counts, PETSC_FALSE);
-    blocks.send_counts = started->own_counts;
-    blocks.send_displs = started->own_displs;
+    TrsChunksSet(comm, counts, PETSC_FALSE, &started->chunks);
+    blocks.send_counts = started->chunks.own_counts;
+    blocks.send_displs = started->chunks.own_displs;
     PetscCall(exchange(comm, &blocks));
   }
   PetscCall(end(started, request));
@@ -418,14 +390,12 @@ static PetscErrorCode allreduce_nccl(TrsComm comm, TrsStream stream, float *valu
                           .elem_bytes = (int64_t)sizeof(float),
                           .skip_own = PETSC_TRUE};
 
-    for (int q = 0; q < comm->size; q++)
-      started->counts[q] = n / comm->size + (q < n % comm->size); /* as even as can be */
-    set_chunks(started, started->counts, PETSC_TRUE);
-    PetscCall(sum_chunk(started, values, values + started->displs[comm->rank]));
-    sums.send_counts = started->own_counts;
-    sums.send_displs = started->own_displs;
-    sums.recv_counts = started->counts;
-    sums.recv_displs = started->displs;
+    TrsChunksSetEven(comm, n, &started->chunks);
+    PetscCall(sum_chunk(started, values, values + started->chunks.displs[comm->rank]));
+    sums.send_counts = started->chunks.own_counts;
+    sums.send_displs = started->chunks.own_displs;
+    sums.recv_counts = started->chunks.counts;
+    sums.recv_displs = started->chunks.displs;
     PetscCall(exchange(comm, &sums));
   }
   PetscCall(end(started, request));

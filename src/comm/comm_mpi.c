@@ -33,18 +33,11 @@ enum {
 static PetscErrorCode new_request(TrsComm comm, TrsMpiRequest **request)
 {
   const size_t size = (size_t)comm->size;
-  int64_t *numbers;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(request));
   (*request)->base.comm = comm;
-  PetscCall(PetscCalloc1(5 * size, &numbers));
-  (*request)->counts = numbers;
-  (*request)->displs = numbers + size;
-  (*request)->own_counts = numbers + 2 * size;
-  (*request)->own_displs = numbers + 3 * size;
-  (*request)->part_displs = numbers + 4 * size;
-  PetscCall(PetscMalloc1(size, &(*request)->part_of));
+  PetscCall(TrsChunksAlloc(comm->size, &(*request)->chunks));
   PetscCall(PetscMalloc1(size, &(*request)->offer));
   PetscCall(PetscMalloc1(size, &(*request)->taken));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -60,9 +53,8 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscCall(TrsDeviceBufferFree(device, &request->parts));
   PetscCall(TrsBufferFree(&request->pending));
   PetscCall(TrsBufferFree(&request->late_parts));
-  PetscCall(PetscFree(request->counts));
   PetscCall(TrsDeviceBufferFree(device, &request->lane_copy));
-  PetscCall(PetscFree(request->part_of));
+  PetscCall(TrsChunksFree(&request->chunks));
   PetscCall(PetscFree(request->offer));
   PetscCall(PetscFree(request->taken));
   PetscCall(PetscFree(request));
@@ -112,43 +104,25 @@ static void return_request(TrsMpiRequest *request)
 
 /* --- phases --- */
 
-/* Chunk q of counts[q] elements belongs to rank q. */
-static PetscErrorCode set_chunks(TrsMpiRequest *request, const int64_t *counts, PetscBool gather_in_place)
-{
-  const TrsComm comm = request->base.comm;
-  int64_t n = 0;
-
-  PetscFunctionBegin;
-  for (int q = 0; q < comm->size; q++) {
-    request->counts[q] = counts[q];
-    request->displs[q] = n;
-    request->own_counts[q] = counts[comm->rank];
-    n += counts[q];
-  }
-  for (int q = 0; q < comm->size; q++)
-    request->own_displs[q] = gather_in_place ? request->displs[comm->rank] : 0;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* First phase of a sum: the values for my chunk of ranks on other hosts come to `parts`. */
 static PetscErrorCode start_parts(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
-  const int64_t own = request->counts[comm->rank];
+  const int64_t own = request->chunks.counts[comm->rank];
   int64_t n = 0;
 
   PetscFunctionBegin;
   for (int q = 0; q < comm->size; q++) {
-    request->part_displs[q] = n;
+    request->chunks.part_displs[q] = n;
     if (q == comm->rank ? !TrsMpiOwnPartStays(request) : !TrsLanesTo(comm->lanes, q)) n += own;
   }
   PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, n * (int64_t)sizeof(float)));
   request->blocks = (TrsMpiBlocks){.send = (const char *)request->source,
-                                   .send_counts = request->counts,
-                                   .send_displs = request->displs,
+                                   .send_counts = request->chunks.counts,
+                                   .send_displs = request->chunks.displs,
                                    .recv = (char *)request->parts.data,
-                                   .recv_counts = request->own_counts,
-                                   .recv_displs = request->part_displs,
+                                   .recv_counts = request->chunks.own_counts,
+                                   .recv_displs = request->chunks.part_displs,
                                    .elem_bytes = (int64_t)sizeof(float)};
   PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -158,18 +132,19 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
 static PetscErrorCode sum_parts(TrsMpiRequest *request, float *to)
 {
   const TrsComm comm = request->base.comm;
-  const int64_t n = request->counts[comm->rank];
+  const int64_t n = request->chunks.counts[comm->rank];
   TrsStage before;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int q = 0; q < comm->size; q++)
     if (!TrsLanesTo(comm->lanes, q))
-      request->part_of[q] = (const float *)request->parts.data + request->part_displs[q];
+      request->chunks.part_of[q] = (const float *)request->parts.data + request->chunks.part_displs[q];
   if (TrsMpiOwnPartStays(request))
-    request->part_of[comm->rank] = request->source + request->displs[comm->rank];
+    request->chunks.part_of[comm->rank] = request->source + request->chunks.displs[comm->rank];
   PetscCall(TrsStageSwitch(TRS_STAGE_EXCHANGE, &before));
-  PetscCall(comm->compute->sum_matrices(request->stream, comm->size, request->part_of, n, 1, n, to, n));
+  PetscCall(
+      comm->compute->sum_matrices(request->stream, comm->size, request->chunks.part_of, n, 1, n, to, n));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscCall(TrsMpiPartsReturn(request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -181,11 +156,11 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
   PetscFunctionBegin;
   request->phase = 1;
   request->blocks = (TrsMpiBlocks){.send = (const char *)request->target,
-                                   .send_counts = request->own_counts,
-                                   .send_displs = request->own_displs,
+                                   .send_counts = request->chunks.own_counts,
+                                   .send_displs = request->chunks.own_displs,
                                    .recv = (char *)request->target,
-                                   .recv_counts = request->counts,
-                                   .recv_displs = request->displs,
+                                   .recv_counts = request->chunks.counts,
+                                   .recv_displs = request->chunks.displs,
                                    .elem_bytes = (int64_t)sizeof(float)};
   PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -207,7 +182,7 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
     PetscCall(comm->device->stream_synchronize(request->stream));
   }
   if (request->kind == TRS_MPI_ALLREDUCE && request->phase < request->last_phase) {
-    PetscCall(sum_parts(request, request->target + request->own_displs[0]));
+    PetscCall(sum_parts(request, request->target + request->chunks.own_displs[0]));
     PetscCall(start_sums(request));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -322,7 +297,7 @@ static PetscErrorCode reduce_scatterv_mpi(TrsComm comm, TrsStream stream, const 
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_REDUCE_SCATTER, stream, &started));
-  PetscCall(set_chunks(started, counts, PETSC_FALSE));
+  TrsChunksSet(comm, counts, PETSC_FALSE, &started->chunks);
   started->source = send;
   started->target = recv;
   PetscCall(start_parts(started));
@@ -338,10 +313,10 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
-  PetscCall(set_chunks(started, counts, PETSC_FALSE));
+  TrsChunksSet(comm, counts, PETSC_FALSE, &started->chunks);
   started->blocks = (TrsMpiBlocks){.send = (const char *)send,
-                                   .send_counts = started->own_counts,
-                                   .send_displs = started->own_displs,
+                                   .send_counts = started->chunks.own_counts,
+                                   .send_displs = started->chunks.own_displs,
                                    .recv = (char *)recv,
                                    .recv_counts = counts,
                                    .recv_displs = displs,
@@ -368,12 +343,12 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, float *val
   PetscCall(take_request(comm, TRS_MPI_ALLREDUCE, stream, &started));
   started->earlier = earlier;
   started->last_phase = !is_small_sum(comm, n);
-  for (int q = 0; q < comm->size; q++)
-    started->counts[q] = started->last_phase ? n / comm->size + (q < n % comm->size) : n;
-  PetscCall(set_chunks(started, started->counts, PETSC_TRUE));
-  if (!started->last_phase) {
-    PetscCall(PetscArrayzero(started->displs, (size_t)comm->size));
-    PetscCall(PetscArrayzero(started->own_displs, (size_t)comm->size));
+  if (started->last_phase) {
+    TrsChunksSetEven(comm, n, &started->chunks);
+  } else { /* one chunk, which belongs to all */
+    for (int q = 0; q < comm->size; q++) started->chunks.counts[q] = n;
+    TrsChunksSet(comm, started->chunks.counts, PETSC_FALSE, &started->chunks);
+    PetscCall(PetscArrayzero(started->chunks.displs, (size_t)comm->size));
   }
   started->source = values;
   started->target = values;

@@ -267,7 +267,7 @@ static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
   if (TrsMpiIsSum(request)) { /* all blocks are as large as the own one */
     PetscCall(TrsBufferReserve(&request->late_parts, n * bytes, PETSC_FALSE));
     to = (char *)request->late_parts.data + i * bytes;
-    request->part_of[q] = (const float *)(const void *)to;
+    request->chunks.part_of[q] = (const float *)(const void *)to;
   }
   PetscCall(recv_pieces(request, to, bytes, q));
   if (!TrsMpiIsSum(request) && !request->view) /* those are returned when they have been used */
@@ -294,7 +294,7 @@ static PetscErrorCode take_lanes(TrsMpiRequest *request)
     } else if (request->view) {
       request->view[q] = (const float *)(const void *)from;
     } else if (TrsMpiIsSum(request)) {
-      request->part_of[q] = (const float *)(const void *)from;
+      request->chunks.part_of[q] = (const float *)(const void *)from;
     } else {
       PetscCall(copy_block(request, x->recv + x->recv_displs[q] * x->elem_bytes, from,
                            x->recv_counts[q] * x->elem_bytes));

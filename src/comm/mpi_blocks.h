@@ -5,6 +5,7 @@
 */
 #pragma once
 
+#include "comm/chunks.h"
 #include "comm/comm.h"
 #include "comm/shared_lanes.h"
 #include "core/buffer.h"
@@ -38,12 +39,10 @@ typedef struct TrsMpiRequest {
   PetscBool done;
   TrsMpiBlocks blocks; /* of the current phase */
   int n_pending;
-  TrsBuffer pending;                              /* MPI_Request */
-  int64_t *counts, *displs;                       /* [size] chunks of a reduction */
-  int64_t *own_counts, *own_displs, *part_displs; /* [size] one rank's chunk, for every rank */
-  const float **part_of;                          /* [size] */
-  TrsDeviceBuffer parts;                          /* what the ranks have for my chunk */
-  const float *source;                            /* of a reduction */
+  TrsBuffer pending;     /* MPI_Request */
+  TrsChunks chunks;      /* of a reduction, or of what is gathered */
+  TrsDeviceBuffer parts; /* what the ranks have for my chunk */
+  const float *source;   /* of a reduction */
   float *target;
   TrsPinnedBuffer send_stage, recv_stage;
   /* lanes */
@@ -67,7 +66,7 @@ typedef struct {
   TrsMpiRequest *active, **active_end, *free;
 } TrsMpiData;
 
-/* Does the phase bring values that are then added? Those of peers on lanes stay where they are: request->part_of. */
+/* Does the phase bring values that are then added? Those of peers on lanes stay where they are: request->chunks.part_of. */
 PetscBool TrsMpiIsSum(const TrsMpiRequest *request);
 
 /* Such a sum reads the own part where it is, unless it is made there by a device that may not do that. */

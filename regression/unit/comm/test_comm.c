@@ -6,6 +6,7 @@
   ranks. Each test runs with messages of any size, small ones and large ones, and of at most 7 bytes (pieces). NCCL needs a
   GPU for each rank.
 */
+#include "comm/chunks.h"
 #include "comm/comm.h"
 #include "core/buffer.h"
 #include "core/random.h"
@@ -337,6 +338,35 @@ static void test_counts(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
+/* Chunks follow each other and hold all elements; even ones differ by one at most, the larger first. */
+static void test_chunks(void **state)
+{
+  TrsComm comm = new_comm(NULL);
+  TrsChunks chunks;
+
+  (void)state;
+  assert_petsc_ok(TrsChunksAlloc(comm->size, &chunks));
+  for (int64_t n = 0; n < 3 * comm->size + 2; n++) {
+    int64_t at = 0;
+
+    TrsChunksSetEven(comm, n, &chunks);
+    for (int q = 0; q < comm->size; q++) {
+      assert_true(chunks.displs[q] == at);
+      assert_true(chunks.counts[q] <= chunks.counts[0] && chunks.counts[q] >= chunks.counts[0] - 1);
+      assert_true(q == 0 || chunks.counts[q] <= chunks.counts[q - 1]);
+      assert_true(chunks.own_counts[q] == chunks.counts[comm->rank]);
+      assert_true(chunks.own_displs[q] == chunks.displs[comm->rank]);
+      assert_true(chunks.part_displs[q] == q * chunks.counts[comm->rank]);
+      at += chunks.counts[q];
+    }
+    assert_true(at == n);
+    TrsChunksSet(comm, chunks.counts, PETSC_FALSE, &chunks);
+    assert_true(chunks.own_displs[comm->size - 1] == 0);
+  }
+  assert_petsc_ok(TrsChunksFree(&chunks));
+  assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
 /* Operations of one communicator under way together do not mix, and repeating them takes no more memory. */
 static void test_overlap_allocates_once(void **state)
 {
@@ -427,6 +457,6 @@ static void test_int_cast(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_alltoallv), cmocka_unit_test(test_reduce_scatterv),
               cmocka_unit_test(test_allgatherv), cmocka_unit_test(test_allreduce),
-              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_counts),
+              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_counts), cmocka_unit_test(test_chunks),
               cmocka_unit_test(test_overlap_allocates_once), cmocka_unit_test(test_groups),
               cmocka_unit_test(test_bad_environment), cmocka_unit_test(test_int_cast))
