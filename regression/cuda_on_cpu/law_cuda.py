@@ -198,6 +198,12 @@ def test_gpu_memory(binary, folder):
         check(result.text.count("trshard: error") == 1, f"{name}: {result.text.count('trshard: error')} messages")
         check(("that share its memory" in result.text) == (ranks > 1), f"{name}: {result.text[-600:]}")
         run(binary, ranks, f"{options} {more}", folder, limit_s=240, environment={"CUDA_ON_CPU_BYTES": large, **sharing})
+    # rows in host memory, with their optimizer's states there (it runs) or on the GPU as enforce_hbm says: 73.2 MiB of user's
+    options = options.replace("200000", "600000") + " -embedding_optimizer adam -tables_compute_kernels fused_uvm -tables_sharding_types table_wise"
+    for name, more, status in (("states on the host", "", 0), ("states on the GPU", "-tables_enforce_hbm", 71)):
+        result = run(binary, 1, f"{options} {more}", folder, status=status, limit_s=240, environment={"CUDA_ON_CPU_BYTES": "64000000"})
+        check(bool(status) == bool(re.search(r"the plan gives rank 0 on .* 0 B of tables and 73\.\d+ MiB of their optimizer states", result.text)),
+              f"{name}: {result.text[-600:]}")
 
 
 def test_gpu_choice(binary, folder):

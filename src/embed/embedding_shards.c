@@ -131,12 +131,6 @@ static PetscErrorCode allocate(const TrsEmbeddingShards *shards, TrsEmbeddingSha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool is_on_host(TrsComputeKernel kernel)
-{
-  return (PetscBool)(kernel == TRS_KERNEL_FUSED_UVM || kernel == TRS_KERNEL_FUSED_UVM_CACHING ||
-                     kernel == TRS_KERNEL_QUANT_UVM || kernel == TRS_KERNEL_QUANT_UVM_CACHING);
-}
-
 static TrsRowCacheWish cache_wish(const TrsTablePlan *plan, const TrsTableConstraints *constraints, int table)
 {
   return (TrsRowCacheWish){.load_factor = plan->has_cache_load_factor ? plan->cache_load_factor
@@ -166,7 +160,7 @@ static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
       shard->table = t;
       shard->column = column_of(table_plan, i);
       shard->whole = (PetscBool)(table_plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
-      shard->on_host = is_on_host(table_plan->compute_kernel);
+      shard->on_host = TrsKernelIsUvm(table_plan->compute_kernel);
       if (table_plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
         shard->cache = cache_wish(table_plan, &tables->table[t].constraints, t);
       describe(&shard->tbe, &tables->table[t], &table_plan->shard[i], shards->quantised);

@@ -55,8 +55,8 @@ static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig 
 {
   const unsigned named = table->constraints.compute_kernels;
 
-  if (TrsKernelIsUvm(kernel) && !model->topology->is_cuda) return (PetscBool)((named >> kernel) & 1u);
-  return (PetscBool)(!named || ((named >> kernel) & 1u));
+  if (named) return (PetscBool)((named >> kernel) & 1u);
+  return (PetscBool)(model->topology->is_cuda || !TrsKernelIsUvm(kernel));
 }
 
 PetscBool TrsSharderHasKernel(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)

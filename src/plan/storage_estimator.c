@@ -13,17 +13,6 @@ static int64_t to_bytes(double x)
   return x < (double)TRS_MAX_SHARD_BYTES ? (int64_t)x : TRS_MAX_SHARD_BYTES;
 }
 
-PetscBool TrsKernelIsCaching(TrsComputeKernel kernel)
-{
-  return (PetscBool)(kernel == TRS_KERNEL_FUSED_UVM_CACHING || kernel == TRS_KERNEL_QUANT_UVM_CACHING);
-}
-
-PetscBool TrsKernelIsUvm(TrsComputeKernel kernel)
-{
-  return (PetscBool)(TrsKernelIsCaching(kernel) || kernel == TRS_KERNEL_FUSED_UVM ||
-                     kernel == TRS_KERNEL_QUANT_UVM);
-}
-
 void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_t *input, int64_t *output)
 {
   double W = in->world_size, c = (double)cols, n;

@@ -35,6 +35,3 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
 
 /* ceil(n / d) as TorchRec takes it: the quotient is rounded to double first. d > 0, n >= 0. */
 int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d);
-
-PetscBool TrsKernelIsUvm(TrsComputeKernel kernel);     /* rows live in host memory */
-PetscBool TrsKernelIsCaching(TrsComputeKernel kernel); /* and a part of them in device memory */

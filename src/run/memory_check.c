@@ -14,15 +14,14 @@ enum { TRS_HOST_BYTES = 64, TRS_ID_BYTES = 128 };
 static void add_table(const TrsSession *s, const TrsTableConfig *table, const TrsTablePlan *plan,
                       const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double bytes[2])
 {
-  const PetscBool host = s->device->host_memory;
+  const PetscBool host = s->device->host_memory,
+                  uvm = (PetscBool)(!host && TrsKernelIsUvm(plan->compute_kernel));
   const char *names[TRS_SPARSE_MAX_STATES];
   PetscBool rowwise[TRS_SPARSE_MAX_STATES];
-  double share = 1; /* of the rows that are on the device */
+  double share = uvm ? 0 : 1; /* of the rows that are on the device */
   int n_states = 0;
 
-  if (!host && (plan->compute_kernel == TRS_KERNEL_FUSED_UVM || plan->compute_kernel > TRS_KERNEL_QUANT))
-    share = 0;
-  if (!host && plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
+  if (uvm && plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
     share = plan->has_cache_load_factor ? plan->cache_load_factor : TRS_CACHE_LOAD_FACTOR;
   if (optimizer && !host) TrsSparseOptimizerStates(optimizer->kind, &n_states, names, rowwise);
   for (int i = 0; i < plan->n_shards; i++) {
@@ -34,7 +33,7 @@ static void add_table(const TrsSession *s, const TrsTableConfig *table, const Tr
                 (quantised ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
                            : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
     for (int k = 0; k < n_states; k++)
-      if (rowwise[k] || share == 1)
+      if (rowwise[k] || !uvm || table->constraints.enforce_hbm)
         bytes[1] += rows * (rowwise[k] ? 1 : (double)shard->cols) * (double)sizeof(float);
   }
 }

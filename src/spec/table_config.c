@@ -32,6 +32,17 @@ const char *TrsModuleName(TrsModule module)
   return names[module];
 }
 
+PetscBool TrsKernelIsCaching(TrsComputeKernel kernel)
+{
+  return (PetscBool)(kernel == TRS_KERNEL_FUSED_UVM_CACHING || kernel == TRS_KERNEL_QUANT_UVM_CACHING);
+}
+
+PetscBool TrsKernelIsUvm(TrsComputeKernel kernel)
+{
+  return (PetscBool)(TrsKernelIsCaching(kernel) || kernel == TRS_KERNEL_FUSED_UVM ||
+                     kernel == TRS_KERNEL_QUANT_UVM);
+}
+
 TrsModule TrsTableModule(const TrsTableConfig *table)
 {
   if (table->pooling == TRS_POOLING_NONE) return TRS_MODULE_EC;

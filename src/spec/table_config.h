@@ -146,3 +146,6 @@ const char *TrsPoolingName(TrsPooling pooling);
 const char *TrsShardingTypeName(TrsShardingType type);
 const char *TrsComputeKernelName(TrsComputeKernel kernel);
 const char *TrsModuleName(TrsModule module);
+
+PetscBool TrsKernelIsUvm(TrsComputeKernel kernel);     /* rows live in host memory */
+PetscBool TrsKernelIsCaching(TrsComputeKernel kernel); /* and a part of them in device memory */
