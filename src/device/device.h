@@ -31,8 +31,8 @@ typedef struct {
   /* The same where other ranks of this host may read it, for what is sent to them; NULL: the device has no such memory */
   PetscErrorCode (*alloc_shared)(int64_t bytes, void **pointer);
   PetscErrorCode (*release)(void **pointer); /* of either */
-  PetscErrorCode (*alloc_host)(int64_t bytes,
-                               void **pointer); /* host memory the device copies from quickly (pinned) */
+  /* Host memory, zeroed, that the device copies from and to quickly (pinned) and can read in place. Errors: MEMORY */
+  PetscErrorCode (*alloc_host)(int64_t bytes, void **pointer);
   PetscErrorCode (*release_host)(void **pointer);
 
   /* Ordered on the stream; either side may be host or device memory. */
