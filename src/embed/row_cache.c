@@ -12,7 +12,7 @@ typedef struct {
   TrsBatchState state;
   const int64_t *values; /* whose it is */
   PetscBool locked;
-  int64_t n_calls;                 /* prefetches when it was located */
+  int64_t n_calls;                 /* prefetches when it was located; -1: it was not */
   TrsDeviceBuffer locations, held; /* held: [n_caches, n_values] */
 } TrsCacheBatch;
 
@@ -182,6 +182,7 @@ static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
 static PetscErrorCode take_batch(TrsRowCaches c, const TrsTbeInput *input, TrsCacheBatch **batch)
 {
   TrsCacheBatch *b = find_batch(c, input);
+  const PetscBool known = (PetscBool)(b != NULL);
 
   PetscFunctionBegin;
   for (int i = 0; i < TRS_CACHE_BATCHES && !b; i++)
@@ -190,6 +191,7 @@ static PetscErrorCode take_batch(TrsRowCaches c, const TrsTbeInput *input, TrsCa
     if (!c->batch[i].locked) b = &c->batch[i];
   PetscCheck(b, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d batches hold lines of a cache",
              TRS_CACHE_BATCHES);
+  if (!known) b->n_calls = -1;
   b->values = input->values;
   PetscCall(TrsDeviceBufferReserve(c->device, &b->locations, input->n_values * (int64_t)sizeof(int32_t)));
   *batch = b;
@@ -226,13 +228,16 @@ static PetscErrorCode prefetch(TrsRowCaches c, TrsStream stream, const TrsTbe *t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Find the batch's rows in LRU caches, or in all. */
 static PetscErrorCode locate(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
-                             TrsCacheBatch *b)
+                             TrsCacheBatch *b, PetscBool lfu)
 {
   PetscFunctionBegin;
-  for (int i = 0; i < c->n; i++)
+  for (int i = 0; i < c->n; i++) {
+    if (!lfu && c->cache[i].cache.algorithm == TRS_CACHE_LFU) continue;
     PetscCall(c->compute->cache_locate(stream, c->cache[i].workspace, &c->cache[i].cache, tbe, input,
                                        (int32_t *)b->locations.data));
+  }
   b->n_calls = c->n_calls;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -252,39 +257,36 @@ PetscErrorCode TrsRowCachesAhead(TrsRowCaches c, TrsStream stream, const TrsTbe 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesForward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
+/* input->locations: found again where other batches have moved rows since; fill: the batch's rows are brought in first. */
+static PetscErrorCode place(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input,
+                            PetscBool fill)
 {
   TrsCacheBatch *b;
+  PetscBool ahead, moved;
 
   PetscFunctionBegin;
   if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  b = find_batch(c, input);
-  if (b && b->state == TRS_BATCH_AHEAD) {
-    if (b->n_calls != c->n_calls) PetscCall(locate(c, stream, tbe, input, b));
-    PetscCall(prefetch(c, stream, tbe, input, b, PETSC_FALSE, PETSC_TRUE));
-  } else {
-    PetscCall(take_batch(c, input, &b));
-    PetscCall(prefetch(c, stream, tbe, input, b, PETSC_TRUE, PETSC_TRUE));
-  }
-  b->state = TRS_BATCH_LOCATED;
+  PetscCall(take_batch(c, input, &b));
+  ahead = (PetscBool)(b->state == TRS_BATCH_AHEAD); /* LRU is filled, LFU is not */
+  moved = (PetscBool)(b->n_calls != c->n_calls);
+  if (fill ? ahead && moved : ahead || moved) PetscCall(locate(c, stream, tbe, input, b, (PetscBool)!fill));
+  if (fill) PetscCall(prefetch(c, stream, tbe, input, b, (PetscBool)!ahead, PETSC_TRUE));
+  if (fill || !ahead) b->state = TRS_BATCH_LOCATED;
   input->locations = (const int32_t *)b->locations.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRowCachesForward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
+{
+  PetscFunctionBegin;
+  PetscCall(place(c, stream, tbe, input, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRowCachesBackward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
 {
-  TrsCacheBatch *b;
-
   PetscFunctionBegin;
-  if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  b = find_batch(c, input);
-  if (!b) {
-    PetscCall(take_batch(c, input, &b));
-    b->state = TRS_BATCH_LOCATED;
-    b->n_calls = -1;
-  }
-  if (b->state == TRS_BATCH_AHEAD || b->n_calls != c->n_calls) PetscCall(locate(c, stream, tbe, input, b));
-  input->locations = (const int32_t *)b->locations.data;
+  PetscCall(place(c, stream, tbe, input, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

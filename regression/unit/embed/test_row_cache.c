@@ -176,6 +176,46 @@ static void test_any_order(void **state)
   for (uint64_t seed = 1; seed <= 40; seed++) train(seed * 10000 + seed);
 }
 
+/* Rows that are brought in by the forward are not searched before: under prefetch_sparse_dist LFU caches take no look-up of their own. */
+static int64_t n_located;
+
+static PetscErrorCode count_locate(TrsStream stream, TrsWorkspace space, const TrsCache *cache,
+                                   const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations)
+{
+  PetscFunctionBegin;
+  n_located++;
+  PetscCall(compute->cache_locate(stream, space, cache, tbe, input, locations));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void test_lfu_is_not_searched(void **state)
+{
+  static Model plain, cached;
+  static Ids b[2];
+  const TrsRowCacheWish wish[TABLES] = {
+      {0.1, TRS_CACHE_LFU, 0}, {0.1, TRS_CACHE_LFU, 1}, {0, TRS_CACHE_LRU, 2}};
+  TrsComputeOps counting = *compute;
+  TrsRowCaches caches;
+
+  (void)state;
+  counting.cache_locate = count_locate;
+  n_located = 0;
+  new_model(&plain);
+  new_model(&cached);
+  assert_petsc_ok(TrsRowCachesCreate(device, &counting, TABLES, cached.table, wish, &caches));
+  new_ids(&b[0], 0);
+  assert_petsc_ok(TrsRowCachesAhead(caches, NULL, &cached.tbe, &b[0].input));
+  for (int i = 0; i < BATCHES; i++) {
+    new_ids(&b[(i + 1) % 2], (uint64_t)i + 1);
+    look_up(caches, &plain, &cached, &b[i % 2]);
+    assert_petsc_ok(TrsRowCachesAhead(caches, NULL, &cached.tbe, &b[(i + 1) % 2].input));
+    update(caches, &plain, &cached, &b[i % 2], (uint64_t)i);
+  }
+  assert_int_equal(n_located, 0);
+  assert_home(caches, &plain, &cached, PETSC_FALSE);
+  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+}
+
 /* No ids, no table with a cache: nothing to do, and nothing done. */
 static void test_nothing(void **state)
 {
@@ -208,4 +248,5 @@ static int tear_down(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test_setup_teardown(test_groups, set_up, tear_down),
               cmocka_unit_test_setup_teardown(test_any_order, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_lfu_is_not_searched, set_up, tear_down),
               cmocka_unit_test(test_nothing))
