@@ -13,9 +13,12 @@ typedef enum {
   TRS_N_AGREE
 } TrsAgreement;
 
+/* Batches in hand: the one to compute, the next, and towards the end of a step the one after. */
+enum { TRS_IN_HAND = 3 };
+
 typedef struct {
   const char *name;
-  /* NULL where nothing runs ahead: start what a first step finds begun, for the two batches in hand; */
+  /* NULL where nothing runs ahead: start what a first step finds begun, for the two batches in hand */
   PetscErrorCode (*fill)(TrsPipeline pipeline);
   PetscErrorCode (*progress)(TrsPipeline pipeline, TrsStepResult *result);
   /* end what a last step left begun, when training is left early */
@@ -33,8 +36,8 @@ struct TrsPipelineImpl {
   const volatile int *stop;
   PetscBool filled;
   PetscErrorCode fetch_error; /* of this rank's reader, to be agreed on */
-  TrsBatch *batch[2];         /* in hand: the one to compute, and the next */
-  int slot;                   /* of batch[0]; slots are taken in turn */
+  TrsBatch *batch[TRS_IN_HAND];
+  int slot; /* of batch[0]; slots are taken in turn */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   MPI_Request agreement;
 };
@@ -126,25 +129,54 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Batch 0 is done: give it back, the next one takes its place. */
+static PetscErrorCode backward(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Batch 0 is done: give it back, the next ones move up. */
 static PetscErrorCode advance(TrsPipeline p)
 {
   PetscFunctionBegin;
   PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
-  p->batch[0] = p->batch[1];
-  p->batch[1] = NULL;
+  for (int i = 1; i < TRS_IN_HAND; i++) p->batch[i - 1] = p->batch[i];
+  p->batch[TRS_IN_HAND - 1] = NULL;
   p->slot = next_slot(p);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* From the forward on: the backward, and under it what the ranks agree on. */
+static PetscErrorCode finish_step(TrsPipeline p, TrsStepResult *result)
+{
+  const PetscBool loss_is_late = TrsModelParallelIsAsynchronous(p->model);
+
+  PetscFunctionBegin;
+  if (!loss_is_late) PetscCall(agreement_start(p));
+  PetscCall(backward(p));
+  if (loss_is_late) PetscCall(agreement_start(p));
+  PetscCall(agreement_wait(p, result));
+  PetscCall(advance(p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A batch's ids on their way. */
+static PetscErrorCode start_ids(TrsPipeline p, int slot, const TrsBatch *batch)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelInputDistStart(p->model, slot, batch));
+  PetscCall(TrsModelParallelInputDistTensors(p->model, slot));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
 {
   PetscFunctionBegin;
-  PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
-  PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
+  PetscCall(start_ids(p, p->slot, p->batch[0]));
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
   PetscCall(forward(p));
-  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
+  PetscCall(backward(p));
   PetscCall(fetch(p, 1));
   PetscCall(agreement_start(p));
   PetscCall(agreement_wait(p, result));
@@ -155,26 +187,15 @@ static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
 /* Batch 0's input dist is under way when this is called. */
 static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
 {
-  const PetscBool loss_is_late = TrsModelParallelIsAsynchronous(p->model);
-  const int next = next_slot(p);
-  TrsBatch *after;
-
   PetscFunctionBegin;
   PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next, p->batch[1]));
+  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
   PetscCall(forward(p));
-  if (p->batch[1]) PetscCall(TrsModelParallelInputDistTensors(p->model, next));
-
-  after = p->batch[1]; /* fetch i+2 while i+1 is kept */
-  if (after) PetscCall(fetch(p, 1));
-  if (!loss_is_late) PetscCall(agreement_start(p));
-  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
-  if (loss_is_late) PetscCall(agreement_start(p));
-  PetscCall(agreement_wait(p, result));
-
-  PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
-  p->batch[0] = after;
-  p->slot = next;
+  if (p->batch[1]) {
+    PetscCall(TrsModelParallelInputDistTensors(p->model, next_slot(p)));
+    PetscCall(fetch(p, 2));
+  }
+  PetscCall(finish_step(p, result));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -182,9 +203,7 @@ static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
 static PetscErrorCode start_next(TrsPipeline p)
 {
   PetscFunctionBegin;
-  if (!p->batch[1]) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
-  PetscCall(TrsModelParallelInputDistTensors(p->model, next_slot(p)));
+  if (p->batch[1]) PetscCall(start_ids(p, next_slot(p), p->batch[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -194,25 +213,14 @@ static PetscErrorCode start_next(TrsPipeline p)
 */
 static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
 {
-  const PetscBool loss_is_late = TrsModelParallelIsAsynchronous(p->model);
-  const int next = next_slot(p);
-  TrsBatch *after = p->batch[1];
-
   PetscFunctionBegin;
   PetscCall(forward(p));
-  if (after) {
-    PetscCall(TrsModelParallelInputDistWait(p->model, next));
-    PetscCall(TrsModelParallelPrefetch(p->model, next));
-    PetscCall(fetch(p, 1));
+  if (p->batch[1]) {
+    PetscCall(TrsModelParallelInputDistWait(p->model, next_slot(p)));
+    PetscCall(TrsModelParallelPrefetch(p->model, next_slot(p)));
+    PetscCall(fetch(p, 2));
   }
-  if (!loss_is_late) PetscCall(agreement_start(p));
-  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
-  if (loss_is_late) PetscCall(agreement_start(p));
-  PetscCall(agreement_wait(p, result));
-
-  PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
-  p->batch[0] = after;
-  p->slot = next;
+  PetscCall(finish_step(p, result));
   PetscCall(start_next(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -220,8 +228,7 @@ static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
 static PetscErrorCode fill_sparse_dist(TrsPipeline p)
 {
   PetscFunctionBegin;
-  PetscCall(TrsModelParallelInputDistStart(p->model, p->slot, p->batch[0]));
-  PetscCall(TrsModelParallelInputDistTensors(p->model, p->slot));
+  PetscCall(start_ids(p, p->slot, p->batch[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -316,7 +323,7 @@ PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline)
   PetscFunctionBegin;
   if (!*pipeline) PetscFunctionReturn(PETSC_SUCCESS);
   if ((*pipeline)->batch[0] && (*pipeline)->ops->drain) PetscCall((*pipeline)->ops->drain(*pipeline));
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < TRS_IN_HAND; i++)
     if ((*pipeline)->batch[i]) PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->batch[i]));
   PetscCall(PetscFree(*pipeline));
   PetscFunctionReturn(PETSC_SUCCESS);
