@@ -36,6 +36,11 @@ PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x)
+{
+  return (PetscBool)(x->comm->size == 1 && x->codec.kind == TRS_CODEC_FP32);
+}
+
 /* Places of blocks of counts[q] values on the wire, one after the other; returns all their bytes. */
 static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, int64_t *bytes, int64_t *at)
 {

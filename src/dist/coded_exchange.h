@@ -41,6 +41,9 @@ typedef struct {
 PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *x);
 PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x);
 
+/* Is there nothing to exchange, and nothing that encoding would change? */
+PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x);
+
 /*
   As TrsCommAlltoallv(), TrsCommAllgatherv(), TrsCommReduceScatterv() of floats. Collective on comm; arrays
   and buffers live until the wait.

@@ -81,12 +81,6 @@ static int64_t n_given(const struct TrsPooledChunksImpl *dist)
   return dist->sums ? dist->counts[dist->comm->rank] : dist->n;
 }
 
-/* Is there nothing to exchange, and nothing that encoding would change? */
-static PetscBool stays(const struct TrsPooledChunksImpl *dist, const TrsCodedExchange *exchange)
-{
-  return (PetscBool)(dist->comm->size == 1 && exchange->codec.kind == TRS_CODEC_FP32);
-}
-
 PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
                                     const int64_t *chunk_rows)
 {
@@ -98,7 +92,7 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, floa
     dist->n += dist->counts[q];
   }
   dist->rows = dist->given = rows;
-  if (stays(dist, &dist->forward)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (TrsCodedExchangeStays(&dist->forward)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, &dist->result,
                                          n_given(dist) * (int64_t)sizeof(float)));
   dist->given = (float *)dist->result.data;
@@ -126,7 +120,7 @@ PetscErrorCode TrsPooledChunksGradStart(TrsPooledChunks dist, TrsStream stream)
   PetscFunctionBegin;
   if (dist->gradient_division)
     PetscCall(TrsCodedExchangeDivide(&dist->backward, stream, n_given(dist), dist->given));
-  if (dist->given == dist->rows && stays(dist, &dist->backward)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (dist->given == dist->rows && TrsCodedExchangeStays(&dist->backward)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(start(dist, &dist->backward, (PetscBool)!dist->sums, stream, dist->given, dist->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -29,10 +29,9 @@ PetscErrorCode TrsRoundTripFree(TrsRoundTrip *trip)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is there nothing to exchange, and nothing that encoding would change? */
 static PetscBool stays(const TrsRoundTrip *trip, const TrsCodedExchange *exchange)
 {
-  return (PetscBool)(trip->comm->size == 1 && !trip->keeps_rows && exchange->codec.kind == TRS_CODEC_FP32);
+  return (PetscBool)(!trip->keeps_rows && TrsCodedExchangeStays(exchange));
 }
 
 PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *rows)
