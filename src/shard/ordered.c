@@ -174,9 +174,7 @@ static PetscErrorCode setup_ordered(TrsSharding sharding)
   if (!is_replicated(sharding)) PetscCall(setup_rows(sharding, o));
   PetscCall(PetscMalloc1(W, &n_features));
   for (size_t q = 0; q < W; q++) n_features[q] = o->n_entries;
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
-    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, o->n_entries, sharding->weighted, NULL,
-                                   &sharding->slot[s].exchange));
+  PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_FALSE));
   PetscCall(PetscFree(n_features));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -57,11 +57,7 @@ static PetscErrorCode setup_row_wise(TrsSharding sharding)
   PetscCall(TrsPooledReduceScatterCreate(comm, sharding->local_dim, &context->dist, &rw->dist));
   PetscCall(PetscMalloc1((size_t)comm->size, &n_features));
   for (int q = 0; q < comm->size; q++) n_features[q] = rw->n_features;
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
-    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, rw->n_features, sharding->weighted,
-                                   NULL, &sharding->slot[s].exchange));
-  for (int s = 1; s < TRS_TRAINING_SLOTS; s++)
-    PetscCall(TrsKjtExchangeShare(sharding->slot[s].exchange, sharding->slot[0].exchange));
+  PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_TRUE));
   PetscCall(PetscFree(n_features));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -113,11 +113,12 @@ static PetscErrorCode create_split(TrsSharding sharding, TrsSequenceDist *d, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode setup(TrsSharding sharding, PetscBool by_rows)
+static PetscErrorCode setup_sequence(TrsSharding sharding)
 {
+  const PetscBool by_rows = (PetscBool)(sharding->ops == &trs_sequence_by_rows);
   const TrsShardingContext *context = sharding->context;
   const TrsComm comm = context->groups->world;
-  int n_pieces = 0, n_local = 0, *n_features;
+  int n_pieces = 0, *n_features;
   TrsSequenceEntry *entry;
   TrsSequencePiece *piece;
   TrsSequenceDist *d;
@@ -136,32 +137,14 @@ static PetscErrorCode setup(TrsSharding sharding, PetscBool by_rows)
     const int first = by_rows ? 0 : d->n_entries;
     if (!by_rows || q == 0) visit(sharding, by_rows ? -1 : q, &d->n_entries, entry, &n_pieces, piece);
     n_features[q] = d->n_entries - first;
-    if (q != comm->rank) continue;
-    n_local = n_features[q];
-    PetscCall(create_lookup(sharding, d, n_local, entry + first));
+    if (q == comm->rank) PetscCall(create_lookup(sharding, d, n_features[q], entry + first));
   }
   for (int e = 0; e < d->n_entries; e++) d->place[e] = entry[e].place;
   if (by_rows) PetscCall(create_split(sharding, d, entry));
   PetscCall(TrsSequenceCreate(sharding, context->index_dedup, n_pieces, piece, &d->sequence));
   PetscCall(TrsSequenceAllToAllCreate(comm, d->sequence.dim, &context->dist, &d->dist));
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
-    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, n_local, PETSC_FALSE, NULL,
-                                   &sharding->slot[s].exchange));
+  PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_FALSE));
   PetscCall(PetscFree3(entry, piece, n_features));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode setup_by_tables(TrsSharding sharding)
-{
-  PetscFunctionBegin;
-  PetscCall(setup(sharding, PETSC_FALSE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode setup_by_rows(TrsSharding sharding)
-{
-  PetscFunctionBegin;
-  PetscCall(setup(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -329,7 +312,7 @@ static PetscErrorCode backward_update_sequence(TrsSharding sharding, TrsSharding
 
 const TrsShardingOps trs_sequence_by_tables = {
     .name = "sequences by tables",
-    .setup = setup_by_tables,
+    .setup = setup_sequence,
     .destroy = destroy_sequence,
     .prepare = prepare_by_tables,
     .forward_start = forward_start_sequence,
@@ -340,7 +323,7 @@ const TrsShardingOps trs_sequence_by_tables = {
 
 const TrsShardingOps trs_sequence_by_rows = {
     .name = "sequences by rows",
-    .setup = setup_by_rows,
+    .setup = setup_sequence,
     .destroy = destroy_sequence,
     .prepare = prepare_by_rows,
     .forward_start = forward_start_sequence,

@@ -57,6 +57,22 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_features,
+                                          const int *source_order, PetscBool in_turn)
+{
+  const TrsCommGroups *groups = sharding->context->groups;
+  TrsShardingSlot *slot = sharding->slot;
+
+  PetscFunctionBegin;
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    PetscCall(TrsKjtExchangeCreate(groups->input, n_features, n_features[groups->world->rank],
+                                   sharding->weighted, source_order, &slot[s].exchange));
+    if (in_turn && s > 0 && s < TRS_TRAINING_SLOTS)
+      PetscCall(TrsKjtExchangeShare(slot[s].exchange, slot[0].exchange));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
   PetscFunctionBegin;

@@ -134,6 +134,16 @@ int TrsShardingFirstFeature(TrsSharding sharding, int i);
 PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,
                                  int64_t width);
 
+/*
+  TrsShardingCreateExchanges - The exchange of ids of every slot.
+
+  In:  n_features    [W] that go to each rank
+       source_order  as TrsKjtExchangeCreate()
+       in_turn       the training's lay out what arrives before the next one starts (TrsKjtExchangeShare()); an evaluation's may be between
+*/
+PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_features,
+                                          const int *source_order, PetscBool in_turn);
+
 /* Room for the lookup's result, and the lookup: the slot's ids -> sharding->pooled [G, local_dim]. */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 

@@ -87,11 +87,11 @@ static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
 {
   const TrsShardingContext *context = sharding->context;
   TrsTableRowWise *twrw = (TrsTableRowWise *)sharding->data;
-  const int W = context->groups->world->size, L = twrw->L, my_host = context->groups->world->rank / L;
+  const int W = context->groups->world->size, L = twrw->L;
   int *n_features, *source_order;
 
   PetscFunctionBegin;
-  sharding->local_dim = twrw->dims[my_host];
+  sharding->local_dim = twrw->dims[context->groups->world->rank / L];
   PetscCall(
       TrsPooledReduceScatterCreate(context->groups->host, sharding->local_dim, &context->dist, &twrw->intra));
   PetscCall(TrsPooledAllToAllCreate(context->groups->cross, twrw->dims, &context->dist, &twrw->cross));
@@ -100,11 +100,7 @@ static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
     n_features[q] = host_n[q / L];
     source_order[q] = q % twrw->H * L + q / twrw->H; /* by local index, then host */
   }
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
-    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, host_n[my_host], sharding->weighted,
-                                   source_order, &sharding->slot[s].exchange));
-  for (int s = 1; s < TRS_TRAINING_SLOTS; s++)
-    PetscCall(TrsKjtExchangeShare(sharding->slot[s].exchange, sharding->slot[0].exchange));
+  PetscCall(TrsShardingCreateExchanges(sharding, n_features, source_order, PETSC_TRUE));
   PetscCall(PetscFree2(n_features, source_order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -91,11 +91,7 @@ static PetscErrorCode setup_table_wise(TrsSharding sharding)
   PetscCall(PetscFree(lookup));
 
   PetscCall(TrsPooledAllToAllCreate(comm, tw->dims, &context->dist, &tw->dist));
-  for (int s = 0; s < TRS_SHARD_SLOTS && !tw->alone; s++)
-    PetscCall(TrsKjtExchangeCreate(context->groups->input, n_features, n_features[comm->rank],
-                                   sharding->weighted, NULL, &sharding->slot[s].exchange));
-  for (int s = 1; s < TRS_TRAINING_SLOTS && !tw->alone; s++)
-    PetscCall(TrsKjtExchangeShare(sharding->slot[s].exchange, sharding->slot[0].exchange));
+  if (!tw->alone) PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_TRUE));
   PetscCall(PetscFree(n_features));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

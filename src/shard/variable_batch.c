@@ -114,18 +114,18 @@ static PetscErrorCode create_exchanges(TrsSharding sharding, TrsVariableBatch *v
     PetscCall(TrsVariableAllToAllCreate(comm, v->n_of_rank, v->dims, &context->dist, &v->dist));
   PetscCall(TrsVariableExpandCreate(context->device, context->compute, v->n_expanded, v->dims, v->columns,
                                     &v->expand));
+  PetscCall(TrsShardingCreateExchanges(sharding, v->n_of_rank, NULL, PETSC_FALSE));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     PetscCall(TrsUniqueBagsCreate(v->n_features, &v->slot[s].bags));
     PetscCall(PetscCalloc1((size_t)v->n_sent, &v->slot[s].strides));
-    PetscCall(TrsKjtExchangeCreate(context->groups->input, v->n_of_rank, v->n_local, sharding->weighted, NULL,
-                                   &sharding->slot[s].exchange));
     PetscCall(TrsKjtExchangeSetVariable(sharding->slot[s].exchange));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode setup(TrsSharding sharding, PetscBool by_rows)
+static PetscErrorCode setup_variable_batch(TrsSharding sharding)
 {
+  const PetscBool by_rows = (PetscBool)(sharding->ops == &trs_variable_by_rows);
   const TrsShardingContext *context = sharding->context;
   const TrsComm comm = context->groups->world;
   TrsLookupFeature *lookup;
@@ -161,20 +161,6 @@ static PetscErrorCode setup(TrsSharding sharding, PetscBool by_rows)
   PetscCall(TrsLookupCreate(context->compute, context->shards, v->n_local, lookup, &sharding->lookup));
   PetscCall(PetscFree(lookup));
   PetscCall(create_exchanges(sharding, v));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode setup_by_tables(TrsSharding sharding)
-{
-  PetscFunctionBegin;
-  PetscCall(setup(sharding, PETSC_FALSE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode setup_by_rows(TrsSharding sharding)
-{
-  PetscFunctionBegin;
-  PetscCall(setup(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -433,7 +419,7 @@ static PetscErrorCode backward_update_variable_batch(TrsSharding sharding, TrsSh
 
 const TrsShardingOps trs_variable_by_tables = {
     .name = "variable batch by tables",
-    .setup = setup_by_tables,
+    .setup = setup_variable_batch,
     .destroy = destroy_variable_batch,
     .prepare = prepare_variable_batch,
     .forward_start = forward_start_variable_batch,
@@ -444,7 +430,7 @@ const TrsShardingOps trs_variable_by_tables = {
 
 const TrsShardingOps trs_variable_by_rows = {
     .name = "variable batch by rows",
-    .setup = setup_by_rows,
+    .setup = setup_variable_batch,
     .destroy = destroy_variable_batch,
     .prepare = prepare_variable_batch,
     .forward_start = forward_start_variable_batch,
