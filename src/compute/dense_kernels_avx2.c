@@ -6,48 +6,39 @@
   #include <immintrin.h>
 
   #define VECTOR           8
-  #define FORWARD_ROWS     6
   #define BACKWARD_VECTORS 2
 
 typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
-static inline __m256i lanes_between(int begin, int end)
+static inline __m256i first_lanes(int lanes)
 {
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-
-  return _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane),
-                             _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static inline TrsVec load_lanes(const float *p, int begin, int end)
+static inline TrsVec load_lanes(const float *p, int lanes)
 {
-  return (TrsVec)_mm256_maskload_ps(p, lanes_between(begin, end));
+  return (TrsVec)_mm256_maskload_ps(p, first_lanes(lanes));
 }
 
-static inline void store_lanes(float *p, TrsVec v, int begin, int end)
+static inline void store_lanes(float *p, TrsVec v, int lanes)
 {
-  _mm256_maskstore_ps(p, lanes_between(begin, end), (__m256)v);
+  _mm256_maskstore_ps(p, first_lanes(lanes), (__m256)v);
 }
 
-static inline void transpose(const float *const row[VECTOR], float *to, int64_t to_stride)
+static inline TrsVec fold(const TrsVec v[VECTOR])
 {
-  __m256 r[8], t[8];
+  __m256 t[4], half[2];
 
-  for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(row[i]);
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  for (int64_t i = 0; i < 4; i++) { /* lanes 0 and 2 of each half, 1 and 3 */
+    const __m256 a = (__m256)v[2 * i], b = (__m256)v[2 * i + 1];
+
+    t[i] = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
   }
-  for (int i = 0; i < 8; i += 4) {
-    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; i++) {
-    _mm256_storeu_ps(to + i * to_stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-  }
+  for (int64_t i = 0; i < 2; i++)
+    half[i] = _mm256_add_ps(_mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
+                            _mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
+  return (TrsVec)_mm256_add_ps(_mm256_permute2f128_ps(half[0], half[1], 0x20),
+                               _mm256_permute2f128_ps(half[0], half[1], 0x31));
 }
 
   #include "compute/dense_kernels_template.h"

@@ -6,52 +6,37 @@
   #include <immintrin.h>
 
   #define VECTOR           16
-  #define FORWARD_ROWS     9 /* 27 = 3 * 9: Criteo's 26 features and the dense vector */
   #define BACKWARD_VECTORS 4
 
 typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
-static inline __mmask16 lanes_between(int begin, int end)
+static inline TrsVec load_lanes(const float *p, int lanes)
 {
-  return (__mmask16)(((1u << end) - 1) & ~((1u << begin) - 1));
+  return (TrsVec)_mm512_maskz_loadu_ps((__mmask16)((1u << lanes) - 1), p);
 }
 
-static inline TrsVec load_lanes(const float *p, int begin, int end)
+static inline void store_lanes(float *p, TrsVec v, int lanes)
 {
-  return (TrsVec)_mm512_maskz_loadu_ps(lanes_between(begin, end), p);
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << lanes) - 1), (__m512)v);
 }
 
-static inline void store_lanes(float *p, TrsVec v, int begin, int end)
+static inline TrsVec fold(const TrsVec v[VECTOR])
 {
-  _mm512_mask_storeu_ps(p, lanes_between(begin, end), (__m512)v);
-}
+  __m512 t[8], quad[4], halves[2];
 
-static inline void transpose(const float *const row[VECTOR], float *to, int64_t to_stride)
-{
-  __m512 r[16], t[16];
+  for (int64_t i = 0; i < 8; i++) { /* lanes 0 and 2 of each quarter, 1 and 3 */
+    const __m512 a = (__m512)v[2 * i], b = (__m512)v[2 * i + 1];
 
-  for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps(row[i]);
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    t[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   }
-  for (int i = 0; i < 16; i += 4) { /* r[i + c]: column c, 4 + c, 8 + c, 12 + c of rows i .. i + 3 */
-    r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-    r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-  for (int c = 0; c < 4; c++) { /* 4 x 4 blocks of 4 lanes */
-    const __m512 even_low = _mm512_shuffle_f32x4(r[c], r[4 + c], 0x88),
-                 odd_low = _mm512_shuffle_f32x4(r[c], r[4 + c], 0xdd);
-    const __m512 even_high = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0x88);
-    const __m512 odd_high = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0xdd);
-
-    _mm512_storeu_ps(to + c * to_stride, _mm512_shuffle_f32x4(even_low, even_high, 0x88));
-    _mm512_storeu_ps(to + (4 + c) * to_stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0x88));
-    _mm512_storeu_ps(to + (8 + c) * to_stride, _mm512_shuffle_f32x4(even_low, even_high, 0xdd));
-    _mm512_storeu_ps(to + (12 + c) * to_stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd));
-  }
+  for (int64_t i = 0; i < 4; i++) /* in each quarter that of v[4 * i] .. v[4 * i + 3] */
+    quad[i] = _mm512_add_ps(_mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
+                            _mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
+  for (int64_t i = 0; i < 2; i++)
+    halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(quad[2 * i], quad[2 * i + 1], 0x88),
+                              _mm512_shuffle_f32x4(quad[2 * i], quad[2 * i + 1], 0xdd));
+  return (TrsVec)_mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
+                               _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
 }
 
   #include "compute/dense_kernels_template.h"

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of dense_kernels_<isa>.c, which define before: VECTOR, TrsVec, FORWARD_ROWS, BACKWARD_VECTORS, load_lanes(), store_lanes(),
-  transpose(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
+  The text of dense_kernels_<isa>.c, which define before: VECTOR, TrsVec, BACKWARD_VECTORS, load_lanes(), store_lanes(),
+  fold(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
 */
 
 #include <math.h>
 
+#define LINE 16 /* floats of a cache line */
+
 enum {
-  TRS_TILE_COLUMNS = 2 * VECTOR, /* of products */
-  TRS_TILE_DEPTH = 256, /* columns of x in one pass: a transposed tile stays in the first-level cache */
+  TRS_FORWARD_VECTORS = 8, /* of a row, at once */
   TRS_BACKWARD_ROWS = 6
 };
 
@@ -87,82 +88,85 @@ static void cross_backward(int64_t rows, int64_t cols, int64_t n, const float *r
 
 /* --- dot interaction --- */
 
-/* to [depth, TRS_TILE_COLUMNS] = transposed columns [d0, d0 + depth) of rows j0 .. j0 + TRS_TILE_COLUMNS - 1 of x, zeros beyond row n. */
-static void transpose_tile(int n, int D, const float *x, int j0, int d0, int depth, float *to)
+/* The products' next `lanes` numbers: those of the sums, added to what is there unless first. */
+static inline void put_products(TrsVec *sum, int lanes, int first, float *products)
 {
-  static const float zeros[TRS_TILE_DEPTH];
+  TrsVec folded;
 
-  for (int half = 0; half < TRS_TILE_COLUMNS; half += VECTOR) {
-    const float *row[VECTOR];
-    int d = 0;
-
-    for (int i = 0; i < VECTOR; i++)
-      row[i] = j0 + half + i < n ? x + (int64_t)(j0 + half + i) * D + d0 : zeros;
-    for (; d + VECTOR <= depth; d += VECTOR) {
-      transpose(row, to + (int64_t)d * TRS_TILE_COLUMNS + half, TRS_TILE_COLUMNS);
-      for (int i = 0; i < VECTOR; i++) row[i] += VECTOR;
-    }
-    for (int rest = 0; d < depth; d++, rest++)
-      for (int i = 0; i < VECTOR; i++) to[(int64_t)d * TRS_TILE_COLUMNS + half + i] = row[i][rest];
+  for (int i = lanes; i < VECTOR; i++) sum[i] = (TrsVec){0.0f};
+  folded = fold(sum);
+  if (lanes == VECTOR) {
+    store_vec(products, first ? folded : folded + load_vec(products));
+  } else {
+    if (!first) folded += load_lanes(products, lanes);
+    store_lanes(products, folded, lanes);
   }
 }
 
-/*
-  Products of rows i0 .. i0 + FORWARD_ROWS - 1 (those that exist) with the columns j0 .. j0 + TRS_TILE_COLUMNS - 1 right of the diagonal, from the
-  transposed tile; added to what is there unless first. first_vector 1: the tile's left half lies left of the diagonal.
-*/
-static inline __attribute__((always_inline)) void products_block(const int first_vector, int n, int D,
-                                                                 const float *x, int i0, int j0, int depth,
-                                                                 const float *restrict tile, int first,
-                                                                 float *restrict products)
+/* n_vectors vectors, of the last (lanes > 0) only the first lanes */
+static inline __attribute__((always_inline)) void load_row(const int n_vectors, int lanes, const float *from,
+                                                           TrsVec *to)
 {
-  const float *row[FORWARD_ROWS];
-  TrsVec sum[FORWARD_ROWS][2];
+  for (int v = 0; v < n_vectors; v++, from += VECTOR)
+    to[v] = lanes && v == n_vectors - 1 ? load_lanes(from, lanes) : load_vec(from);
+}
 
-  for (int k = 0; k < FORWARD_ROWS; k++) {
-    row[k] = x + (int64_t)(i0 + k < n ? i0 + k : n - 1) * D;
-    for (int v = first_vector; v < 2; v++) sum[k][v] = (TrsVec){0.0f};
-  }
-  for (int d = 0; d < depth; d++) {
-    TrsVec b[2];
+/*
+  What the columns of n_vectors vectors (lanes: load_row()) add to the products: row i stays in registers while those below it go by, VECTOR sums are
+  folded at once, whichever pairs they are of. The next sample's row i comes into the cache meanwhile.
+*/
+static inline __attribute__((always_inline)) void products_of_columns(const int n_vectors, int lanes, int n,
+                                                                      int D, const float *x, int first,
+                                                                      float *products)
+{
+  TrsVec sum[VECTOR], a[TRS_FORWARD_VECTORS], b[TRS_FORWARD_VECTORS];
+  int n_sums = 0;
 
-    for (int v = first_vector; v < 2; v++)
-      b[v] = load_vec(tile + (int64_t)d * TRS_TILE_COLUMNS + (int64_t)v * VECTOR);
-    for (int k = 0; k < FORWARD_ROWS; k++)
-      for (int v = first_vector; v < 2; v++) sum[k][v] += row[k][d] * b[v];
-  }
-  for (int k = 0; k < FORWARD_ROWS && i0 + k < n - 1; k++) {
-    const int64_t i = i0 + k, before = i * (n - 1) - i * (i - 1) / 2; /* products of the rows above */
+  for (int i = 0; i < n - 1; i++) {
+    const float *row = x + (int64_t)i * D, *other = row + D;
 
-    for (int v = first_vector; v < 2; v++) {
-      const int64_t j = j0 + v * VECTOR;
-      const int begin = i + 1 > j ? (int)(i + 1 - j) : 0, end = n - j < VECTOR ? (int)(n - j) : VECTOR;
-      float *p = products + (before + j - i - 1);
-
-      if (begin >= end) continue;
-      if (!first) sum[k][v] += load_lanes(p, begin, end);
-      store_lanes(p, sum[k][v], begin, end);
+    for (int c = 0; c < n_vectors * VECTOR; c += LINE) __builtin_prefetch(row + (int64_t)n * D + c);
+    load_row(n_vectors, lanes, row, a);
+#pragma GCC unroll 4
+    for (int j = i + 1; j < n; j++, other += D) {
+      load_row(n_vectors, lanes, other, b);
+      sum[n_sums] = a[0] * b[0];
+      for (int v = 1; v < n_vectors; v++) sum[n_sums] += a[v] * b[v];
+      if (++n_sums < VECTOR) continue;
+      put_products(sum, VECTOR, first, products);
+      products += VECTOR;
+      n_sums = 0;
     }
   }
+  if (n_sums) put_products(sum, n_sums, first, products);
 }
 
 static void dot_forward(int n, int D, const float *x, float *products)
 {
-  float tile[TRS_TILE_DEPTH * TRS_TILE_COLUMNS] __attribute__((aligned(64)));
+#define PRODUCTS(n_vectors, lanes) products_of_columns(n_vectors, lanes, n, D, x + d, d == 0, products)
+  int d = 0, left;
 
-  for (int d0 = 0; d0 < D; d0 += TRS_TILE_DEPTH) {
-    const int depth = D - d0 < TRS_TILE_DEPTH ? D - d0 : TRS_TILE_DEPTH;
-
-    for (int j0 = 0; j0 < n; j0 += TRS_TILE_COLUMNS) {
-      transpose_tile(n, D, x, j0, d0, depth, tile);
-      for (int i0 = 0; i0 < n - 1 && i0 < j0 + TRS_TILE_COLUMNS - 1; i0 += FORWARD_ROWS) {
-        if (j0 + VECTOR - 1 <= i0)
-          products_block(1, n, D, x + d0, i0, j0, depth, tile, d0 == 0, products);
-        else
-          products_block(0, n, D, x + d0, i0, j0, depth, tile, d0 == 0, products);
-      }
-    }
+  for (; d + 8 * VECTOR <= D; d += 8 * VECTOR) PRODUCTS(8, 0);
+  if (d + 4 * VECTOR <= D) {
+    PRODUCTS(4, 0);
+    d += 4 * VECTOR;
   }
+  left = D - d;
+  if (left > 3 * VECTOR)
+    PRODUCTS(4, left - 3 * VECTOR);
+  else if (left > 2 * VECTOR)
+    PRODUCTS(3, left - 2 * VECTOR);
+  else if (left > VECTOR)
+    PRODUCTS(2, left - VECTOR);
+  else if (left > 0)
+    PRODUCTS(1, left);
+#undef PRODUCTS
+}
+
+static inline __attribute__((always_inline)) void add_scaled(const int n_vectors, float g, const TrsVec *b,
+                                                             TrsVec *sum)
+{
+  for (int v = 0; v < n_vectors; v++) sum[v] += g * b[v];
 }
 
 /* One sample: dx [n, D] from x [n, D] and the gradients of its products. */
@@ -183,41 +187,42 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
                                                                  int lanes, const TrsDotGradient *gradient,
                                                                  int i0, int c0)
 {
-  const int n = gradient->n, D = gradient->D, masked = lanes > 0;
-  TrsVec sum[TRS_BACKWARD_ROWS][BACKWARD_VECTORS];
+  const int n = gradient->n, D = gradient->D, n_lines = n_rows * n_vectors * VECTOR / LINE;
+  const float *above = upper(gradient, 0) + i0, *xj = gradient->x + c0;
+  const float *next = gradient->x + (int64_t)(n + i0) * D +
+                      (int64_t)n_rows * c0; /* its share of the next sample's */
+  TrsVec sum[TRS_BACKWARD_ROWS][BACKWARD_VECTORS], b[BACKWARD_VECTORS];
   const float *row[TRS_BACKWARD_ROWS];
+  int j = 0;
 
   for (int k = 0; k < n_rows; k++) {
     row[k] = upper(gradient, i0 + k);
     for (int v = 0; v < n_vectors; v++) sum[k][v] = (TrsVec){0.0f};
   }
-  for (int j = 0; j < n; j++) {
-    const float *above = upper(gradient, j) + i0; /* with rows i0 .. below j */
-    const float *xj = gradient->x + (int64_t)j * D + c0;
-    TrsVec b[BACKWARD_VECTORS];
-
-    for (int v = 0; v < n_vectors; v++)
-      b[v] = masked ? load_lanes(xj, 0, lanes) : load_vec(xj + (int64_t)v * VECTOR);
-    if (j < i0) {
-      for (int k = 0; k < n_rows; k++)
-        for (int v = 0; v < n_vectors; v++) sum[k][v] += above[k] * b[v];
-    } else if (j >= i0 + n_rows) {
-      for (int k = 0; k < n_rows; k++)
-        for (int v = 0; v < n_vectors; v++) sum[k][v] += row[k][j] * b[v];
-    } else {
-      for (int k = 0; k < n_rows; k++) {
-        const float g = j == i0 + k ? 0.0f : j < i0 + k ? above[k] : row[k][j];
-
-        for (int v = 0; v < n_vectors; v++) sum[k][v] += g * b[v];
-      }
-    }
+  for (; j < i0; j++, xj += D) {
+    if (j < n_lines) __builtin_prefetch(next + (int64_t)j * LINE);
+    load_row(n_vectors, lanes, xj, b);
+    for (int k = 0; k < n_rows; k++) add_scaled(n_vectors, above[k], b, sum[k]);
+    above += n - 2 - j;
+  }
+  for (; j < i0 + n_rows; j++, xj += D) {
+    if (j < n_lines) __builtin_prefetch(next + (int64_t)j * LINE);
+    load_row(n_vectors, lanes, xj, b);
+    for (int k = 0; k < n_rows; k++)
+      add_scaled(n_vectors, j == i0 + k ? 0.0f : j < i0 + k ? above[k] : row[k][j], b, sum[k]);
+    above += n - 2 - j;
+  }
+  for (; j < n; j++, xj += D) {
+    if (j < n_lines) __builtin_prefetch(next + (int64_t)j * LINE);
+    load_row(n_vectors, lanes, xj, b);
+    for (int k = 0; k < n_rows; k++) add_scaled(n_vectors, row[k][j], b, sum[k]);
   }
   for (int k = 0; k < n_rows; k++) {
     float *p = gradient->dx + (int64_t)(i0 + k) * D + c0;
 
     for (int v = 0; v < n_vectors; v++) {
-      if (masked)
-        store_lanes(p, sum[k][v], 0, lanes);
+      if (lanes)
+        store_lanes(p, sum[k][v], lanes);
       else
         store_vec(p + (int64_t)v * VECTOR, sum[k][v]);
     }

@@ -264,7 +264,8 @@ static void test_dot(void **state)
     for (int n = 1; n <= 36; n++)
       for (int D = 1; D <= 35; D += n % 3 + 1) dot_case(kernels[k], n, D);
     dot_case(kernels[k], 27, 64);
-    dot_case(kernels[k], 70, 300); /* more than one tile in both directions */
+    dot_case(kernels[k], 5, 113);  /* columns in groups of 4 vectors, */
+    dot_case(kernels[k], 70, 300); /* of 8 and fewer */
     dot_case(kernels[k], 3, 1030);
   }
 }
