@@ -21,4 +21,4 @@ options)
   ;;
 esac
 cd "$build"
-ASAN_OPTIONS=detect_leaks=0 "./fuzz_$target" -max_total_time="$seconds" -max_len=4096 -timeout=60 -verbosity=0 -print_final_stats=1 "corpus_$target"
+ASAN_OPTIONS=detect_leaks=0 "./fuzz_$target" -max_total_time="$seconds" -max_len=4096 -timeout=60 -seed="${FUZZ_SEED:-1}" -verbosity=0 -print_final_stats=1 "corpus_$target"

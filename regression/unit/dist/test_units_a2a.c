@@ -239,44 +239,20 @@ static int64_t *chunk_rows(hid_t group, int64_t rows)
   return chunks;
 }
 
-static void test_reduce_scatter(hid_t group)
-{
-  const TrsPooledDistOptions options = options_of(group);
-  int64_t n, n_local, shape[2], *chunks;
-  float *local = (float *)golden_read(group, mine("in", "local_embs"), H5T_NATIVE_FLOAT, &n_local, shape),
-        *send;
-  float *grad_output = golden_float(group, mine("in", "grad_output"), &n);
-  TrsPooledChunks dist = NULL;
-  const float *result;
-
-  chunks = chunk_rows(group, shape[0]);
-  assert_petsc_ok(TrsPooledReduceScatterCreate(comm, shape[1], &options, &dist));
-  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, chunks));
-  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &result));
-  compare_floats(group, "output", result, chunks[comm->rank] * shape[1]);
-  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
-  memcpy(send, grad_output, (size_t)n * sizeof(*send));
-  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
-  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &result));
-  compare_floats(group, "grad_input", result, n_local);
-  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
-  free(local);
-  free(grad_output);
-  free(chunks);
-}
-
-static void test_all_gather(hid_t group)
+/* An operation on chunks, its input under `name`, and its gradient, which goes the other way. */
+static void check_chunks(hid_t group, const char *name,
+                         PetscErrorCode (*create)(TrsComm, int64_t, const TrsPooledDistOptions *,
+                                                  TrsPooledChunks *))
 {
   const TrsPooledDistOptions options = options_of(group);
   int64_t n, n_local, shape[2], *rows;
-  float *local = (float *)golden_read(group, mine("in", "local_emb"), H5T_NATIVE_FLOAT, &n_local, shape),
-        *send;
+  float *local = (float *)golden_read(group, mine("in", name), H5T_NATIVE_FLOAT, &n_local, shape), *send;
   float *grad_output = golden_float(group, mine("in", "grad_output"), &n);
   TrsPooledChunks dist = NULL;
   const float *result;
 
-  rows = chunk_rows(group, n / shape[1]);
-  assert_petsc_ok(TrsPooledAllGatherCreate(comm, shape[1], &options, &dist));
+  rows = chunk_rows(group, PetscMax(n, n_local) / shape[1]); /* the longer side holds those of all ranks */
+  assert_petsc_ok(create(comm, shape[1], &options, &dist));
   assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, rows));
   assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &result));
   compare_floats(group, "output", result, n);
@@ -289,6 +265,16 @@ static void test_all_gather(hid_t group)
   free(local);
   free(grad_output);
   free(rows);
+}
+
+static void test_reduce_scatter(hid_t group)
+{
+  check_chunks(group, "local_embs", TrsPooledReduceScatterCreate);
+}
+
+static void test_all_gather(hid_t group)
+{
+  check_chunks(group, "local_emb", TrsPooledAllGatherCreate);
 }
 
 /* dims of all ranks' features, in owner order; each rank's file part has its own. */
