@@ -406,7 +406,8 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
     PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, "mpi", run->device, run->compute,
                                   groups));
   PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, &model.optimizers,
-                                     seed, &draw.shards));
+                                     &draw.shards));
+  PetscCall(TrsEmbeddingShardsFill(&draw.shards, seed));
   draw.shards.shared_rowwise = run->reproducible;
   PetscCall(create_positions(&draw));
   config = (TrsShardedEbcConfig){.columns = model.columns,

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Rows initialised at a time: a strip that stays in cache while it is converted. */
-enum { TRS_INIT_STRIP_FLOATS = 1 << 18 };
+/* Rows filled at a time: a strip that stays in cache while it is converted. */
+enum { TRS_FILL_STRIP_FLOATS = 1 << 18 };
 
 /* What the optimizer keeps. */
 typedef struct {
@@ -43,10 +43,10 @@ static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64
 }
 
 /* Strip by strip: made and rounded on the host, whatever the device, then copied. */
-static PetscErrorCode initialise_by_strips(const TrsTbeTable *t, const TrsTableConfig *config,
-                                           const TrsDeviceOps *device, uint64_t seed)
+static PetscErrorCode fill_by_strips(const TrsTbeTable *t, const TrsTableConfig *config,
+                                     const TrsDeviceOps *device, uint64_t seed)
 {
-  const int64_t strip_rows = PetscMax((int64_t)1, (int64_t)TRS_INIT_STRIP_FLOATS / t->dim);
+  const int64_t strip_rows = PetscMax((int64_t)1, (int64_t)TRS_FILL_STRIP_FLOATS / t->dim);
   const int64_t row_bytes = (int64_t)t->dim * TrsDTypeBytes(t->dtype);
   TrsPinnedBuffer converted = {0};
   const TrsComputeOps *host;
@@ -71,8 +71,8 @@ static PetscErrorCode initialise_by_strips(const TrsTbeTable *t, const TrsTableC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableConfig *config,
-                                 const TrsDeviceOps *device, uint64_t seed)
+static PetscErrorCode fill(const TrsEmbeddingShard *shard, const TrsTableConfig *config,
+                           const TrsDeviceOps *device, uint64_t seed)
 {
   const TrsTbeTable *t = &shard->tbe;
 
@@ -80,7 +80,7 @@ static PetscErrorCode initialise(const TrsEmbeddingShard *shard, const TrsTableC
   if (t->dtype == TRS_FP32 && (device->host_memory || shard->on_host) && t->stride == t->dim) {
     fill_rows(t, config, seed, 0, t->rows, (float *)t->weight);
   } else {
-    PetscCall(initialise_by_strips(t, config, device, seed));
+    PetscCall(fill_by_strips(t, config, device, seed));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -172,8 +172,7 @@ static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
 
 PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                         const TrsShardingPlan *plan, int rank,
-                                        const TrsSparseOptimizers *optimizers, uint64_t seed,
-                                        TrsEmbeddingShards *shards)
+                                        const TrsSparseOptimizers *optimizers, TrsEmbeddingShards *shards)
 {
   PetscFunctionBegin;
   *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizers = optimizers};
@@ -182,7 +181,17 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
     TrsEmbeddingShard *shard = &shards->shard[i];
     shard->tbe.optimizer = optimizers->of_table ? optimizers->of_table[shard->table] : 0;
     PetscCall(allocate(shards, shard));
-    if (shard->tbe.rows) PetscCall(initialise(shard, &tables->table[shard->table], device, seed));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsFill(const TrsEmbeddingShards *shards, uint64_t seed)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < shards->n; i++) {
+    const TrsEmbeddingShard *shard = &shards->shard[i];
+
+    if (shard->tbe.rows) PetscCall(fill(shard, &shards->tables->table[shard->table], shards->device, seed));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The rectangles of tables that this rank holds: weights and optimizer state, allocated, initialised and listed for checkpoints here.
+  The rectangles of tables that this rank holds: weights and optimizer state, allocated, filled and listed for checkpoints here.
   A table never exists whole on a rank unless the plan says so.
 */
 #pragma once
@@ -34,21 +34,28 @@ typedef struct {
 } TrsEmbeddingShards;
 
 /*
-  TrsEmbeddingShardsCreate - Allocate this rank's shards and fill them with the initial values.
+  TrsEmbeddingShardsCreate - Allocate this rank's shards, all zero; TrsEmbeddingShardsFill() or a checkpoint gives the weights.
 
   Rows of fused_uvm and fused_uvm_caching are in host memory that the device reads, and with them their element-wise states unless enforce_hbm says
   otherwise; row-wise states are always on the device. A lookup caches what is to be cached.
 
-  Not collective. Weights are uniform in [init_min, init_max], a function of (seed, table, row, column) alone; states are zero.
+  Not collective. Memory that nobody has written lies where its first writer runs.
 
   In:     tables, plan, optimizers  borrowed
   Errors: MEMORY
-  Source: rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
 */
 PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                         const TrsShardingPlan *plan, int rank,
-                                        const TrsSparseOptimizers *optimizers, uint64_t seed,
-                                        TrsEmbeddingShards *shards);
+                                        const TrsSparseOptimizers *optimizers, TrsEmbeddingShards *shards);
+
+/*
+  TrsEmbeddingShardsFill - Give the weights their initial values, at the speed of memory: uniform in [init_min, init_max], a function of (seed, table, row,
+  column) alone.
+
+  Not collective. Not for quantised shards.
+  Source: rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
+*/
+PetscErrorCode TrsEmbeddingShardsFill(const TrsEmbeddingShards *shards, uint64_t seed);
 
 /*
   TrsEmbeddingShardsCreateQuantised - Allocate this rank's shards as rows of TRS_ROWS_TBE, all zero bytes: lookups alone, no states, nothing for

@@ -167,6 +167,7 @@ PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options)
   PetscCheck(session.device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-bench_qcomm runs on the CPU's kernels: use -device cpu");
   PetscCall(TrsReportAttributes(&session, results));
+  PetscCall(TrsModelParallelFillTables(session.model));
   PetscCall(TrsSessionReader(&session, PETSC_TRUE, 0, &reader));
   PetscCall(train(&session, reader, steps, &batch));
   PetscCall(measure_both(&session, batch, results));

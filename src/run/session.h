@@ -30,7 +30,7 @@ typedef struct {
 } TrsSession;
 
 /*
-  TrsSessionCreate - From options to a model with its initial weights.
+  TrsSessionCreate - From options to a model, whose tables TrsModelParallelFillTables() or a checkpoint fills.
 
   Collective on comm. training: -data_train is required, and there are gradients and optimizers; else -data_eval is.
   Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY

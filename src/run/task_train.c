@@ -121,7 +121,7 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Weights from -init_from, or from the newest checkpoint under -resume. */
+/* Weights from the newest checkpoint under -resume, from -init_from, or the initial ones. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
   TrsSession *s = &t->session;
@@ -145,6 +145,8 @@ static PetscErrorCode load_state(TrsTraining *t)
     PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", newest ? "resume" : "weights",
                           newest ? newest : init_from, t->start.step));
     PetscCall(tell_differences(t, newest ? newest : init_from, (PetscBool)(newest != NULL)));
+  } else {
+    PetscCall(TrsModelParallelFillTables(s->model));
   }
   if (newest) PetscCall(find_place(t));
   if (newest) PetscCall(load_memory(t, newest));

@@ -36,9 +36,14 @@ typedef struct TrsModelParallelImpl *TrsModelParallel;
 
 extern const TrsOptionGroup trs_model_parallel_options; /* -reproducible */
 
-/* Build model, shards, exchanges and optimizers. config's pointers are borrowed. Collective. Errors: OPTION, MEMORY */
+/*
+  Build model, shards, exchanges and optimizers; the dense layers have their initial values, tables are zero. config's pointers are borrowed. Collective.
+  Errors: OPTION, MEMORY
+*/
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model);
+/* Give the tables their initial values, unless a checkpoint or quant/ gives them others. Not collective. */
+PetscErrorCode TrsModelParallelFillTables(TrsModelParallel model);
 PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 
 /* Add all that a checkpoint holds: tables (not quantised ones), dense layers, and in training the optimizers' states. Not collective. */

@@ -195,8 +195,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                                 config->groups->world->rank, &m->shards));
   else
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
-                                       config->groups->world->rank, &m->optimizers, config->seed,
-                                       &m->shards));
+                                       config->groups->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
   ebc.columns = m->columns;
   ebc.position = m->position;
@@ -205,6 +204,13 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelFillTables(TrsModelParallel model)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsEmbeddingShardsFill(&model->shards, model->config.seed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
