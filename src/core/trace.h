@@ -17,7 +17,8 @@ typedef enum {
   TRS_TRACE_READER,    /* batches read ahead */
   TRS_TRACE_COMPUTE,   /* of a device whose streams go their own way: what its compute stream does, */
   TRS_TRACE_DATA_DIST, /* the one that brings ids to the shards, */
-  TRS_TRACE_MEMCPY,    /* and the one that brings batches to the device */
+  TRS_TRACE_MEMCPY,    /* the one that brings batches to the device, */
+  TRS_TRACE_PREFETCH,  /* and the one that brings rows into caches */
   TRS_TRACE_EXCHANGE,  /* from their start until this rank knew that they were done */
   TRS_TRACE_N_ROWS
 } TrsTraceRow;
@@ -25,7 +26,7 @@ typedef enum {
 /* Of what a device's stream did? */
 static inline PetscBool TrsTraceIsDeviceRow(int row)
 {
-  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_MEMCPY);
+  return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_PREFETCH);
 }
 
 /* What a span is: a TrsStage, or one of these. */

@@ -47,7 +47,8 @@ int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
 static void write_names(FILE *out, int rank, const TrsTraceHeader *header)
 {
   static const char *const names[] = {"stages",           "reader",        "compute stream",
-                                      "data_dist stream", "memcpy stream", "exchanges"};
+                                      "data_dist stream", "memcpy stream", "prefetch stream",
+                                      "exchanges"};
 
   fprintf(out, "%s{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
           rank ? ",\n" : "", rank, rank);
@@ -63,7 +64,7 @@ static void write_names(FILE *out, int rank, const TrsTraceHeader *header)
 
 static void write_spans(FILE *out, int rank, int64_t n, const TrsTraceSpan *span, double zero_s)
 {
-  static const char *const kinds[] = {"stage", "reader", "stage", "device", "device", "exchange"};
+  static const char *const kinds[] = {"stage", "reader", "stage", "device", "device", "device", "exchange"};
 
   for (int64_t i = 0; i < n; i++) {
     const int64_t start_ns = llround((span[i].start_s - zero_s) * 1e9);

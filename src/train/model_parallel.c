@@ -95,7 +95,9 @@ PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
   PetscCall(device->event_record(m->computed, m->stream));
   PetscCall(device->stream_wait(m->prefetch, m->computed));
   PetscCall(device->stream_wait(m->prefetch, m->slot[slot].ready));
+  PetscCall(TrsTimelineMark(TRS_TRACE_PREFETCH, m->prefetch, TRS_STAGE_CACHE));
   PetscCall(TrsShardedEbcPrefetch(m->ebc, slot, m->prefetch));
+  PetscCall(TrsTimelineMark(TRS_TRACE_PREFETCH, m->prefetch, TRS_STAGE_NONE));
   PetscCall(device->event_record(m->prefetched, m->prefetch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
