@@ -14,8 +14,9 @@ enum {
 
 void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience)
 {
-  patience->peer = i;
-  if (i >= 0) patience->bell = TrsLanesBell(comm->lanes, i);
+  const uint32_t bell = i < 0 ? 0 : TrsLanesBell(comm->lanes, i);
+
+  if (i != patience->peer || bell != patience->bell) *patience = (TrsPatience){.peer = i, .bell = bell};
 }
 
 PetscErrorCode TrsPatienceRelax(TrsComm comm, TrsPatience *patience)

@@ -12,7 +12,7 @@ typedef struct {
   double since_s;
 } TrsPatience;
 
-/* Peer i is what is waited for, or -1. Before looking. Not collective. */
+/* Peer i is what is waited for, or -1: patience begins anew when that is another one, or has done something. Before looking. Not collective. */
 void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience);
 
 /*
