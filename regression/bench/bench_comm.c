@@ -278,14 +278,18 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
 {
   static double seconds[N_CONTESTANTS][MAX_ROUNDS];
   const int64_t unit = b->size * (int64_t)sizeof(float);
+  const int n_first = bytes <= TRS_LANE_SMALL ? TRS_LANE_SLOTS
+                                              : 2; /* to touch the memory: a slot each time */
 
   PetscFunctionBegin;
   split(b, PetscMax(bytes / unit, 1) * b->size);
-  for (int round = -2; round < rounds; round++) { /* two to touch the memory and fill the pools */
+  for (int c = 0; c < N_CONTESTANTS; c++)
+    for (int i = 0; i < n_first; i++) PetscCall(time_once(b, c, &seconds[c][0]));
+  for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < N_CONTESTANTS; i++) {
-      const int c = (i + PetscMax(round, 0)) % N_CONTESTANTS; /* another one begins each time */
+      const int c = (i + round) % N_CONTESTANTS; /* another one begins each time */
 
-      PetscCall(time_once(b, c, &seconds[c][PetscMax(round, 0)]));
+      PetscCall(time_once(b, c, &seconds[c][round]));
     }
   }
   for (int c = 0; c < N_CONTESTANTS; c++) {
