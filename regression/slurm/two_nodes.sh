@@ -65,7 +65,8 @@ echo "== sbatch, stopped and requeued"
 steps=${SLURM_TEST_STEPS:-4000}
 long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -report_interval 0.05 -tables_sharding_types "table_wise,row_wise")
 plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unbroken.out 2>&1 &
-job=$(TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=job.h5 \
+# CROWDED: ranks sleep while they wait for others, so that on no machine the steps are over before the signal
+job=$(TRSHARD_CROWDED=1 TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=job.h5 \
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5)
 
 field() { scontrol show job "$job" 2> /dev/null | sed -n "s/.*\b$1=\([^ ]*\).*/\1/p"; }
@@ -87,7 +88,7 @@ wait_for 180 "the first step" training
 scancel --signal=USR1 --batch "$job"
 wait_for 180 "the requeue" restarted
 ls checkpoints/*.h5 > /dev/null
-wait_for 300 "the end of the job" ended
+wait_for 600 "the end of the job" ended
 [ "$(field JobState) $(field ExitCode)" = "COMPLETED 0:0" ] || {
   echo "job: $(field JobState) $(field ExitCode)"
   exit 1

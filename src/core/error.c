@@ -10,7 +10,7 @@
 enum { TRS_MAX_TEXT = 2048, TRS_MAX_TRACE = 4096 };
 
 /* How long a failed rank waits for the others; agreed errors reach all ranks, so only slow ones are late. */
-static const double patience_s = 3.0, agreed_patience_s = 8.0;
+static const double patience_s = 3.0, agreed_patience_s = 60.0;
 
 /* What went wrong first on this rank: raised by the main thread only. */
 static struct {
