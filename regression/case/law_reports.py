@@ -74,7 +74,7 @@ def test_log_view(binary, folder):
 
 
 def test_no_allocations(binary, folder):
-    """Once every batch was seen, in an epoch of 8 steps, nothing is allocated, under any plan and pipeline."""
+    """Once every batch was seen, in an epoch of 8 steps, no step allocates anything, under any plan and pipeline, between evaluations, too."""
     features = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
     path = write_dataset(os.path.join(folder, "train.h5"), 192, features=features)
     with h5py.File(path, "r+") as h:  # two ids of each feature in every sample
@@ -83,7 +83,7 @@ def test_no_allocations(binary, folder):
                            ("values", rng.integers(0, 11, 1920).astype(np.int32))):
             del h["sparse"][name]
             h["sparse"][name] = data
-    for options in (MIXED, f"{MIXED} -pipeline base", "-tables_sharding_types row_wise", "-tables_sharding_types table_wise", "-embedding_optimizer adam"):
+    for options in (f"{MIXED} -data_eval train.h5 -eval_every 7", f"{MIXED} -pipeline base", "-tables_sharding_types row_wise", "-tables_sharding_types table_wise", "-embedding_optimizer adam"):
         train(binary, folder, "run", 2, f"{options} -steps 60")
         n = attribute(os.path.join(folder, "run.h5"), "allocations_after_warm_up")
         check(n == 0, f"{options}: {n} allocations after the warm-up")

@@ -35,7 +35,7 @@ typedef struct {
   int64_t metrics_done;      /* step of the last row of metrics, */
   TrsRunningValues measured; /* and that row */
   const char *checkpoint_dir, *checkpoint_best;
-  int64_t allocations; /* at the end of the warm-up */
+  int64_t allocations; /* in steps after the warm-up */
 } TrsTraining;
 
 /*
@@ -336,7 +336,6 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   }
   PetscCall(TrsProgressStep(&t->progress, result));
   TrsWatchdogBeat(t->watchdog, t->done);
-  if (t->done - t->first_step == TRS_WARM_UP_STEPS) TrsMemoryUse(&t->allocations, NULL);
   if (result->stop) PetscFunctionReturn(PETSC_SUCCESS);
   if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps) PetscCall(evaluate(t));
   if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
@@ -355,25 +354,28 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();
+    int64_t before, now;
+
     if (t->done < t->total_steps) TrsTraceStepBegin(t->done);
+    TrsMemoryUse(&before, NULL);
     PetscCall(TrsPipelineProgress(t->pipeline, &result, &more));
+    TrsMemoryUse(&now, NULL);
     TrsTraceStepEnd();
+    if (t->done - t->first_step >= TRS_WARM_UP_STEPS) t->allocations += now - before;
     if (more) PetscCall(after_step(t, &result, TrsReportClock() - start_s));
   }
   *stopped = result.stop;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How many allocations the steps after the warm-up made: 0 where batches do not grow. */
+/* How many allocations the steps after the warm-up made, not evaluations and checkpoints between them: 0 where batches do not grow. */
 static PetscErrorCode record_allocations(TrsTraining *t)
 {
-  int64_t now;
+  int64_t most;
 
   PetscFunctionBegin;
-  TrsMemoryUse(&now, NULL);
-  now = t->done - t->first_step > TRS_WARM_UP_STEPS ? now - t->allocations : 0;
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_INT64_T, MPI_MAX, t->session.comm));
-  PetscCall(TrsResultsSetInt(t->results, "allocations_after_warm_up", now));
+  PetscCallMPI(MPI_Allreduce(&t->allocations, &most, 1, MPI_INT64_T, MPI_MAX, t->session.comm));
+  PetscCall(TrsResultsSetInt(t->results, "allocations_after_warm_up", most));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
