@@ -21,8 +21,12 @@ typedef struct {
                          const float *bias, const float *g, float *dx0, float *h, float *sum);
   /* One sample of the dot interaction: x [n, D], products [n * (n-1) / 2] */
   void (*dot_forward)(int n, int D, const float *x, float *products);
-  /* One sample: dx [n, D] = gradient through the products */
-  void (*dot_backward)(int n, int D, const float *x, const float *dproducts, float *dx);
+  /*
+    One sample: dx [n, D] = gradient through the products, of the first vector also that of its copy [D] (NULL: it has none). past_cache: dx is
+    written past the caches; D is then a multiple of 16 and dx begins a cache line.
+  */
+  void (*dot_backward)(int n, int D, const float *x, const float *copy, const float *dproducts,
+                       int past_cache, float *dx);
   /* n elements; bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t */
   void (*update)(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1, float bias_correction2,
                  const float *grad, float *weight, float *state1, float *state2);

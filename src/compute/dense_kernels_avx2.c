@@ -25,6 +25,11 @@ static inline void store_lanes(float *p, TrsVec v, int lanes)
   _mm256_maskstore_ps(p, first_lanes(lanes), (__m256)v);
 }
 
+static inline void stream_vec(float *p, TrsVec v)
+{
+  _mm256_stream_ps(p, (__m256)v);
+}
+
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m256 t[4], half[2];

@@ -20,6 +20,11 @@ static inline void store_lanes(float *p, TrsVec v, int lanes)
   _mm512_mask_storeu_ps(p, (__mmask16)((1u << lanes) - 1), (__m512)v);
 }
 
+static inline void stream_vec(float *p, TrsVec v)
+{
+  _mm512_stream_ps(p, (__m512)v);
+}
+
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m512 t[8], quad[4], halves[2];

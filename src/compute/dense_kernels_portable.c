@@ -20,6 +20,11 @@ static inline void store_lanes(float *p, TrsVec v, int lanes)
   for (int l = 0; l < lanes; l++) p[l] = v[l];
 }
 
+static inline void stream_vec(float *p, TrsVec v)
+{
+  for (int l = 0; l < VECTOR; l++) p[l] = v[l];
+}
+
 /* Lane i = sum over the lanes of v[i] */
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The text of dense_kernels_<isa>.c, which define before: VECTOR, TrsVec, BACKWARD_VECTORS, load_lanes(), store_lanes(),
-  fold(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
+  stream_vec(), fold(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
 */
 
 #include <math.h>
@@ -169,10 +169,10 @@ static inline __attribute__((always_inline)) void add_scaled(const int n_vectors
   for (int v = 0; v < n_vectors; v++) sum[v] += g * b[v];
 }
 
-/* One sample: dx [n, D] from x [n, D] and the gradients of its products. */
+/* The arguments of dot_backward() */
 typedef struct {
-  int n, D;
-  const float *x, *dproducts;
+  int n, D, past_cache;
+  const float *x, *copy, *dproducts;
   float *dx;
 } TrsDotGradient;
 
@@ -217,14 +217,20 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
     load_row(n_vectors, lanes, xj, b);
     for (int k = 0; k < n_rows; k++) add_scaled(n_vectors, row[k][j], b, sum[k]);
   }
+  if (gradient->copy && i0 == 0) {
+    load_row(n_vectors, lanes, gradient->copy + c0, b);
+    add_scaled(n_vectors, 1.0f, b, sum[0]);
+  }
   for (int k = 0; k < n_rows; k++) {
     float *p = gradient->dx + (int64_t)(i0 + k) * D + c0;
 
-    for (int v = 0; v < n_vectors; v++) {
+    for (int v = 0; v < n_vectors; v++, p += VECTOR) {
       if (lanes)
         store_lanes(p, sum[k][v], lanes);
+      else if (gradient->past_cache)
+        stream_vec(p, sum[k][v]);
       else
-        store_vec(p + (int64_t)v * VECTOR, sum[k][v]);
+        store_vec(p, sum[k][v]);
     }
   }
 }
@@ -242,9 +248,11 @@ static inline __attribute__((always_inline)) void gradient_rows(const int n_rows
   if (c < D) gradient_block(n_rows, 1, D - c, gradient, i0, c);
 }
 
-static void dot_backward(int n, int D, const float *x, const float *dproducts, float *dx)
+static void dot_backward(int n, int D, const float *x, const float *copy, const float *dproducts,
+                         int past_cache, float *dx)
 {
-  TrsDotGradient gradient = {.n = n, .D = D, .x = x, .dproducts = dproducts};
+  TrsDotGradient gradient = {
+      .n = n, .D = D, .past_cache = past_cache, .x = x, .copy = copy, .dproducts = dproducts};
   int i = 0;
 
   gradient.dx = dx;

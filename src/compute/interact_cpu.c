@@ -3,6 +3,20 @@
 #include "compute/dense_kernels.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+  #include <emmintrin.h>
+#endif
+
+/* Gradients of this size will not stay in the caches until the update reads them: they are written without being read first. */
+#define STREAM_FROM_BYTES ((int64_t)4 << 20)
+
+/* What this thread wrote past the caches becomes visible to the others. */
+static inline void finish_streams(void)
+{
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
 
 /* One sample after the other, in any order: each is computed by one thread. */
 
@@ -30,16 +44,21 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
                                  int64_t dx_stride)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const int past_cache = batch * n * D * (int64_t)sizeof(float) >= STREAM_FROM_BYTES && D % 16 == 0 &&
+                         dx_stride % 16 == 0 && (uintptr_t)dx % 64 == 0;
 
   (void)stream;
   PetscFunctionBegin;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b++) {
-    const float *g = dout + b * dout_stride;
-    float *to = dx + b * dx_stride;
+#pragma omp parallel
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t b = 0; b < batch; b++) {
+      const float *g = dout + b * dout_stride;
 
-    kernels->dot_backward(n, D, x + b * x_stride, g + copied, to);
-    for (int i = 0; i < copied; i++) to[i] += g[i];
+      kernels->dot_backward(n, D, x + b * x_stride, copied ? g : NULL, g + copied, past_cache,
+                            dx + b * dx_stride);
+    }
+    if (past_cache) finish_streams();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -227,12 +227,12 @@ static void dot_case(const TrsDenseKernels *kernels, int n, int D)
 {
   const int64_t n_products = (int64_t)n * (n - 1) / 2;
   float *x = numbers((int64_t)n * D, 12), *p = numbers(n_products + 2, 13), *g = numbers(n_products, 14),
-        *dx = numbers((int64_t)n * D, 15);
+        *dx = numbers((int64_t)n * D, 15), *copy = numbers(D, 11);
   const float before = p[0], after = p[n_products + 1];
 
   kernels->dot_forward(n, D, x, p + 1);
   assert_true(p[0] == before && p[n_products + 1] == after);
-  kernels->dot_backward(n, D, x, g, dx);
+  kernels->dot_backward(n, D, x, D % 3 ? NULL : copy, g, D % 16 == 0, dx);
   for (int i = 0; i < n; i++) {
     for (int j = i + 1; j < n; j++) {
       double sum = 0.0;
@@ -241,7 +241,7 @@ static void dot_case(const TrsDenseKernels *kernels, int n, int D)
       assert_close(p[1 + place(n, i, j)], sum, 2e-5, 0.0);
     }
     for (int d = 0; d < D; d++) {
-      double sum = 0.0;
+      double sum = i == 0 && D % 3 == 0 ? (double)copy[d] : 0.0;
 
       for (int j = 0; j < n; j++)
         if (j != i) sum += (double)g[i < j ? place(n, i, j) : place(n, j, i)] * (double)x[j * D + d];
@@ -252,6 +252,7 @@ static void dot_case(const TrsDenseKernels *kernels, int n, int D)
   release(p);
   release(g);
   release(dx);
+  release(copy);
 }
 
 static void test_dot(void **state)
@@ -282,7 +283,8 @@ static void test_dot_batch(void **state)
   assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE, dx, X_STRIDE));
   for (int b = 0; b < B; b++) {
     trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
-    trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, out + b * OUT_STRIDE + D, direct);
+    trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, NULL, out + b * OUT_STRIDE + D, 0,
+                                            direct);
     assert_memory_equal(out + b * OUT_STRIDE, x + b * X_STRIDE, D * sizeof(float));
     for (int i = 0; i < N * (N - 1) / 2; i++) assert_close(out[b * OUT_STRIDE + D + i], p[i], 1e-6, 0.0);
     for (int i = 0; i < N * D; i++)
@@ -292,6 +294,32 @@ static void test_dot_batch(void **state)
   release(out);
   release(dx);
   release(p);
+  release(direct);
+}
+
+/* Gradients too large for the caches have the bits of small ones, whatever the number of threads. */
+static void test_dot_large(void **state)
+{
+  enum { B = 700, N = 27, D = 64, PRODUCTS = N * (N - 1) / 2 };
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const int before = omp_get_max_threads();
+  float *x = numbers(B * N * D, 16), *g = numbers(B * PRODUCTS, 17), *dx = numbers(B * N * D, 18);
+  float *direct = numbers(N * D, 1);
+
+  (void)state;
+  for (int threads = 1; threads <= 3; threads++) {
+    omp_set_num_threads(threads);
+    memset(dx, 0, B * N * D * sizeof(float));
+    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, x, N * D, g, PRODUCTS, dx, N * D));
+    for (int b = 0; b < B; b++) {
+      kernels->dot_backward(N, D, x + b * N * D, NULL, g + b * PRODUCTS, 0, direct);
+      assert_memory_equal(dx + b * N * D, direct, N * D * sizeof(float));
+    }
+  }
+  omp_set_num_threads(before);
+  release(x);
+  release(g);
+  release(dx);
   release(direct);
 }
 
@@ -464,6 +492,7 @@ static void test_library(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
-              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_cross), cmocka_unit_test(test_bce),
-              cmocka_unit_test(test_update), cmocka_unit_test(test_sum_of_squares),
-              cmocka_unit_test(test_threads), cmocka_unit_test(test_library))
+              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_large),
+              cmocka_unit_test(test_cross), cmocka_unit_test(test_bce), cmocka_unit_test(test_update),
+              cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
+              cmocka_unit_test(test_library))
