@@ -332,7 +332,7 @@ static __global__ void release_kernel(int32_t *locks, int64_t n, const int32_t *
 
 static bool is_cached(const TrsCache *cache, const TrsTbeTable *table)
 {
-  return table->lines == cache->lines && table->rows > 0;
+  return table->lines == cache->lines;
 }
 
 /* The cache's tables to the device, ascending by their ids: as they come, as a rule. */

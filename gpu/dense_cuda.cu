@@ -105,8 +105,10 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in,
                                     int64_t x_stride, const float *weight, const float *bias,
                                     TrsActivation activation, float *y, int64_t y_stride)
 {
-  const TrsProduct product = {PETSC_FALSE, PETSC_TRUE, batch, out, in,       1.0f, x,         x_stride,
-                              weight,      in,         0.0f,  y,   y_stride, bias, activation};
+  const TrsProduct product = {
+      {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f, y, y_stride},
+      bias,
+      activation};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));
@@ -123,12 +125,14 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
                                      float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
 {
   const Masked masked = {activation == TRS_ACTIVATION_RELU ? y : NULL, y_stride, dy, dy_stride};
-  const TrsProduct to_weight = {PETSC_TRUE, PETSC_FALSE, out,       in,   batch,
-                                1.0f,       dy,          dy_stride, x,    x_stride,
-                                0.0f,       grad_weight, in,        NULL, TRS_ACTIVATION_NONE};
-  const TrsProduct to_input = {PETSC_FALSE, PETSC_FALSE, batch,     in,     out,
-                               1.0f,        dy,          dy_stride, weight, in,
-                               0.0f,        dx,          dx_stride, NULL,   TRS_ACTIVATION_NONE};
+  const TrsProduct to_weight = {
+      {PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride, 0.0f, grad_weight, in},
+      NULL,
+      TRS_ACTIVATION_NONE};
+  const TrsProduct to_input = {
+      {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in, 0.0f, dx, dx_stride},
+      NULL,
+      TRS_ACTIVATION_NONE};
 
   PetscFunctionBegin;
   PetscCall(visit_and_sum(stream, batch, out, masked, grad_bias));

@@ -129,8 +129,8 @@ static __global__ void __launch_bounds__(OWN_THREADS)
 
 static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
 {
-  const Operand a = {p->a, p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1};
-  const Operand b = {p->b, p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1};
+  const Operand a = {static_cast<const float *>(p->a), p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1};
+  const Operand b = {static_cast<const float *>(p->b), p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1};
   const int64_t tiles_m = (p->m + TILE - 1) / TILE, most = 65535; /* of a grid's second dimension */
 
   PetscFunctionBegin;
@@ -299,7 +299,7 @@ PetscErrorCode TrsGemmCuda(TrsStream stream, PetscBool trans_a, PetscBool trans_
                            float beta, float *c, int64_t ldc)
 {
   const TrsProduct product = {
-      trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL, TRS_ACTIVATION_NONE};
+      {trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc}, NULL, TRS_ACTIVATION_NONE};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));

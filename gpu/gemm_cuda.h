@@ -4,18 +4,12 @@
 
 #include "gpu/cuda_language.h"
 
-/* C [m, n] = activation(alpha op(A) op(B) + beta C + bias), row-major; op is transposition where asked; bias [n] or NULL. */
-struct TrsProduct {
-  PetscBool trans_a, trans_b;
-  int64_t m, n, k;
-  float alpha;
-  const float *a;
-  int64_t lda;
-  const float *b;
-  int64_t ldb;
-  float beta;
-  float *c;
-  int64_t ldc;
+extern "C" {
+#include "compute/gemm.h"
+}
+
+/* C = activation(product + bias); floats all; bias [n] or NULL. */
+struct TrsProduct : TrsMatrixProduct {
   const float *bias;
   TrsActivation activation;
 };

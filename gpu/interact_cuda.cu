@@ -197,15 +197,23 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
 
       multiply_back<SHARED>(s, SHARED ? vectors + m * s.n * s.pitch : s.x + (first + m) * s.x_stride,
                             SHARED ? gradients + m * s.n * 4 * s.tiles : g, row, d, sum);
-      for (int i = row; i < PetscMin(row + 4, s.n); i++) {
+      /* all loops unrolled: an index known to the compiler keeps `sum` in registers */
+#pragma unroll
+      for (int a = 0; a < TRS_DOT_SIDE; a++) {
+        const int i = row + a;
         float *const to = dx + (first + m) * dx_stride + i * s.D + d;
 
-        for (int e = 0; e < 4 && d + e < s.D; e++)
-          if (i * s.D + d + e < s.copied) sum[i - row][e] += g[i * s.D + d + e];
-        if (s.aligned)
-          store_floats<4>(to, sum[i - row]);
-        else
-          for (int e = 0; e < 4 && d + e < s.D; e++) to[e] = sum[i - row][e];
+        if (i >= s.n) break;
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          if (d + e < s.D && i * s.D + d + e < s.copied) sum[a][e] += g[i * s.D + d + e];
+        if (s.aligned) {
+          store_floats<4>(to, sum[a]);
+          continue;
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          if (d + e < s.D) to[e] = sum[a][e];
       }
     }
     __syncthreads();

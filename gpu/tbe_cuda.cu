@@ -74,7 +74,9 @@ static __device__ __forceinline__ void store_pooled(float *to, int col, int dim,
       store_floats<COLUMNS>(to + col, x);
     }
   } else {
-    for (int j = 0; j < COLUMNS && col + j < dim; j++) to[col + j] = x[j];
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+      if (col + j < dim) to[col + j] = x[j];
   }
 }
 

@@ -46,20 +46,6 @@
 #define UNITS_OF_BF16  6   /* in a part of a product of bf16 */
 #define SLICE          384 /* terms of a sum that oneDNN adds in one call */
 
-/* C [m, n] = alpha op(A) op(B) + beta C; operands float, or bf16 where in_bf16 */
-typedef struct {
-  PetscBool trans_a, trans_b, in_bf16;
-  int64_t m, n, k;
-  float alpha;
-  const void *a;
-  int64_t lda;
-  const void *b;
-  int64_t ldb;
-  float beta;
-  float *c;
-  int64_t ldc;
-} TrsHostProduct;
-
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 static const TrsOneDnn *onednn; /* NULL: OpenBLAS */
 static char openblas_text[96], library_text[192];
@@ -67,6 +53,13 @@ static PetscBool cut_columns;       /* may a product be cut by columns? */
 static PetscBool fast_bf16;         /* are oneDNN's products of bf16 faster than of fp32? */
 static TrsDensePrecision precision; /* of the process, as -dense_precision says */
 static TrsBuffer rounded[2];        /* the operands of a product in bf16; main thread only */
+
+/* Are the operands of products in bf16, and oneDNN multiplies them so? */
+static PetscBool takes_bf16(void)
+{
+  return (PetscBool)(precision == TRS_PRECISION_BF16 && fast_bf16);
+}
+
 /* Make OpenBLAS choose again with OPENBLAS_CORETYPE=core. The two functions are exported by every build with DYNAMIC_ARCH. */
 static void choose_core(const char *core)
 {
@@ -155,7 +148,7 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
 }
 
 /* Rows [row, row + rows) and columns [col, col + cols) of C, on this thread. Returns oneDNN's status. */
-static int part_of_product(const TrsHostProduct *p, int64_t row, int64_t rows, int64_t col, int64_t cols)
+static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
   const int64_t n_slices = (p->k + SLICE - 1) / SLICE;
   const int64_t a_part = p->trans_a ? row : row * p->lda, a_step = p->trans_a ? p->lda : 1;
@@ -176,15 +169,15 @@ static int part_of_product(const TrsHostProduct *p, int64_t row, int64_t rows, i
     const int64_t a = a_part + first * a_step, b = b_part + first * b_step;
     const float beta = s ? 1.0f : p->beta;
 
-    status = p->in_bf16 ? onednn->gemm_bf16(ta, tb, rows, cols, k, p->alpha, (const uint16_t *)p->a + a,
-                                            p->lda, (const uint16_t *)p->b + b, p->ldb, beta, c, p->ldc)
-                        : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a + a, p->lda,
-                                        (const float *)p->b + b, p->ldb, beta, c, p->ldc);
+    status = takes_bf16() ? onednn->gemm_bf16(ta, tb, rows, cols, k, p->alpha, (const uint16_t *)p->a + a,
+                                              p->lda, (const uint16_t *)p->b + b, p->ldb, beta, c, p->ldc)
+                          : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a + a, p->lda,
+                                          (const float *)p->b + b, p->ldb, beta, c, p->ldc);
   }
   return status;
 }
 
-static PetscErrorCode multiply(const TrsHostProduct *p)
+static PetscErrorCode multiply(const TrsMatrixProduct *p)
 {
   const PetscBool by_rows = (PetscBool)(p->m >= p->n || !cut_columns);
   const int64_t all = by_rows ? p->m : p->n, units = (all + PART_UNIT - 1) / PART_UNIT;
@@ -195,7 +188,7 @@ static PetscErrorCode multiply(const TrsHostProduct *p)
   PetscFunctionBegin;
   if ((double)n_parts > max_parts) n_parts = (int64_t)max_parts;
   if (n_parts > units) n_parts = units;
-  if (p->in_bf16) n_parts = units / UNITS_OF_BF16; /* whatever the number of threads */
+  if (takes_bf16()) n_parts = units / UNITS_OF_BF16; /* whatever the number of threads */
   if (n_parts < 1) n_parts = 1;
 #pragma omp parallel for schedule(static) if (n_parts > 1) reduction(max : failed)
   for (int64_t part = 0; part < n_parts; part++) {
@@ -242,18 +235,18 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc)
 {
-  TrsHostProduct p = {.trans_a = trans_a,
-                      .trans_b = trans_b,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .alpha = alpha,
-                      .a = a,
-                      .lda = lda,
-                      .b = b,
-                      .ldb = ldb,
-                      .beta = beta,
-                      .ldc = ldc};
+  TrsMatrixProduct p = {.trans_a = trans_a,
+                        .trans_b = trans_b,
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .alpha = alpha,
+                        .a = a,
+                        .lda = lda,
+                        .b = b,
+                        .ldb = ldb,
+                        .beta = beta,
+                        .ldc = ldc};
 
   (void)stream;
   PetscFunctionBegin;
@@ -265,7 +258,6 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
              (long long)m, (long long)n, (long long)k);
   if (m == 0 || n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   if (precision == TRS_PRECISION_BF16 && k > 0) {
-    p.in_bf16 = fast_bf16;
     PetscCall(round_operand(trans_a ? k : m, trans_a ? m : k, &rounded[0], &p.a, &p.lda));
     PetscCall(round_operand(trans_b ? n : k, trans_b ? k : n, &rounded[1], &p.b, &p.ldb));
   }

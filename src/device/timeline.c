@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/timeline.h"
 
-/* Clocks of host and device are compared again after this long: they drift, and CUDA tells differences as float. */
+/*
+  Clocks of host and device are compared again after this long, when no span waits: they drift, and CUDA tells differences as float. On a device that
+  is never idle there is no such moment, and a long trace loses microseconds.
+*/
 #define ALIGN_EVERY_S 1.0
 
 struct TrsTimelineSpanImpl {
