@@ -86,10 +86,17 @@ PETSC_EXTERN PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspac
                                                    const float *grad, int64_t grad_stride, float max_gradient,
                                                    int64_t *row_begin, int64_t *rows, float *row_grad,
                                                    int64_t row_stride);
-PETSC_EXTERN PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace,
-                                                 const TrsTbeTable *table, int64_t n, const int64_t *rows,
+PETSC_EXTERN PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                                 const TrsTbeTable *table, int64_t n, const int64_t *keys,
                                                  const int64_t *index, const float *grad, int64_t grad_stride,
                                                  const TrsSparseOptimizerArgs *args);
+
+/* row_lists_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
+PETSC_EXTERN PetscErrorCode TrsMergeRowsCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                             const TrsTbeTable *table, int n_lists, const int64_t *begin,
+                                             const int64_t *rows, int64_t *keys, int64_t *index);
 
 /* matrix_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, const float *from,

@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     const uint64_t key = o.runs.key_of[r];
     const UpdateTable *const t = table_of(o, key);
 
-    if (lane == 0) rows[r] = static_cast<int64_t>(key) - t->key_begin;
+    if (lane == 0 && rows) rows[r] = static_cast<int64_t>(key) - t->key_begin;
     for (int col = lane * COLUMNS; col < t->table.dim; col += lanes * COLUMNS) {
       float acc[COLUMNS];
 
@@ -282,7 +282,7 @@ PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Waits for the numbers of rows. NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+/* Waits where the numbers of rows are asked for. NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                       float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
@@ -291,10 +291,10 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
   Backward b = {};
 
   PetscFunctionBegin;
-  memset(row_begin, 0, static_cast<size_t>(tbe->n_tables + 1) * sizeof(*row_begin));
+  if (row_begin) memset(row_begin, 0, static_cast<size_t>(tbe->n_tables + 1) * sizeof(*row_begin));
   if (input->n_values <= 0 || tbe->n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = tbe;
-  b.pooled = b.in_order = true;
+  b.pooled = b.in_order = b.by_table = true;
   b.grad_stride = grad_stride;
   b.o.grad = grad;
   b.o.max_gradient = max_gradient;
@@ -315,24 +315,26 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
                 lanes_log2, rows, row_grad, row_stride);
     TrsCheckLaunch();
   }
-  PetscCall(TrsCudaAnswer(workspace, stream, (tbe->n_tables + 1) * static_cast<int64_t>(sizeof(*row_begin)),
-                          b.class_run, row_begin));
+  if (row_begin)
+    PetscCall(TrsCudaAnswer(workspace, stream, (tbe->n_tables + 1) * static_cast<int64_t>(sizeof(*row_begin)),
+                            b.class_run, row_begin));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
-                                    int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
-                                    int64_t grad_stride, const TrsSparseOptimizerArgs *args)
+PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                    const TrsTbeTable *table, int64_t n, const int64_t *keys,
+                                    const int64_t *index, const float *grad, int64_t grad_stride,
+                                    const TrsSparseOptimizerArgs *args)
 {
-  const TrsTbe tbe = {1, 0, table, nullptr};
+  const TrsTbe tbe = {n_tables, 0, table, nullptr};
   Backward b = {};
 
   PetscFunctionBegin;
-  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (n <= 0 || n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = &tbe;
   b.grad_stride = grad_stride;
   b.o.grad = grad;
-  PetscCall(TrsCudaGivenOccurrences(stream, workspace, n, rows, index, &b));
+  PetscCall(TrsCudaGivenOccurrences(stream, workspace, n, keys, index, &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -41,18 +41,18 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
                      ? static_cast<uint64_t>(f.key_begin + id)
                      : end_key;
       u.item[i] = static_cast<uint32_t>(i);
-      u.source[i] = pooled ? place : i * grad_stride;
+      if (u.source) u.source[i] = pooled ? place : i * grad_stride;
       if (u.scale) u.scale[i] = input.weights ? input.weights[i] * share : share;
     }
   }
 }
 
-/* Rows given in sorted order. */
-static __global__ void row_keys_kernel(const int64_t *rows, const int64_t *index, int64_t grad_stride,
-                                       Occurrences o)
+/* Keys given in sorted order. */
+static __global__ void given_keys_kernel(const int64_t *keys, const int64_t *index, int64_t grad_stride,
+                                         Occurrences o)
 {
   for (int64_t i = TrsCudaFirst(); i < o.runs.n; i += TrsCudaStep()) {
-    o.runs.key[i] = static_cast<uint64_t>(rows[i]);
+    o.runs.key[i] = static_cast<uint64_t>(keys[i]);
     o.source[i] = (index ? index[i] : i) * grad_stride;
   }
 }
@@ -181,9 +181,6 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
 static PetscErrorCode reserve(TrsWorkspace w, int64_t n, bool scaled, Occurrences *o, int widest)
 {
   PetscFunctionBegin;
-  PetscCheck(n < UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%lld ids in one batch of one rank are more than the GPU's backward takes (2^32)",
-             static_cast<long long>(n));
   o->sums_stride = (widest + 3) / 4 * 4;
   PetscCall(TrsCudaReserveRuns(w, n, &o->runs));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_SOURCES, n, sizeof(*o->source), &o->source));
@@ -194,7 +191,7 @@ static PetscErrorCode reserve(TrsWorkspace w, int64_t n, bool scaled, Occurrence
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keys of all occurrences in a batch, sorted. */
+/* Keys of all occurrences in a batch, sorted; sources and scales beside them where they are asked for. */
 static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                  Backward *b)
 {
@@ -205,13 +202,17 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   int lanes_log2 = 0;
 
   PetscFunctionBegin;
+  PetscCheck(b->o.runs.n < UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%lld ids in one batch of one rank are more than the GPU's backward takes (2^32)",
+             static_cast<long long>(b->o.runs.n));
   while (lanes_log2 < 5 && n_bags << lanes_log2 < input->n_values) lanes_log2++; /* lanes: ids of a bag */
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, b->o.runs.n, sizeof(*u->key), &u->key));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, b->o.runs.n, sizeof(*u->item), &u->item));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, b->o.runs.n, sizeof(*u->sorted_item),
                            &u->sorted_item));
-  PetscCall(
-      TrsCudaScratch(workspace, TRS_CUDA_SOURCES_UNSORTED, b->o.runs.n, sizeof(*u->source), &u->source));
+  if (b->o.source)
+    PetscCall(
+        TrsCudaScratch(workspace, TRS_CUDA_SOURCES_UNSORTED, b->o.runs.n, sizeof(*u->source), &u->source));
   if (b->o.scale)
     PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SCALES_UNSORTED, b->o.runs.n, sizeof(*u->scale), &u->scale));
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_FEATURES, tbe->n_features, sizeof(*list), &list));
@@ -231,27 +232,34 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The runs' pieces and the classes' runs. */
-static PetscErrorCode cut_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
+/* Where the classes' runs begin; by_table: each table's. */
+static PetscErrorCode find_class_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
 {
-  const cudaStream_t s = TrsCudaStream(stream);
+  const int n = b->by_table ? b->tbe->n_tables : b->n_classes;
   int *boundary, *boundaries;
 
   PetscFunctionBegin;
-  CU_LAUNCH(piece_counts_kernel, TrsCudaBlocks(b->o.runs.n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, s, b->o);
-  TrsCheckLaunch();
-  PetscCall(TrsCudaScan(stream, b->o.runs.n, b->o.runs.flags, b->o.piece_begin));
-  /* in_order: where each table's runs begin, among them the classes' */
-  const int n = b->in_order ? b->tbe->n_tables : b->n_classes;
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_LOOKUP, n + 1, sizeof(*boundary), &boundary));
-  for (int i = 0; i < n; i++) boundary[i] = b->in_order ? i : b->classes[i].first_table;
+  for (int i = 0; i < n; i++) boundary[i] = b->by_table ? i : b->classes[i].first_table;
   boundary[n] = b->tbe->n_tables;
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CLASSES, stream,
                                (n + 1) * static_cast<int64_t>(sizeof(*boundary)), boundary, &boundaries));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_CLASS_RUNS, n + 1, sizeof(*b->class_run), &b->class_run));
-  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n + 1, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, s, b->o, n + 1,
-            boundaries, b->class_run);
+  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n + 1, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
+            b->o, n + 1, boundaries, b->class_run);
   TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The runs' pieces and the classes' runs. */
+static PetscErrorCode cut_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
+{
+  PetscFunctionBegin;
+  CU_LAUNCH(piece_counts_kernel, TrsCudaBlocks(b->o.runs.n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0,
+            TrsCudaStream(stream), b->o);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaScan(stream, b->o.runs.n, b->o.runs.flags, b->o.piece_begin));
+  PetscCall(find_class_runs(stream, workspace, b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -297,16 +305,31 @@ PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, 
 }
 
 PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace, int64_t n,
-                                       const int64_t *rows, const int64_t *index, Backward *b)
+                                       const int64_t *keys, const int64_t *index, Backward *b)
 {
   PetscFunctionBegin;
+  b->in_order = true;
   PetscCall(order_tables(workspace, b));
   PetscCall(reserve(workspace, n, false, &b->o, b->widest));
   PetscCall(upload_tables(stream, workspace, b));
-  CU_LAUNCH(row_keys_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
-            rows, index, b->grad_stride, b->o);
+  CU_LAUNCH(given_keys_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
+            keys, index, b->grad_stride, b->o);
   TrsCheckLaunch();
   PetscCall(TrsCudaFindRuns(stream, b->end_key, &b->o.runs));
   PetscCall(cut_runs(stream, workspace, b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
+                               Backward *b)
+{
+  PetscFunctionBegin;
+  b->in_order = b->by_table = true;
+  PetscCall(order_tables(workspace, b));
+  PetscCall(TrsCudaReserveRuns(workspace, input->n_values, &b->o.runs));
+  PetscCall(upload_tables(stream, workspace, b));
+  PetscCall(sort_batch(stream, workspace, input, b));
+  PetscCall(TrsCudaFindRuns(stream, b->end_key, &b->o.runs));
+  PetscCall(find_class_runs(stream, workspace, b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -53,6 +53,7 @@ struct Backward {
   const TrsTbe *tbe;
   int64_t grad_stride;
   bool pooled, in_order; /* in_order: keys in the order of tables */
+  bool by_table;         /* class_run is [n_tables + 1], of tables in order */
   UpdateTable *table;    /* [n_tables + 1] host */
   int *place;            /* [n_tables] of each table in it */
   UpdateClass *classes;  /* [n_tables] */
@@ -70,9 +71,13 @@ struct Backward {
 PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                       Backward *b);
 
-/* The same of n rows of one table that are sorted already; index (or NULL): row i's gradient is row index[i] of b->o.grad. */
+/* Of a batch the rows alone, no gradients: runs in the order of tables, class_run [n_tables + 1]. b->tbe is the caller's. */
+PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
+                               Backward *b);
+
+/* Occurrences given as n keys of the tables' rows in their order, sorted; index (or NULL): entry i's gradient is row index[i] of b->o.grad. */
 PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace, int64_t n,
-                                       const int64_t *rows, const int64_t *index, Backward *b);
+                                       const int64_t *keys, const int64_t *index, Backward *b);
 
 /* Occurrences of a piece: a power of 2 near the square root of the run's length. */
 static __device__ __forceinline__ int64_t piece_length(int64_t run_length)

@@ -42,6 +42,7 @@ case $what in
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
     check_golden 2 "-pipeline prefetch_sparse_dist -tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.1" weighted_mixed
     check_golden 2 "-pipeline base" dcn
+    check_golden 1,2,4 "-tables_sharding_types data_parallel" weighted_mixed
     ;;
   golden_long)
     for folder in "$source"/regression/golden/runtime/*/case.json; do

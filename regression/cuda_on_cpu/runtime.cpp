@@ -104,10 +104,10 @@ machine::~machine()
 {
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
-            "cuda_on_cpu: %lld launches, %lld allocations, %lld device waits, %lld pageable copies, %zu "
+            "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable copies, %zu "
             "bytes left, %lld ranges begun, %lld ended\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
-            static_cast<long long>(counters.device_waits), static_cast<long long>(counters.pageable_copies),
+            static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits), static_cast<long long>(counters.pageable_copies),
             used_bytes, static_cast<long long>(counters.range_pushes),
             static_cast<long long>(counters.range_pops));
 }
@@ -619,6 +619,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
   guard g;
+  m().counters.host_waits++;
   stream = stream_of(stream);
   run_until([=] { return stream->queue.empty(); });
   return cudaSuccess;
@@ -683,6 +684,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
   guard g;
+  m().counters.host_waits++;
   run_until([=] { return event->done == event->issued; });
   return cudaSuccess;
 }

@@ -459,22 +459,54 @@ static PetscErrorCode hosted_tbe_row_gradients(TrsStream stream, TrsWorkspace wo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace workspace,
-                                             const TrsTbeTable *table, int64_t n, const int64_t *rows,
+static PetscErrorCode hosted_tbe_list_rows(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                           const TrsTbeInput *input, int64_t *row_begin, int64_t *rows)
+{
+  int64_t *ids = (int64_t *)hosted_in(rows, input->n_values * 8);
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, NULL, &copy);
+  PetscCall(hosted_ops->tbe_list_rows(stream, workspace, &copy.tbe, &copy.input, row_begin, ids));
+  hosted_tbe_out(tbe, NULL, &copy);
+  hosted_out(ids, rows, input->n_values * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_merge_rows(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                        const TrsTbeTable *table, int n_lists, const int64_t *begin,
+                                        const int64_t *rows, int64_t *keys, int64_t *index)
+{
+  const int64_t bytes = begin[n_lists * n_tables] * 8;
+  int64_t *r = (int64_t *)hosted_in(rows, bytes), *k = (int64_t *)hosted_in(keys, bytes),
+          *i = (int64_t *)hosted_in(index, bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->merge_rows(stream, workspace, n_tables, table, n_lists, begin, r, k, i));
+  hosted_out(r, NULL, 0);
+  hosted_out(k, keys, bytes);
+  hosted_out(i, index, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                             const TrsTbeTable *table, int64_t n, const int64_t *keys,
                                              const int64_t *index, const float *grad, int64_t grad_stride,
                                              const TrsSparseOptimizerArgs *args)
 {
-  TrsTbeTable copy = hosted_table_in(table, args);
+  TrsTbeTable copy[HOSTED_TABLES];
   int64_t n_grad = n;
-  int64_t *r = (int64_t *)hosted_in(rows, n * 8), *i = (int64_t *)hosted_in(index, n * 8);
+  int64_t *k = (int64_t *)hosted_in(keys, n * 8), *i = (int64_t *)hosted_in(index, n * 8);
   float *g;
 
   PetscFunctionBegin;
-  for (int64_t k = 0; index && k < n; k++) n_grad = PetscMax(n_grad, index[k] + 1);
+  assert_true(n_tables <= HOSTED_TABLES);
+  for (int t = 0; t < n_tables; t++) copy[t] = hosted_table_in(&table[t], args);
+  for (int64_t e = 0; index && e < n; e++) n_grad = PetscMax(n_grad, index[e] + 1);
   g = (float *)hosted_in(grad, n_grad * grad_stride * 4);
-  PetscCall(hosted_ops->tbe_update_rows(stream, workspace, &copy, n, r, i, g, grad_stride, args));
-  hosted_table_out(&copy, table, args);
-  hosted_out(r, NULL, 0);
+  PetscCall(hosted_ops->tbe_update_rows(stream, workspace, n_tables, copy, n, k, i, g, grad_stride, args));
+  for (int t = 0; t < n_tables; t++) hosted_table_out(&copy[t], &table[t], args);
+  hosted_out(k, NULL, 0);
   hosted_out(i, NULL, 0);
   hosted_out(g, NULL, 0);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -572,6 +604,8 @@ static const TrsComputeOps *trs_hosted(int i)
     table.tbe_forward_rows = hosted_tbe_forward_rows;
     table.tbe_backward = hosted_tbe_backward;
     table.tbe_backward_rows = hosted_tbe_backward_rows;
+    table.tbe_list_rows = hosted_tbe_list_rows;
+    table.merge_rows = hosted_merge_rows;
     table.tbe_row_gradients = hosted_tbe_row_gradients;
     table.tbe_update_rows = hosted_tbe_update_rows;
     table.copy_matrix = hosted_copy_matrix;

@@ -218,9 +218,27 @@ typedef struct {
                                       const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                       float max_gradient, const TrsSparseOptimizerArgs *args);
 
+  /* --- tables that every rank holds: only gradients of rows travel --- */
+
   /*
-    For data_parallel: no update; the distinct rows that occur (ascending by table, then row) and their summed gradients, to be summed over ranks.
-    rows [n_unique] ids, row_begin [T+1] host array, row_grad [n_unique, row_stride] (row_stride >= max D); capacity: N rows.
+    The distinct rows that occur, ascending by table, then row: rows (capacity N), row_begin [n_tables + 1] host array. Known before there are
+    gradients. A device's host waits for row_begin.
+  */
+  PetscErrorCode (*tbe_list_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                  const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
+
+  /*
+    Lists of rows of n_tables tables become one: list q's rows of table t, ascending, are rows[begin[q * n_tables + t]] up to where the next ones begin;
+    begin: host [n_lists * n_tables + 1] from 0. keys [n]: the rows as numbered over all tables - row r of table t is r more than there are rows before that
+    table - in order, equal ones in order of lists; index [n] their places in `rows`. What is no row of its table comes last, with the number of all rows.
+  */
+  PetscErrorCode (*merge_rows)(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                               const TrsTbeTable *table, int n_lists, const int64_t *begin,
+                               const int64_t *rows, int64_t *keys, int64_t *index);
+
+  /*
+    Summed gradients of the rows of tbe_list_rows, in their order: row_grad [n_unique, row_stride] (row_stride >= max D). rows (or NULL) [n_unique] and
+    row_begin (or NULL) as there; without row_begin nothing waits. Capacity of both arrays where row_begin is asked for: N rows.
   */
   PetscErrorCode (*tbe_row_gradients)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, const float *grad, int64_t grad_stride,
@@ -228,12 +246,13 @@ typedef struct {
                                       int64_t row_stride);
 
   /*
-    One optimizer step on given rows of one table: n entries (row, gradient), sorted by row; entries of one row are summed in the order
-    given. index (or NULL): entry i's gradient is row index[i] of grad.
+    One optimizer step on given rows of n_tables tables: n entries (key, gradient), keys as merge_rows has them, of one table its rows; entries of one row
+    are summed in the order given. index (or NULL): entry i's gradient is row index[i] of grad. args as in tbe_backward.
   */
-  PetscErrorCode (*tbe_update_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
-                                    int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
-                                    int64_t grad_stride, const TrsSparseOptimizerArgs *args);
+  PetscErrorCode (*tbe_update_rows)(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                    const TrsTbeTable *table, int64_t n, const int64_t *keys,
+                                    const int64_t *index, const float *grad, int64_t grad_stride,
+                                    const TrsSparseOptimizerArgs *args);
 
   /* --- moving pooled rows --- */
 

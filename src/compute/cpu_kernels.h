@@ -76,9 +76,17 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                      float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
                                      int64_t row_stride);
-PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
-                                   int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
-                                   int64_t grad_stride, const TrsSparseOptimizerArgs *args);
+PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                   const TrsTbeTable *table, int64_t n, const int64_t *keys,
+                                   const int64_t *index, const float *grad, int64_t grad_stride,
+                                   const TrsSparseOptimizerArgs *args);
+
+/* row_lists_cpu.c */
+PetscErrorCode TrsTbeListRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                 const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
+PetscErrorCode TrsMergeRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                               const TrsTbeTable *table, int n_lists, const int64_t *begin,
+                               const int64_t *rows, int64_t *keys, int64_t *index);
 
 /* matrix_cpu.c */
 PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,

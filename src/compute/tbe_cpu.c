@@ -375,32 +375,40 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
     end = sort_group(tbe, input, first, PETSC_TRUE, grad_stride, &b);
     for (int t = first; t < end; t++) {
       const TrsRowJob job = job_of(tbe, t, &b, grad, max_gradient, NULL);
-      row_begin[t] = n;
-      n += kernels->sum(&job, 0, b.run[t].n, rows + n, row_grad + n * row_stride, row_stride);
+      if (row_begin) row_begin[t] = n;
+      n += kernels->sum(&job, 0, b.run[t].n, rows ? rows + n : NULL, row_grad + n * row_stride, row_stride);
     }
   }
-  row_begin[tbe->n_tables] = n;
+  if (row_begin) row_begin[tbe->n_tables] = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
-                                   int64_t n, const int64_t *rows, const int64_t *index, const float *grad,
-                                   int64_t grad_stride, const TrsSparseOptimizerArgs *args)
+PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                   const TrsTbeTable *table, int64_t n, const int64_t *keys,
+                                   const int64_t *index, const float *grad, int64_t grad_stride,
+                                   const TrsSparseOptimizerArgs *args)
 {
-  const TrsTbe tbe = {.n_tables = 1, .table = table};
+  const TrsTbe tbe = {.n_tables = n_tables, .table = table};
   const TrsTbeKernels *kernels = kernels_of_isa();
   const int bits = TrsBitsFor((uint64_t)n);
+  int64_t first_key = 0, at = 0;
   TrsBackward b;
 
   PetscFunctionBegin;
   (void)stream;
   PetscCall(reserve(workspace, &tbe, n, PETSC_FALSE, PETSC_FALSE, &b));
-  for (int64_t i = 0; i < n; i++) {
-    b.key[i] = (uint64_t)rows[i] << bits | (uint64_t)i;
-    b.source[i] = (index ? index[i] : i) * grad_stride;
+  for (int t = 0; t < n_tables; first_key += table[t++].rows) {
+    const int64_t begin = at;
+
+    for (; at < n && keys[at] - first_key < table[t].rows; at++) {
+      b.key[at] = (uint64_t)(keys[at] - first_key) << bits | (uint64_t)(at - begin);
+      b.source[at] = (index ? index[at] : at) * grad_stride;
+    }
+    b.run[t] = (TrsTableRun){
+        .n = at - begin, .position_bits = bits, .key = b.key + begin, .source = b.source + begin};
   }
-  b.run[0] = (TrsTableRun){.n = n, .position_bits = bits, .key = b.key, .source = b.source};
 #pragma omp parallel
-  update_table(kernels, job_of(&tbe, 0, &b, grad, 0.0f, args), n, b.wide);
+  for (int t = 0; t < n_tables; t++)
+    update_table(kernels, job_of(&tbe, t, &b, grad, 0.0f, args), b.run[t].n, b.wide);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -38,7 +38,7 @@ typedef struct {
                        float *out, int64_t out_stride);
   /* Update the rows of keys [begin, end), which hold whole rows. */
   void (*update)(const TrsRowJob *job, int64_t begin, int64_t end);
-  /* Instead of updating, list rows and their summed gradients; returns how many. */
+  /* Instead of updating, list rows (unless NULL) and their summed gradients; returns how many. */
   int64_t (*sum)(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
                  int64_t row_stride);
   /* to[p] = dot(grad + source, row values[p]) for each value of bags [begin, end): the gradient of its weight. */

@@ -595,7 +595,7 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i, end);
     for (int64_t k = i; k < next; k++) prefetch_key(job, job->table->dtype, k + FAR, job->table->dim);
-    rows[n] = (int64_t)(job->key[i] >> job->position_bits);
+    if (rows) rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }
   return n;

@@ -200,6 +200,17 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspace workspace,
+                                 const TrsKjt *kjt, int64_t *row_begin, int64_t *rows)
+{
+  TrsTbeInput input = ids_of(kjt);
+
+  PetscFunctionBegin;
+  input.weights = NULL;
+  PetscCall(lookup->compute->tbe_list_rows(stream, workspace, &lookup->tbe, &input, row_begin, rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                      int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
                                      int64_t row_stride)

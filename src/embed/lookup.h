@@ -58,7 +58,11 @@ PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool 
 /* The lookup's caches, NULL where it (or NULL for lookup) has none. Borrowed. */
 TrsRowCaches TrsLookupCaches(TrsLookup lookup);
 
-/* Distinct rows and their summed gradients instead of an update (compute_ops.h tbe_row_gradients). row_begin host [n_tables + 1]. */
+/* The distinct rows that the batch has of each table (compute_ops.h tbe_list_rows). workspace: the caller's; stream: any. */
+PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspace workspace,
+                                 const TrsKjt *kjt, int64_t *row_begin, int64_t *rows);
+
+/* Their summed gradients instead of an update (compute_ops.h tbe_row_gradients). row_begin host [n_tables + 1], or NULL, as rows. */
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                      int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
                                      int64_t row_stride);

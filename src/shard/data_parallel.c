@@ -3,12 +3,26 @@
   data_parallel: every rank holds the table and looks up its own samples' ids; only gradients travel.
 
   A row is updated once with the sum of all ranks' gradients for it (rule A13; TorchRec hands the dense gradient to the dense optimizer
-  instead). Ranks exchange lists of (row, gradient), merge them in row order with equal rows in rank order, and update: the same additions in
-  the same order on every rank, so the replicas stay equal bit for bit.
+  instead). Which rows a batch has its ids tell: ranks exchange the lists of them in the input dist and merge them in row order with equal rows in
+  rank order, under the compute of the batch before. The backward sends the gradients in the order of the lists and updates: the same additions in
+  the same order on every rank, so the replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates as if the table were its own.
 
   Sequence tables whose rows are not averaged: a batch's distinct rows are looked up once, and their gradients are those lists.
+
+  Per step and rank, n distinct rows of its batch, N of all: n row_stride floats to everybody; 8 n bytes of rows; memory for 4 N row_stride + 8 N bytes, and 16 N
+  for each batch in flight.
 */
 #include "shard/sequence.h"
+
+/* The rows of all ranks' batches, one after the other a rank's lists. */
+typedef struct {
+  int64_t *told;  /* [2, W, n_tables] distinct rows of this rank's tables, for each rank; everybody's */
+  int64_t *begin; /* [W * n_tables + 1] where each list begins */
+  int64_t *counts, *displs; /* [W] rows of each rank */
+  const int64_t *rows;      /* this rank's */
+  TrsDeviceBuffer merged;   /* int64 [2, N]: keys of rows, sorted, and the places of their gradients */
+  TrsCounts request;
+} TrsRowLists;
 
 typedef struct {
   int n_features, n_tables;
@@ -16,14 +30,9 @@ typedef struct {
   const TrsTbeTable *table; /* [n_tables] as the lookup numbers them */
   int64_t row_stride;       /* floats from row gradient to row gradient: the widest table's dim */
   int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
-  int64_t *all_begin;       /* [W, n_tables + 1] everybody's */
-  int64_t *counts, *displs; /* [W] rows of each rank */
-  int64_t *n_merged;        /* [n_tables] distinct rows of each rank added up */
-  TrsDeviceBuffer rows, grads, all_rows, all_grads;
-  TrsPinnedBuffer host_rows; /* int64: all_rows where the host can read them */
-  TrsBuffer merged[2];       /* TrsRowEntry */
-  TrsPinnedBuffer sorted;    /* int64 [2, total]: the merged entries' rows, then where their gradients are */
-  TrsDeviceBuffer on_device; /* the same */
+  TrsRowLists lists[TRS_TRAINING_SLOTS];
+  TrsDeviceBuffer rows, all_rows; /* int64, of the batch whose input dist is under way */
+  TrsDeviceBuffer grads, all_grads;
   TrsRequest rows_request, grads_request;
   TrsWorkspace update; /* apart from the group's, which the next batch's input dist uses */
   /* of sequence tables */
@@ -31,11 +40,6 @@ typedef struct {
   TrsSequenceRows *where;        /* [tables of the group] of the batch under way */
   TrsDeviceBuffer distinct_rows; /* rows themselves, distinct within each table */
 } TrsDataParallel;
-
-/* An entry of a merged list: a row and where its gradient is. */
-typedef struct {
-  int64_t row, index;
-} TrsRowEntry;
 
 static PetscErrorCode setup_data_parallel(TrsSharding sharding)
 {
@@ -66,41 +70,138 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
   PetscCall(PetscFree(lookup));
   PetscCall(TrsLookupTables(sharding->lookup, &dp->n_tables, &dp->table));
   PetscCall(context->compute->workspace_create(&dp->update));
-  PetscCall(PetscCalloc5((size_t)dp->n_tables + 1, &dp->row_begin, W * ((size_t)dp->n_tables + 1),
-                         &dp->all_begin, W, &dp->counts, W, &dp->displs, (size_t)dp->n_tables,
-                         &dp->n_merged));
+  PetscCall(PetscCalloc1((size_t)dp->n_tables + 1, &dp->row_begin));
+  for (int i = 0; i < TRS_TRAINING_SLOTS; i++) {
+    TrsRowLists *lists = &dp->lists[i];
+    lists->request.mpi = MPI_REQUEST_NULL;
+    PetscCall(PetscCalloc4(2 * W * (size_t)dp->n_tables, &lists->told, W * (size_t)dp->n_tables + 1,
+                           &lists->begin, W, &lists->counts, W, &lists->displs));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
-  TrsDeviceBuffer *buffers[] = {&dp->rows, &dp->grads, &dp->all_rows, &dp->all_grads, &dp->on_device};
+  TrsDeviceBuffer *buffers[] = {&dp->rows, &dp->grads, &dp->all_rows, &dp->all_grads};
   const TrsDeviceOps *device = sharding->context->device;
 
   PetscFunctionBegin;
   for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
     PetscCall(TrsDeviceBufferFree(device, buffers[i]));
-  PetscCall(TrsPinnedBufferFree(device, &dp->host_rows));
-  PetscCall(TrsPinnedBufferFree(device, &dp->sorted));
-  for (int i = 0; i < 2; i++) PetscCall(TrsBufferFree(&dp->merged[i]));
+  for (int i = 0; i < TRS_TRAINING_SLOTS; i++) {
+    TrsRowLists *lists = &dp->lists[i];
+    PetscCall(TrsDeviceBufferFree(device, &lists->merged));
+    PetscCall(PetscFree4(lists->told, lists->begin, lists->counts, lists->displs));
+  }
   PetscCall(sharding->context->compute->workspace_destroy(&dp->update));
   PetscCall(PetscFree(dp->feature));
-  PetscCall(PetscFree5(dp->row_begin, dp->all_begin, dp->counts, dp->displs, dp->n_merged));
+  PetscCall(PetscFree(dp->row_begin));
   PetscCall(PetscFree(dp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- which rows --- */
+
+/* One rank has nothing to exchange: pooled tables are updated in one go. */
+static PetscBool is_alone(TrsSharding sharding)
+{
+  const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
+
+  return (PetscBool)(sharding->context->groups->world->size == 1 && !dp->where);
+}
+
+/* The lists of the slot's batch; NULL: it needs none. */
+static TrsRowLists *lists_of(TrsSharding sharding, const TrsShardingSlot *slot)
+{
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const int64_t i = slot - sharding->slot;
+
+  return i < TRS_TRAINING_SLOTS && !is_alone(sharding) ? &dp->lists[i] : NULL;
+}
+
+/* Tell everybody how many rows this rank's lists have: rows, list t from row_begin[t] on. */
+static PetscErrorCode tell_rows(TrsSharding sharding, TrsRowLists *lists, const int64_t *row_begin,
+                                const int64_t *rows)
+{
+  const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
+  const TrsComm comm = sharding->context->groups->input;
+  const int T = dp->n_tables;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < comm->size * T; i++) lists->told[i] = row_begin[i % T + 1] - row_begin[i % T];
+  lists->rows = rows;
+  PetscCall(TrsCommCountsStart(comm, T, lists->told, lists->told + (int64_t)comm->size * T, &lists->request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  TrsRowLists *lists = lists_of(sharding, slot);
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
                           dp->n_features, dp->feature, &slot->recv));
+  if (!lists) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserveShared(context->device, &dp->rows,
+                                         slot->recv.jagged.n_values * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsLookupListRows(sharding->lookup, stream, sharding->workspace, &slot->recv, dp->row_begin,
+                              (int64_t *)dp->rows.data));
+  PetscCall(tell_rows(sharding, lists, dp->row_begin, (const int64_t *)dp->rows.data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* Rows of all ranks together. */
+static int64_t n_of_all(const TrsDataParallel *dp, int W, const TrsRowLists *lists)
+{
+  return lists->begin[(int64_t)W * dp->n_tables];
+}
+
+static PetscErrorCode input_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsComm comm = sharding->context->groups->input;
+  const TrsDeviceOps *device = sharding->context->device;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  TrsRowLists *lists = lists_of(sharding, slot);
+  const int64_t T = dp->n_tables, W = comm->size;
+
+  PetscFunctionBegin;
+  if (!lists) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCommCountsWait(&lists->request));
+  for (int64_t i = 0; i < W * T; i++) lists->begin[i + 1] = lists->begin[i] + lists->told[W * T + i];
+  for (int64_t q = 0; q < W; q++) {
+    lists->displs[q] = lists->begin[q * T];
+    lists->counts[q] = lists->begin[(q + 1) * T] - lists->displs[q];
+  }
+  PetscCall(TrsDeviceBufferReserve(device, &dp->all_rows,
+                                   n_of_all(dp, comm->size, lists) * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsCommAllgatherv(comm, stream, lists->rows, dp->all_rows.data, lists->counts, lists->displs,
+                              sizeof(int64_t), &dp->rows_request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode input_wait_data_parallel(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  const int W = context->groups->input->size;
+  TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  TrsRowLists *lists = lists_of(sharding, slot);
+  int64_t n, *keys;
+
+  PetscFunctionBegin;
+  if (!lists) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRequestWait(&dp->rows_request, stream));
+  n = n_of_all(dp, W, lists);
+  PetscCall(TrsDeviceBufferReserve(context->device, &lists->merged, 2 * n * (int64_t)sizeof(*keys)));
+  keys = (int64_t *)lists->merged.data;
+  PetscCall(context->compute->merge_rows(stream, sharding->workspace, dp->n_tables, dp->table, W,
+                                         lists->begin, (const int64_t *)dp->all_rows.data, keys, keys + n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- forward and backward --- */
 
 static PetscErrorCode forward_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
                                                   TrsStream stream, const TrsPooledMatrix *pooled)
@@ -121,28 +222,17 @@ static PetscErrorCode forward_wait_data_parallel(TrsSharding sharding, TrsShardi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's lists, rows and dp->grads, row_begin set, to everybody. */
-static PetscErrorCode exchange_lists(TrsSharding sharding, TrsStream stream, const int64_t *rows)
+/* The gradients of this rank's rows, dp->grads, to everybody. */
+static PetscErrorCode send_gradients(TrsSharding sharding, TrsStream stream, const TrsRowLists *lists)
 {
-  const TrsShardingContext *context = sharding->context;
+  const TrsComm comm = sharding->context->groups->world;
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
-  const TrsComm comm = context->groups->world;
   const int64_t row_bytes = dp->row_stride * (int64_t)sizeof(float);
-  int64_t total = 0;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Allgather(dp->row_begin, dp->n_tables + 1, MPI_INT64_T, dp->all_begin, dp->n_tables + 1,
-                             MPI_INT64_T, comm->mpi));
-  for (int q = 0; q < comm->size; q++) {
-    dp->displs[q] = total;
-    dp->counts[q] = dp->all_begin[(int64_t)q * (dp->n_tables + 1) + dp->n_tables];
-    total += dp->counts[q];
-  }
-  PetscCall(TrsDeviceBufferReserve(context->device, &dp->all_rows, total * (int64_t)sizeof(int64_t)));
-  PetscCall(TrsDeviceBufferReserve(context->device, &dp->all_grads, total * row_bytes));
-  PetscCall(TrsCommAllgatherv(comm, stream, rows, dp->all_rows.data, dp->counts, dp->displs, sizeof(int64_t),
-                              &dp->rows_request));
-  PetscCall(TrsCommAllgatherv(comm, stream, dp->grads.data, dp->all_grads.data, dp->counts, dp->displs,
+  PetscCall(TrsDeviceBufferReserve(sharding->context->device, &dp->all_grads,
+                                   n_of_all(dp, comm->size, lists) * row_bytes));
+  PetscCall(TrsCommAllgatherv(comm, stream, dp->grads.data, dp->all_grads.data, lists->counts, lists->displs,
                               row_bytes, &dp->grads_request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -150,108 +240,18 @@ static PetscErrorCode exchange_lists(TrsSharding sharding, TrsStream stream, con
 static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
                                                    TrsStream stream, const TrsPooledMatrix *grad)
 {
-  const TrsDeviceOps *device = sharding->context->device;
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
-  const int64_t capacity = slot->recv.jagged.n_values;
+  const TrsRowLists *lists = lists_of(sharding, slot);
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(device, &dp->rows, capacity * (int64_t)sizeof(int64_t)));
-  PetscCall(
-      TrsDeviceBufferReserveShared(device, &dp->grads, capacity * dp->row_stride * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride,
-                                  dp->row_begin, (int64_t *)dp->rows.data, (float *)dp->grads.data,
-                                  dp->row_stride));
-  PetscCall(exchange_lists(sharding, stream, (const int64_t *)dp->rows.data));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Stable merge of two neighbouring sorted runs. */
-static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, int64_t nb, TrsRowEntry *out)
-{
-  int64_t i = 0, j = 0;
-  while (i < na && j < nb) *out++ = b[j].row < a[i].row ? b[j++] : a[i++];
-  while (i < na) *out++ = a[i++];
-  while (j < nb) *out++ = b[j++];
-}
-
-/* All ranks' entries of table t, sorted by row, then rank; in one of the two merge buffers. Returns their number. */
-static int64_t merge_table(const TrsDataParallel *dp, int W, int t, const int64_t *all_rows,
-                           const TrsRowEntry **merged)
-{
-  TrsRowEntry *from = (TrsRowEntry *)dp->merged[0].data, *to = (TrsRowEntry *)dp->merged[1].data;
-  int64_t n = 0;
-
-  for (int q = 0; q < W; q++) {
-    const int64_t *begin = dp->all_begin + (int64_t)q * (dp->n_tables + 1);
-    for (int64_t i = begin[t]; i < begin[t + 1]; i++, n++)
-      from[n] = (TrsRowEntry){.row = all_rows[dp->displs[q] + i], .index = dp->displs[q] + i};
-  }
-  for (int width = 1; width < W; width *= 2) { /* runs of `width` ranks are sorted */
-    int64_t at = 0;
-    for (int q = 0; q < W; q += 2 * width) {
-      int64_t length[2] = {0, 0};
-      for (int p = q; p < PetscMin(W, q + 2 * width); p++) {
-        const int64_t *begin = dp->all_begin + (int64_t)p * (dp->n_tables + 1);
-        length[p >= q + width] += begin[t + 1] - begin[t];
-      }
-      merge_runs(from + at, length[0], from + at + length[0], length[1], to + at);
-      at += length[0] + length[1];
-    }
-    TrsRowEntry *swap = from;
-    from = to;
-    to = swap;
-  }
-  *merged = from;
-  return n;
-}
-
-/* All ranks' rows on the host. */
-static PetscErrorCode read_rows(TrsDataParallel *dp, const TrsDeviceOps *device, TrsStream stream,
-                                int64_t total, const int64_t **all_rows)
-{
-  const int64_t bytes = total * (int64_t)sizeof(**all_rows);
-
-  PetscFunctionBegin;
-  *all_rows = (const int64_t *)dp->all_rows.data;
-  if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsPinnedBufferReserve(device, &dp->host_rows, bytes));
-  PetscCall(device->copy(dp->host_rows.data, *all_rows, bytes, stream));
-  PetscCall(device->stream_synchronize(stream));
-  *all_rows = (const int64_t *)dp->host_rows.data;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Every table's entries, merged, one table after the other: rows, then indices as the kernel takes them. */
-static PetscErrorCode merge_tables(TrsDataParallel *dp, const TrsDeviceOps *device, TrsStream stream, int W,
-                                   int64_t total, const int64_t **sorted)
-{
-  const int64_t bytes = 2 * total * (int64_t)sizeof(**sorted);
-  const int64_t *all_rows = NULL;
-  int64_t *rows, at = 0;
-
-  PetscFunctionBegin;
-  PetscCall(read_rows(dp, device, stream, total, &all_rows));
-  for (int i = 0; i < 2; i++)
-    PetscCall(TrsBufferReserve(&dp->merged[i], total * (int64_t)sizeof(TrsRowEntry), PETSC_FALSE));
-  PetscCall(TrsPinnedBufferReserve(device, &dp->sorted, bytes));
-  rows = (int64_t *)dp->sorted.data;
-  for (int t = 0; t < dp->n_tables; t++) {
-    const TrsRowEntry *merged;
-    const int64_t n = merge_table(dp, W, t, all_rows, &merged), begin = at;
-
-    for (int64_t i = 0; i < n; i++) {
-      if ((uint64_t)merged[i].row >= (uint64_t)dp->table[t].rows)
-        continue; /* a sequence's id that is no row */
-      rows[at] = merged[i].row;
-      rows[total + at++] = merged[i].index;
-    }
-    dp->n_merged[t] = at - begin;
-  }
-  *sorted = rows;
-  if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsDeviceBufferReserve(device, &dp->on_device, bytes));
-  PetscCall(device->copy(dp->on_device.data, rows, bytes, stream));
-  *sorted = (const int64_t *)dp->on_device.data;
+  if (is_alone(sharding)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(lists, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a backward in the slot of evaluations");
+  PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &dp->grads,
+                                         lists->counts[sharding->context->groups->world->rank] *
+                                             dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride, NULL, NULL,
+                                  (float *)dp->grads.data, dp->row_stride));
+  PetscCall(send_gradients(sharding, stream, lists));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -259,24 +259,23 @@ static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsSha
                                                     TrsStream stream, const TrsPooledMatrix *grad,
                                                     const TrsSparseOptimizerArgs *args)
 {
-  const TrsShardingContext *context = sharding->context;
+  const int W = sharding->context->groups->world->size;
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
-  const int W = context->groups->world->size;
-  const int64_t total = dp->displs[W - 1] + dp->counts[W - 1];
-  const int64_t *sorted = NULL;
+  const TrsRowLists *lists = lists_of(sharding, slot);
+  const int64_t *keys;
+  int64_t n;
 
   PetscFunctionBegin;
-  (void)grad;
-  (void)slot;
-  PetscCall(TrsRequestWait(&dp->rows_request, stream));
-  PetscCall(TrsRequestWait(&dp->grads_request, stream));
-  PetscCall(merge_tables(dp, context->device, stream, W, total, &sorted));
-  for (int t = 0; t < dp->n_tables; t++) {
-    const int64_t n = dp->n_merged[t];
-    PetscCall(context->compute->tbe_update_rows(stream, dp->update, &dp->table[t], n, sorted, sorted + total,
-                                                (const float *)dp->all_grads.data, dp->row_stride, args));
-    sorted += n;
+  if (is_alone(sharding)) {
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad->data, grad->stride, args));
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
+  PetscCall(TrsRequestWait(&dp->grads_request, stream));
+  n = n_of_all(dp, W, lists);
+  keys = (const int64_t *)lists->merged.data;
+  PetscCall(sharding->context->compute->tbe_update_rows(stream, dp->update, dp->n_tables, dp->table, n, keys,
+                                                        keys + n, (const float *)dp->all_grads.data,
+                                                        dp->row_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -285,6 +284,8 @@ const TrsShardingOps trs_sharding_data_parallel = {
     .setup = setup_data_parallel,
     .destroy = destroy_data_parallel,
     .prepare = prepare_data_parallel,
+    .input_start = input_start_data_parallel,
+    .input_wait = input_wait_data_parallel,
     .forward_start = forward_start_data_parallel,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_data_parallel,
@@ -325,10 +326,14 @@ static PetscErrorCode destroy_sequences(TrsSharding sharding)
 static PetscErrorCode prepare_sequences(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  TrsRowLists *lists = lists_of(sharding, slot);
   const TrsKjt *ids;
 
   PetscFunctionBegin;
   PetscCall(TrsSequencePrepare(sharding, &dp->sequence, slot, stream, &ids));
+  if (lists)
+    PetscCall(tell_rows(sharding, lists, TrsSequenceBatchOf(sharding, &dp->sequence, slot)->unique_begin,
+                        ids->jagged.values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -364,8 +369,7 @@ static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsSharding
                                          n * dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsSequenceUnpool(sharding, &dp->sequence, slot, stream, dp->where,
                               (const float *)dp->distinct_rows.data, grad, n, (float *)dp->grads.data));
-  PetscCall(PetscArraycpy(dp->row_begin, batch->unique_begin, (size_t)dp->n_tables + 1));
-  PetscCall(exchange_lists(sharding, stream, batch->unique.jagged.values));
+  PetscCall(send_gradients(sharding, stream, lists_of(sharding, slot)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -374,6 +378,8 @@ const TrsShardingOps trs_sequence_data_parallel = {
     .setup = setup_sequences,
     .destroy = destroy_sequences,
     .prepare = prepare_sequences,
+    .input_start = input_start_data_parallel,
+    .input_wait = input_wait_data_parallel,
     .forward_start = forward_start_sequences,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_sequences,

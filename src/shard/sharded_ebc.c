@@ -298,6 +298,9 @@ PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStr
 
   PetscFunctionBegin;
   PetscCall(TrsKjtExchangeStartTensors(ebc->n_exchanges[slot], ebc->exchange[slot], stream));
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (ebc->group[g].ops->input_start)
+      PetscCall(ebc->group[g].ops->input_start(&ebc->group[g], &ebc->group[g].slot[slot], stream));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -310,6 +313,7 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsShardingSlot *s = &ebc->group[g].slot[slot];
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
+    if (ebc->group[g].ops->input_wait) PetscCall(ebc->group[g].ops->input_wait(&ebc->group[g], s, stream));
     swap_sent(&ebc->group[g], slot);
   }
   (void)TrsMemoryFor(before);

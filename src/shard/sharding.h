@@ -89,6 +89,12 @@ struct TrsShardingOps {
   PetscErrorCode (*destroy)(TrsSharding sharding);
   /* The slot's batch in the order in which it is sent (data_parallel: looked up). Not collective. */
   PetscErrorCode (*prepare)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
+  /*
+    Where a family exchanges more before the lookup than the slot's `exchange` does, else NULL: its start, once the counts have travelled that prepare
+    sent, and its end. Collective.
+  */
+  PetscErrorCode (*input_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
+  PetscErrorCode (*input_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /* Lookup, and start the rows' way back. Collective where there is an exchange, like the following. */
   PetscErrorCode (*forward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                   const TrsPooledMatrix *pooled);

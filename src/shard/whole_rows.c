@@ -342,7 +342,7 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, TrsStream stream, i
   whole.col_offset = 0;
   whole.row_of = numbers + n;
   for (int s = 0; s < w->states[t].n; s++) whole.state[s] = (float *)w->whole[2 + s].data;
-  PetscCall(compute->tbe_update_rows(stream, w->workspace, &whole, n, numbers, NULL,
+  PetscCall(compute->tbe_update_rows(stream, w->workspace, 1, &whole, n, numbers, NULL,
                                      (const float *)w->whole[0].data, D, args));
   keep_own(w, t);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -370,7 +370,7 @@ PetscErrorCode TrsWholeRowsUpdate(TrsWholeRows w, TrsStream stream, const TrsKjt
       PetscCall(update_cut(w, stream, t, args));
     else
       PetscCall(w->sharding->context->compute->tbe_update_rows(
-          stream, w->workspace, &w->table[t], n, (const int64_t *)w->rows.data + begin, NULL,
+          stream, w->workspace, 1, &w->table[t], n, (const int64_t *)w->rows.data + begin, NULL,
           (const float *)w->grads.data + begin * w->row_stride, w->row_stride, args));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

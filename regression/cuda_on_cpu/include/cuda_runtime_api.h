@@ -125,6 +125,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 typedef struct {
   int64_t launches;
   int64_t allocations;     /* cudaMalloc, cudaHostAlloc */
+  int64_t host_waits;      /* cudaStreamSynchronize, cudaEventSynchronize */
   int64_t device_waits;    /* cudaDeviceSynchronize, cudaFree: all streams of the device stand still */
   int64_t pageable_copies; /* from or to host memory that is not pinned: they wait, or are not asynchronous */
   int64_t range_pushes, range_pops; /* of NVTX; a pop of nothing is counted, too */

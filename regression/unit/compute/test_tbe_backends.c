@@ -223,17 +223,37 @@ static void test_quantised(void **state)
     for (int i = 0; i < 3; i++) check_quantised(dtypes[i], dims[d], d & 1);
 }
 
-/* A steady step on a device: after the first ones only launches are added, no allocation, wait for the device or pageable copy. */
+#if defined(CUDA_ON_CPU)
+/* data_parallel's backward: gradients of rows that are known, lists of two ranks merged, one update. */
+static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStream stream,
+                             const TrsWorkspace workspace[3], const int64_t *begin, const float *grad,
+                             int64_t *rows, float *row_grad)
+{
+  const int64_t n = begin[2 * N_TABLES];
+
+  assert_petsc_ok(hosted_ops->tbe_row_gradients(stream, workspace[0], &copy->tbe, &copy->input, grad,
+                                                p->out_stride, 0.0f, NULL, NULL, row_grad, MAX_DIM));
+  assert_petsc_ok(hosted_device->copy(rows + n / 2, rows, n / 2 * 8, stream));
+  assert_petsc_ok(hosted_device->copy(row_grad + n / 2 * MAX_DIM, row_grad, n / 2 * MAX_DIM * 4, stream));
+  assert_petsc_ok(hosted_ops->merge_rows(stream, workspace[1], N_TABLES, copy->tbe.table, 2, begin, rows,
+                                         rows + n, rows + 2 * n));
+  assert_petsc_ok(hosted_ops->tbe_update_rows(stream, workspace[2], N_TABLES, copy->tbe.table, n, rows + n,
+                                              rows + 2 * n, row_grad, MAX_DIM, &p->args));
+}
+#endif
+
+/* A steady step on a device: after the first ones only launches are added, no allocation, wait or pageable copy. */
 static void test_steady_step(void **state)
 {
 #if defined(CUDA_ON_CPU)
   enum { WARM = 2, STEPS = 6 };
   const shape s = shape_of(64, 2, 40);
   cuda_on_cpu_counters warm = {0}, end;
-  TrsWorkspace workspace;
+  TrsWorkspace workspace, own[3]; /* call sites' own: small arrays that are on the device stay there */
   TrsHostedTbe copy;
   TrsStream stream;
-  float *out, *grad;
+  int64_t begin[2 * N_TABLES + 1], *rows;
+  float *out, *grad, *row_grad;
   problem p;
 
   (void)state;
@@ -245,24 +265,34 @@ static void test_steady_step(void **state)
   grad = hosted_in(p.grad, s.batch * p.out_stride * 4);
   assert_petsc_ok(hosted_device->stream_create("default", &stream));
   assert_petsc_ok(hosted_ops->workspace_create(&workspace));
+  for (int k = 0; k < 3; k++) assert_petsc_ok(hosted_ops->workspace_create(&own[k]));
+  assert_petsc_ok(hosted_device->alloc(6 * p.input.n_values * 8, (void **)&rows));
+  assert_petsc_ok(hosted_device->alloc(2 * p.input.n_values * MAX_DIM * 4, (void **)&row_grad));
+  assert_petsc_ok(hosted_ops->tbe_list_rows(stream, workspace, &copy.tbe, &copy.input, begin, rows));
+  for (int t = 0; t < N_TABLES; t++) begin[N_TABLES + t + 1] = begin[N_TABLES] + begin[t + 1];
   for (int step = 0; step < STEPS; step++) {
     if (step == WARM) warm = cuda_on_cpu_count();
     p.args.step = step + 1;
     assert_petsc_ok(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, out, p.out_stride));
     assert_petsc_ok(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, grad, p.out_stride,
                                              0.0f, &p.args, NULL));
+    step_of_replicas(&p, &copy, stream, own, begin, grad, rows, row_grad);
   }
   end = cuda_on_cpu_count();
   assert_true(end.launches > warm.launches);
   assert_int_equal(end.allocations, warm.allocations);
+  assert_int_equal(end.host_waits, warm.host_waits);
   assert_int_equal(end.device_waits, warm.device_waits);
   assert_int_equal(end.pageable_copies, warm.pageable_copies);
   assert_petsc_ok(hosted_device->stream_synchronize(stream));
   assert_petsc_ok(hosted_ops->workspace_destroy(&workspace));
+  for (int k = 0; k < 3; k++) assert_petsc_ok(hosted_ops->workspace_destroy(&own[k]));
   assert_petsc_ok(hosted_device->stream_destroy(&stream));
   hosted_tbe_out(&p.tbe, NULL, &copy);
   hosted_out(out, NULL, 0);
   hosted_out(grad, NULL, 0);
+  hosted_out(rows, NULL, 0);
+  hosted_out(row_grad, NULL, 0);
   free_problem(&p);
 #else
   (void)state;

@@ -251,6 +251,29 @@ static void test_threads(void **state)
 
 /* --- other ways to the same result --- */
 
+/* Rows listed ahead are those of the gradients, which need not tell again. */
+static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *rows, const float *row_grad)
+{
+  const int64_t n = begin[N_TABLES];
+  int64_t listed_begin[N_TABLES + 1], *listed = memory(p->input.n_values, sizeof(*listed));
+  float *alone = memory(p->input.n_values * MAX_DIM, sizeof(*alone));
+  TrsWorkspace workspace;
+
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_list_rows(NULL, workspace, &p->tbe, &p->input, listed_begin, listed));
+  assert_memory_equal(listed_begin, begin, (N_TABLES + 1) * sizeof(*begin));
+  assert_memory_equal(listed, rows, (size_t)n * sizeof(*rows));
+  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                         p->max_gradient, NULL, NULL, alone, MAX_DIM));
+  for (int t = 0; t < N_TABLES; t++)
+    for (int64_t i = begin[t]; i < begin[t + 1]; i++)
+      assert_memory_equal(alone + i * MAX_DIM, row_grad + i * MAX_DIM,
+                          (size_t)p->table[t].dim * sizeof(*alone));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  free(alone);
+  free(listed);
+}
+
 /* Row gradients first, then an update of those rows, as data_parallel does it: the bits of the fused backward. */
 static void check_row_gradients(void)
 {
@@ -270,9 +293,10 @@ static void check_row_gradients(void)
     assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &apart.tbe, &apart.input, apart.grad,
                                            apart.out_stride, apart.max_gradient, begin, rows, row_grad,
                                            MAX_DIM));
+    check_listed_rows(&apart, begin, rows, row_grad);
     for (int t = 0; t < N_TABLES; t++) {
       for (int64_t i = begin[t] + 1; i < begin[t + 1]; i++) assert_true(rows[i - 1] < rows[i]);
-      assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &apart.table[t], begin[t + 1] - begin[t],
+      assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &apart.table[t], begin[t + 1] - begin[t],
                                            rows + begin[t], NULL, row_grad + begin[t] * MAX_DIM, MAX_DIM,
                                            &apart.args));
     }
@@ -293,6 +317,95 @@ static void test_row_gradients(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_row_gradients();
 }
 
+/* --- lists of rows become one --- */
+
+enum { MOST_LISTS = 5, MOST_TABLES = 3, LONGEST = 40 };
+
+/* Ascending rows of a table of `rows` rows, one in `sparse` of them, between what is no row of it. Returns how many. */
+static int64_t draw_list(uint64_t seed, int64_t rows, int sparse, int64_t *list)
+{
+  int64_t n = 0;
+
+  if (draw(seed, 1000) % 3 == 0) list[n++] = -1;
+  for (int64_t row = 0; row < rows; row++)
+    if (draw(seed, row) % (uint32_t)sparse == 0) list[n++] = row;
+  if (draw(seed, 1001) % 3 == 0) list[n++] = rows + (int64_t)(draw(seed, 1002) % 2);
+  return n;
+}
+
+/* Table after table, by row, then list; what is no row behind all, in any order: each a place of its own. */
+static void check_merged(int n_tables, const TrsTbeTable *table, int n_lists, const int64_t *begin,
+                         const int64_t *rows, const int64_t *keys, const int64_t *index)
+{
+  const int64_t n = begin[n_lists * n_tables];
+  int64_t at = 0, first = 0, *met = memory(n, sizeof(*met));
+
+  for (int t = 0; t < n_tables; first += table[t++].rows)
+    for (int64_t row = 0; row < table[t].rows; row++)
+      for (int q = 0; q < n_lists; q++)
+        for (int64_t i = begin[q * n_tables + t]; i < begin[q * n_tables + t + 1]; i++) {
+          if (rows[i] != row) continue;
+          assert_int_equal(keys[at], first + row);
+          assert_int_equal(index[at++], i);
+        }
+  for (; at < n; at++) assert_int_equal(keys[at], first);
+  for (at = 0; at < n; at++) assert_int_equal(met[index[at]]++, 0);
+  free(met);
+}
+
+static void check_merge(int draw_of, int n_lists, int n_tables, TrsWorkspace workspace)
+{
+  enum { ROOM = MOST_LISTS * MOST_TABLES * (LONGEST + 2) };
+  const TrsTbeTable table[MOST_TABLES] = {{.rows = LONGEST}, {.rows = draw_of % 2}, {.rows = 7}};
+  int64_t begin[MOST_LISTS * MOST_TABLES + 1] = {0}, rows[ROOM], keys[ROOM], index[ROOM];
+
+  for (int i = 0; i < n_lists * n_tables; i++)
+    begin[i + 1] = begin[i] + draw_list((uint64_t)(100 * draw_of + i), table[i % n_tables].rows,
+                                        1 + (draw_of + i) % 4, rows + begin[i]);
+  assert_petsc_ok(ops->merge_rows(NULL, workspace, n_tables, table, n_lists, begin, rows, keys, index));
+  check_merged(n_tables, table, n_lists, begin, rows, keys, index);
+}
+
+static void test_merge_rows(void **state)
+{
+  TrsWorkspace workspace;
+
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) {
+    assert_petsc_ok(ops->workspace_create(&workspace));
+    for (int n_lists = 1; n_lists <= MOST_LISTS; n_lists++)
+      for (int n_tables = 1; n_tables <= MOST_TABLES; n_tables++)
+        for (int d = 0; d < 3; d++) check_merge(d + 7 * n_lists, n_lists, n_tables, workspace);
+    assert_petsc_ok(ops->workspace_destroy(&workspace));
+  }
+}
+
+/* Entries behind the table's rows change nothing. */
+static void test_strangers(void **state)
+{
+  enum { N = 4, DIM = 5 };
+  const int64_t rows[N] = {0, 2, 3, 3};
+  const TrsSparseOptimizerArgs args = {.kind = TRS_OPTIM_SGD, .learning_rate = 1.0f, .step = 1};
+  const float grad[N * DIM] = {1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
+  TrsWorkspace workspace;
+
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) {
+    float weight[3 * DIM] = {0};
+    const TrsTbeTable table = {
+        .weight = weight, .rows = 3, .stride = DIM, .dim = DIM, .dtype = TRS_FP32, .table_dim = DIM};
+
+    assert_petsc_ok(ops->workspace_create(&workspace));
+    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, N, rows, NULL, grad, DIM, &args));
+    for (int d = 0; d < DIM; d++) {
+      assert_true(weight[d] == -1.0f && weight[DIM + d] == 0.0f && weight[2 * DIM + d] == -2.0f);
+    }
+    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, 2, rows + 2, NULL, grad, DIM, &args));
+    assert_true(weight[2 * DIM] == -2.0f);
+    assert_petsc_ok(ops->workspace_destroy(&workspace));
+  }
+}
+
 /* Rows picked from a table, in any order, draw its roundings. */
 static void check_rounding_of_picked(const uint16_t *whole, const float *grad, TrsWorkspace workspace,
                                      const TrsSparseOptimizerArgs *args, TrsTbeTable table)
@@ -305,7 +418,8 @@ static void check_rounding_of_picked(const uint16_t *whole, const float *grad, T
   table.weight = found;
   table.rows = N;
   table.row_of = picked;
-  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, N, rows, picked, grad, table.stride, args));
+  assert_petsc_ok(
+      ops->tbe_update_rows(NULL, workspace, 1, &table, N, rows, picked, grad, table.stride, args));
   for (int i = 0; i < N; i++)
     assert_memory_equal(found + i * table.stride, whole + picked[i] * table.stride,
                         (size_t)table.dim * sizeof(*whole));
@@ -333,7 +447,7 @@ static void check_rounding_by_shards(void)
 
   for (int r = 0; r < ROWS; r++) rows[r] = r;
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, ROWS, rows, NULL, grad, DIM, &args));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, ROWS, rows, NULL, grad, DIM, &args));
   check_rounding_of_picked(whole, grad, workspace, &args, table);
   for (int i = 0; i < 4; i++) {
     const int r = i / 2, c = i % 2;
@@ -342,7 +456,7 @@ static void check_rounding_by_shards(void)
     table.dim = c ? DIM - LEFT : LEFT;
     table.row_offset = offset[r];
     table.col_offset = column[c];
-    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, &table, table.rows, rows, NULL,
+    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, table.rows, rows, NULL,
                                          grad + offset[r] * DIM + column[c], DIM, &args));
     for (int64_t row = 0; row < table.rows; row++)
       assert_memory_equal(part[i] + row * DIM, whole + (offset[r] + row) * DIM + column[c],
@@ -386,7 +500,7 @@ static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, ui
   for (int r = 0; r < DRAW_ROWS; r++) rows[r] = r;
   assert_petsc_ok(ops->workspace_create(&workspace));
   assert_petsc_ok(
-      ops->tbe_update_rows(NULL, workspace, &table, DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS, &args));
+      ops->tbe_update_rows(NULL, workspace, 1, &table, DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS, &args));
   for (int i = 0; i < DRAWS; i++) {
     const float found = dtype == TRS_FP16 ? TrsHalfToFloat(weight[i]) : TrsBf16ToFloat(weight[i]);
     assert_true(fabsf(found - x) < spacing); /* one of the two neighbours; x itself where it has a code */
@@ -487,6 +601,7 @@ TRS_TEST_MAIN(cmocka_unit_test_setup(test_definition, set_up),
               cmocka_unit_test_setup(test_instruction_sets, set_up),
               cmocka_unit_test_setup(test_threads, set_up),
               cmocka_unit_test_setup(test_row_gradients, set_up),
+              cmocka_unit_test_setup(test_merge_rows, set_up), cmocka_unit_test_setup(test_strangers, set_up),
               cmocka_unit_test_setup(test_rounding_by_shards, set_up),
               cmocka_unit_test_setup(test_stochastic_rounding, set_up),
               cmocka_unit_test_setup(test_no_allocation, set_up))
