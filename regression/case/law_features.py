@@ -270,15 +270,15 @@ def test_variable_batch(binary, folder):
 
 
 def test_sequences_reproducible(binary, folder):
-    """-reproducible: the same bits for rows that travel by table or by row, on any number of ranks; what it refuses, it names."""
+    """-reproducible: the same bits for rows that travel by table, by row or by replica, on any number of ranks; what it refuses, it names."""
     make(folder)
     options = "-table_user_pooling none -table_item_pooling none -table_user_sequence_pooling max -epochs 1 -reproducible"
     wanted, state = train(binary, folder, "one", 1, f"{options} -tables_sharding_types table_wise")
-    for ranks, plan in ((2, "row_wise"), (3, "table_wise"), (4, "row_wise")):
+    for ranks, plan in ((2, "row_wise"), (3, "table_wise"), (3, "data_parallel"), (4, "row_wise")):
         found, other = train(binary, folder, "other", ranks, f"{options} -tables_sharding_types {plan}")
         check(same_bits(found, wanted), f"{plan} on {ranks} ranks: other losses")
         check_same_tensors(other, state, f"{plan} on {ranks} ranks")
-    for more, message in (("-ec_index_dedup -tables_sharding_types row_wise", "-ec_index_dedup"), ("-table_user_sharding_types data_parallel", "data_parallel"),
+    for more, message in (("-ec_index_dedup -tables_sharding_types row_wise", "-ec_index_dedup"), ("-table_user_sharding_types column_wise -tables_min_partition 4", "column_wise"),
                           ("-table_tag_position_weighted true -table_tag_max_feature_lengths 4", "position_weighted")):
         text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -interaction cat -over_arch 6,1 {TABLES} {options} {more}", folder, status=None).text
         check("error: -reproducible" in text and message in text, f"{more}: {text[-500:]}")

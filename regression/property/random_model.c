@@ -122,15 +122,15 @@ static void add_block(random_stream *r, TrsTablePlan *plan, const TrsTableConfig
   for (int i = 0; i < n; i++) add_shard(plan, first + i, cut[i], cut[i + 1] - cut[i], col, cols);
 }
 
-/* A type for the table; of sequences that are not averaged, -reproducible refuses replicas and cut rows. */
+/* A type for the table; of sequences that are not averaged, -reproducible refuses cut rows. */
 static TrsShardingType draw_type(random_stream *r, PetscBool reproducible, const TrsTableConfig *table)
 {
   static const TrsShardingType whole_rows[] = {TRS_SHARDING_TABLE_WISE, TRS_SHARDING_ROW_WISE,
-                                               TRS_SHARDING_TABLE_ROW_WISE};
+                                               TRS_SHARDING_TABLE_ROW_WISE, TRS_SHARDING_DATA_PARALLEL};
 
   if (reproducible && table->pooling == TRS_POOLING_NONE &&
       table->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN)
-    return whole_rows[random_int(r, 0, 2)];
+    return whole_rows[random_int(r, 0, 3)];
   return (TrsShardingType)random_int(r, 0, TRS_N_SHARDINGS - 1);
 }
 

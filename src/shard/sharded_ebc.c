@@ -85,6 +85,17 @@ static PetscBool shares_bags(TrsShardedEbc ebc, TrsShardingType type)
   return (PetscBool)(ebc->context.variable_batch && variable_family_of[type]);
 }
 
+/*
+  The family of a sequence table. With -reproducible replicas are so many tables that are whole on their ranks: every rank gets all ids and
+  gradients in the order of the global batch, and its rows are the same as all others'. What arrives are W copies of them.
+*/
+static const TrsShardingOps *sequence_family(TrsShardedEbc ebc, TrsShardingType type)
+{
+  return sequence_family_of[ebc->context.dist.reproducible && type == TRS_SHARDING_DATA_PARALLEL
+                                ? TRS_SHARDING_TABLE_WISE
+                                : type];
+}
+
 /* What no order of the global batch holds for: sums that a rank makes before they travel, rows updated by column shard. */
 static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig *config,
                                          TrsShardingType type)
@@ -111,9 +122,8 @@ static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig
              "travel");
   PetscCheck(
       !is_sequence(ebc, config, type) ||
-          (type != TRS_SHARDING_DATA_PARALLEL &&
-           !(cut && TrsEmbeddingShardsStates(context->shards, (int)(config - context->tables->table))
-                        .couples_columns)),
+          !(cut && TrsEmbeddingShardsStates(context->shards, (int)(config - context->tables->table))
+                       .couples_columns),
       PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
       "or row_wise (-table_%s_sharding_types)",
@@ -126,7 +136,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
   const TrsTableConfig *config = &ebc->context.tables->table[t];
   const TrsShardingType type = ebc->context.table_plan[t]->sharding_type;
-  const TrsShardingOps *ops = is_sequence(ebc, config, type)   ? sequence_family_of[type]
+  const TrsShardingOps *ops = is_sequence(ebc, config, type)   ? sequence_family(ebc, type)
                               : shares_bags(ebc, type)         ? variable_family_of[type]
                               : ebc->context.dist.reproducible ? ordered_family_of[type]
                                                                : family_of[type];
