@@ -287,7 +287,8 @@ typedef struct {
                                    int64_t x_stride, const float *weight, const float *bias,
                                    TrsActivation activation, float *y, int64_t y_stride);
   /*
-    dy [B, out] is overwritten by dy * activation'(y); grad_weight [out, in] and grad_bias [out] are overwritten; dx (or NULL) [B, in] is overwritten.
+    dy [B, out] is overwritten by dy * activation'(y); grad_weight [out, in] and grad_bias [out] are overwritten; dx (or NULL) [B, in] is overwritten,
+    and may lie where y is.
     Sums over the batch run in a fixed order.
   */
   PetscErrorCode (*linear_backward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -218,4 +219,37 @@ PetscErrorCode TrsSharedDetach(const char *base)
   munmap(peer[i].base, (size_t)peer[i].bytes);
   peer[i] = peer[--n_peers];
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Does an address lie in a peer's memory? */
+static PetscBool is_of_peer(uintptr_t at)
+{
+  const TrsSharedPeer *peer = (const TrsSharedPeer *)peers.data;
+
+  for (int i = 0; i < n_peers; i++)
+    if (at >= (uintptr_t)peer[i].base && at - (uintptr_t)peer[i].base < (uintptr_t)peer[i].bytes)
+      return PETSC_TRUE;
+  return PETSC_FALSE;
+}
+
+int64_t TrsSharedPeersResident(void)
+{
+  FILE *maps = fopen("/proc/self/smaps", "r");
+  PetscBool of_peer = PETSC_FALSE;
+  char line[512];
+  int64_t kib = 0;
+
+  if (!maps) return 0;
+  while (fgets(line, (int)sizeof(line), maps)) {
+    char *end;
+    const uintptr_t begin = (uintptr_t)strtoull(line, &end, 16);
+
+    if (end > line && *end == '-') {
+      of_peer = is_of_peer(begin);
+    } else if (of_peer && strncmp(line, "Rss:", 4) == 0) {
+      kib += strtoll(line + 4, NULL, 10);
+    }
+  }
+  fclose(maps);
+  return kib * 1024;
 }

@@ -56,3 +56,6 @@ int64_t TrsSharedOffset(const void *pointer, int64_t bytes);
 PetscErrorCode TrsSharedAttach(const TrsSharedKey *key, const char **base, char *why_not,
                                size_t why_not_size);
 PetscErrorCode TrsSharedDetach(const char *base);
+
+/* Bytes of other processes' memory among what the system counts as resident in this one: they are also in their owner's. 0 where /proc does not tell. */
+int64_t TrsSharedPeersResident(void);

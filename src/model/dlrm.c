@@ -26,10 +26,10 @@ struct TrsDlrmImpl {
     int param;
   } * position;                          /* [n_positions] */
   float *logits, *dlogits, *predictions; /* [max_batch] */
-  float *over_inner,
-      *dense_inner; /* the stacks' inner outputs; of dot and dcn X's gradient after the former */
-  float *dy[2];     /* the stacks' in turn */
-  double *loss;     /* device: sum over the batch */
+  float *over_inner;                     /* over arch's outputs and gradients; then X's gradient (dot, dcn) */
+  int64_t kept_bytes, over_bytes;        /* of it: what X's gradient takes at its front, and all */
+  float *dense_inner;                    /* dense arch's outputs; the interaction's, then gradients */
+  double *loss;                          /* device: sum over the batch */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -186,32 +186,35 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   const TrsDeviceOps *device = dlrm->device;
   const int64_t bytes = max_batch * (int64_t)sizeof(float);
   const PetscBool backward = (PetscBool)!dlrm->params.forward_only;
+  const PetscBool inner_out = (PetscBool)(dlrm->interaction.kind != TRS_INTERACTION_CAT);
   TrsInteraction *interaction = &dlrm->interaction;
-  /* cat hands the over arch's own gradient on, which that makes while its outputs are needed */
-  const PetscBool shared = (PetscBool)(backward && interaction->kind != TRS_INTERACTION_CAT);
-  const int64_t widest = PetscMax(TrsMlpGradientWidth(&dlrm->over), TrsMlpGradientWidth(&dlrm->dense));
-  int64_t inner = TrsMlpInnerFloats(&dlrm->over, max_batch);
+  const TrsMlpRoom over = TrsMlpPlace(&dlrm->over, max_batch, NULL, NULL, 1);
+  const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, NULL, 1)
+                                           : (TrsMlpRoom){.end = 0};
+  const int64_t x_floats = TrsWholeLines(max_batch * interaction->N),
+                out_floats = inner_out ? TrsWholeLines(max_batch * interaction->stride) : 0;
+  /* the output's gradient is made from that of the over arch's first output, and X's from it */
+  const int64_t dout = TrsMlpBeside(x_floats, out_floats, over.first, 2 * over.first);
+  int64_t over_floats = backward ? over.end : over.outputs,
+          dense_floats = PetscMax(backward ? dense.end : 0, dense.outputs + out_floats);
 
   PetscFunctionBegin;
-  if (shared) inner = PetscMax(inner, max_batch * interaction->N);
+  if (backward && inner_out) over_floats = PetscMax(over_floats, dout + out_floats);
   PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
   if (backward) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
   PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
   PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
-  for (int i = 0; i < 2 && backward; i++) {
-    /* the over arch's first layer makes the output's gradient from the second: it may be in the first */
-    const int64_t width = i == 0 && shared ? PetscMax(widest, interaction->stride) : widest;
-
-    PetscCall(device->alloc(width * bytes, (void **)&dlrm->dy[i]));
-  }
-  PetscCall(device->alloc(inner * (int64_t)sizeof(float), (void **)&dlrm->over_inner));
-  PetscCall(TrsInteractionAllocate(interaction, max_batch, shared ? dlrm->over_inner : NULL,
-                                   shared ? dlrm->dy[0] : NULL));
-  TrsMlpPlace(&dlrm->over, max_batch, dlrm->over_inner, dlrm->logits, 1, dlrm->dy);
-  if (!dlrm->num_dense) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(device->alloc(TrsMlpInnerFloats(&dlrm->dense, max_batch) * (int64_t)sizeof(float),
-                          (void **)&dlrm->dense_inner));
-  TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x, interaction->N, dlrm->dy);
+  dlrm->kept_bytes = backward && inner_out ? x_floats * (int64_t)sizeof(float) : 0;
+  dlrm->over_bytes = over_floats * (int64_t)sizeof(float);
+  PetscCall(TrsDeviceAllocShared(device, dlrm->over_bytes, (void **)&dlrm->over_inner)); /* TrsDlrmLend() */
+  if (dense_floats > 0)
+    PetscCall(device->alloc(dense_floats * (int64_t)sizeof(float), (void **)&dlrm->dense_inner));
+  PetscCall(
+      TrsInteractionAllocate(interaction, max_batch, inner_out ? dlrm->dense_inner + dense.outputs : NULL,
+                             backward ? dlrm->over_inner : NULL, backward ? dlrm->over_inner + dout : NULL));
+  (void)TrsMlpPlace(&dlrm->over, max_batch, dlrm->over_inner, dlrm->logits, 1);
+  if (dlrm->num_dense)
+    (void)TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x, interaction->N);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -268,6 +271,12 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, 
   *stride = dlrm->interaction.N;
   if (columns) *columns = dlrm->columns;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
+{
+  *memory = (char *)dlrm->over_inner + dlrm->kept_bytes;
+  *bytes = dlrm->over_bytes - dlrm->kept_bytes;
 }
 
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
@@ -434,7 +443,6 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(d->device->release((void **)&d->dlogits));
   PetscCall(d->device->release((void **)&d->predictions));
   PetscCall(d->device->release((void **)&d->loss));
-  for (int i = 0; i < 2; i++) PetscCall(d->device->release((void **)&d->dy[i]));
   PetscCall(d->device->release((void **)&d->over_inner));
   PetscCall(d->device->release((void **)&d->dense_inner));
   for (int i = 0; i < d->n_positions; i++) PetscCall(PetscFree(d->position[i].name));

@@ -73,6 +73,12 @@ PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const
 /* The gradient of the embeddings, in the same layout, ready after BackwardOver; the caller may change it. Borrowed until Destroy. */
 PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns);
 
+/*
+  Memory for what is sent to other ranks that the model does not need before a Forward and after a BackwardOver: for embeddings on their way to X, and for
+  their gradients. Lent until Destroy, at those times.
+*/
+void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
+
 /* Dense arch of n samples, dense [n, num_dense], into the first columns of X. */
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 

@@ -39,25 +39,24 @@ PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx, float *dout)
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
+                                      float *dout)
 {
   const TrsDeviceOps *device = interaction->device;
   const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
                 rank_bytes = interaction->rank * (int64_t)sizeof(float);
-  const int64_t out_bytes = interaction->stride * (int64_t)sizeof(float);
   const PetscBool with_gradients = (PetscBool)!interaction->params->forward_only;
 
   PetscFunctionBegin;
   PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->x));
-  if (with_gradients && !dx) PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->own_dx));
-  interaction->dx = dx ? dx : interaction->own_dx;
   if (interaction->kind == TRS_INTERACTION_CAT) {
-    interaction->out = interaction->x;
-    interaction->dout = interaction->dx;
-  } else {
-    PetscCall(device->alloc(max_batch * out_bytes, (void **)&interaction->out));
-    interaction->dout = dout;
+    if (with_gradients) PetscCall(device->alloc(max_batch * row_bytes, (void **)&interaction->own_dx));
+    out = interaction->x;
+    dx = dout = interaction->own_dx;
   }
+  interaction->out = out;
+  interaction->dx = dx;
+  interaction->dout = dout;
   for (int l = 0; l < interaction->n_layers; l++) {
     TrsCrossLayer *layer = &interaction->layer[l];
 
@@ -164,7 +163,6 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
     PetscCall(device->release((void **)&layer->v));
     PetscCall(device->release((void **)&layer->u));
   }
-  if (interaction->kind != TRS_INTERACTION_CAT) PetscCall(device->release((void **)&interaction->out));
   PetscCall(device->release((void **)&interaction->x));
   PetscCall(device->release((void **)&interaction->own_dx));
   PetscCall(device->release((void **)&interaction->dx0));

@@ -34,7 +34,7 @@ typedef struct {
   int64_t width, stride; /* of the output */
   float *x, *dx;         /* X and its gradient [max_batch, N] */
   float *own_dx;         /* dx, where it is this one's */
-  float *out, *dout;     /* [max_batch, stride]; X and its gradient for cat */
+  float *out, *dout;     /* [max_batch, stride], borrowed; X and its gradient for cat */
   int n_layers, rank;    /* dcn */
   TrsCrossLayer *layer;  /* [n_layers] */
   float *dx0, *h, *q;    /* dcn: [max_batch, N], [max_batch, N], [max_batch, rank] */
@@ -47,10 +47,14 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int6
 PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction);
 
 /*
-  dx: room for X's gradient that nothing else uses from the backward until the next forward's end, dout: for the output's in a backward, borrowed;
-  NULL, as cat needs it: X's gradient is allocated, too, and is the output's. Errors: MEMORY
+  All borrowed, and not for cat, whose output is X, and whose gradient, which is allocated, is both's:
+  out   room for the output, from a forward to the backward
+  dx    for X's gradient, that nothing else uses from the backward until the next forward's end; NULL without backward
+  dout  for the output's in a backward
+  Errors: MEMORY
 */
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *dx, float *dout);
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
+                                      float *dout);
 
 /* x to out. */
 PetscErrorCode TrsInteractionForward(const TrsInteraction *interaction, TrsStream stream, int64_t n);

@@ -25,44 +25,40 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-int64_t TrsMlpGradientWidth(const TrsMlp *mlp)
-{
-  int64_t widest = 0;
-
-  for (int l = 0; l + 1 < mlp->n_layers; l++) widest = PetscMax(widest, mlp->layer[l].out);
-  return widest;
-}
-
-/* Floats of one layer's output: whole cache lines, so that the next one's begins with one. */
-static int64_t output_floats(const TrsMlpLayer *layer, int64_t max_batch)
+int64_t TrsWholeLines(int64_t n)
 {
   const int64_t line = 64 / (int64_t)sizeof(float);
 
-  return (max_batch * layer->out + line - 1) / line * line;
+  return (n + line - 1) / line * line;
 }
 
-int64_t TrsMlpInnerFloats(const TrsMlp *mlp, int64_t max_batch)
+int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)
 {
-  int64_t n = 0;
-
-  for (int l = 0; l + 1 < mlp->n_layers; l++) n += output_floats(&mlp->layer[l], max_batch);
-  return n;
+  return from < end && from + n > begin ? end : from;
 }
 
-void TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride, float *const dy[2])
+TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride)
 {
   const int last = mlp->n_layers - 1;
+  int64_t dy = 0, dy_end = 0;
+  TrsMlpRoom room = {0};
 
   for (int l = 0; l < last; l++) {
     TrsMlpLayer *layer = &mlp->layer[l];
+    const int64_t n = TrsWholeLines(max_batch * layer->out);
 
-    layer->y = inner;
+    layer->y = inner ? inner + room.outputs : NULL;
     layer->y_stride = layer->out;
-    inner += output_floats(layer, max_batch);
+    room.outputs += n;
+    dy = TrsMlpBeside(room.outputs, n, dy, dy_end);
+    dy_end = dy + n;
+    layer->dy = inner ? inner + dy : NULL;
+    if (l == 0) room.first = n;
+    room.end = PetscMax(room.end, dy_end);
   }
   mlp->layer[last].y = y;
   mlp->layer[last].y_stride = y_stride;
-  for (int i = 0; i < 2; i++) mlp->dy[i] = dy[i];
+  return room;
 }
 
 PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x, int64_t x_stride)
@@ -89,7 +85,7 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
     const TrsMlpLayer *layer = &mlp->layer[l], *below = l ? &mlp->layer[l - 1] : NULL;
     const TrsDenseParameter *weight = &mlp->params->param[layer->weight],
                             *bias = &mlp->params->param[layer->bias];
-    float *to = below ? mlp->dy[l % 2] : dx;
+    float *to = below ? below->dy : dx;
     const int64_t to_stride = below ? below->out : dx_stride;
 
     PetscCall(mlp->compute->linear_backward(stream, n, layer->in, layer->out, below ? below->y : x,

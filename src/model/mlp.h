@@ -10,6 +10,7 @@ typedef struct {
   int weight, bias; /* indices in the parameters */
   float *y;         /* output [max_batch, y_stride] */
   int64_t y_stride;
+  float *dy; /* gradient of an inner output, [max_batch, out] */
 } TrsMlpLayer;
 
 typedef struct {
@@ -18,24 +19,34 @@ typedef struct {
   TrsParameters *params;
   int n_layers;
   TrsMlpLayer *layer; /* [n_layers] */
-  float *dy[2];       /* gradients of inner outputs, in turn, [max_batch, widest]; borrowed */
 } TrsMlp;
 
 /* Declare the layers in -> out[0] -> ... -> out[n_layers - 1], the last first (its gradient comes first); all end in ReLU, the last if relu_last. */
 PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, const int64_t *out,
                              PetscBool relu_last);
 
-/*
-  Where declared layers write, all borrowed: the inner ones to `inner`, TrsMlpInnerFloats(), the last to y [max_batch, y_stride]. inner is free
-  between a backward and the next forward. dy: room for TrsMlpGradientWidth() floats a sample each, or NULL where there is no backward; it is free
-  between two backwards, so that stacks share it.
-*/
-void TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride,
-                 float *const dy[2]);
-int64_t TrsMlpInnerFloats(const TrsMlp *mlp, int64_t max_batch);
+/* Where a stack's inner outputs and their gradients lie, in floats from their memory's beginning, all of whole cache lines. */
+typedef struct {
+  int64_t
+      first; /* the first output, with its gradient right behind it, from which the stack's input's is made */
+  int64_t outputs; /* all outputs, in the order of layers */
+  int64_t end;     /* and gradients */
+} TrsMlpRoom;
 
-/* The widest inner output; 0 without any. */
-int64_t TrsMlpGradientWidth(const TrsMlp *mlp);
+/*
+  Where declared layers write, all borrowed: the inner ones to `inner`, the last to y [max_batch, y_stride].
+
+  A backward overwrites outputs by gradients: that of an output goes right behind it, where outputs of later layers were, or behind the gradient there that
+  is made from it. `inner` (NULL: only ask) is free between a backward and the next forward, and behind the outputs but in a
+  backward.
+*/
+TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride);
+
+/* n floats and those to the end of their last cache line. */
+int64_t TrsWholeLines(int64_t n);
+
+/* Where n floats have room, from `from` on, but not in [begin, end). */
+int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end);
 
 /* n samples of x [n, x_stride]. */
 PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,

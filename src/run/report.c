@@ -5,6 +5,7 @@
 #include "core/buffer.h"
 #include "core/events.h"
 #include "core/names.h"
+#include "core/shared_memory.h"
 #include "core/version.h"
 #include "io/library.h"
 #include "run/report_caches.h"
@@ -321,23 +322,35 @@ static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Kinds of memory that this rank holds, and what its peak has beside: code and data of libraries, MPI's pools, other ranks' memory it reads. */
-static void hold_by_kind(int64_t peak_bytes, double held[TRS_N_MEMORY_KINDS + 1])
+/* Kinds of memory that this rank holds, and what its peak has beside. */
+enum {
+  TRS_HELD_BY_OTHERS =
+      TRS_N_MEMORY_KINDS, /* other ranks' memory that this one has read: it is in theirs, too */
+  TRS_HELD_REST,          /* code and data of libraries, MPI's pools */
+  TRS_N_HELD
+};
+
+static const char *held_name(int kind)
+{
+  if (kind == TRS_HELD_BY_OTHERS) return "others_pages";
+  return kind == TRS_HELD_REST ? "libraries_and_rest" : TrsMemoryKindName((TrsMemoryKind)kind);
+}
+
+static void hold_by_kind(int64_t peak_bytes, double held[TRS_N_HELD])
 {
   int64_t bytes[TRS_N_MEMORY_KINDS];
 
   TrsMemoryHeld(bytes);
-  held[TRS_N_MEMORY_KINDS] = (double)peak_bytes;
-  for (int k = 0; k < TRS_N_MEMORY_KINDS; k++) {
-    held[k] = (double)bytes[k];
-    held[TRS_N_MEMORY_KINDS] -= held[k];
-  }
+  for (int k = 0; k < TRS_N_MEMORY_KINDS; k++) held[k] = (double)bytes[k];
+  held[TRS_HELD_BY_OTHERS] = (double)TrsSharedPeersResident();
+  held[TRS_HELD_REST] = (double)peak_bytes;
+  for (int k = 0; k < TRS_HELD_REST; k++) held[TRS_HELD_REST] -= held[k];
 }
 
 /* The largest rank's memory by what it is for, and all ranks' to the results. */
 static PetscErrorCode report_memory(const TrsSession *session, TrsResults results, int64_t peak_bytes)
 {
-  double held[TRS_N_MEMORY_KINDS + 1];
+  double held[TRS_N_HELD];
   char names[TRS_TEXT] = "", text[32];
   struct {
     double bytes;
@@ -346,16 +359,15 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
 
   PetscFunctionBegin;
   hold_by_kind(peak_bytes, held);
-  PetscCall(record_by_rank(session, results, "memory/held_bytes", TRS_N_MEMORY_KINDS + 1, held));
+  PetscCall(record_by_rank(session, results, "memory/held_bytes", TRS_N_HELD, held));
   PetscCallMPI(MPI_Allreduce(&mine, &largest, 1, MPI_DOUBLE_INT, MPI_MAXLOC, session->comm));
-  PetscCallMPI(MPI_Bcast(held, TRS_N_MEMORY_KINDS + 1, MPI_DOUBLE, largest.rank, session->comm));
+  PetscCallMPI(MPI_Bcast(held, TRS_N_HELD, MPI_DOUBLE, largest.rank, session->comm));
   PetscCall(PetscPrintf(session->comm, "%-10s", "memory"));
-  for (int k = 0; k <= TRS_N_MEMORY_KINDS; k++) {
-    const char *name = k < TRS_N_MEMORY_KINDS ? TrsMemoryKindName((TrsMemoryKind)k) : "libraries_and_rest";
-
-    snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", k ? "," : "", name);
+  for (int k = 0; k < TRS_N_HELD; k++) {
+    snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", k ? "," : "", held_name(k));
     if (held[k] > 0)
-      PetscCall(PetscPrintf(session->comm, " %s %s", name, TrsReportBytesText(held[k], text, sizeof(text))));
+      PetscCall(PetscPrintf(session->comm, " %s %s", held_name(k),
+                            TrsReportBytesText(held[k], text, sizeof(text))));
   }
   PetscCall(PetscPrintf(session->comm, " (rank %d)\n", largest.rank));
   PetscCall(TrsResultsSetText(results, "held_names", names));

@@ -96,7 +96,7 @@ static PetscErrorCode forward_start_row_wise(TrsSharding sharding, TrsShardingSl
   PetscFunctionBegin;
   (void)pooled;
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(TrsPooledChunksStart(rw->dist, stream, (float *)sharding->pooled.data, slot->source_batch));
+  PetscCall(TrsPooledChunksStart(rw->dist, stream, sharding->rows, slot->source_batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -7,6 +7,7 @@ enum { TRS_MAX_GROUPS = 15 }; /* four families with three kinds of weights, thre
 
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
+  TrsLoan loan;
   int n_groups;
   struct TrsShardingImpl group[TRS_MAX_GROUPS];
   /* the groups with an exchange, as TrsKjtExchangeStartSplits takes them */
@@ -183,7 +184,9 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .columns = config->columns,
                                   .position = config->position,
                                   .index_dedup = config->index_dedup,
-                                  .variable_batch = config->variable_batch};
+                                  .variable_batch = config->variable_batch,
+                                  .loan = &e->loan};
+  e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
   PetscCall(
       PetscMalloc2((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature));
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
@@ -219,6 +222,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(TrsLookupDestroy(&group->lookup));
     PetscCall(TrsDeviceBufferFree(e->context.device, &group->pooled));
     PetscCall(TrsKjtFree(e->context.device, &group->sent));
+    PetscCall(TrsKjtFree(e->context.device, &group->received));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
       PetscCall(TrsKjtExchangeDestroy(&group->slot[s].exchange));
       PetscCall(TrsKjtFree(e->context.device, &group->slot[s].send));
@@ -285,6 +289,20 @@ static void swap_sent(TrsSharding group, int slot)
   }
 }
 
+/*
+  The ids that have come are kept until the batch's update. On a host that is before the next batch's are laid out (unless a pipeline fills caches with
+  its rows before), so that one memory serves all slots in turn. Calling it again undoes it.
+*/
+static void swap_received(TrsSharding group, int slot)
+{
+  TrsShardingSlot *s = &group->slot[slot];
+  const TrsKjt kept = s->recv;
+
+  if (slot >= TRS_TRAINING_SLOTS || !s->exchange || !group->context->device->host_memory) return;
+  s->recv = group->received;
+  group->received = kept;
+}
+
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
@@ -322,6 +340,7 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
     TrsShardingSlot *s = &ebc->group[g].slot[slot];
+    swap_received(&ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g].ops->input_wait) PetscCall(ebc->group[g].ops->input_wait(&ebc->group[g], s, stream));
     swap_sent(&ebc->group[g], slot);
@@ -336,6 +355,7 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
+  ebc->loan.taken = 0;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g].ops->forward_start(&ebc->group[g], &ebc->group[g].slot[slot], stream, pooled));
   (void)TrsMemoryFor(before);
@@ -388,9 +408,11 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
-  for (int g = 0; g < ebc->n_groups; g++)
+  for (int g = 0; g < ebc->n_groups; g++) {
     PetscCall(
         ebc->group[g].ops->backward_update(&ebc->group[g], &ebc->group[g].slot[slot], stream, grad, args));
+    swap_received(&ebc->group[g], slot);
+  }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -22,6 +22,8 @@ typedef struct {
   TrsPooledDistOptions dist;         /* of the exchanges */
   PetscBool index_dedup;             /* -ec_index_dedup */
   PetscBool variable_batch;          /* -ebc_variable_batch */
+  void *lent;                        /* of TrsDeviceAllocShared(), free from a ForwardStart to its */
+  int64_t lent_bytes;                /* ForwardWait, and from a BackwardStart to its Update; may be none */
 } TrsShardedEbcConfig;
 
 /*

@@ -73,13 +73,28 @@ PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_fea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Bytes of the loan, on cache lines; NULL: it has not so many left. */
+static void *take_loan(TrsLoan *loan, int64_t bytes)
+{
+  void *taken = loan->data + loan->taken;
+
+  bytes = (bytes + 63) / 64 * 64;
+  if (bytes > loan->bytes - loan->taken) return NULL;
+  loan->taken += bytes;
+  return taken;
+}
+
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
+  const int64_t bytes = slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float);
+
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled,
-                                         slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
-                             sharding->local_dim));
+  sharding->rows = (float *)take_loan(sharding->context->loan, bytes);
+  if (!sharding->rows) {
+    PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled, bytes));
+    sharding->rows = (float *)sharding->pooled.data;
+  }
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, sharding->rows, sharding->local_dim));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -25,6 +25,12 @@ typedef struct {
   const int64_t *columns;
 } TrsPooledMatrix;
 
+/* Memory, for what is sent to other ranks, that its owner does not need while rows and gradients travel: each forward takes it anew, from the front. */
+typedef struct {
+  char *data;
+  int64_t bytes, taken;
+} TrsLoan;
+
 /* What all groups share; owned by the sharded collection. Features are numbered as the model orders them (rule A2). */
 typedef struct {
   const TrsCommGroups *groups;
@@ -39,6 +45,7 @@ typedef struct {
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* of sequence tables */
   PetscBool variable_batch;          /* of pooled tables that are not cut over the ranks of a host */
+  TrsLoan *loan; /* for the lookups' rows; they have memory of their own where it is short */
   /* of sequence tables */
 } TrsShardingContext;
 
@@ -73,9 +80,11 @@ typedef struct TrsShardingImpl {
   TrsLookup lookup;
   int64_t local_dim; /* columns this rank's lookup yields */
   TrsDeviceBuffer pooled;
+  float *rows; /* what the last TrsShardingLookup() gave: [G, local_dim], in `pooled` or the loan */
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
-  TrsKjt sent; /* the memory in which training batches' ids are sent: that of one at a time */
+  TrsKjt sent;     /* the memory in which training batches' ids are sent: that of one at a time; */
+  TrsKjt received; /* in host memory also that in which they are kept */
   int n_runs;
   TrsColumnRun *run;  /* [n_runs] */
   TrsWholeRows whole; /* the update, where results must be reproducible; else NULL */
@@ -150,7 +159,7 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
 PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_features,
                                           const int *source_order, PetscBool in_turn);
 
-/* Room for the lookup's result, and the lookup: the slot's ids -> sharding->pooled [G, local_dim]. */
+/* Room for the lookup's result, and the lookup: the slot's ids -> sharding->rows [G, local_dim]. */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 
 /*

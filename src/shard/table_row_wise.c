@@ -188,7 +188,7 @@ static PetscErrorCode forward_start_table_row_wise(TrsSharding sharding, TrsShar
   }
   for (int h = 0; h < twrw->H; h++) twrw->host_batch[h] = slot->source_batch[h * L + l];
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(TrsPooledChunksStart(twrw->intra, stream, (float *)sharding->pooled.data, twrw->chunk_rows));
+  PetscCall(TrsPooledChunksStart(twrw->intra, stream, sharding->rows, twrw->chunk_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -134,7 +134,7 @@ static PetscErrorCode forward_start_table_wise(TrsSharding sharding, TrsSharding
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(TrsShardingLookup(sharding, slot, stream));
-  PetscCall(TrsPooledAllToAllStart(tw->dist, stream, (float *)sharding->pooled.data, slot->source_batch));
+  PetscCall(TrsPooledAllToAllStart(tw->dist, stream, sharding->rows, slot->source_batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -197,6 +197,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->groups->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
+  if (!ebc.dist.reproducible)
+    TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes); /* else its batch is a block's */
   ebc.columns = m->columns;
   ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,

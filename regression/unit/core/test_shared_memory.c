@@ -84,9 +84,12 @@ static void test_attach(void **state)
   assert_string_equal(base + TrsSharedOffset(block, PAGE), "written later");
   assert_petsc_ok(TrsSharedAttach(&key, &again, why_not, sizeof(why_not)));
   assert_ptr_equal(again, base);
+  assert_true(TrsSharedPeersResident() >=
+              PAGE); /* the page just read; the system may map its neighbours, too */
   assert_petsc_ok(TrsSharedDetach(again));
   assert_string_equal(base + TrsSharedOffset(block, PAGE), "written later"); /* once more to go */
   assert_petsc_ok(TrsSharedDetach(base));
+  assert_true(TrsSharedPeersResident() == 0);
   for (int part = 0; part < 4; part++) {
     wrong = key;
     wrong.nonce++; /* so that it is looked for */
