@@ -134,7 +134,7 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream);
 typedef struct {
   TrsComm comm;
   int n, n_taken;
-  int64_t *recv;
+  int64_t *recv;   /* NULL: of a sum */
   uint64_t number; /* of a posted one; 0: by MPI */
   MPI_Request mpi;
 } TrsCounts;
@@ -147,6 +147,20 @@ typedef struct {
 */
 PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv, TrsCounts *counts);
 PetscErrorCode TrsCommCountsWait(TrsCounts *counts);
+
+/* A sum on the host under way. Plain data. */
+typedef struct {
+  TrsCounts posts;
+  const double *mine;
+  double *sum;
+} TrsSum;
+
+/*
+  Control on the host, whatever the backend: sum[n] over ranks of mine[n], the same bits on all of them; where they share memory, and n is at
+  most TRS_LANE_COUNTS, added in rank order. Both belong to the operation until the wait. Collective, as an exchange of counts and one of those under way.
+*/
+PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *sum, TrsSum *request);
+PetscErrorCode TrsCommSumWait(TrsSum *request);
 
 /*
   The communicators of a run: world for the model's exchanges, input for the input dist (which overlaps with

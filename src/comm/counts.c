@@ -1,9 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counts: posted where all ranks share memory, else by MPI. */
+/* Counts, and sums of a few numbers: posted where all ranks share memory, else by MPI. */
 #include "comm/relax.h"
 #include "core/events.h"
 
 #include <string.h>
+
+/* May n numbers for each rank be posted? */
+static PetscBool fits_posts(TrsComm comm, int n)
+{
+  return (PetscBool)(comm->size > 1 && comm->n_shared == comm->size && n <= TRS_LANE_COUNTS);
+}
+
+/* Number the next exchange of posts. */
+static PetscErrorCode open_posts(TrsCounts *counts)
+{
+  const TrsComm comm = counts->comm;
+
+  PetscFunctionBegin;
+  counts->number = ++comm->n_counts;
+  PetscCheck(!comm->counts_open[counts->number % TRS_LANE_FLIGHT], PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "more than %d exchanges of counts under way", TRS_LANE_FLIGHT);
+  comm->counts_open[counts->number % TRS_LANE_FLIGHT] = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv, TrsCounts *counts)
 {
@@ -12,14 +31,11 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
 
   PetscFunctionBegin;
   *counts = (TrsCounts){.comm = comm, .n = n, .recv = recv, .mpi = MPI_REQUEST_NULL};
-  if (n_peers + 1 < comm->size || n > TRS_LANE_COUNTS || comm->size == 1) {
+  if (!fits_posts(comm, n)) {
     PetscCallMPI(MPI_Ialltoall(send, n, MPI_INT64_T, recv, n, MPI_INT64_T, comm->mpi, &counts->mpi));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  counts->number = ++comm->n_counts;
-  PetscCheck(!comm->counts_open[counts->number % TRS_LANE_FLIGHT], PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "more than %d exchanges of counts under way", TRS_LANE_FLIGHT);
-  comm->counts_open[counts->number % TRS_LANE_FLIGHT] = PETSC_TRUE;
+  PetscCall(open_posts(counts));
   for (int i = 0; i < n_peers; i++)
     TrsLanesPost(comm->lanes, counts->number, i, n, send + (int64_t)peers[i] * n);
   TrsLanesRing(comm->lanes);
@@ -27,7 +43,7 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take what is there, peer by peer from n_taken on. */
+/* Take what is there, peer by peer from n_taken on; of a sum, find that it is there. */
 static void take_posts(TrsCounts *counts)
 {
   const int *peers;
@@ -37,8 +53,10 @@ static void take_posts(TrsCounts *counts)
     const int64_t *post = TrsLanesPosted(counts->comm->lanes, counts->number, counts->n_taken);
 
     if (!post) return;
-    memcpy(counts->recv + (int64_t)peers[counts->n_taken++] * counts->n, post,
-           (size_t)counts->n * sizeof(*post));
+    if (counts->recv)
+      memcpy(counts->recv + (int64_t)peers[counts->n_taken] * counts->n, post,
+             (size_t)counts->n * sizeof(*post));
+    counts->n_taken++;
   }
 }
 
@@ -83,5 +101,48 @@ PetscErrorCode TrsCommCountsWait(TrsCounts *counts)
     }
   }
   *counts = (TrsCounts){.mpi = MPI_REQUEST_NULL};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *sum, TrsSum *request)
+{
+  int64_t bits[TRS_LANE_COUNTS];
+
+  PetscFunctionBegin;
+  *request = (TrsSum){{.comm = comm, .n = n, .mpi = MPI_REQUEST_NULL}, mine, sum};
+  if (!fits_posts(comm, n)) {
+    PetscCallMPI(MPI_Iallreduce(mine, sum, n, MPI_DOUBLE, MPI_SUM, comm->mpi, &request->posts.mpi));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(open_posts(&request->posts));
+  memcpy(bits, mine, (size_t)n * sizeof(*mine));
+  for (int i = 0; i < comm->size - 1; i++) TrsLanesPost(comm->lanes, request->posts.number, i, n, bits);
+  TrsLanesRing(comm->lanes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add what all ranks posted, in rank order. Peer i is the one i + 1 ranks on. */
+static void add_posts(TrsComm comm, uint64_t number, int n, const TrsSum *request)
+{
+  memset(request->sum, 0, (size_t)n * sizeof(*request->sum));
+  for (int q = 0; q < comm->size; q++) {
+    double values[TRS_LANE_COUNTS];
+
+    memcpy(values,
+           q == comm->rank
+               ? (const void *)request->mine
+               : TrsLanesPosted(comm->lanes, number, (q - comm->rank - 1 + comm->size) % comm->size),
+           (size_t)n * sizeof(*values));
+    for (int k = 0; k < n; k++) request->sum[k] += values[k];
+  }
+}
+
+PetscErrorCode TrsCommSumWait(TrsSum *request)
+{
+  const TrsCounts posts = request->posts;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCommCountsWait(&request->posts));
+  if (posts.number) add_posts(posts.comm, posts.number, posts.n, request);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -34,7 +34,8 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
   TrsPipeline pipeline;
 
   PetscFunctionBegin;
-  PetscCall(TrsPipelineCreate(s->control, s->options, s->model, reader, 0, &trs_stop_requested, &pipeline));
+  PetscCall(
+      TrsPipelineCreate(s->groups.dense, s->options, s->model, reader, 0, &trs_stop_requested, &pipeline));
   for (int64_t i = 0; i < steps && more && !result.stop; i++) {
     PetscCall(TrsPipelineProgress(pipeline, &result, &more));
     PetscCheck(isfinite(result.loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE, "the loss of step %d is %s",

@@ -291,7 +291,6 @@ PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSes
   PetscFunctionBegin;
   *session = (TrsSession){.options = options};
   PetscCallMPI(MPI_Comm_dup(comm, &session->comm));
-  PetscCallMPI(MPI_Comm_dup(comm, &session->control));
   PetscCallMPI(MPI_Comm_rank(comm, &session->rank));
   PetscCallMPI(MPI_Comm_size(comm, &session->size));
   PetscCall(TrsOptionsGetInt(options, "-seed", &seed, NULL));
@@ -348,7 +347,6 @@ PetscErrorCode TrsSessionDestroy(TrsSession *session)
   PetscCall(TrsDatasetClose(&session->eval));
   PetscCall(TrsDatasetClose(&session->train));
   PetscCall(TrsCommGroupsDestroy(&session->groups));
-  PetscCallMPI(MPI_Comm_free(&session->control));
   PetscCallMPI(MPI_Comm_free(&session->comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -10,8 +10,7 @@
 #include "train/model_parallel.h"
 
 typedef struct {
-  MPI_Comm comm;    /* set-up, files, metrics */
-  MPI_Comm control; /* the pipeline's per-step agreement alone */
+  MPI_Comm comm; /* set-up, files, metrics */
   int rank, size;
   TrsOptions options; /* borrowed */
   const TrsDeviceOps *device;

@@ -200,7 +200,7 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
   steps = PetscMax(t->total_steps - t->first_step, 0);
   if (t->metrics) PetscCall(TrsRecordRunningMetricsExpect(t->results, steps / t->metrics_every + 2));
   PetscCall(TrsResultsExpect(t->results, steps));
-  PetscCall(TrsPipelineCreate(s->control, s->options, s->model, t->reader, t->start.step - t->first_step,
+  PetscCall(TrsPipelineCreate(s->groups.dense, s->options, s->model, t->reader, t->start.step - t->first_step,
                               &trs_stop_requested, &t->pipeline));
   PetscCall(TrsPipelineSetMetrics(t->pipeline, t->metrics));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -27,7 +27,7 @@ typedef struct {
 
 struct TrsPipelineImpl {
   const TrsPipelineOps *ops;
-  MPI_Comm control;
+  TrsComm control;
   TrsModelParallel model;
   TrsReader reader;
   TrsRunningMetrics metrics; /* NULL: none */
@@ -39,7 +39,7 @@ struct TrsPipelineImpl {
   TrsBatch *batch[TRS_IN_HAND];
   int slot; /* of batch[0]; slots are taken in turn */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
-  MPI_Request agreement;
+  TrsSum agreement;
 };
 
 static const TrsOptionSpec pipeline_specs[] = {
@@ -88,35 +88,29 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   p->mine[TRS_AGREE_ERROR] = p->fetch_error != 0;
   p->mine[TRS_AGREE_BAD_IDS] = (double)p->batch[0]->bad_ids;
   p->mine[TRS_AGREE_BAD_NUMBERS] = (double)p->batch[0]->bad_numbers;
-  PetscCallMPI(MPI_Iallreduce(p->mine, p->sum, TRS_N_AGREE, MPI_DOUBLE, MPI_SUM, p->control, &p->agreement));
+  PetscCall(TrsCommSumStart(p->control, TRS_N_AGREE, p->mine, p->sum, &p->agreement));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The bad id of the lowest rank that has one, to all ranks. */
 static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
 {
-  int rank, size, first;
+  int first = p->batch[0]->bad_ids ? p->control->rank : p->control->size;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(p->control, &rank));
-  PetscCallMPI(MPI_Comm_size(p->control, &size));
-  first = p->batch[0]->bad_ids ? rank : size;
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, p->control));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, p->control->mpi));
   *bad = p->batch[0]->first_bad;
-  PetscCallMPI(MPI_Bcast(bad, (int)sizeof(*bad), MPI_BYTE, first, p->control));
+  PetscCallMPI(MPI_Bcast(bad, (int)sizeof(*bad), MPI_BYTE, first, p->control->mpi));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
 {
   const TrsBatch *batch = p->batch[0];
-  TrsStage before;
 
   PetscFunctionBegin;
-  PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
-  PetscCallMPI(MPI_Wait(&p->agreement, MPI_STATUS_IGNORE));
-  PetscCall(TrsStageSwitch(before, NULL));
-  if (p->sum[TRS_AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control, p->fetch_error));
+  PetscCall(TrsCommSumWait(&p->agreement));
+  if (p->sum[TRS_AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control->mpi, p->fetch_error));
   *result = (TrsStepResult){.step = batch->step,
                             .epoch = batch->epoch,
                             .global_batch = batch->global_batch,
@@ -268,7 +262,7 @@ static const TrsPipelineOps pipelines[] = {
      .drain = drain_prefetch},
 };
 
-PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelParallel model,
+PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
                                  TrsReader reader, int64_t first_update, const volatile int *stop,
                                  TrsPipeline *pipeline)
 {
@@ -300,11 +294,11 @@ static PetscErrorCode fill(TrsPipeline p)
 {
   PetscFunctionBegin;
   PetscCall(fetch(p, 0));
-  PetscCall(TrsAgree(p->control, p->fetch_error));
+  PetscCall(TrsAgree(p->control->mpi, p->fetch_error));
   p->filled = PETSC_TRUE;
   if (!p->batch[0] || !p->ops->fill) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(fetch(p, 1));
-  PetscCall(TrsAgree(p->control, p->fetch_error));
+  PetscCall(TrsAgree(p->control->mpi, p->fetch_error));
   PetscCall(p->ops->fill(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -35,12 +35,12 @@ extern const TrsOptionGroup trs_pipeline_options; /* -pipeline */
 /*
   TrsPipelineCreate - Not collective.
 
-  In:     control     for the per-step agreement; nothing else may use it
+  In:     control     for the per-step agreement, borrowed
           model, reader  set up, borrowed
           first_update   updates the weights have seen before the reader's step 0
           stop        set to non-zero (by a signal handler) when this rank is asked to stop; borrowed
 */
-PetscErrorCode TrsPipelineCreate(MPI_Comm control, TrsOptions options, TrsModelParallel model,
+PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
                                  TrsReader reader, int64_t first_update, const volatile int *stop,
                                  TrsPipeline *pipeline);
 

@@ -253,6 +253,42 @@ static void test_counts(void **state)
   }
 }
 
+/* Sums and exchanges of counts in turn, as many under way as may be, waited for in different orders: by posts added in rank order. */
+static void test_sums(void **state)
+{
+  enum { MOST = TRS_LANE_COUNTS + 1 };
+  static double mine[TRS_LANE_FLIGHT][MOST], sum[TRS_LANE_FLIGHT][MOST];
+
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int round = 0; round < 20; round++) {
+      const int n = (const int[]){1, 5, TRS_LANE_COUNTS, TRS_LANE_COUNTS + 1, 0}[round % 5];
+      TrsSum request[TRS_LANE_FLIGHT];
+
+      for (int k = 0; k < TRS_LANE_FLIGHT; k++) {
+        for (int i = 0; i < n; i++) mine[k][i] = 1.0 / (3 + comm->rank + 10 * i + 100 * (k + round));
+        assert_petsc_ok(TrsCommSumStart(comm, n, mine[k], sum[k], &request[k]));
+        if (round % 3 == 2) usleep((useconds_t)(300 * ((comm->rank + k) % comm->size)));
+      }
+      for (int k = 0; k < TRS_LANE_FLIGHT; k++)
+        assert_petsc_ok(TrsCommSumWait(&request[(comm->rank + round) % 2 ? TRS_LANE_FLIGHT - 1 - k : k]));
+      for (int k = 0; k < TRS_LANE_FLIGHT; k++) {
+        for (int i = 0; i < n; i++) {
+          const PetscBool posted = (PetscBool)(comm->n_shared == comm->size && n <= TRS_LANE_COUNTS);
+          double expected = 0;
+
+          for (int q = 0; q < comm->size; q++) expected += 1.0 / (3 + q + 10 * i + 100 * (k + round));
+          assert_close(sum[k][i], expected, 0, posted ? 0 : 1e-15);
+        }
+      }
+      check_counts(comm, 7, round);
+    }
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+}
+
 static void test_counts_in_flight(void **state)
 {
   TrsComm comm = new_comm(8);
@@ -485,6 +521,7 @@ static void test_bad_environment(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_no_memory_to_share), cmocka_unit_test(test_pieces),
               cmocka_unit_test(test_full), cmocka_unit_test(test_limits), cmocka_unit_test(test_look),
               cmocka_unit_test(test_used_again_at_once), cmocka_unit_test(test_flight),
-              cmocka_unit_test(test_counts), cmocka_unit_test(test_counts_in_flight),
-              cmocka_unit_test(test_waiting), cmocka_unit_test(test_messages_get_on),
-              cmocka_unit_test(test_fall_back), cmocka_unit_test(test_bad_environment))
+              cmocka_unit_test(test_counts), cmocka_unit_test(test_sums),
+              cmocka_unit_test(test_counts_in_flight), cmocka_unit_test(test_waiting),
+              cmocka_unit_test(test_messages_get_on), cmocka_unit_test(test_fall_back),
+              cmocka_unit_test(test_bad_environment))
