@@ -64,11 +64,15 @@ while read -r library; do cp -L "$library" "$to/lib/"; done < "$work/libraries"
 find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
 glibc=$(find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -1 | sed s/GLIBC_//)
 
+# what the program opens on a machine with a GPU, if it is there; of a build without CUDA none
+cublas=$(grep -aoE 'libcublasLt\.so\.[0-9]+' "$build/trshard" | head -1 || true)
+nccl=$(grep -aoE 'libnccl\.so\.[0-9]+' "$build/trshard" | head -1 || true)
+
 cat > "$to/run" <<RUN
 #!/bin/sh
 # run [-n RANKS] PROGRAM OPTION...  |  run tests  |  run gpu [PEER_PYTHON]     (PROGRAM: trshard, or a file of tests/)
 here=\$(cd "\$(dirname "\$0")" && pwd)
-needs=$glibc
+needs=$glibc cublas=$cublas nccl=$nccl
 has=\$(getconf GNU_LIBC_VERSION 2> /dev/null | sed 's/glibc //')
 if [ "\$(printf '%s\n%s\n' "\$needs" "\${has:-0}" | sort -V | head -1)" != "\$needs" ]; then
   echo "run: this machine's C library is glibc \${has:-of another kind}, at least \$needs is needed" >&2
@@ -101,6 +105,19 @@ unit_tests() {
     for ranks in 1 2 3 4; do check "$(basename "$test") on $ranks" launch "$ranks" "$test"; done
   done
 }
+# is_there LIBRARY: where the program would find it
+is_there() (
+  ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
+  "$ldconfig" -p 2> /dev/null | grep -qF "$1" && exit 0
+  IFS=:
+  for folder in $LD_LIBRARY_PATH; do [ -e "$folder/$1" ] && exit 0; done
+  exit 1
+)
+tell_libraries() {
+  [ -z "$cublas" ] || is_there "$cublas" ||
+    echo "note  no $cublas in LD_LIBRARY_PATH: products are the program's own, slower and fp32 alone (pip's nvidia-cublas has it)"
+  [ -z "$nccl" ] || is_there "$nccl" || echo "note  no $nccl in LD_LIBRARY_PATH: ranks exchange by -comm_backend mpi alone (pip's nvidia-nccl has it)"
+}
 sanitized() {
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null) || { echo "skip  compute-sanitizer is not here"; return; }
   for test in "$here"/tests/unit_gpu_* "$here"/tests/unit_compute_*; do
@@ -112,6 +129,7 @@ sanitized() {
 case ${1:-} in
   tests) unit_tests ;;
   gpu)
+    tell_libraries
     check "a GPU" launch 1 "$here/bin/trshard" -task bench -bench_topology "$log.yaml" -device cuda
     rm -f "$log.yaml"
     [ $failed = 0 ] || exit 69

@@ -57,6 +57,7 @@ case $what in
       tee "$build/bench_gpu.txt" | tail -30
     grep -qE '^backward\+rowwise_adagrad, D 8 fp16, .* (NOT MET|met)$' "$build/bench_gpu.txt"
     [ "$(grep -cE '^D(LRM|CN) (fp|tf)32, share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 4 ]
+    [ "$(grep -cE '^D(LRM|CN) (fp|tf)32, compute stages of a step, ms +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 4 ]
     ;;
   fault) run_cases nccl_error nccl_hang nccl_init ;;
   nvcc)

@@ -92,7 +92,9 @@ PetscErrorCode TrsOverlapFind(int64_t n, const TrsTraceSpan *span, unsigned kind
   overlap->steps_s = length_of(n_steps, step);
   n_beside = intersect(merge(n_beside, beside), beside, n_steps, step, within);
   overlap->under_way_s = length_of(n_beside, within);
-  n_compute = intersect(n_beside, within, merge(n_compute, compute), compute, beside);
+  n_compute = merge(n_compute, compute);
+  overlap->compute_s = length_of(n_compute, compute);
+  n_compute = intersect(n_beside, within, n_compute, compute, beside);
   overlap->hidden_s = length_of(n_compute, beside);
   PetscCall(PetscFree4(step, compute, beside, within));
   PetscFunctionReturn(PETSC_SUCCESS);

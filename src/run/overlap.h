@@ -9,9 +9,10 @@
 
 typedef struct {
   double
-      under_way_s; /* within recorded steps, of what was asked for; any number of them at once counts once */
-  double hidden_s; /* of that, while the rank computed */
-  double steps_s;  /* the recorded steps themselves */
+      under_way_s;  /* within recorded steps, of what was asked for; any number of them at once counts once */
+  double hidden_s;  /* of that, while the rank computed */
+  double steps_s;   /* the recorded steps themselves */
+  double compute_s; /* what was computed for them, then or later */
   int64_t n_steps;
 } TrsOverlap;
 

@@ -50,6 +50,7 @@ static void test_host(void **state)
   (void)state;
   assert_overlap(found, 7, (4 - 2) + (6 - 5) + (10 - 9) + (13 - 12.5));
   assert_close(found.steps_s, 18, 1e-12, 0);
+  assert_close(found.compute_s, 2 + 5 + 1.5, 1e-12, 0);
   assert_int_equal(found.n_steps, 2);
   assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_OUTPUT_DIST), TRS_TRACE_MAIN), 0, 0); /* between steps */
   assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_DENSE), TRS_TRACE_MAIN), 0, 0);
@@ -78,6 +79,7 @@ static void test_device(void **state)
   assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_COPY), TRS_TRACE_COMPUTE), 2, 1);
   assert_overlap(overlap_of(n, span, ids | KIND(TRS_TRACE_COPY), TRS_TRACE_COMPUTE), 1 + 6, 1 + 3);
   assert_overlap(overlap_of(n, span, ids, TRS_TRACE_MAIN), 5, 1);
+  assert_close(overlap_of(n, span, ids, TRS_TRACE_COMPUTE).compute_s, 2 + 3, 1e-12, 0);
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_host), cmocka_unit_test(test_device))
