@@ -42,9 +42,10 @@
 
 /* A part is far above the size (m*n*k <= 1e6) for which OpenBLAS has other kernels. */
 #define MIN_PART_FLOPS 3.2e7
-#define PART_UNIT      48  /* rows or columns: a multiple of 12 and 16 */
-#define UNITS_OF_BF16  6   /* in a part of a product of bf16 */
-#define SLICE          384 /* terms of a sum that oneDNN adds in one call */
+#define PART_UNIT      48      /* rows or columns: a multiple of 12 and 16 */
+#define UNITS_OF_BF16  6       /* in a part of a product of bf16 */
+#define SLICE          384     /* terms of a sum that oneDNN adds in one call */
+#define ROOM_BYTES     2359296 /* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried) */
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 static const TrsOneDnn *onednn; /* NULL: OpenBLAS */
@@ -53,6 +54,12 @@ static PetscBool cut_columns;       /* may a product be cut by columns? */
 static PetscBool fast_bf16;         /* are oneDNN's products of bf16 faster than of fp32? */
 static TrsDensePrecision precision; /* of the process, as -dense_precision says */
 static TrsBuffer rounded[2];        /* the operands of a product in bf16; main thread only */
+
+/*
+  Held while this thread multiplies nothing, so that the next product finds on the heap the room that the last one left. Without it any small block that
+  is allocated between two products takes a piece of that, and the next product gets new room: the heap had grown by up to 16 MiB.
+*/
+static _Thread_local void *room;
 
 /* Are the operands of products in bf16, and oneDNN multiplies them so? */
 static PetscBool takes_bf16(void)
@@ -164,6 +171,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
     return 0;
   }
   omp_set_num_threads(1); /* of oneDNN, called in this thread of the parallel region */
+  free(room);
   for (int64_t s = 0; s < n_slices && !status; s++) {
     const int64_t first = s * p->k / n_slices, k = (s + 1) * p->k / n_slices - first;
     const int64_t a = a_part + first * a_step, b = b_part + first * b_step;
@@ -174,6 +182,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
                           : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a + a, p->lda,
                                           (const float *)p->b + b, p->ldb, beta, c, p->ldc);
   }
+  room = malloc(ROOM_BYTES);
   return status;
 }
 
