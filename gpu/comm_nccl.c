@@ -276,7 +276,7 @@ static PetscErrorCode setup_nccl(TrsComm comm)
              "-comm_backend nccl needs -device cuda, it is %s; use -comm_backend mpi", comm->device->name);
   PetscCall(PetscNew(&data));
   comm->data = data;
-  PetscCall(TrsNcclOpen(&data->nccl));
+  if (comm->size > 1) PetscCall(TrsNcclOpen(&data->nccl)); /* one rank's own block is a copy */
   PetscCall(comm->device->stream_create("nccl", &stream));
   data->stream = TrsStreamCuda(stream);
   if (comm->size > 1) PetscCall(TrsAgree(comm->mpi, connect(comm)));

@@ -12,7 +12,7 @@
 #
 # It needs the C library of the machine that built it, or a newer one (run says so), and for -device cuda the NVIDIA driver. NCCL and cuBLASLt
 # are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do); without them
-# the program has -comm_backend mpi and products of its own.
+# one rank runs all the same, several need -comm_backend mpi, and products are the program's own.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 build=$(readlink -f "${1:-$source/build}")
@@ -116,7 +116,7 @@ is_there() (
 tell_libraries() {
   [ -z "$cublas" ] || is_there "$cublas" ||
     echo "note  no $cublas in LD_LIBRARY_PATH: products are the program's own, slower and fp32 alone (pip's nvidia-cublas has it)"
-  [ -z "$nccl" ] || is_there "$nccl" || echo "note  no $nccl in LD_LIBRARY_PATH: ranks exchange by -comm_backend mpi alone (pip's nvidia-nccl has it)"
+  [ -z "$nccl" ] || is_there "$nccl" || echo "note  no $nccl in LD_LIBRARY_PATH: several ranks need -comm_backend mpi (pip's nvidia-nccl has it)"
 }
 sanitized() {
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null) || { echo "skip  compute-sanitizer is not here"; return; }
