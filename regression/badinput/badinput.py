@@ -124,7 +124,7 @@ def main():
     n_failed = 0
     os.environ["TRS_BINARY"] = os.path.abspath(args.binary)  # for checks that run it once more
     cases = [case for case in cases_of(args.group) if args.k in case.name]
-    with tempfile.TemporaryDirectory(prefix="trshard-badinput-") as work:
+    with tempfile.TemporaryDirectory(prefix="trshard-badinput-", ignore_cleanup_errors=True) as work:
         good = os.path.join(work, ".good")
         make_good(os.path.abspath(args.binary), good)
         for case in cases:

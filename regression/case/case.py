@@ -43,7 +43,7 @@ def main():
     n_failed = 0
     for name in args.names:
         start_s = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix=f"trshard-{name}-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"trshard-{name}-", ignore_cleanup_errors=True) as folder:
             try:
                 known[name](os.path.abspath(args.binary), folder)
                 print(f"ok   {name} ({time.monotonic() - start_s:.1f} s)", flush=True)
