@@ -4,6 +4,7 @@
 #include "core/events.h"
 #include "device/cpu_bind.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,7 +22,9 @@ struct TrsWatchdogImpl {
   double limit_s;
   int rank;
   _Atomic int64_t step, beats;
-  _Atomic int done;
+  pthread_mutex_t lock; /* of done */
+  pthread_cond_t ended;
+  PetscBool done;
 };
 
 static void on_signal(int number)
@@ -68,29 +71,45 @@ static void end_process(TrsWatchdog w, double silent_s)
   _exit(TRS_ERR_LOST - 1000);
 }
 
+/* Wait until the next look; false: the watchdog is to end. */
+static PetscBool wait_for_look(TrsWatchdog w)
+{
+  struct timespec until;
+  PetscBool done;
+
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += TRS_POLL_MS * 1000000L;
+  until.tv_sec += until.tv_nsec / 1000000000L;
+  until.tv_nsec %= 1000000000L;
+  pthread_mutex_lock(&w->lock);
+  while (!w->done && pthread_cond_timedwait(&w->ended, &w->lock, &until) != ETIMEDOUT) continue;
+  done = w->done;
+  pthread_mutex_unlock(&w->lock);
+  return (PetscBool)!done;
+}
+
 /* Looks are counted, not time: a job that was suspended as a whole has not been silent. */
 static void *watch(void *argument)
 {
   TrsWatchdog w = (TrsWatchdog)argument;
-  const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
   int64_t seen = -1, silent_ms = 0;
 
   TrsCpuHelps();
-  while (!atomic_load(&w->done)) {
+  do {
     const int64_t now = atomic_load(&w->beats) + TrsStageSwitches();
 
     silent_ms = now == seen ? silent_ms + TRS_POLL_MS : 0;
     seen = now;
     if ((double)silent_ms > 1000.0 * w->limit_s) end_process(w, (double)silent_ms / 1000.0);
-    nanosleep(&pause, NULL);
-  }
+  } while (wait_for_look(w));
   return NULL;
 }
 
 PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
 {
-  TrsWatchdog w;
+  pthread_condattr_t clock;
   sigset_t all, before;
+  TrsWatchdog w;
 
   PetscFunctionBegin;
   *watchdog = NULL;
@@ -98,6 +117,10 @@ PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
   PetscCall(PetscNew(&w));
   w->limit_s = seconds;
   w->rank = rank;
+  PetscCheck(pthread_condattr_init(&clock) == 0 && pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0 &&
+                 pthread_mutex_init(&w->lock, NULL) == 0 && pthread_cond_init(&w->ended, &clock) == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the watchdog's lock");
+  pthread_condattr_destroy(&clock);
   sigfillset(&all); /* signals are for the main thread */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   PetscCheck(pthread_create(&w->thread, NULL, watch, w) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
@@ -116,10 +139,17 @@ void TrsWatchdogBeat(TrsWatchdog watchdog, int64_t step)
 
 PetscErrorCode TrsWatchdogStop(TrsWatchdog *watchdog)
 {
+  TrsWatchdog w = *watchdog;
+
   PetscFunctionBegin;
-  if (!*watchdog) PetscFunctionReturn(PETSC_SUCCESS);
-  atomic_store(&(*watchdog)->done, 1);
-  pthread_join((*watchdog)->thread, NULL);
+  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
+  pthread_mutex_lock(&w->lock);
+  w->done = PETSC_TRUE;
+  pthread_cond_signal(&w->ended);
+  pthread_mutex_unlock(&w->lock);
+  pthread_join(w->thread, NULL);
+  pthread_cond_destroy(&w->ended);
+  pthread_mutex_destroy(&w->lock);
   PetscCall(PetscFree(*watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
