@@ -214,12 +214,12 @@ do_start() {
 
   SLURM_CONF=$CONF setsid slurmctld -D -f "$CONF" > "$DIR/log/slurmctld.out.log" 2>&1 < /dev/null 9>&- &
   record slurmctld $!
-  for ((i = 0; i < 150; i++)); do client timeout 5 scontrol ping 2>/dev/null | grep -q 'is UP' && break; alive slurmctld || break; sleep 0.2; done
+  for ((i = 0; i < 600; i++)); do client timeout 5 scontrol ping 2>/dev/null | grep -q 'is UP' && break; alive slurmctld || break; sleep 0.2; done
   alive slurmctld || { tails; stop_all; die "slurmctld did not come up"; }
   for ((i = 0; i < NODES; i++)); do start_node "n$i"; done
   t0=$SECONDS
   until [ "$(client timeout 5 sinfo -h -p debug -N -t idle -o %N 2>/dev/null | sort -u | wc -l)" = "$NODES" ]; do
-    if [ $((SECONDS - t0)) -gt 60 ]; then client timeout 5 sinfo -N -l; tails; stop_all; die "the nodes did not come up in 60 s"; fi
+    if [ $((SECONDS - t0)) -gt 180 ]; then client timeout 5 sinfo -N -l; tails; stop_all; die "the nodes did not come up in 180 s"; fi
     sleep 0.2
   done
   echo "running: $NODES nodes x $CPUS CPUs$([ "$GPUS" -gt 0 ] && echo " x $GPUS pretend GPUs"), ports $PORT-$((PORT+NODES)), $DIR"
