@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/cpu_kernels_dense.h"
 #include "compute/dense_kernels.h"
+#include "compute/past_cache.h"
 
 #include <string.h>
-#if defined(__x86_64__)
-  #include <emmintrin.h>
-#endif
-
-/* Gradients of this size will not stay in the caches until the update reads them: they are written without being read first. */
-#define STREAM_FROM_BYTES ((int64_t)4 << 20)
-
-/* What this thread wrote past the caches becomes visible to the others. */
-static inline void finish_streams(void)
-{
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
 
 /* One sample after the other, in any order: each is computed by one thread. */
 
@@ -44,8 +31,7 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
                                  int64_t dx_stride)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
-  const int past_cache = batch * n * D * (int64_t)sizeof(float) >= STREAM_FROM_BYTES && D % 16 == 0 &&
-                         dx_stride % 16 == 0 && (uintptr_t)dx % 64 == 0;
+  const int past_cache = TrsPastCacheMatrix(batch, (int64_t)n * D, dx, dx_stride) && D % 16 == 0;
 
   (void)stream;
   PetscFunctionBegin;
@@ -58,7 +44,7 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
       kernels->dot_backward(n, D, x + b * x_stride, copied ? g : NULL, g + copied, past_cache,
                             dx + b * dx_stride);
     }
-    if (past_cache) finish_streams();
+    if (past_cache) TrsPastCacheEnd();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Moving and adding pooled rows: memory-bound loops that the compiler vectorises as they stand. */
 #include "compute/cpu_kernels.h"
+#include "compute/past_cache.h"
 
 #include <string.h>
 
 /* Below this many floats a parallel region costs more than it saves. */
 enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 10 };
 
+/* How far ahead of a copy short rows that lie apart are fetched */
+enum { TRS_FETCH_FLOATS = 512 };
+
 PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
                                 int64_t from_stride, float *to, int64_t to_stride)
 {
+  const int past_cache = TrsPastCacheMatrix(rows, cols, to, to_stride);
+  const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
+
   PetscFunctionBegin;
   (void)stream;
   if (rows == 0) PetscFunctionReturn(PETSC_SUCCESS); /* NULL pointers, which memcpy must not be given */
@@ -17,9 +24,17 @@ PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, co
     memcpy(to, from, (size_t)(rows * cols) * sizeof(float));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
-  for (int64_t r = 0; r < rows; r++)
-    memcpy(to + r * to_stride, from + r * from_stride, (size_t)cols * sizeof(float));
+#pragma omp parallel if (rows * cols > TRS_PARALLEL_FLOATS)
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t r = 0; r < rows; r++) {
+      if (past_cache)
+        TrsPastCacheCopy(cols, from + r * from_stride, next, to + r * to_stride);
+      else
+        memcpy(to + r * to_stride, from + r * from_stride, (size_t)cols * sizeof(float));
+    }
+    if (past_cache) TrsPastCacheEnd();
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -3,6 +3,7 @@
 /* TEST gemms: openblas bf16 */
 /* The CPU's dense layers against plain loops in double, each instruction set that this processor has, and other numbers of threads. */
 #include "compute/codec_kernels.h"
+#include "compute/cpu_kernels.h"
 #include "compute/cpu_kernels_dense.h"
 #include "compute/dense_kernels.h"
 #include "compute/gemm.h"
@@ -323,6 +324,35 @@ static void test_dot_large(void **state)
   release(direct);
 }
 
+/* Columns of a matrix too large for the caches, beginning with a cache line or not; what lies between them stays. */
+static void test_copy_large(void **state)
+{
+  enum { ROWS = 1200, FROM = 96, TO = 1040 };
+  static const int cases[][2] = {{64, 32}, {16, 1024}, {64, 33}, {61, 32}, {0, 0}}; /* columns, where */
+  const int before = omp_get_max_threads();
+  float *from = numbers(ROWS * FROM, 1), *to = numbers(ROWS * TO, 2), *fresh = numbers(ROWS * TO, 2);
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    const int cols = cases[i][0], at = cases[i][1];
+
+    omp_set_num_threads(1 + (int)i % 3);
+    memcpy(to, fresh, ROWS * TO * sizeof(float));
+    assert_petsc_ok(TrsCopyMatrixCpu(NULL, ROWS, cols, from + 5, FROM, to + at, TO));
+    for (int r = 0; r < ROWS; r++) {
+      const float *row = to + (int64_t)r * TO, *old = fresh + (int64_t)r * TO;
+
+      assert_memory_equal(row + at, from + (int64_t)r * FROM + 5, (size_t)cols * sizeof(float));
+      assert_memory_equal(row, old, (size_t)at * sizeof(float));
+      assert_memory_equal(row + at + cols, old + at + cols, (size_t)(TO - at - cols) * sizeof(float));
+    }
+  }
+  omp_set_num_threads(before);
+  release(from);
+  release(to);
+  release(fresh);
+}
+
 static void test_cross(void **state)
 {
   enum { B = 7, N = 71 };
@@ -493,6 +523,6 @@ TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
               cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_large),
-              cmocka_unit_test(test_cross), cmocka_unit_test(test_bce), cmocka_unit_test(test_update),
-              cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
-              cmocka_unit_test(test_library))
+              cmocka_unit_test(test_copy_large), cmocka_unit_test(test_cross), cmocka_unit_test(test_bce),
+              cmocka_unit_test(test_update), cmocka_unit_test(test_sum_of_squares),
+              cmocka_unit_test(test_threads), cmocka_unit_test(test_library))

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Writing past the caches: large results that have left them again before anyone reads them. A plain store would first read the line from memory.
+  Internal to compute/. Each thread ends with TrsPastCacheEnd(), which makes what it wrote visible to the others.
+*/
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__SSE2__)
+  #include <emmintrin.h>
+#endif
+
+/* Results of which this many bytes or more are written at a time; smaller ones stay in the second-level cache. */
+#define TRS_PAST_CACHE_BYTES ((int64_t)4 << 20)
+
+/* Is a matrix of floats, with what lies between its rows, large enough, and does each row begin and end with a cache line? */
+static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to, int64_t to_stride)
+{
+#if defined(__SSE2__)
+  return rows * to_stride * (int64_t)sizeof(float) >= TRS_PAST_CACHE_BYTES && cols % 16 == 0 &&
+         to_stride % 16 == 0 && (uintptr_t)to % 64 == 0;
+#else
+  (void)rows;
+  (void)cols;
+  (void)to;
+  (void)to_stride;
+  return 0;
+#endif
+}
+
+/* n floats, n a multiple of 16, `to` at the begin of a cache line; those at from + next are fetched for a later call. */
+static inline void TrsPastCacheCopy(int64_t n, const float *from, int64_t next, float *to)
+{
+#if defined(__SSE2__)
+  for (int64_t i = 0; i < n; i += 16) {
+    __builtin_prefetch(from + next + i);
+    for (int64_t j = i; j < i + 16; j += 4) _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
+  }
+#else
+  (void)next;
+  memcpy(to, from, (size_t)n * sizeof(float));
+#endif
+}
+
+static inline void TrsPastCacheEnd(void)
+{
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
