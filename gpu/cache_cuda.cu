@@ -47,13 +47,26 @@ struct CacheBatch {
 
 /* --- what the batch asks for --- */
 
-/* Grid y over features, x over their values. Ids that are no rows of the cache's tables get a key behind all rows. */
+/*
+  Grid y over features, x over their values. Ids that are no rows of the cache's tables get a key behind all rows; so do values in no bag of the call,
+  before and behind its own where it sees a part of a batch.
+*/
 static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInput input, int64_t n_ids,
                                          uint64_t *key, uint32_t *item, int32_t *locations)
 {
   const CacheFeature f = features[blockIdx.y];
   const int64_t end = input.offsets[(blockIdx.y + 1) * input.batch];
 
+  const bool is_first = blockIdx.y == 0, is_last = blockIdx.y + 1 == gridDim.y;
+
+  for (int64_t i = TrsCudaFirst(); is_first && i < input.offsets[0]; i += TrsCudaStep()) {
+    key[i] = static_cast<uint64_t>(n_ids);
+    item[i] = static_cast<uint32_t>(i);
+  }
+  for (int64_t i = end + TrsCudaFirst(); is_last && i < input.n_values; i += TrsCudaStep()) {
+    key[i] = static_cast<uint64_t>(n_ids);
+    item[i] = static_cast<uint32_t>(i);
+  }
   for (int64_t i = input.offsets[blockIdx.y * input.batch] + TrsCudaFirst(); i < end; i += TrsCudaStep()) {
     const int64_t row = input.values[i];
     const bool valid = f.first >= 0 && static_cast<uint64_t>(row) < static_cast<uint64_t>(f.rows);

@@ -445,9 +445,11 @@ static __global__ void unique_keys_kernel(int64_t n, const int64_t *values, uint
   }
 }
 
-static __global__ void unique_flags_kernel(int64_t n, const uint64_t *keys, int32_t *flags)
+/* Values before the first table's are not the call's. */
+static __global__ void unique_flags_kernel(int64_t first, int64_t n, const uint64_t *keys, int32_t *flags)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) flags[i] = i == 0 || keys[i] != keys[i - 1];
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep())
+    flags[i] = i >= first && (i == first || keys[i] != keys[i - 1]);
 }
 
 /* The first value of a table is new whatever is before it. */
@@ -457,11 +459,11 @@ static __global__ void unique_tables_kernel(int n_tables, const int64_t *begin, 
     if (begin[t] < begin[t + 1]) flags[begin[t]] = 1;
 }
 
-static __global__ void unique_place_kernel(int64_t n, const uint64_t *keys, const uint32_t *items,
-                                           const int32_t *flags, const int64_t *before,
+static __global__ void unique_place_kernel(int64_t first, int64_t n, const uint64_t *keys,
+                                           const uint32_t *items, const int32_t *flags, const int64_t *before,
                                            int64_t *unique_values, int64_t *reverse)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
+  for (int64_t i = first + TrsCudaFirst(); i < n; i += TrsCudaStep()) {
     const int64_t at = before[i] + flags[i] - 1;
     if (flags[i]) unique_values[at] = static_cast<int64_t>(keys[i]) - 1;
     reverse[items[i]] = at;
@@ -506,13 +508,13 @@ PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tab
     PetscCall(TrsCudaSortPairs(workspace, stream, values_begin[t + 1] - at, 64, keys + at, sorted_keys + at,
                                items + at, sorted_items + at));
   }
-  CU_LAUNCH(unique_flags_kernel, blocks, threads, 0, s, n, sorted_keys, flags);
+  CU_LAUNCH(unique_flags_kernel, blocks, threads, 0, s, values_begin[0], n, sorted_keys, flags);
   CU_LAUNCH(unique_tables_kernel, TrsCudaBlocks(n_tables, TRS_SPARSE_THREADS), threads, 0, s, n_tables, begin,
             flags);
   TrsCheckLaunch();
   PetscCall(TrsCudaScan(stream, n, flags, before));
-  CU_LAUNCH(unique_place_kernel, blocks, threads, 0, s, n, sorted_keys, sorted_items, flags, before,
-            unique_values, reverse);
+  CU_LAUNCH(unique_place_kernel, blocks, threads, 0, s, values_begin[0], n, sorted_keys, sorted_items, flags,
+            before, unique_values, reverse);
   CU_LAUNCH(unique_begin_kernel, TrsCudaBlocks(n_tables + 1, TRS_SPARSE_THREADS), threads, 0, s, n_tables,
             begin, before, answer);
   TrsCheckLaunch();

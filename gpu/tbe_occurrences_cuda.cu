@@ -20,6 +20,15 @@ struct UpdateFeature {
 
 /* --- keys --- */
 
+/* A value that is in no bag of the call: those of a view's other features lie before and behind its own. */
+static __device__ __forceinline__ void pass_over(const Unsorted &u, int64_t i, uint64_t end_key)
+{
+  u.key[i] = end_key;
+  u.item[i] = static_cast<uint32_t>(i);
+  if (u.source) u.source[i] = 0;
+  if (u.scale) u.scale[i] = 0.0f;
+}
+
 /* A group of lanes has a bag. Ids that are no rows get a key behind all rows. */
 static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_features, TrsTbeInput input,
                                        uint64_t end_key, int pooled, int64_t grad_stride, int lanes_log2,
@@ -27,6 +36,10 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
+  for (int64_t i = TrsCudaFirst(); i < input.offsets[0]; i += TrsCudaStep()) pass_over(u, i, end_key);
+  for (int64_t i = input.offsets[n_features * input.batch] + TrsCudaFirst(); i < input.n_values;
+       i += TrsCudaStep())
+    pass_over(u, i, end_key);
   for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < n_features * input.batch;
        bag += TrsCudaStep() >> lanes_log2) {
     const UpdateFeature f = features[bag / input.batch];

@@ -317,6 +317,87 @@ static void test_row_gradients(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_row_gradients();
 }
 
+/* --- parts of a batch: values before and behind the bags are none of the call's --- */
+
+enum { BEFORE = 5, BEHIND = 9 };
+
+/* The problem's batch in the middle of a longer one, whose other values are rows that nobody may touch. */
+static void widen(problem *p)
+{
+  const int64_t n = p->input.n_values, bags = (int64_t)N_FEATURES * p->input.batch;
+  int64_t *values = memory(n + BEFORE + BEHIND, sizeof(*values));
+  float *weights = memory(n + BEFORE + BEHIND, sizeof(*weights));
+
+  for (int64_t i = 0; i < n + BEFORE + BEHIND; i++) weights[i] = 1.0f; /* of row 0 */
+  memcpy(values + BEFORE, p->values, (size_t)n * sizeof(*values));
+  if (p->weights) memcpy(weights + BEFORE, p->weights, (size_t)n * sizeof(*weights));
+  for (int64_t b = 0; b <= bags; b++) p->offsets[b] += BEFORE;
+  free(p->values);
+  p->input.values = p->values = values;
+  if (p->weights) {
+    free(p->weights);
+    p->input.weights = p->weights = weights;
+  } else {
+    free(weights);
+  }
+  p->input.n_values = n + BEFORE + BEHIND;
+}
+
+static void update_all(problem *p)
+{
+  TrsWorkspace workspace;
+
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                    p->max_gradient, &p->args, NULL));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+}
+
+static void test_parts(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      const shape s = shape_of(11 + 3 * kind, kind);
+      problem whole, part;
+
+      make_problem(&s, &whole);
+      make_problem(&s, &part);
+      widen(&part);
+      update_all(&whole);
+      update_all(&part);
+      for (int t = 0; t < N_TABLES; t++)
+        assert_memory_equal(part.table[t].weight, whole.table[t].weight,
+                            (size_t)hosted_table_bytes(&whole.table[t]));
+      free_problem(&whole);
+      free_problem(&part);
+    }
+}
+
+/* Distinct ids of a table whose values begin late. */
+static void test_unique_of_a_part(void **state)
+{
+  enum { FIRST = 4, N = 9 };
+  static const int64_t values[N] = {7, 7, 1, 0, 5, 3, 5, 3, 9}, expected[3] = {3, 5, 9},
+                       place[N - FIRST] = {1, 0, 1, 0, 2};
+  const int64_t begin[2] = {FIRST, N};
+  int64_t unique_begin[2], unique[N], reverse[N];
+  TrsWorkspace workspace;
+
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++) {
+    memset(unique, 0, sizeof(unique));
+    memset(reverse, 0, sizeof(reverse));
+    assert_petsc_ok(ops->workspace_create(&workspace));
+    assert_petsc_ok(ops->unique(NULL, workspace, 1, begin, values, unique_begin, unique, reverse));
+    assert_petsc_ok(ops->workspace_destroy(&workspace));
+    assert_int_equal(unique_begin[0], 0);
+    assert_int_equal(unique_begin[1], 3);
+    assert_memory_equal(unique, expected, sizeof(expected));
+    assert_memory_equal(reverse + FIRST, place, sizeof(place));
+  }
+}
+
 /* --- lists of rows become one --- */
 
 enum { MOST_LISTS = 5, MOST_TABLES = 3, LONGEST = 40 };
@@ -600,7 +681,8 @@ static int set_up(void **state)
 TRS_TEST_MAIN(cmocka_unit_test_setup(test_definition, set_up),
               cmocka_unit_test_setup(test_instruction_sets, set_up),
               cmocka_unit_test_setup(test_threads, set_up),
-              cmocka_unit_test_setup(test_row_gradients, set_up),
+              cmocka_unit_test_setup(test_row_gradients, set_up), cmocka_unit_test_setup(test_parts, set_up),
+              cmocka_unit_test_setup(test_unique_of_a_part, set_up),
               cmocka_unit_test_setup(test_merge_rows, set_up), cmocka_unit_test_setup(test_strangers, set_up),
               cmocka_unit_test_setup(test_rounding_by_shards, set_up),
               cmocka_unit_test_setup(test_stochastic_rounding, set_up),
