@@ -5,15 +5,10 @@
   Source: FBGEMM block_bucketize_sparse_features
 */
 #include "compute/cpu_kernels.h"
+#include "compute/past_cache.h"
 
 #include <omp.h>
 #include <string.h>
-#if defined(__SSE2__)
-  #include <emmintrin.h>
-  #define CAN_STREAM 1
-#else
-  #define CAN_STREAM 0
-#endif
 
 /* The first pass is compiled for wider vectors too; integers come out the same. (Why not by sanitizers and clang: core/random.c.) */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
@@ -100,16 +95,13 @@ ALWAYS_INLINE void find_buckets(const TrsBucketRule *rule, int64_t n, const int6
 */
 enum { TRS_STRIP_BAGS = 64, TRS_PART_BAGS = 32 * TRS_STRIP_BAGS };
 
-/* Lengths that no cache will hold until they are read again are written past it: half the traffic. */
-#define STREAM_FROM_BYTES ((int64_t)4 << 20)
-
 typedef struct {
   int n_buckets, n_features;
   int64_t batch, parts_a_feature;
   const TrsBucketSpec *spec;
   const TrsJagged *in;
   TrsJagged *out;
-  PetscBool keep_ids, stream_lengths;
+  PetscBool keep_ids, stream_lengths; /* stream: past the caches */
   int64_t *positions, *unbucketize;
   int32_t *bucket; /* [N] of each id */
   int64_t *cursor; /* [parts, n_buckets] ids of a bucket, then where the next one goes */
@@ -152,7 +144,7 @@ WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int
   for (int64_t first = begin; first < end; first += TRS_STRIP_BAGS) {
     const int64_t n = PetscMin(TRS_STRIP_BAGS, end - first);
     int32_t *lengths = job->out->lengths + first;
-    const int streaming = CAN_STREAM && job->stream_lengths && n == TRS_STRIP_BAGS &&
+    const int streaming = TRS_CAN_PAST_CACHE && job->stream_lengths && n == TRS_STRIP_BAGS &&
                           (uintptr_t)lengths % 16 == 0 && bags % 4 == 0;
 
     find_buckets(&rule, offsets[first + n] - offsets[first], job->in->values + offsets[first],
@@ -171,9 +163,7 @@ WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int
         total[q] += flush_counts(n, 0, of_bucket, to);
     }
   }
-#if defined(__SSE2__)
-  if (job->stream_lengths) _mm_sfence();
-#endif
+  if (job->stream_lengths) TrsPastCacheEnd();
 }
 
 /* Second pass: every id to its place. */
@@ -225,7 +215,7 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
       .out = out,
       .keep_ids = keep_ids,
       .stream_lengths = (PetscBool)(batch * n_features * n_buckets * (int64_t)sizeof(*out->lengths) >=
-                                    STREAM_FROM_BYTES)};
+                                    TRS_PAST_CACHE_BYTES)};
   int64_t sum = 0;
 
   PetscFunctionBegin;

@@ -9,6 +9,9 @@
 #include <string.h>
 #if defined(__SSE2__)
   #include <emmintrin.h>
+  #define TRS_CAN_PAST_CACHE 1
+#else
+  #define TRS_CAN_PAST_CACHE 0
 #endif
 
 /* Results of which this many bytes or more are written at a time; smaller ones stay in the second-level cache. */
@@ -17,16 +20,8 @@
 /* Is a matrix of floats, with what lies between its rows, large enough, and does each row begin and end with a cache line? */
 static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to, int64_t to_stride)
 {
-#if defined(__SSE2__)
-  return rows * to_stride * (int64_t)sizeof(float) >= TRS_PAST_CACHE_BYTES && cols % 16 == 0 &&
-         to_stride % 16 == 0 && (uintptr_t)to % 64 == 0;
-#else
-  (void)rows;
-  (void)cols;
-  (void)to;
-  (void)to_stride;
-  return 0;
-#endif
+  return TRS_CAN_PAST_CACHE && rows * to_stride * (int64_t)sizeof(float) >= TRS_PAST_CACHE_BYTES &&
+         cols % 16 == 0 && to_stride % 16 == 0 && (uintptr_t)to % 64 == 0;
 }
 
 /* n floats, n a multiple of 16, `to` at the begin of a cache line; those at from + next are fetched for a later call. */
