@@ -56,7 +56,6 @@ static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInp
 {
   const CacheFeature f = features[blockIdx.y];
   const int64_t end = input.offsets[(blockIdx.y + 1) * input.batch];
-
   const bool is_first = blockIdx.y == 0, is_last = blockIdx.y + 1 == gridDim.y;
 
   for (int64_t i = TrsCudaFirst(); is_first && i < input.offsets[0]; i += TrsCudaStep()) {

@@ -10,21 +10,6 @@
 
 enum { TRS_LIST_THREADS = 256 };
 
-/* Of n + 1 ascending places the last that is not above i. */
-static __device__ __forceinline__ int last_not_above(const int64_t *places, int n, int64_t i)
-{
-  int low = 0, high = n;
-
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (places[middle] <= i)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
-}
-
 /* --- rows of a batch --- */
 
 /* table_run [n_tables + 1]: first run of each table. */
@@ -32,7 +17,7 @@ static __global__ void rows_of_runs_kernel(Occurrences o, const int64_t *table_r
 {
   for (int64_t r = TrsCudaFirst(); r < table_run[o.n_tables]; r += TrsCudaStep())
     rows[r] = static_cast<int64_t>(o.runs.key_of[r]) -
-              o.table[last_not_above(table_run, o.n_tables - 1, r)].key_begin;
+              o.table[TrsCudaBlockOf(table_run, o.n_tables, r)].key_begin;
 }
 
 /* Waits for the numbers of rows. */
@@ -68,7 +53,8 @@ struct Lists {
 static __global__ void list_keys_kernel(Lists lists, const int64_t *rows, uint64_t *key, uint32_t *item)
 {
   for (int64_t i = TrsCudaFirst(); i < lists.n; i += TrsCudaStep()) {
-    const int t = last_not_above(lists.begin, lists.n_lists * lists.n_tables - 1, i) % lists.n_tables;
+    const int64_t list = TrsCudaBlockOf(lists.begin, static_cast<int64_t>(lists.n_lists) * lists.n_tables, i);
+    const int64_t t = list % lists.n_tables;
     const int64_t row = rows[i], first = lists.key_begin[t];
     const bool is_row = row >= 0 && row < lists.key_begin[t + 1] - first;
 

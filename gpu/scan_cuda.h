@@ -37,3 +37,18 @@ PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *r
 
 /* Bits of a key up to `largest`. */
 int TrsCudaBitsFor(uint64_t largest);
+
+/* Last of n + 1 ascending places that is not above x; empty blocks are skipped. */
+static __device__ __forceinline__ int64_t TrsCudaBlockOf(const int64_t *begin, int64_t n, int64_t x)
+{
+  int64_t low = 0, high = n - 1;
+
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    if (begin[middle] <= x)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}

@@ -17,21 +17,6 @@ PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *length
 
 /* --- permutation of blocks --- */
 
-/* Last of n + 1 ascending places that is not above x; empty blocks are skipped. */
-static __device__ __forceinline__ int64_t block_of(const int64_t *begin, int64_t n, int64_t x)
-{
-  int64_t low = 0, high = n - 1;
-
-  while (low < high) {
-    const int64_t middle = (low + high + 1) / 2;
-    if (begin[middle] <= x)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
-}
-
 /* Blocks in the order of the result: first bag of each in the input, and places in the result. */
 struct Blocks {
   const int64_t *first_bag, *begin; /* [n], [n + 1] */
@@ -41,7 +26,7 @@ struct Blocks {
 static __global__ void permute_lengths_kernel(Blocks blocks, const int32_t *from, int32_t *to)
 {
   for (int64_t bag = TrsCudaFirst(); bag < blocks.begin[blocks.n]; bag += TrsCudaStep()) {
-    const int64_t j = block_of(blocks.begin, blocks.n, bag);
+    const int64_t j = TrsCudaBlockOf(blocks.begin, blocks.n, bag);
     to[bag] = from[blocks.first_bag[j] + bag - blocks.begin[j]];
   }
 }
@@ -60,7 +45,7 @@ static __global__ void permute_values_kernel(Blocks blocks, const int64_t *value
   const bool weighted = in.weights && out.weights;
 
   for (int64_t v = TrsCudaFirst(); v < value_begin[blocks.n]; v += TrsCudaStep()) {
-    const int64_t j = block_of(value_begin, blocks.n, v),
+    const int64_t j = TrsCudaBlockOf(value_begin, blocks.n, v),
                   from = in.offsets[blocks.first_bag[j]] + v - value_begin[j];
     out.values[v] = in.values[from];
     if (weighted) out.weights[v] = in.weights[from];

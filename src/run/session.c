@@ -2,6 +2,7 @@
 #include "run/session.h"
 
 #include "core/events.h"
+#include "core/random.h"
 #include "core/shared_memory.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
@@ -67,6 +68,7 @@ static PetscErrorCode choose_isa(const TrsSession *s)
   PetscCall(TrsOptionsGetEnum(s->options, "-cpu_isa", &choice, NULL));
   if (!names[choice]) PetscFunctionReturn(PETSC_SUCCESS);
   TrsComputeSetIsa(names[choice]);
+  TrsRandomSetIsa(names[choice]);
   PetscCheck(strcmp(TrsComputeIsa(), names[choice]) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-cpu_isa %s: the best that this processor has is %s", names[choice], TrsComputeIsa());
   PetscFunctionReturn(PETSC_SUCCESS);

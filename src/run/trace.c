@@ -96,9 +96,8 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
     PetscCall(PetscPrintf(trace->comm,
                           "%-10s %.1f%% of a step: under way on the device while it computed nothing\n",
                           "exposed", 100 * (overlap.under_way_s - overlap.hidden_s) / overlap.steps_s));
-  if (overlap.compute_s > 0 &&
-      overlap.n_steps >
-          0) /* gaps between the kernels of a stage count as kernels: a profiler tells them apart */
+  /* gaps between the kernels of a stage count as kernels: a profiler tells them apart */
+  if (overlap.compute_s > 0 && overlap.n_steps > 0)
     PetscCall(
         PetscPrintf(trace->comm,
                     "%-10s %.3f ms a step in stages of the compute stream, a step took %.3f ms: %.2f times\n",

@@ -46,7 +46,6 @@ typedef struct {
   PetscBool index_dedup;             /* of sequence tables */
   PetscBool variable_batch;          /* of pooled tables that are not cut over the ranks of a host */
   TrsLoan *loan; /* for the lookups' rows; they have memory of their own where it is short */
-  /* of sequence tables */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
