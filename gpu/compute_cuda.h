@@ -34,6 +34,17 @@ PETSC_EXTERN PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspa
 PETSC_EXTERN PetscErrorCode TrsGatherIdsCuda(TrsStream stream, int64_t n, const int64_t *index,
                                              const int64_t *from, int64_t *to);
 
+/* bags_cuda.cu */
+PETSC_EXTERN PetscErrorCode TrsUniqueBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                              const int *feature, const TrsJagged *in,
+                                              const TrsBagLists *lists, int64_t *inverse);
+PETSC_EXTERN PetscErrorCode TrsTakeBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_out,
+                                            const int *block, const int *list, const TrsBagLists *lists,
+                                            const TrsJagged *in, TrsJagged *out, int64_t *limits);
+PETSC_EXTERN PetscErrorCode TrsPadOffsetsCuda(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                              const int64_t *strides, int64_t batch, const int64_t *offsets,
+                                              int64_t *to);
+
 /* sequence_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsSequenceForwardCuda(TrsStream stream, const TrsSequenceBags *bags,
                                                    const float *rows, float *out, int64_t out_stride);
@@ -101,6 +112,8 @@ PETSC_EXTERN PetscErrorCode TrsMergeRowsCuda(TrsStream stream, TrsWorkspace work
 /* matrix_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, const float *from,
                                               int64_t from_stride, float *to, int64_t to_stride);
+PETSC_EXTERN PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n,
+                                              const TrsBlockCopy *block, const float *from, float *to);
 PETSC_EXTERN PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,
                                                int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                                int64_t to_stride);

@@ -25,8 +25,10 @@ PetscErrorCode TrsWorkspaceDestroyCuda(TrsWorkspace *workspace)
   for (int i = 0; i < TRS_CUDA_N_SCRATCH; i++) PetscCall(TrsDeviceBufferFree(device, &w->scratch[i]));
   for (int i = 0; i < TRS_CUDA_N_UPLOADS; i++) {
     PetscCall(TrsDeviceBufferFree(device, &w->upload[i].device));
-    PetscCall(device->release_host(&w->upload[i].host));
-    PetscCall(device->event_destroy(&w->upload[i].copied));
+    for (int k = 0; k < TRS_CUDA_IN_TURN; k++) {
+      PetscCall(device->release_host(&w->upload[i].host[k]));
+      PetscCall(device->event_destroy(&w->upload[i].copied[k]));
+    }
     PetscCall(TrsBufferFree(&w->host[i]));
   }
   PetscCall(device->release_host(&w->answer));
@@ -69,19 +71,21 @@ PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream s
                                   const void *host, void *pointer_to_pointer)
 {
   TrsCudaUpload *upload = &workspace->upload[which];
+  int k = upload->current;
 
   PetscFunctionBegin;
-  if (bytes > 0 && (bytes != upload->bytes || memcmp(host, upload->host, (size_t)bytes) != 0)) {
-    if (upload->copied)
-      PetscCall(TrsCudaEventWait(TrsEventCuda(upload->copied)));
+  if (bytes > 0 && (bytes != upload->bytes || memcmp(host, upload->host[k], (size_t)bytes) != 0)) {
+    upload->current = k = (k + 1) % TRS_CUDA_IN_TURN;
+    if (upload->copied[k])
+      PetscCall(TrsCudaEventWait(TrsEventCuda(upload->copied[k])));
     else
-      PetscCall(device->event_create(&upload->copied));
-    PetscCall(reserve_host(bytes, &upload->capacity_bytes, &upload->host));
-    PetscCall(TrsDeviceBufferReserve(device, &upload->device, upload->capacity_bytes));
-    memcpy(upload->host, host, (size_t)bytes);
+      PetscCall(device->event_create(&upload->copied[k]));
+    PetscCall(reserve_host(bytes, &upload->capacity_bytes[k], &upload->host[k]));
+    PetscCall(TrsDeviceBufferReserve(device, &upload->device, upload->capacity_bytes[k]));
+    memcpy(upload->host[k], host, (size_t)bytes);
     upload->bytes = bytes;
-    PetscCall(device->copy(upload->device.data, upload->host, bytes, stream));
-    PetscCall(device->event_record(upload->copied, stream));
+    PetscCall(device->copy(upload->device.data, upload->host[k], bytes, stream));
+    PetscCall(device->event_record(upload->copied[k], stream));
   }
   *(void **)pointer_to_pointer = upload->device.data;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -43,14 +43,24 @@ enum {
   TRS_CUDA_CACHE_TABLES,
   TRS_CUDA_CACHE_FEATURES,
   TRS_CUDA_LISTS,
+  TRS_CUDA_BAG_FEATURES,
+  TRS_CUDA_BAG_BLOCKS, /* and one more, of padded blocks */
+  TRS_CUDA_STRIDES = TRS_CUDA_BAG_BLOCKS + 2,
+  TRS_CUDA_COPIES,
   TRS_CUDA_N_UPLOADS
 };
 
+/* Pinned copies in turn: a step uploads an array that changes up to this often before its host must not be ahead any more. */
+enum { TRS_CUDA_IN_TURN = 4 };
+
 typedef struct {
-  void *host; /* pinned: what the device holds, or will when the copies enqueued are done */
+  void *host
+      [TRS_CUDA_IN_TURN]; /* pinned; the current one is what the device holds, or will when the copies enqueued are done */
+  int64_t capacity_bytes[TRS_CUDA_IN_TURN];
+  TrsEvent copied[TRS_CUDA_IN_TURN]; /* it may be changed again */
+  int current;
   TrsDeviceBuffer device;
-  int64_t bytes, capacity_bytes;
-  TrsEvent copied; /* the pinned copy may be changed again */
+  int64_t bytes;
 } TrsCudaUpload;
 
 struct TrsWorkspaceImpl {
@@ -77,7 +87,8 @@ PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, 
   TrsCudaUploadArray - A device copy of a small host array, valid for kernels enqueued on the stream from now on, until the next upload there.
 
   Does not wait as a rule: an array that equals the last one is there already (tables and blocks seldom change from step to step); a changed one
-  goes through pinned memory, which waits only while the copy before has not been done yet.
+  goes through pinned memory, which waits only while the fourth copy before has not been done yet: arrays that change with the batch go twice a step, and
+  the host is a step ahead of the device at most.
 */
 PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream stream, int64_t bytes,
                                   const void *host, void *pointer_to_pointer);

@@ -148,6 +148,107 @@ static PetscErrorCode hosted_unique(TrsStream stream, TrsWorkspace workspace, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- bags that samples share --- */
+
+/* Bags of a call: as many blocks as it names. */
+static int64_t hosted_blocks(int n, const int *block)
+{
+  int most = -1;
+
+  for (int i = 0; i < n; i++) most = PetscMax(most, block[i]);
+  return most + 1;
+}
+
+static TrsBagLists hosted_lists_in(const TrsBagLists *lists, int64_t n)
+{
+  return (TrsBagLists){.batch = lists->batch,
+                       .sample = (int32_t *)hosted_in(lists->sample, n * lists->batch * 4),
+                       .n = (int64_t *)hosted_in(lists->n, n * 8)};
+}
+
+static PetscErrorCode hosted_unique_bags(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                         const int *feature, const TrsJagged *in, const TrsBagLists *lists,
+                                         int64_t *inverse)
+{
+  const int64_t n_bags = hosted_blocks(n_features, feature) * lists->batch, n = n_features * lists->batch;
+  TrsJagged from = hosted_jagged_in(in, n_bags, in->offsets[n_bags]);
+  TrsBagLists found = hosted_lists_in(lists, n_features);
+  int64_t *back = (int64_t *)hosted_in(inverse, n * 8);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->unique_bags(stream, workspace, n_features, feature, &from, &found, back));
+  hosted_jagged_out(&from, NULL, 0, 0);
+  hosted_out(found.sample, lists->sample, n * 4);
+  hosted_out(found.n, lists->n, n_features * 8);
+  hosted_out(back, inverse, n * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* out->n_values: the room there is for ids. */
+static PetscErrorCode hosted_take_bags(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
+                                       const int *list, const TrsBagLists *lists, const TrsJagged *in,
+                                       TrsJagged *out, int64_t *limits)
+{
+  const int64_t n_bags = hosted_blocks(n_out, block) * lists->batch, n = n_out * lists->batch;
+  TrsJagged from = hosted_jagged_in(in, n_bags, in->offsets[n_bags]),
+            to = hosted_jagged_in(out, n, out->n_values);
+  TrsBagLists taken = hosted_lists_in(lists, hosted_blocks(n_out, list));
+  int64_t *where = (int64_t *)hosted_in(limits, (2 * n_out + 1) * 8);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->take_bags(stream, workspace, n_out, block, list, &taken, &from, &to, where));
+  hosted_jagged_out(&from, NULL, 0, 0);
+  hosted_jagged_out(&to, out, n, out->n_values);
+  hosted_out(taken.sample, NULL, 0);
+  hosted_out(taken.n, NULL, 0);
+  hosted_out(where, limits, (2 * n_out + 1) * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode hosted_pad_offsets(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                         const int64_t *strides, int64_t batch, const int64_t *offsets,
+                                         int64_t *to)
+{
+  int64_t n_bags = 0, *from, *there;
+
+  PetscFunctionBegin;
+  for (int f = 0; f < n_features; f++) n_bags += strides[f];
+  from = (int64_t *)hosted_in(offsets, (n_bags + 1) * 8);
+  there = (int64_t *)hosted_in(to, (n_features * batch + 1) * 8);
+  PetscCall(hosted_ops->pad_offsets(stream, workspace, n_features, strides, batch, from, there));
+  hosted_out(from, NULL, 0);
+  hosted_out(there, to, (n_features * batch + 1) * 8);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Floats that blocks reach: of what they come from, or of where they go. */
+static int64_t hosted_reach(int n, const TrsBlockCopy *block, PetscBool to)
+{
+  int64_t floats = 0;
+
+  for (int i = 0; i < n; i++) {
+    const int64_t begin = to ? block[i].to : block[i].from,
+                  stride = to ? block[i].to_stride : block[i].from_stride;
+
+    if (block[i].rows > 0) floats = PetscMax(floats, begin + (block[i].rows - 1) * stride + block[i].cols);
+  }
+  return floats;
+}
+
+static PetscErrorCode hosted_copy_blocks(TrsStream stream, TrsWorkspace workspace, int n,
+                                         const TrsBlockCopy *block, const float *from, float *to)
+{
+  const int64_t bytes = hosted_reach(n, block, PETSC_TRUE) * 4;
+  float *f = (float *)hosted_in(from, hosted_reach(n, block, PETSC_FALSE) * 4),
+        *t = (float *)hosted_in(to, bytes);
+
+  PetscFunctionBegin;
+  PetscCall(hosted_ops->copy_blocks(stream, workspace, n, block, f, t));
+  hosted_out(f, NULL, 0);
+  hosted_out(t, to, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* --- sequences and positions --- */
 
 static PetscErrorCode hosted_gather_ids(TrsStream stream, int64_t n, const int64_t *index,
@@ -594,6 +695,9 @@ static const TrsComputeOps *trs_hosted(int i)
     table.bounds_check = hosted_bounds_check;
     table.unique = hosted_unique;
     table.gather_ids = hosted_gather_ids;
+    table.unique_bags = hosted_unique_bags;
+    table.take_bags = hosted_take_bags;
+    table.pad_offsets = hosted_pad_offsets;
     table.sequence_forward = hosted_sequence_forward;
     table.sequence_backward = hosted_sequence_backward;
     table.positions = hosted_positions;
@@ -609,6 +713,7 @@ static const TrsComputeOps *trs_hosted(int i)
     table.tbe_row_gradients = hosted_tbe_row_gradients;
     table.tbe_update_rows = hosted_tbe_update_rows;
     table.copy_matrix = hosted_copy_matrix;
+    table.copy_blocks = hosted_copy_blocks;
     table.sum_matrices = hosted_sum_matrices;
     table.divide_rows = hosted_divide_rows;
     table.clamp_matrix = hosted_clamp_matrix;

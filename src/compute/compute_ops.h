@@ -26,6 +26,20 @@ typedef struct {
   float *weights;   /* [n_values] or NULL */
 } TrsJagged;
 
+/* A list of bags for each of some features: those of samples sample[i * batch + k], k < n[i]. Device arrays. */
+typedef struct {
+  int64_t batch;   /* B */
+  int32_t *sample; /* [features, B]; NULL: sample k */
+  int64_t *n;      /* [features], none above B */
+} TrsBagLists;
+
+/* A block of rows to be copied: places in the memory it comes from and goes to, in floats. */
+typedef struct {
+  int64_t rows, cols;
+  int64_t from, from_stride;
+  int64_t to, to_stride;
+} TrsBlockCopy;
+
 /* How ids of one feature are cut into row buckets. */
 typedef struct {
   int64_t
@@ -131,6 +145,31 @@ typedef struct {
   /* to[i] = from[index[i]], i in [0, n); to may be index. */
   PetscErrorCode (*gather_ids)(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
                                int64_t *to);
+
+  /* --- bags that samples share (variable batch per feature); blocks are runs of B = lists->batch bags --- */
+
+  /*
+    The distinct bags of block feature[i] (host array [n_features]) of in: lists gets the first sample that has each, in order of samples; inverse [n_features, B]
+    the place in its list of every sample's. Bags are equal that have the same ids, and weights bit for bit, in the same order; their hashes
+    (compute/bag_hash.h) only save comparisons. in->offsets must be set. Time grows with the ids, and with the square of the distinct bags of a feature that
+    share a hash.
+  */
+  PetscErrorCode (*unique_bags)(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
+                                const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse);
+
+  /*
+    Block j of out has the bags of list list[j] out of block block[j] of in (host arrays [n_out]). limits NULL: they are followed by empty ones, up to B a block.
+    Else blocks follow one another, and limits [2 * n_out + 1] (device) gets the numbers of bags of each, then where the ids of each begin and where they end.
+    in->offsets must be set; out has room for n_out * B bags and its ids, and offsets that say where they end behind its last bag, too. Its n_bags
+    and n_values are set where the host can read them.
+  */
+  PetscErrorCode (*take_bags)(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
+                              const int *list, const TrsBagLists *lists, const TrsJagged *in, TrsJagged *out,
+                              int64_t *limits);
+
+  /* Offsets of a batch whose features have strides[f] bags (host array) as if each had B, the last ones empty: to [n_features * B + 1]. */
+  PetscErrorCode (*pad_offsets)(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                const int64_t *strides, int64_t batch, const int64_t *offsets, int64_t *to);
 
   /* --- sequences (spec: runtime section 8) --- */
 
@@ -259,6 +298,9 @@ typedef struct {
   /* Copy [rows, cols] floats between strided matrices. */
   PetscErrorCode (*copy_matrix)(TrsStream stream, int64_t rows, int64_t cols, const float *from,
                                 int64_t from_stride, float *to, int64_t to_stride);
+  /* Copy n blocks of rows (host array); no two are written to the same place. */
+  PetscErrorCode (*copy_blocks)(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
+                                const float *from, float *to);
   /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. On the CPU `to` may be
      one of them. */
   PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,

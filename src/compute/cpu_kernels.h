@@ -30,6 +30,15 @@ PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tabl
 PetscErrorCode TrsGatherIdsCpu(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
                                int64_t *to);
 
+/* bags_cpu.c */
+PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
+                                const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse);
+PetscErrorCode TrsTakeBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
+                              const int *list, const TrsBagLists *lists, const TrsJagged *in, TrsJagged *out,
+                              int64_t *limits);
+PetscErrorCode TrsPadOffsetsCpu(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                const int64_t *strides, int64_t batch, const int64_t *offsets, int64_t *to);
+
 /* bucketize_cpu.c */
 PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
                                int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
@@ -91,6 +100,8 @@ PetscErrorCode TrsMergeRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_t
 /* matrix_cpu.c */
 PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
                                 int64_t from_stride, float *to, int64_t to_stride);
+PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
+                                const float *from, float *to);
 PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
 PetscErrorCode TrsDivideRowsCpu(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,

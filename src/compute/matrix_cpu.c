@@ -38,6 +38,17 @@ PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
+                                const float *from, float *to)
+{
+  PetscFunctionBegin;
+  (void)workspace;
+  for (int i = 0; i < n; i++)
+    PetscCall(TrsCopyMatrixCpu(stream, block[i].rows, block[i].cols, from + block[i].from,
+                               block[i].from_stride, to + block[i].to, block[i].to_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Columns [begin, end) of one row: the sum of the parts, in order. Added in a place of its own, as `to` may be one of the parts. */
 static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
                       float *to)
