@@ -37,7 +37,7 @@ case $what in
     cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_WERROR=ON -DTRSHARD_PYTHON="$python"
     cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
-  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|compute/(tbe|units|sequence))|cuda_traps)' -LE long ;;
+  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long ;;
   golden)
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
     check_golden 2 "-pipeline prefetch_sparse_dist -tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.1" weighted_mixed
@@ -49,7 +49,7 @@ case $what in
       check_golden 1,2,4 "-comm_backend mpi -pipeline base" "$(basename "$(dirname "$folder")")"
     done
     ;;
-  case) run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_caches cuda_steady_step cuda_trace sequence_max position_weights ;;
+  case) run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_caches cuda_variable_batch cuda_steady_step cuda_trace sequence_max position_weights ;;
   case_long)
     run_cases cuda_exchange cuda_resume cuda_predict
     # does the GPU's benchmark run through? What it measures here is no measurement

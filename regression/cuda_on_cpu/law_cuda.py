@@ -10,7 +10,7 @@ import re
 import law_caches
 from law_plans import MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
-from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits, write_dataset
 
 NCCL, MPI = "-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi"
 TOLERANCE = 1e-5  # sums in another order than the CPU's
@@ -49,6 +49,27 @@ def test_cuda_caches(binary, folder):
     """Rows in host memory, in LRU and LFU caches of one lookup and without, filled ahead: the bits of tables on the GPU."""
     law_caches.make(folder, 144)
     law_caches.compare(binary, folder, 2, f"-tables_sharding_types table_wise {NCCL}", ("both",), ("prefetch_sparse_dist",), limit_s=240)
+
+
+def test_cuda_variable_batch(binary, folder):
+    """Equal bags that share a row, under every plan that has them, weighted, averaged, with positions and without ids: as on the CPU; nccl and mpi alike, and with caches."""
+    make_equal_bags(folder)
+    kinds = "-table_word_position_weighted true -table_word_max_feature_lengths 2 -table_user_is_weighted -epochs 2 -ebc_variable_batch"
+    for ranks, plan in ((1, ""), (2, MIXED), (4, "-tables_sharding_types row_wise"), (4, "-tables_sharding_types column_wise")):
+        what = f"{plan} on {ranks} ranks"
+        wanted, state = train(binary, folder, "cpu", ranks, f"{kinds} {plan} -device cpu", limit_s=240)
+        found, other = train(binary, folder, "nccl", ranks, f"{kinds} {plan} {NCCL}", limit_s=240)
+        check_close_losses(found, wanted, TOLERANCE, what)
+        check_close_tensors(other, state, TOLERANCE, what)
+    for name, more in (("mpi", f"{MPI} -pipeline base"), ("caches", f"{NCCL} -pipeline prefetch_sparse_dist -tables_compute_kernels fused_uvm_caching")):
+        again, state = train(binary, folder, name, 4, f"{kinds} {plan} {more}", limit_s=240, environment={"CUDA_ON_CPU_SEED": "7"})
+        check(same_bits(again, found), f"{name}: other losses")
+        check_same_tensors(state, other, name)
+
+
+def make_equal_bags(folder):
+    """Few ids, so that samples share bags, and bags without any."""
+    write_dataset(os.path.join(folder, "train.h5"), 96, features={"user": 3, "item": 30, "tag": 2, "shop": 30, "word": 4}, largest_bag=2, weighted=True)
 
 
 def test_cuda_predict(binary, folder):
@@ -97,7 +118,7 @@ def count(text, what):
 def test_cuda_steady_step(binary, folder):
     """Under every pipeline 40 steps allocate and wait for the whole device as often as 20: a steady step does neither, nor the caches of its tables."""
     make(folder, 48, largest_bag=1)  # two batches, again and again
-    for pipeline in ("base", "sparse_dist", "prefetch_sparse_dist"):
+    for pipeline in ("base", "sparse_dist", "prefetch_sparse_dist", "prefetch_sparse_dist -ebc_variable_batch"):
         short, long = (count_steps(binary, folder, f"-pipeline {pipeline}", steps) for steps in (20, 40))
         check(short == long, f"{pipeline}: allocations and device waits of 20 steps {short}, of 40 {long}")
 

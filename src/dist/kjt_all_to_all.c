@@ -171,18 +171,16 @@ PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bags for each destination, and where each feature's ids begin: TrsKjtReadLimits(). */
+/* Where each feature's ids begin: TrsKjtReadLimits(), unless the batch brings it. */
 static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool *pending)
 {
   const TrsKjt *send = x->send;
 
   PetscFunctionBegin;
-  for (int q = 0; q < x->comm->size; q++) {
-    x->send_bags.counts[q] = 0;
-    for (int f = x->feature_begin[q]; f < x->feature_begin[q + 1]; f++)
-      x->send_bags.counts[q] += TrsKjtStride(send, f);
+  if (send->limits_pending) {
+    *pending = PETSC_TRUE;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
-  (void)sum_splits(x->comm->size, &x->send_bags);
   PetscCall(TrsPinnedBufferReserve(x->comm->device, &x->id_begin,
                                    (x->n_sent + 1) * (int64_t)sizeof(*send->id_begin)));
   PetscCall(TrsKjtReadLimits(x->comm->device, x->comm->compute, stream, send, &x->device_limits,
@@ -190,25 +188,30 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the ranks are told of an exchange: told [size] rows, stride apart. */
+/* What the ranks are told of an exchange, once the limits are here: told [size] rows, stride apart. */
 static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
-  const int64_t *id_begin = (const int64_t *)x->id_begin.data;
+  const TrsKjt *send = x->send;
+  const int64_t *id_begin = send->limits_pending ? send->id_begin : (const int64_t *)x->id_begin.data;
 
   x->words = TrsIdExchangeWords(&x->ids, id_begin[x->n_sent] - id_begin[0],
-                                x->send->jagged.values + id_begin[0]);
+                                send->jagged.values + id_begin[0]);
   for (int q = 0; q < x->comm->size; q++) {
+    const int first = x->feature_begin[q], end = x->feature_begin[q + 1];
     int64_t *row = told + q * stride;
-    x->send_values.displs[q] = id_begin[x->feature_begin[q]];
-    x->send_values.counts[q] = id_begin[x->feature_begin[q + 1]] - x->send_values.displs[q];
-    row[0] = x->send->batch;
+    x->send_bags.counts[q] = 0;
+    for (int f = first; f < end; f++) x->send_bags.counts[q] += TrsKjtStride(send, f);
+    x->send_values.displs[q] = id_begin[first];
+    x->send_values.counts[q] = id_begin[end] - id_begin[first];
+    row[0] = send->batch;
     row[1] = x->send_values.counts[q];
     row[2] = x->words;
     for (int i = TRS_KJT_N_SPLITS; i < x->n_told; i++) {
-      const int f = x->feature_begin[q] + i - TRS_KJT_N_SPLITS;
-      row[i] = f < x->feature_begin[q + 1] ? TrsKjtStride(x->send, f) : 0;
+      const int f = first + i - TRS_KJT_N_SPLITS;
+      row[i] = f < end ? TrsKjtStride(send, f) : 0;
     }
   }
+  (void)sum_splits(x->comm->size, &x->send_bags);
 }
 
 PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,

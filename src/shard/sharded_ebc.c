@@ -25,9 +25,7 @@ static const TrsOptionSpec specs[] = {
      "forward's bits stay, but for formats with scales (-qcomm_fp8_row_dim)"},
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "pooled tables under table_wise, column_wise, table_column_wise, row_wise: send each distinct bag of a "
-     "feature in "
-     "a "
-     "rank's batch once, and its pooled row back once (variable batch per feature; cpu)"},
+     "feature in a rank's batch once, and its pooled row back once (variable batch per feature)"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
@@ -424,8 +422,7 @@ PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stre
     const TrsSharding group = &ebc->group[g];
     const TrsKjt *ids = &group->slot[slot].recv;
 
-    if (TrsLookupCaches(group->lookup) && !ids->strides)
-      PetscCall(TrsLookupPrefetch(group->lookup, stream, ids));
+    if (TrsLookupCaches(group->lookup)) PetscCall(TrsLookupPrefetch(group->lookup, stream, ids));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

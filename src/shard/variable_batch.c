@@ -3,13 +3,14 @@
   table_wise, column_wise, table_column_wise and row_wise with -ebc_variable_batch: of a rank's samples that have the same bag of a feature, one sends
   it and gets its pooled row, the others copy that.
 
-    own ids --distinct bags--> each feature with a batch of its own --permute--> [rank q][features of q's shards][bags] --all-to-all-->
-    lookup of [my features][bags of all ranks] --all-to-all--> [bags, D] for each feature --expand--> model's matrix
+    own ids --distinct bags--> [rank q][features of q's shards][bags] --all-to-all--> lookup of [my features][bags of all ranks]
+    --all-to-all--> [bags, D] for each feature --expand--> model's matrix
 
   row_wise: the distinct bags are cut into buckets before the first exchange, and partial sums are added up in the second (reduce-scatter).
 
-  The kernels take one number of bags for all features, so features are looked up as if they had as many as the one with most, without ids.
-  Host memory only. Source: TorchRec TwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsAllToAll,
+  The kernels take one number of bags for all features, so features are cut and looked up as if they had as many as the one with most, without ids. How many bags
+  are distinct the host learns when it sends the counts, in the one wait for all groups there is anyway.
+  Source: TorchRec TwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsAllToAll,
   RwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsReduceScatter.
 */
 #include "dist/variable_batch.h"
@@ -19,10 +20,9 @@
 #include "sparse/unique_bags.h"
 
 typedef struct {
-  TrsKjt group; /* the batch's features of this group */
-  TrsUniqueBags bags;
-  TrsDeviceBuffer inverse; /* int64 [n_expanded][B]; by rows that of the bags is as good */
-  int64_t *strides;        /* [n_sent] by rows: bags of each place sent */
+  TrsPinnedBuffer limits;  /* bags of each place sent, and where its ids begin: TrsUniqueBagsTake() */
+  TrsDeviceBuffer inverse; /* int64 [n_expanded][B] each sample's bag */
+  TrsDeviceBuffer offsets; /* of the bags that arrived, with empty ones */
 } TrsVariableSlot;
 
 typedef struct {
@@ -35,15 +35,24 @@ typedef struct {
   int64_t *dims;            /* [n_expanded] its columns, */
   int64_t *columns;         /* [n_expanded] and the first of them in the model's matrix */
   const int64_t *local_dim; /* [n_local] columns of this rank's features: a part of dims */
-  int64_t *strides;         /* [n_sent] of the batch under way */
+  int *block, *list;        /* [n_sent] what is sent: of the batch's features, or by rows of the buckets' */
   TrsVariableSlot slot[TRS_SHARD_SLOTS];
-  TrsBuffer offsets,
-      offsets_sent; /* int64: bags that arrived, or are cut into buckets, as the kernels take them */
+  /* of the input dist of one batch at a time */
+  TrsUniqueBags bags;
+  TrsBuffer id_begin;
+  TrsDeviceBuffer device_limits;
+  TrsDeviceBuffer inverse; /* by tables: [n_features][B], */
+  TrsBlockCopy *repeat;    /* [n_expanded] and its parts at the places sent */
+  TrsKjt padded, cut;      /* by rows: the distinct bags, and in buckets */
+  TrsRowSplit split;       /* by rows */
+  /* of the forward and backward of one batch at a time */
+  TrsWorkspace workspace;
+  TrsBlockCopy *copy; /* [W * n_local] */
+  int64_t *first_bag; /* [n_local] */
   TrsDeviceBuffer flat;
-  TrsRowSplit split; /* by rows, like the following */
-  TrsVariableReduceScatter sum;
-  int64_t *displs; /* [n_features + 1] floats of the summed blocks */
+  int64_t *displs; /* [n_features + 1] by rows: floats of the summed blocks */
   TrsVariableAllToAll dist;
+  TrsVariableReduceScatter sum; /* by rows */
   TrsVariableExpand expand;
 } TrsVariableBatch;
 
@@ -115,11 +124,7 @@ static PetscErrorCode create_exchanges(TrsSharding sharding, TrsVariableBatch *v
   PetscCall(TrsVariableExpandCreate(context->device, context->compute, v->n_expanded, v->dims, v->columns,
                                     &v->expand));
   PetscCall(TrsShardingCreateExchanges(sharding, v->n_of_rank, NULL, PETSC_FALSE));
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
-    PetscCall(TrsUniqueBagsCreate(v->n_features, &v->slot[s].bags));
-    PetscCall(PetscCalloc1((size_t)v->n_sent, &v->slot[s].strides));
-    PetscCall(TrsKjtExchangeSetVariable(sharding->slot[s].exchange));
-  }
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) PetscCall(TrsKjtExchangeSetVariable(sharding->slot[s].exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -147,8 +152,11 @@ static PetscErrorCode setup_variable_batch(TrsSharding sharding)
   }
   v->n_local = v->n_of_rank[comm->rank];
   v->n_expanded = by_rows ? v->n_features : v->n_sent;
-  PetscCall(PetscMalloc4((size_t)v->n_expanded, &v->sent, (size_t)v->n_expanded, &v->dims,
-                         (size_t)v->n_expanded, &v->columns, (size_t)v->n_sent, &v->strides));
+  PetscCall(PetscCalloc4((size_t)v->n_expanded, &v->sent, (size_t)v->n_expanded, &v->dims,
+                         (size_t)v->n_expanded, &v->columns, (size_t)v->n_expanded, &v->repeat));
+  PetscCall(PetscMalloc4((size_t)v->n_sent, &v->block, (size_t)v->n_sent, &v->list,
+                         (size_t)(comm->size * v->n_local), &v->copy, (size_t)v->n_local, &v->first_bag));
+  PetscCall(context->compute->workspace_create(&v->workspace));
   PetscCall(PetscMalloc1((size_t)v->n_local + 1, &lookup));
   if (by_rows) {
     PetscCall(TrsRowSplitCreate(comm->size, v->n_features, &v->split));
@@ -156,6 +164,10 @@ static PetscErrorCode setup_variable_batch(TrsSharding sharding)
   }
   for (int q = 0, at = 0; !by_rows && q < comm->size; at += v->n_of_rank[q++])
     (void)visit_rank(sharding, q, v, at, q == comm->rank ? lookup : NULL);
+  for (int j = 0; j < v->n_sent; j++) {
+    v->list[j] = by_rows ? j % v->n_features : v->sent[j];
+    v->block[j] = by_rows ? j : v->feature[v->sent[j]];
+  }
   v->local_dim = v->dims + first_local;
   for (int f = 0; f < v->n_local; f++) sharding->local_dim += v->local_dim[f];
   PetscCall(TrsLookupCreate(context->compute, context->shards, v->n_local, lookup, &sharding->lookup));
@@ -171,184 +183,202 @@ static PetscErrorCode destroy_variable_batch(TrsSharding sharding)
 
   PetscFunctionBegin;
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
-    PetscCall(TrsKjtFree(device, &v->slot[s].group));
-    PetscCall(TrsUniqueBagsDestroy(device, &v->slot[s].bags));
+    PetscCall(TrsPinnedBufferFree(device, &v->slot[s].limits));
     PetscCall(TrsDeviceBufferFree(device, &v->slot[s].inverse));
-    PetscCall(PetscFree(v->slot[s].strides));
+    PetscCall(TrsDeviceBufferFree(device, &v->slot[s].offsets));
   }
   PetscCall(TrsVariableAllToAllDestroy(&v->dist));
   PetscCall(TrsVariableReduceScatterDestroy(&v->sum));
   PetscCall(TrsRowSplitDestroy(&v->split));
   PetscCall(TrsVariableExpandDestroy(&v->expand));
-  PetscCall(TrsBufferFree(&v->offsets));
-  PetscCall(TrsBufferFree(&v->offsets_sent));
+  PetscCall(TrsUniqueBagsFree(device, &v->bags));
+  PetscCall(TrsBufferFree(&v->id_begin));
+  PetscCall(TrsDeviceBufferFree(device, &v->device_limits));
+  PetscCall(TrsDeviceBufferFree(device, &v->inverse));
+  PetscCall(TrsKjtFree(device, &v->padded));
+  PetscCall(TrsKjtFree(device, &v->cut));
   PetscCall(TrsDeviceBufferFree(device, &v->flat));
+  PetscCall(sharding->context->compute->workspace_destroy(&v->workspace));
   PetscCall(PetscFree3(v->feature, v->n_of_rank, v->displs));
-  PetscCall(PetscFree4(v->sent, v->dims, v->columns, v->strides));
+  PetscCall(PetscFree4(v->sent, v->dims, v->columns, v->repeat));
+  PetscCall(PetscFree4(v->block, v->list, v->copy, v->first_bag));
   PetscCall(PetscFree(v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A batch with as many bags for every feature as the one with most has: a view with offsets of its own. */
-static PetscErrorCode level(const TrsKjt *kjt, TrsBuffer *offsets, TrsKjt *even)
-{
-  const int64_t *from = kjt->jagged.offsets;
-  int64_t most = 0, *to;
+/* --- input dist --- */
 
-  PetscFunctionBegin;
-  for (int f = 0; f < kjt->n_features; f++) most = PetscMax(most, kjt->strides[f]);
-  PetscCall(TrsBufferReserve(offsets, (kjt->n_features * most + 1) * (int64_t)sizeof(*to), PETSC_FALSE));
-  to = (int64_t *)offsets->data;
-  *even = *kjt;
-  even->batch = most;
-  even->strides = NULL;
-  even->id_begin = NULL;
-  even->jagged.n_bags = kjt->n_features * most;
-  even->jagged.offsets = to;
-  for (int f = 0; f < kjt->n_features; from += kjt->strides[f++])
-    for (int64_t b = 0; b < most; b++) *to++ = from[PetscMin(b, kjt->strides[f])];
-  *to = kjt->jagged.n_values;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The distinct bags in [rank q][features of q's shards]. */
-static PetscErrorCode send_by_tables(TrsSharding sharding, TrsVariableBatch *v, TrsShardingSlot *slot,
-                                     TrsVariableSlot *own, TrsStream stream)
+/* Ids of the batch at the places sent (by rows: of the group's features), before any is left out. */
+static PetscErrorCode count_ids(TrsSharding sharding, TrsVariableBatch *v, const TrsKjt *batch,
+                                TrsStream stream, int64_t *n)
 {
   const TrsShardingContext *context = sharding->context;
-  const int64_t B = slot->batch->batch, bytes = B * (int64_t)sizeof(int64_t);
+  PetscBool pending = PETSC_FALSE;
+  int64_t *begin;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, &own->bags.kjt,
-                          v->n_sent, v->sent, &slot->send));
-  PetscCall(TrsDeviceBufferReserve(context->device, &own->inverse, v->n_sent * bytes));
-  for (int j = 0; B > 0 && j < v->n_sent; j++)
-    PetscCall(context->device->copy((int64_t *)own->inverse.data + j * B,
-                                    (const int64_t *)own->bags.inverse.data + v->sent[j] * B, bytes, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The distinct bags in [rank q's rows][feature]: cut as a level batch, then without the bags that only level it. */
-static PetscErrorCode send_by_rows(TrsSharding sharding, TrsVariableBatch *v, TrsShardingSlot *slot,
-                                   TrsVariableSlot *own, TrsStream stream)
-{
-  const TrsShardingContext *context = sharding->context;
-  TrsKjt even, *send = &slot->send;
-  int32_t *to;
-
-  PetscFunctionBegin;
-  PetscCall(level(&own->bags.kjt, &v->offsets_sent, &even));
-  PetscCall(TrsRowSplitBucketize(&v->split, context->device, context->compute, stream, sharding->workspace,
-                                 &even, send, NULL));
-  to = send->jagged.lengths;
-  send->jagged.n_bags = 0;
-  for (int j = 0; j < v->n_sent; j++) {
-    const int64_t n = own->strides[j] = own->bags.strides[j % v->n_features];
-    for (int64_t b = 0; b < n; b++) *to++ = send->jagged.lengths[j * even.batch + b];
-    send->jagged.n_bags += n;
+  PetscCall(TrsBufferReserve(&v->id_begin, (batch->n_features + 1) * (int64_t)sizeof(*begin), PETSC_FALSE));
+  begin = (int64_t *)v->id_begin.data;
+  PetscCall(
+      TrsKjtReadLimits(context->device, context->compute, stream, batch, &v->device_limits, begin, &pending));
+  if (pending) PetscCall(context->device->stream_synchronize(stream));
+  *n = 0;
+  for (int j = 0; j < v->n_expanded; j++) {
+    const int f = v->feature[v->sent[j]];
+    *n += begin[f + 1] - begin[f];
   }
-  send->batch = TRS_KJT_VARIABLE;
-  send->strides = own->strides;
-  send->id_begin = NULL;
-  PetscCall(TrsKjtOffsets(context->compute, stream, send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode prepare_variable_batch(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+/* Samples' bags as the blocks of columns come back: a feature's for each of its column shards. */
+static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsVariableBatch *v, TrsVariableSlot *own,
+                                     int64_t B, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
+  const int64_t floats = B * (int64_t)(sizeof(int64_t) / sizeof(float));
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(context->device, &own->inverse,
+                                   v->n_expanded * floats * (int64_t)sizeof(float)));
+  for (int j = 0; j < v->n_expanded; j++)
+    v->repeat[j] = (TrsBlockCopy){.rows = 1, .cols = floats, .from = v->sent[j] * floats, .to = j * floats};
+  PetscCall(context->compute->copy_blocks(stream, sharding->workspace, v->n_expanded, v->repeat,
+                                          (const float *)v->inverse.data, (float *)own->inverse.data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* By tables: the distinct bags in [rank q][features of q's shards]. */
+static PetscErrorCode prepare_by_tables(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsDeviceOps *device = sharding->context->device;
+  const TrsComputeOps *compute = sharding->context->compute;
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
   TrsVariableSlot *own = &v->slot[slot - sharding->slot];
+  int64_t n;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
-                          v->n_features, v->feature, &own->group));
-  PetscCall(TrsUniqueBagsFind(context->device, context->compute, stream, &own->group, &own->bags));
-  if (v->by_rows)
-    PetscCall(send_by_rows(sharding, v, slot, own, stream));
-  else
-    PetscCall(send_by_tables(sharding, v, slot, own, stream));
+  PetscCall(count_ids(sharding, v, slot->batch, stream, &n));
+  PetscCall(TrsUniqueBagsFind(device, compute, stream, sharding->workspace, slot->batch, v->n_features,
+                              v->feature, &v->bags, &v->inverse));
+  PetscCall(repeat_inverse(sharding, v, own, slot->batch->batch, stream));
+  PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &v->bags, &v->bags.lists,
+                              slot->batch, v->n_sent, v->block, v->list, n, &own->limits, &slot->send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Between the lookup's matrix, [bags of the longest feature, local_dim], and the flat vector for each source, for each feature, [bags, D]. */
-static PetscErrorCode move_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                PetscBool to_flat, float *matrix, float *flat)
+/* By rows: the distinct bags in [rank q's rows][feature], cut as a padded batch. */
+static PetscErrorCode prepare_by_rows(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsDeviceOps *device = sharding->context->device;
+  const TrsComputeOps *compute = sharding->context->compute;
+  TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
+  TrsVariableSlot *own = &v->slot[slot - sharding->slot];
+  TrsBagLists first;
+  int64_t n;
+
+  PetscFunctionBegin;
+  PetscCall(count_ids(sharding, v, slot->batch, stream, &n));
+  PetscCall(TrsUniqueBagsFind(device, compute, stream, sharding->workspace, slot->batch, v->n_features,
+                              v->feature, &v->bags, &own->inverse));
+  PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &v->bags, &v->bags.lists,
+                              slot->batch, v->n_features, v->feature, v->sent, n, NULL, &v->padded));
+  PetscCall(TrsRowSplitBucketize(&v->split, device, compute, stream, sharding->workspace, &v->padded, &v->cut,
+                                 NULL));
+  first = v->bags.lists;
+  first.sample = NULL;
+  PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &v->bags, &first, &v->cut,
+                              v->n_sent, v->block, v->list, n, &own->limits, &slot->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What has come, as an ordinary batch of as many bags for every feature as the one with most has; the lengths are not those of its bags. */
+static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  const TrsVariableBatch *v = (const TrsVariableBatch *)sharding->data;
-  const int64_t *strides;
+  TrsVariableSlot *own = &((TrsVariableBatch *)sharding->data)->slot[slot - sharding->slot];
+  TrsKjt *recv = &slot->recv;
+  int64_t most = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &strides));
-  for (int f = 0; f < v->n_local; f++) {
-    int64_t bag = 0, column = 0, at = 0;
-    for (int e = 0; e < f; e++) column += v->local_dim[e];
-    for (int q = 0; q < context->groups->world->size; q++) {
-      const int64_t *n = strides + (int64_t)q * v->n_local, D = v->local_dim[f];
-      float *in_matrix = matrix + bag * sharding->local_dim + column, *in_flat;
-      for (int e = 0; e < f; e++) at += n[e] * v->local_dim[e];
-      in_flat = flat + at;
-      if (to_flat && n[f] > 0)
-        PetscCall(context->compute->copy_matrix(stream, n[f], D, in_matrix, sharding->local_dim, in_flat, D));
-      else if (n[f] > 0)
-        PetscCall(context->compute->copy_matrix(stream, n[f], D, in_flat, D, in_matrix, sharding->local_dim));
-      for (int e = f; e < v->n_local; e++) at += n[e] * v->local_dim[e];
-      bag += n[f];
-    }
-  }
+  for (int f = 0; f < recv->n_features; f++) most = PetscMax(most, recv->strides[f]);
+  PetscCall(TrsDeviceBufferReserve(context->device, &own->offsets,
+                                   (recv->n_features * most + 1) * (int64_t)sizeof(int64_t)));
+  PetscCall(context->compute->pad_offsets(stream, sharding->workspace, recv->n_features, recv->strides, most,
+                                          recv->jagged.offsets, (int64_t *)own->offsets.data));
+  recv->batch = most;
+  recv->strides = NULL;
+  recv->jagged.n_bags = recv->n_features * most;
+  recv->jagged.offsets = (int64_t *)own->offsets.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Floats of the flat vector. */
-static int64_t flat_floats(const TrsVariableBatch *v, const TrsKjt *recv)
+/* --- rows --- */
+
+/*
+  Copies between the lookup's matrix, [bags of the longest feature, local_dim], and the flat vector for each source, for each feature, [bags, D]. Returns the
+  floats of the latter.
+*/
+static int64_t plan_copies(TrsSharding sharding, const TrsVariableBatch *v, const int64_t *source_strides,
+                           PetscBool to_flat)
 {
-  int64_t n = 0;
-  for (int f = 0; f < v->n_local; f++) n += recv->strides[f] * v->local_dim[f];
-  return n;
+  const int n = sharding->context->groups->world->size * v->n_local;
+  int64_t at = 0, column = 0;
+
+  for (int f = 0; f < v->n_local; f++) v->first_bag[f] = 0;
+  for (int i = 0; i < n; i++) {
+    const int f = i % v->n_local;
+    const int64_t D = v->local_dim[f], rows = source_strides[i];
+    int64_t in_matrix;
+
+    if (f == 0) column = 0;
+    in_matrix = v->first_bag[f] * sharding->local_dim + column;
+    v->copy[i] = (TrsBlockCopy){.rows = rows,
+                                .cols = D,
+                                .from = to_flat ? in_matrix : at,
+                                .from_stride = to_flat ? sharding->local_dim : D,
+                                .to = to_flat ? at : in_matrix,
+                                .to_stride = to_flat ? D : sharding->local_dim};
+    v->first_bag[f] += rows;
+    column += D;
+    at += rows * D;
+  }
+  return at;
 }
 
 static PetscErrorCode forward_start_variable_batch(TrsSharding sharding, TrsShardingSlot *slot,
                                                    TrsStream stream, const TrsPooledMatrix *pooled)
 {
-  const TrsDeviceOps *device = sharding->context->device;
+  const TrsShardingContext *context = sharding->context;
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
   const int64_t *source_strides;
-  TrsKjt even;
+  int64_t floats;
 
   PetscFunctionBegin;
   (void)pooled;
-  PetscCall(level(&slot->recv, &v->offsets, &even));
-  PetscCall(TrsDeviceBufferReserve(device, &sharding->pooled,
-                                   even.batch * sharding->local_dim * (int64_t)sizeof(float)));
-  PetscCall(TrsDeviceBufferReserve(device, &v->flat, flat_floats(v, &slot->recv) * (int64_t)sizeof(float)));
-  PetscCall(
-      TrsLookupForward(sharding->lookup, stream, &even, (float *)sharding->pooled.data, sharding->local_dim));
-  PetscCall(
-      move_rows(sharding, slot, stream, PETSC_TRUE, (float *)sharding->pooled.data, (float *)v->flat.data));
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
-  for (int j = 0; j < v->n_sent; j++) v->strides[j] = TrsKjtStride(&slot->send, j);
+  floats = plan_copies(sharding, v, source_strides, PETSC_TRUE);
+  PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
+                                   slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(context->device, &v->flat, floats * (int64_t)sizeof(float)));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
+                             sharding->local_dim));
+  PetscCall(context->compute->copy_blocks(stream, v->workspace, context->groups->world->size * v->n_local,
+                                          v->copy, (const float *)sharding->pooled.data,
+                                          (float *)v->flat.data));
   if (v->by_rows)
     PetscCall(TrsVariableReduceScatterStart(v->sum, stream, (float *)v->flat.data, source_strides));
   else
-    PetscCall(TrsVariableAllToAllStart(v->dist, stream, (float *)v->flat.data, source_strides, v->strides));
+    PetscCall(
+        TrsVariableAllToAllStart(v->dist, stream, (float *)v->flat.data, source_strides, slot->send.strides));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bag of each sample, [n_expanded][B]. */
-static const int64_t *inverse_of(TrsSharding sharding, const TrsVariableBatch *v, const TrsShardingSlot *slot)
-{
-  const TrsVariableSlot *own = &v->slot[slot - sharding->slot];
-  return (const int64_t *)(v->by_rows ? own->bags.inverse.data : own->inverse.data);
-}
-
 /* By rows: where the features' summed blocks begin. */
-static const int64_t *find_displs(TrsSharding sharding, TrsVariableBatch *v, const TrsShardingSlot *slot)
+static const int64_t *find_displs(TrsVariableBatch *v, const TrsShardingSlot *slot)
 {
-  const int64_t *strides = v->slot[slot - sharding->slot].bags.strides;
-
   v->displs[0] = 0;
-  for (int f = 0; f < v->n_features; f++) v->displs[f + 1] = v->displs[f] + strides[f] * v->dims[f];
+  for (int f = 0; f < v->n_features; f++)
+    v->displs[f + 1] = v->displs[f] + slot->send.strides[f] * v->dims[f];
   return v->displs;
 }
 
@@ -356,7 +386,8 @@ static PetscErrorCode forward_wait_variable_batch(TrsSharding sharding, TrsShard
                                                   TrsStream stream, const TrsPooledMatrix *pooled)
 {
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
-  const int64_t *displs = find_displs(sharding, v, slot);
+  const int64_t *inverse = (const int64_t *)v->slot[slot - sharding->slot].inverse.data;
+  const int64_t *displs = v->by_rows ? find_displs(v, slot) : NULL;
   const float *recv;
 
   PetscFunctionBegin;
@@ -365,8 +396,8 @@ static PetscErrorCode forward_wait_variable_batch(TrsSharding sharding, TrsShard
   else
     PetscCall(TrsVariableAllToAllWait(v->dist, stream, &recv, &displs));
   if (slot->batch->batch > 0)
-    PetscCall(TrsVariableExpandForward(v->expand, stream, slot->batch->batch, inverse_of(sharding, v, slot),
-                                       recv, displs, pooled->data, pooled->stride));
+    PetscCall(TrsVariableExpandForward(v->expand, stream, slot->batch->batch, inverse, recv, displs,
+                                       pooled->data, pooled->stride));
   if (v->by_rows) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -375,7 +406,8 @@ static PetscErrorCode backward_start_variable_batch(TrsSharding sharding, TrsSha
                                                     TrsStream stream, const TrsPooledMatrix *grad)
 {
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
-  const int64_t *displs = find_displs(sharding, v, slot);
+  const int64_t *inverse = (const int64_t *)v->slot[slot - sharding->slot].inverse.data;
+  const int64_t *displs = v->by_rows ? find_displs(v, slot) : NULL;
   float *send;
 
   PetscFunctionBegin;
@@ -386,8 +418,8 @@ static PetscErrorCode backward_start_variable_batch(TrsSharding sharding, TrsSha
     PetscCall(TrsVariableAllToAllGradBuffer(v->dist, &send, &displs));
   }
   if (slot->batch->batch > 0)
-    PetscCall(TrsVariableExpandBackward(v->expand, stream, slot->batch->batch, inverse_of(sharding, v, slot),
-                                        grad->data, grad->stride, send, displs));
+    PetscCall(TrsVariableExpandBackward(v->expand, stream, slot->batch->batch, inverse, grad->data,
+                                        grad->stride, send, displs));
   if (v->by_rows)
     PetscCall(TrsVariableReduceScatterGradStart(v->sum, stream));
   else
@@ -400,8 +432,9 @@ static PetscErrorCode backward_update_variable_batch(TrsSharding sharding, TrsSh
                                                      const TrsSparseOptimizerArgs *args)
 {
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
+  const TrsShardingContext *context = sharding->context;
+  const int64_t *source_strides;
   const float *arrived;
-  TrsKjt even;
 
   PetscFunctionBegin;
   (void)grad;
@@ -409,10 +442,11 @@ static PetscErrorCode backward_update_variable_batch(TrsSharding sharding, TrsSh
     PetscCall(TrsVariableReduceScatterGradWait(v->sum, stream, &arrived));
   else
     PetscCall(TrsVariableAllToAllGradWait(v->dist, stream, &arrived));
-  PetscCall(level(&slot->recv, &v->offsets, &even)); /* arrived is in the flat vector's place */
-  PetscCall(
-      move_rows(sharding, slot, stream, PETSC_FALSE, (float *)sharding->pooled.data, (float *)v->flat.data));
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &even, (const float *)sharding->pooled.data,
+  PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
+  (void)plan_copies(sharding, v, source_strides, PETSC_FALSE);
+  PetscCall(context->compute->copy_blocks(stream, v->workspace, context->groups->world->size * v->n_local,
+                                          v->copy, arrived, (float *)sharding->pooled.data));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, (const float *)sharding->pooled.data,
                               sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -421,7 +455,8 @@ const TrsShardingOps trs_variable_by_tables = {
     .name = "variable batch by tables",
     .setup = setup_variable_batch,
     .destroy = destroy_variable_batch,
-    .prepare = prepare_variable_batch,
+    .prepare = prepare_by_tables,
+    .input_wait = pad_received,
     .forward_start = forward_start_variable_batch,
     .forward_wait = forward_wait_variable_batch,
     .backward_start = backward_start_variable_batch,
@@ -432,7 +467,8 @@ const TrsShardingOps trs_variable_by_rows = {
     .name = "variable batch by rows",
     .setup = setup_variable_batch,
     .destroy = destroy_variable_batch,
-    .prepare = prepare_variable_batch,
+    .prepare = prepare_by_rows,
+    .input_wait = pad_received,
     .forward_start = forward_start_variable_batch,
     .forward_wait = forward_wait_variable_batch,
     .backward_start = backward_start_variable_batch,

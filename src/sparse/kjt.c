@@ -12,6 +12,7 @@ static PetscErrorCode reserve(const TrsDeviceOps *device, TrsKjt *kjt, int64_t n
     PetscCall(TrsDeviceBufferReserveShared(device, &kjt->weights, n_values * (int64_t)sizeof(float)));
   kjt->is_weighted = weighted;
   kjt->id_begin = NULL;
+  kjt->limits_pending = PETSC_FALSE;
   kjt->jagged = (TrsJagged){.n_bags = n_bags,
                             .n_values = n_values,
                             .lengths = (int32_t *)kjt->lengths.data,

@@ -22,8 +22,10 @@ typedef struct {
   const int64_t
       *strides; /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
   const int64_t
-      *id_begin;     /* host [n_features + 1] where each feature's ids begin; NULL: only offsets say so */
-  TrsBuffer scratch; /* host memory of TrsKjtPermute() */
+      *id_begin; /* host [n_features + 1] where each feature's ids begin; NULL: only offsets say so */
+  PetscBool
+      limits_pending; /* strides and id_begin are on their way: valid once the stream has been waited for */
+  TrsBuffer scratch;  /* host memory of TrsKjtPermute() */
   TrsDeviceBuffer limits; /* of TrsKjtPermute() */
 } TrsKjt;
 
