@@ -12,6 +12,9 @@
 
 enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535 };
 
+/* Blocks that a multiprocessor should hold: 64 registers a thread, and 80 where quantised rows are unpacked. */
+template <TrsDType DTYPE> constexpr int blocks_of = is_float<DTYPE> ? 4 : 3;
+
 /* What a launch needs of a feature and its table. */
 struct LookupFeature {
   const char *weight;
@@ -22,16 +25,37 @@ struct LookupFeature {
   int64_t line_bytes;
 };
 
-/* The row of value i, a row of the table; CACHED: of a table that may be cached. */
-template <bool CACHED>
-static __device__ __forceinline__ const char *row_of(const LookupFeature &f, const TrsTbeInput &input,
-                                                     int64_t i, int64_t id)
+/* Rows in flight: as many as fit in registers. */
+static __host__ __device__ constexpr int rows_in_flight(int columns)
 {
-  if (CACHED && f.lines) {
-    const int32_t line = input.locations[i];
-    if (line >= 0) return f.lines + line * f.line_bytes;
+  return columns > 8 ? 2 : 4;
+}
+
+/*
+  x[ROWS][COLUMNS] = columns col .. of the rows of values i .., zeros for those that are pruned, bad or not before end, and whether each is a row.
+  All ids are asked for before the first row is, and all rows before the first is used. CACHED: the table may be.
+*/
+template <TrsDType DTYPE, int COLUMNS, bool CACHED, int ROWS>
+static __device__ __forceinline__ void load_rows(const LookupFeature &f, const TrsTbeInput &input, int64_t i,
+                                                 int64_t end, int col, float (*x)[COLUMNS], bool *is_row)
+{
+  int64_t id[ROWS];
+  int32_t line[ROWS];
+
+#pragma unroll
+  for (int u = 0; u < ROWS; u++) {
+    id[u] = i + u < end ? input.values[i + u] : -1;
+    line[u] = CACHED && f.lines && i + u < end ? input.locations[i + u] : -1;
   }
-  return f.weight + id * f.stride_bytes;
+#pragma unroll
+  for (int u = 0; u < ROWS; u++) {
+    const char *const row = CACHED && line[u] >= 0 ? f.lines + line[u] * f.line_bytes
+                                                   : f.weight + id[u] * f.stride_bytes;
+
+    is_row[u] = static_cast<uint64_t>(id[u]) < static_cast<uint64_t>(f.rows);
+    for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
+    if (is_row[u]) load_columns<DTYPE, COLUMNS>(row, col, x[u]);
+  }
 }
 
 /* acc[COLUMNS] = sum of the rows of values [begin, end) in columns col .. */
@@ -39,26 +63,19 @@ template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbeInput &input, int64_t begin,
                                             int64_t end, int col, float *acc)
 {
-  constexpr int ROWS = COLUMNS > 8 ? 2 : 4; /* in flight: as many as registers allow */
+  constexpr int ROWS = rows_in_flight(COLUMNS);
 
   for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
   for (int64_t i = begin; i < end; i += ROWS) {
     float x[ROWS][COLUMNS], weight[ROWS];
+    bool is_row[ROWS];
 
 #pragma unroll
-    for (int u = 0; u < ROWS; u++) {
-      const int64_t id = i + u < end ? input.values[i + u] : -1;
-
-      weight[u] = 0.0f;
-      for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
-      if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(f.rows))
-        continue; /* pruned, bad or behind the end */
-      weight[u] = input.weights ? input.weights[i + u] : 1.0f;
-      load_columns<DTYPE, COLUMNS>(row_of<CACHED>(f, input, i + u, id), col, x[u]);
-    }
+    for (int u = 0; u < ROWS; u++) weight[u] = input.weights && i + u < end ? input.weights[i + u] : 1.0f;
+    load_rows<DTYPE, COLUMNS, CACHED, ROWS>(f, input, i, end, col, x, is_row);
 #pragma unroll
     for (int u = 0; u < ROWS; u++)
-      for (int j = 0; j < COLUMNS; j++) acc[j] += weight[u] * x[u][j];
+      for (int j = 0; j < COLUMNS; j++) acc[j] += (is_row[u] ? weight[u] : 0.0f) * x[u][j];
   }
 }
 
@@ -66,13 +83,8 @@ static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbe
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void store_pooled(float *to, int col, int dim, const float *x)
 {
-  if (DTYPE == TRS_FP32 || DTYPE == TRS_FP16 || DTYPE == TRS_BF16) {
-    if (COLUMNS == 8) {
-      store_floats<4>(to + col, x);
-      store_floats<4>(to + col + 4, x + 4 % COLUMNS);
-    } else {
-      store_floats<COLUMNS>(to + col, x);
-    }
+  if (is_float<DTYPE> || (col + COLUMNS <= dim && reinterpret_cast<uintptr_t>(to + col) % 16 == 0)) {
+    stream_floats<COLUMNS>(to + col, x);
   } else {
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
@@ -81,7 +93,7 @@ static __device__ __forceinline__ void store_pooled(float *to, int col, int dim,
 }
 
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
-static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
+static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
     forward_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
                    int64_t out_stride)
 {
@@ -103,7 +115,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
   }
 }
 
-/* Sequences: a group has a value; weights do not apply. */
+/* Sequences: a group has the rows that it keeps in flight; weights do not apply. */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
@@ -111,16 +123,21 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
 {
   const LookupFeature f = features[blockIdx.y];
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  const int64_t end = input.offsets[f.first_bag + input.batch];
+  const int64_t begin = input.offsets[f.first_bag], end = input.offsets[f.first_bag + input.batch];
+  constexpr int ROWS = rows_in_flight(COLUMNS);
 
-  input.weights = nullptr;
-  for (int64_t i = input.offsets[f.first_bag] + (TrsCudaFirst() >> lanes_log2); i < end;
-       i += TrsCudaStep() >> lanes_log2)
+  for (int64_t i = begin + (TrsCudaFirst() >> lanes_log2) * ROWS; i < end;
+       i += (TrsCudaStep() >> lanes_log2) * ROWS)
     for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
-      float x[COLUMNS];
+      float x[ROWS][COLUMNS];
+      bool is_row[ROWS];
 
-      pool<DTYPE, COLUMNS, CACHED>(f, input, i, i + 1, col, x);
-      store_pooled<DTYPE, COLUMNS>(out + i * out_stride, col, f.dim, x);
+      load_rows<DTYPE, COLUMNS, CACHED, ROWS>(f, input, i, end, col, x, is_row);
+#pragma unroll
+      for (int u = 0; u < ROWS; u++) {
+        for (int j = 0; j < COLUMNS; j++) x[u][j] += 0.0f; /* a sum of one row has no -0 */
+        if (i + u < end) store_pooled<DTYPE, COLUMNS>(out + (i + u) * out_stride, col, f.dim, x[u]);
+      }
     }
 }
 
@@ -133,23 +150,31 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
   const LookupFeature f = features[blockIdx.y];
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const unsigned mask = group_mask(lanes);
+  constexpr int ROWS = rows_in_flight(COLUMNS);
 
   for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < input.batch; bag += TrsCudaStep() >> lanes_log2) {
     const float *const g = grad + bag * grad_stride + f.out_column;
+    const int64_t end = input.offsets[f.first_bag + bag + 1];
 
-    for (int64_t i = input.offsets[f.first_bag + bag]; i < input.offsets[f.first_bag + bag + 1]; i++) {
-      const int64_t id = input.values[i];
-      float sum = 0.0f;
+    for (int64_t i = input.offsets[f.first_bag + bag]; i < end; i += ROWS) {
+      float sum[ROWS] = {};
+      bool is_row[ROWS] = {};
 
-      if (static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows))
-        for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
-          float x[COLUMNS];
+      for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
+        float x[ROWS][COLUMNS], y[COLUMNS];
 
-          load_columns<DTYPE, COLUMNS>(row_of<CACHED>(f, input, i, id), col, x);
-          for (int j = 0; j < COLUMNS; j++) sum += g[col + j] * x[j];
-        }
-      sum = group_sum(sum, lanes, mask);
-      if (lane == 0) to[i] = sum;
+        load_floats<is_float<DTYPE> ? COLUMNS : 1>(g + col, y);
+        for (int j = 1; j < COLUMNS && !is_float<DTYPE>; j++) y[j] = g[col + j];
+        load_rows<DTYPE, COLUMNS, CACHED, ROWS>(f, input, i, end, col, x, is_row);
+#pragma unroll
+        for (int u = 0; u < ROWS; u++)
+          for (int j = 0; j < COLUMNS; j++) sum[u] += y[j] * x[u][j];
+      }
+#pragma unroll
+      for (int u = 0; u < ROWS; u++) {
+        sum[u] = group_sum(sum[u], lanes, mask);
+        if (lane == 0 && i + u < end) to[i + u] = is_row[u] ? sum[u] : 0.0f;
+      }
     }
   }
 }

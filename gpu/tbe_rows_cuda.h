@@ -7,20 +7,11 @@
 */
 #pragma once
 
-#include "compute/half.h"
-#include "gpu/cuda_language.h"
+#include "gpu/wide_cuda.h"
 
-/* fp16 as it is in memory to float: an instruction of the GPU's. */
-static __device__ __forceinline__ float half_to_float(uint16_t h)
-{
-#if defined(__CUDA_ARCH__)
-  float x;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
-  return x;
-#else
-  return TrsHalfToFloat(h);
-#endif
-}
+/* Else its rows are quantised. */
+template <TrsDType DTYPE>
+constexpr bool is_float = DTYPE == TRS_FP32 || DTYPE == TRS_FP16 || DTYPE == TRS_BF16;
 
 template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint16_t h)
 {
@@ -31,19 +22,9 @@ template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint1
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_columns(const char *row, int col, float *x)
 {
-  if (DTYPE == TRS_FP32) {
-    const float *from = reinterpret_cast<const float *>(row) + col;
-
-    if (COLUMNS == 4) {
-      const float4 v = *reinterpret_cast<const float4 *>(from);
-      x[0] = v.x;
-      x[1 % COLUMNS] = v.y;
-      x[2 % COLUMNS] = v.z;
-      x[3 % COLUMNS] = v.w;
-    } else {
-      for (int j = 0; j < COLUMNS; j++) x[j] = from[j];
-    }
-  } else if (DTYPE == TRS_FP16 || DTYPE == TRS_BF16) {
+  if constexpr (DTYPE == TRS_FP32) {
+    load_floats<COLUMNS>(reinterpret_cast<const float *>(row) + col, x);
+  } else if constexpr (DTYPE == TRS_FP16 || DTYPE == TRS_BF16) {
     const uint16_t *from = reinterpret_cast<const uint16_t *>(row) + col;
     unsigned word[COLUMNS / 2 + 1];
 
@@ -72,20 +53,6 @@ static __device__ __forceinline__ void load_columns(const char *row, int col, fl
     for (int j = 0; j < COLUMNS; j++)
       x[j] = fmaf(static_cast<float>(word >> bits * j & ((1u << bits) - 1)), scale, bias);
   }
-}
-
-/* Floats of a gradient or a state. */
-template <int COLUMNS> static __device__ __forceinline__ void load_floats(const float *from, float *x)
-{
-  load_columns<TRS_FP32, COLUMNS>(reinterpret_cast<const char *>(from), 0, x);
-}
-
-template <int COLUMNS> static __device__ __forceinline__ void store_floats(float *to, const float *x)
-{
-  if (COLUMNS == 4)
-    *reinterpret_cast<float4 *>(to) = make_float4(x[0], x[1 % COLUMNS], x[2 % COLUMNS], x[3 % COLUMNS]);
-  else
-    for (int j = 0; j < COLUMNS; j++) to[j] = x[j];
 }
 
 /* Sum over the group's lanes, the same bits in all. A group is the `lanes` (a power of 2) lanes around this one; all of them call. */

@@ -37,7 +37,7 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
   uint16_t *to = reinterpret_cast<uint16_t *>(at.weight) + col;
   uint16_t h[COLUMNS];
   if (!table->stochastic_rounding) {
-    for (int j = 0; j < COLUMNS; j++) h[j] = DTYPE == TRS_FP16 ? TrsFloatToHalf(x[j]) : TrsFloatToBf16(x[j]);
+    for (int j = 0; j < COLUMNS; j++) h[j] = DTYPE == TRS_FP16 ? float_to_half(x[j]) : TrsFloatToBf16(x[j]);
   } else {
     const int64_t place = table->row_offset + (table->row_of ? table->row_of[at.row] : at.row);
     const uint64_t element = static_cast<uint64_t>(place * table->table_dim + table->col_offset + col);

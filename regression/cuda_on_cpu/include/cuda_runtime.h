@@ -233,6 +233,19 @@ template <class T> T __ldg(const T *p)
 {
   return *p;
 }
+/* Loads and stores with a hint for the caches. */
+template <class T> T __ldcs(const T *p)
+{
+  return *p;
+}
+template <class T> void __stcg(T *p, T value)
+{
+  *p = value;
+}
+template <class T> void __stcs(T *p, T value)
+{
+  *p = value;
+}
 
 /* Threads switch only where they meet, so plain operations are atomic. Types as CUDA has them: no other overloads. */
 #define CUDA_ON_CPU_ATOMIC(name, T, result) \

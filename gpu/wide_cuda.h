@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Several numbers at once on the GPU: 16 bytes a lane are its widest access, and fp16 has instructions of its own.
+
+  nvcc cuts a plain float4 store whose pointer it knows to be global into four for sm_80 and sm_90, each a quarter of the sectors it touches; a store that
+  names a cache operator stays whole. So kernels store to global memory with keep_floats() or stream_floats(), to shared memory with store_floats().
+*/
+#pragma once
+
+#include "compute/half.h"
+#include "gpu/cuda_language.h"
+
+/* --- fp16: TrsHalfToFloat() but for the bits of NaN, TrsFloatToHalf() with all of them --- */
+
+static __device__ __forceinline__ float half_to_float(uint16_t h)
+{
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+#else
+  return TrsHalfToFloat(h);
+#endif
+}
+
+static __device__ __forceinline__ uint16_t float_to_half(float x)
+{
+#if defined(__CUDA_ARCH__)
+  uint16_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return x == x ? h : static_cast<uint16_t>((TrsFloatBits(x) >> 16 & 0x8000u) | 0x7e00u);
+#else
+  return TrsFloatToHalf(x);
+#endif
+}
+
+/* Two 16-bit numbers as they lie in memory. */
+static __device__ __forceinline__ unsigned pack_16(uint16_t first, uint16_t second)
+{
+  return first | static_cast<unsigned>(second) << 16;
+}
+
+/* --- COLUMNS floats: 1, or a multiple of 4 that is aligned to 16 bytes --- */
+
+template <int COLUMNS> static __device__ __forceinline__ void load_floats(const float *from, float *x)
+{
+  if constexpr (COLUMNS % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += 4) {
+      const float4 v = *reinterpret_cast<const float4 *>(from + j);
+      x[j] = v.x;
+      x[j + 1] = v.y;
+      x[j + 2] = v.z;
+      x[j + 3] = v.w;
+    }
+  } else {
+    for (int j = 0; j < COLUMNS; j++) x[j] = from[j];
+  }
+}
+
+/* To shared memory, or where the compiler cannot know. */
+template <int COLUMNS> static __device__ __forceinline__ void store_floats(float *to, const float *x)
+{
+  if constexpr (COLUMNS % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += 4)
+      *reinterpret_cast<float4 *>(to + j) = make_float4(x[j], x[j + 1], x[j + 2], x[j + 3]);
+  } else {
+    for (int j = 0; j < COLUMNS; j++) to[j] = x[j];
+  }
+}
+
+/* To global memory, read again soon: stays in L2. */
+template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float *to, const float *x)
+{
+  if constexpr (COLUMNS % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += 4)
+      __stcg(reinterpret_cast<float4 *>(to + j), make_float4(x[j], x[j + 1], x[j + 2], x[j + 3]));
+  } else {
+    for (int j = 0; j < COLUMNS; j++) __stcg(to + j, x[j]);
+  }
+}
+
+/* To global memory, more than L2 holds: the first to leave it. */
+template <int COLUMNS> static __device__ __forceinline__ void stream_floats(float *to, const float *x)
+{
+  if constexpr (COLUMNS % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += 4)
+      __stcs(reinterpret_cast<float4 *>(to + j), make_float4(x[j], x[j + 1], x[j + 2], x[j + 3]));
+  } else {
+    for (int j = 0; j < COLUMNS; j++) __stcs(to + j, x[j]);
+  }
+}
