@@ -38,6 +38,7 @@ const TrsComputeOps trs_compute_cuda = {
     .tbe_update_rows = TrsTbeUpdateRowsCuda,
     .copy_matrix = TrsCopyMatrixCuda,
     .copy_blocks = TrsCopyBlocksCuda,
+    .move_rows = TrsMoveRowsCuda,
     .sum_matrices = TrsSumMatricesCuda,
     .divide_rows = TrsDivideRowsCuda,
     .clamp_matrix = TrsClampMatrixCuda,

@@ -114,6 +114,9 @@ PETSC_EXTERN PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, in
                                               int64_t from_stride, float *to, int64_t to_stride);
 PETSC_EXTERN PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n,
                                               const TrsBlockCopy *block, const float *from, float *to);
+PETSC_EXTERN PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
+                                            int64_t from_stride, const int64_t *from_index, void *to,
+                                            int64_t to_stride, const int64_t *to_index);
 PETSC_EXTERN PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,
                                                int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                                int64_t to_stride);

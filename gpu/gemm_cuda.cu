@@ -15,7 +15,16 @@
 enum { TRS_GEMM_CHOICES = 256, TRS_GEMM_STREAMS = 8 };
 static const int64_t workspace_bytes = (int64_t)32 << 20; /* as NVIDIA advises for its newest GPUs */
 
-/* What a choice depends on. */
+/*
+  What a choice depends on, and nothing else: the heuristic is asked for descriptions, layouts and preferences made of these numbers, before the description
+  has a pointer (that of the bias), always with the same room for scratch, and its answer for a shape does not change with what was asked before, nor when
+  it is asked again after the choice made way for others. So a product's bits are a function of its shape and alignment on GPUs of one architecture and
+  number of SMs, of one version of the library: cuBLASLt draws no algorithm by itself, and we give it a workspace that no other stream uses.
+
+  -reproducible relies on it: a block of samples (train/blockwise.h) has the shapes of every other block, whichever rank it is on. Its operands are the
+  model's parameters, gradients and activations, which lie alike on all ranks, and samples that begin at multiples of 64 rows in memory of their own, so that
+  `alignment`, too, is the same for all blocks.
+*/
 struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t trans_a, trans_b, epilogue, add, alignment, precision;

@@ -121,6 +121,64 @@ PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A call of move_rows. */
+struct Moved {
+  int64_t n, row_bytes;
+  const void *from;
+  int64_t from_stride;
+  const int64_t *from_index;
+  void *to;
+  int64_t to_stride;
+  const int64_t *to_index;
+};
+
+/* A thread has a T of a row, its neighbours the next ones. Reads and writes each row once, its index once a T. */
+template <class T> static __global__ void move_kernel(Moved m)
+{
+  constexpr int64_t size = static_cast<int64_t>(sizeof(T));
+  const int64_t cols = m.row_bytes / size;
+  const Matrix<const T> from = {static_cast<const T *>(m.from), m.from_stride / size};
+  const Matrix<T> to = {static_cast<T *>(m.to), m.to_stride / size};
+
+  for (int64_t i = TrsCudaFirst(); i < m.n * cols; i += TrsCudaStep()) {
+    const int64_t row = i / cols, col = i % cols;
+
+    *to.at(m.to_index ? m.to_index[row] : row, col) = *from.at(m.from_index ? m.from_index[row] : row, col);
+  }
+}
+
+template <class T> static PetscErrorCode move(TrsStream stream, const Moved *m)
+{
+  PetscFunctionBegin;
+  CU_LAUNCH((move_kernel<T>),
+            TrsCudaBlocks(m->n * m->row_bytes / static_cast<int64_t>(sizeof(T)), TRS_MATRIX_THREADS),
+            TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), *m);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* By the widest type that divides addresses, strides and rows. */
+PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
+                               int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
+                               const int64_t *to_index)
+{
+  const Moved moved = {n, row_bytes, from, from_stride, from_index, to, to_stride, to_index};
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) |
+                         static_cast<uintptr_t>(from_stride | to_stride | row_bytes);
+
+  PetscFunctionBegin;
+  if (n <= 0 || row_bytes <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (bits % 16 == 0)
+    PetscCall(move<float4>(stream, &moved));
+  else if (bits % 4 == 0)
+    PetscCall(move<float>(stream, &moved));
+  else if (bits % 2 == 0)
+    PetscCall(move<uint16_t>(stream, &moved));
+  else
+    PetscCall(move<uint8_t>(stream, &moved));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 struct Parts {
   const float *part[TRS_SUM_PARTS];
   int n;

@@ -38,6 +38,15 @@ static __device__ __forceinline__ float clamped(float x, float limit)
   return limit > 0.0f ? (x > limit ? limit : x < -limit ? -limit : x) : x;
 }
 
+template <int COLUMNS>
+static __device__ __forceinline__ void load_gradient(const Occurrences &o, const float *from, float *x)
+{
+  if (o.grad_aligned)
+    load_floats<COLUMNS>(from, x);
+  else
+    for (int j = 0; j < COLUMNS; j++) x[j] = from[j];
+}
+
 /* acc[COLUMNS] = sum of the gradients of sorted occurrences [begin, end), in order, in columns col .. */
 template <int COLUMNS>
 static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int64_t begin, int64_t end,
@@ -53,7 +62,7 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int
       for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
       if (k + u >= end) continue;
       scale[u] = o.scale ? o.scale[k + u] : 1.0f;
-      load_floats<COLUMNS>(o.grad + o.source[k + u] + col, x[u]);
+      load_gradient<COLUMNS>(o, o.grad + o.source[k + u] + col, x[u]);
     }
 #pragma unroll
     for (int u = 0; u < TRS_IN_FLIGHT; u++)

@@ -118,16 +118,23 @@ static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_
 
 /* --- host: classes of tables --- */
 
-static bool is_aligned(const Backward *b, int t)
+/* Does a lane take four columns of the table's rows at once? */
+static bool is_aligned(const TrsTbeTable *table)
 {
-  const TrsTbeTable *table = &b->tbe->table[t];
-  bool aligned = table->dim % 4 == 0 && TrsCudaIsAligned(b->o.grad, b->grad_stride * 4, 16) &&
-                 TrsCudaIsAligned(table->weight, table->stride * TrsDTypeBytes(table->dtype),
-                                  4 * TrsDTypeBytes(table->dtype)) &&
-                 TrsCudaIsAligned(table->state[0], 0, 16) && TrsCudaIsAligned(table->state[1], 0, 16);
+  return table->dim % 4 == 0 &&
+         TrsCudaIsAligned(table->weight, table->stride * TrsDTypeBytes(table->dtype),
+                          4 * TrsDTypeBytes(table->dtype)) &&
+         TrsCudaIsAligned(table->state[0], 0, 16) && TrsCudaIsAligned(table->state[1], 0, 16);
+}
 
-  for (int f = 0; b->pooled && f < b->tbe->n_features && aligned; f++)
-    if (b->tbe->feature[f].table == t) aligned = b->tbe->feature[f].out_column % 4 == 0;
+/* And of their gradients, too? */
+static bool are_gradients_aligned(const Backward *b)
+{
+  bool aligned = TrsCudaIsAligned(b->o.grad, b->grad_stride * 4, 16);
+
+  for (int f = 0; b->pooled && f < b->tbe->n_features; f++)
+    aligned = aligned && (b->tbe->feature[f].out_column % 4 == 0 ||
+                          !is_aligned(&b->tbe->table[b->tbe->feature[f].table]));
   return aligned;
 }
 
@@ -171,9 +178,10 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
   b->classes = reinterpret_cast<UpdateClass *>(room);
   b->place = reinterpret_cast<int *>(b->classes + n);
   key = b->place + n;
+  b->o.grad_aligned = are_gradients_aligned(b);
   for (int t = 0; t < n; t++) {
-    const bool aligned = is_aligned(b, t);
     const TrsTbeTable *table = &b->tbe->table[t];
+    const bool aligned = is_aligned(table);
 
     PetscCheck(table->dtype == TRS_FP32 || table->dtype == TRS_FP16 || table->dtype == TRS_BF16,
                PETSC_COMM_SELF, TRS_ERR_INTERNAL, "tables of %s cannot be trained",

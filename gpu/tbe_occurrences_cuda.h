@@ -5,7 +5,8 @@
 
   Occurrences get the key of their row among all rows of the call's tables and are sorted by it, stably, so a row's are neighbours in order of feature,
   bag and place: a run. A run longer than TRS_SHORT_RUN is cut at places that depend on its length alone into about sqrt(length) pieces. Tables of one
-  type, alignment, width and optimizer form a class: neighbours in the key space, one launch. Nothing of this waits: how many runs there are is known on
+  type, alignment, width and optimizer form a class: neighbours in the key space, one launch. How a class adds up over columns depends on that alone, not on
+  where the gradients lie: a row's bits are the same whatever else is in the call (-reproducible). Nothing of this waits: how many runs there are is known on
   the device only.
 */
 #pragma once
@@ -26,6 +27,7 @@ struct Occurrences {
   int64_t *source; /* [n] place of the gradient in grad, */
   float *scale;    /* and its factor; NULL: all 1 */
   const float *grad;
+  int32_t grad_aligned; /* are all gradients of tables whose columns are taken by four on 16 bytes? */
   float max_gradient;
   int32_t *location;    /* [runs] where the row is, as TrsTbeInput.locations; NULL: all in their tables */
   int64_t *piece_begin; /* [n + 1] pieces of long runs before */

@@ -45,6 +45,27 @@ def test_cuda_repeat(binary, folder):
         check_same_tensors(other, state, name)
 
 
+def test_cuda_reproducible(binary, folder):
+    """-reproducible: the same bits for every plan, backend and number of ranks; rows that optimizers take as a whole, in caches and in fp16; sequences."""
+    make(folder, 300)  # batches of 132, 132 and 36 samples: blocks of 64 samples that two ranks share, and smaller ones
+    hosts, cached = "-topology_local_world_size 2", "-table_user_compute_kernels fused_uvm_caching -table_item_compute_kernels fused_uvm_caching"
+    pooled = ("-embedding_optimizer partial_rowwise_adam -dense_optimizer adam -table_user_data_type fp16 -tables_stochastic_rounding "
+              "-dense_max_gradient_norm 0.5 -embedding_max_gradient 0.01 -tables_min_partition 4")
+    sequences = "-table_user_pooling none -table_item_pooling none -table_user_sequence_pooling max -interaction dcn -dcn_low_rank_dim 4"
+    plans = ((2, NCCL, MIXED), (2, MPI, "-tables_sharding_types column_wise"), (4, NCCL, f"-tables_sharding_types grid_shard {hosts}"),
+             (4, MPI, f"-tables_sharding_types table_row_wise {hosts} -table_tag_sharding_types data_parallel"),
+             (2, NCCL, f"-tables_sharding_types column_wise {cached} -pipeline prefetch_sparse_dist"))
+    ways = ((2, NCCL, "-tables_sharding_types row_wise"), (4, MPI, "-tables_sharding_types table_wise"), (3, NCCL, "-tables_sharding_types data_parallel"))
+    for model, runs in ((pooled, plans), (sequences, ways)):
+        shared = f"-reproducible -epochs 1 {model}"
+        wanted, state = train(binary, folder, "one", 1, f"{shared} {NCCL} -tables_sharding_types table_wise", global_batch=132, limit_s=240)
+        for ranks, backend, plan in runs:
+            found, other = train(binary, folder, "other", ranks, f"{shared} {backend} {plan}", global_batch=132, limit_s=240,
+                                 environment={"CUDA_ON_CPU_SEED": str(ranks)})
+            check(same_bits(found, wanted), f"{ranks} ranks {backend} {plan}: losses {list(found)}, on one rank {list(wanted)}")
+            check_same_tensors(other, state, f"{ranks} ranks {backend} {plan}")
+
+
 def test_cuda_caches(binary, folder):
     """Rows in host memory, in LRU and LFU caches of one lookup and without, filled ahead: the bits of tables on the GPU."""
     law_caches.make(folder, 144)
@@ -118,7 +139,7 @@ def count(text, what):
 def test_cuda_steady_step(binary, folder):
     """Under every pipeline 40 steps allocate and wait for the whole device as often as 20: a steady step does neither, nor the caches of its tables."""
     make(folder, 48, largest_bag=1)  # two batches, again and again
-    for pipeline in ("base", "sparse_dist", "prefetch_sparse_dist", "prefetch_sparse_dist -ebc_variable_batch"):
+    for pipeline in ("base", "sparse_dist", "prefetch_sparse_dist", "prefetch_sparse_dist -ebc_variable_batch", "sparse_dist -reproducible"):
         short, long = (count_steps(binary, folder, f"-pipeline {pipeline}", steps) for steps in (20, 40))
         check(short == long, f"{pipeline}: allocations and device waits of 20 steps {short}, of 40 {long}")
 

@@ -629,6 +629,35 @@ static PetscErrorCode hosted_copy_matrix(TrsStream stream, int64_t rows, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Bytes up to the end of the last of n rows. */
+static int64_t hosted_rows_bytes(int64_t n, int64_t row_bytes, int64_t stride, const int64_t *index)
+{
+  int64_t last = n - 1;
+
+  for (int64_t i = 0; index && i < n; i++) last = i == 0 ? index[0] : PetscMax(last, index[i]);
+  return n > 0 ? last * stride + row_bytes : 0;
+}
+
+static PetscErrorCode hosted_move_rows(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
+                                       int64_t from_stride, const int64_t *from_index, void *to,
+                                       int64_t to_stride, const int64_t *to_index)
+{
+  const int64_t to_bytes = hosted_rows_bytes(n, row_bytes, to_stride, to_index);
+  void *in = hosted_in(from, hosted_rows_bytes(n, row_bytes, from_stride, from_index)),
+       *out = hosted_in(to, to_bytes);
+  int64_t *in_index = (int64_t *)hosted_in(from_index, n * 8),
+          *out_index = (int64_t *)hosted_in(to_index, n * 8);
+
+  PetscFunctionBegin;
+  PetscCall(
+      hosted_ops->move_rows(stream, n, row_bytes, in, from_stride, in_index, out, to_stride, out_index));
+  hosted_out(in, NULL, 0);
+  hosted_out(in_index, NULL, 0);
+  hosted_out(out_index, NULL, 0);
+  hosted_out(out, to, to_bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode hosted_sum_matrices(TrsStream stream, int n_parts, const float *const *from,
                                           int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                           int64_t to_stride)
@@ -714,6 +743,7 @@ static const TrsComputeOps *trs_hosted(int i)
     table.tbe_update_rows = hosted_tbe_update_rows;
     table.copy_matrix = hosted_copy_matrix;
     table.copy_blocks = hosted_copy_blocks;
+    table.move_rows = hosted_move_rows;
     table.sum_matrices = hosted_sum_matrices;
     table.divide_rows = hosted_divide_rows;
     table.clamp_matrix = hosted_clamp_matrix;

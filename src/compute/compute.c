@@ -41,6 +41,7 @@ static const TrsComputeOps compute_cpu = {
     .tbe_update_rows = TrsTbeUpdateRowsCpu,
     .copy_matrix = TrsCopyMatrixCpu,
     .copy_blocks = TrsCopyBlocksCpu,
+    .move_rows = TrsMoveRowsCpu,
     .sum_matrices = TrsSumMatricesCpu,
     .divide_rows = TrsDivideRowsCpu,
     .clamp_matrix = TrsClampMatrixCpu,

@@ -301,8 +301,15 @@ typedef struct {
   /* Copy n blocks of rows (host array); no two are written to the same place. */
   PetscErrorCode (*copy_blocks)(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
                                 const float *from, float *to);
-  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. On the CPU `to` may be
-     one of them. */
+  /*
+    Row to_index[i] of to = row from_index[i] of from, i in [0, n), byte by byte; an index NULL: i. Rows have row_bytes and begin from_stride and to_stride
+    bytes apart. No row of `to` comes twice.
+  */
+  PetscErrorCode (*move_rows)(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
+                              int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
+                              const int64_t *to_index);
+  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. `to` may be from[0], on the
+     CPU any of them. */
   PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
   /* Row b divided by lengths[b]; rows of length 0 stay. */

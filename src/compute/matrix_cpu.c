@@ -49,6 +49,20 @@ PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+PetscErrorCode TrsMoveRowsCpu(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
+                              int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
+                              const int64_t *to_index)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static) if (n * row_bytes > TRS_PARALLEL_FLOATS * (int64_t)sizeof(float))
+  for (int64_t i = 0; i < n; i++)
+    memcpy((char *)to + (to_index ? to_index[i] : i) * to_stride,
+           (const char *)from + (from_index ? from_index[i] : i) * from_stride, (size_t)row_bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Columns [begin, end) of one row: the sum of the parts, in order. Added in a place of its own, as `to` may be one of the parts. */
 static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
                       float *to)

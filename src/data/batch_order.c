@@ -11,21 +11,14 @@ int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule)
 
 void TrsBatchOrderAt(const TrsBatchOrder *schedule, int64_t step, TrsBatchOrderStep *out)
 {
-  int64_t per_epoch = TrsBatchOrderStepsPerEpoch(schedule), global = schedule->batch_size * schedule->size;
-  int64_t rank = schedule->rank, left;
+  const int64_t per_epoch = TrsBatchOrderStepsPerEpoch(schedule),
+                global = schedule->batch_size * schedule->size, position = step % per_epoch * global,
+                left = schedule->num_samples - position, n = left < global ? left : global;
+  const int64_t first = TrsBatchOrderShare(n, schedule->size, schedule->rank);
 
   out->epoch = step / per_epoch;
-  out->position = step % per_epoch * global;
-  left = schedule->num_samples - out->position;
-  if (left >= global) {
-    out->global_batch = global;
-    out->batch = schedule->batch_size;
-    out->first = out->position + rank * schedule->batch_size;
-  } else {
-    int64_t share = left / schedule->size, more = left % schedule->size;
-
-    out->global_batch = left;
-    out->batch = share + (rank < more);
-    out->first = out->position + rank * share + (rank < more ? rank : more);
-  }
+  out->position = position;
+  out->global_batch = n;
+  out->first = position + first;
+  out->batch = TrsBatchOrderShare(n, schedule->size, schedule->rank + 1) - first;
 }

@@ -3,7 +3,7 @@
   Schedule: which samples each rank takes in each step (rules A17, A28). Pure arithmetic, the same on all ranks.
 
   An epoch's order is cut into global batches of W*B samples; without drop_last the epoch ends with a smaller one, of which rank r takes n/W samples, the
-  first n mod W ranks one more. Passes follow each other until the steps are done: with -steps alone as many as it takes.
+  first n mod W ranks one more (TrsBatchOrderShare). Passes follow each other until the steps are done: with -steps alone as many as it takes.
 */
 #pragma once
 
@@ -24,6 +24,14 @@ typedef struct {
   int64_t first, batch;    /* this rank's samples: first .. first+batch-1 */
   int64_t global_batch;
 } TrsBatchOrderStep;
+
+/* The first of n samples that `rank` takes, 0 <= rank <= size: where the ranks' shares begin. */
+static inline int64_t TrsBatchOrderShare(int64_t n, int size, int rank)
+{
+  const int64_t more = n % size;
+
+  return n / size * rank + (rank < more ? rank : more);
+}
 
 /* Steps of one epoch; 0 when drop_last leaves none. */
 int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule);

@@ -333,8 +333,8 @@ static PetscErrorCode backward_update_ordered(TrsSharding sharding, TrsShardingS
   PetscFunctionBegin;
   (void)grad;
   PetscCall(TrsRequestWait(&o->request, stream));
-  PetscCall(TrsShardingUpdate(sharding, stream, &slot->recv, (const float *)o->recv_grad.data,
-                              sharding->local_dim, args));
+  PetscCall(
+      TrsShardingUpdate(sharding, slot, stream, (const float *)o->recv_grad.data, sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -106,8 +106,6 @@ static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig
 
   PetscFunctionBegin;
   if (!context->dist.reproducible) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(context->device->host_memory, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-reproducible needs -device cpu: the host makes its sums");
   PetscCheck(!config->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
              "summed where its rows are",
@@ -341,6 +339,8 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_received(&ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g].ops->input_wait) PetscCall(ebc->group[g].ops->input_wait(&ebc->group[g], s, stream));
+    if (ebc->group[g].whole && slot < TRS_TRAINING_SLOTS)
+      PetscCall(TrsWholeRowsList(ebc->group[g].whole, s, stream));
     swap_sent(&ebc->group[g], slot);
   }
   (void)TrsMemoryFor(before);

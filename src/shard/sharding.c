@@ -131,14 +131,14 @@ PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardingUpdate(TrsSharding sharding, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                 int64_t stride, const TrsSparseOptimizerArgs *args)
+PetscErrorCode TrsShardingUpdate(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                 const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
   if (sharding->whole)
-    PetscCall(TrsWholeRowsUpdate(sharding->whole, stream, kjt, grad, stride, args));
+    PetscCall(TrsWholeRowsUpdate(sharding->whole, slot, stream, grad, stride, args));
   else
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, kjt, grad, stride, args));
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

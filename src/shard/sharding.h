@@ -85,9 +85,10 @@ typedef struct TrsShardingImpl {
   TrsKjt sent;     /* the memory in which training batches' ids are sent: that of one at a time; */
   TrsKjt received; /* in host memory also that in which they are kept */
   int n_runs;
-  TrsColumnRun *run;  /* [n_runs] */
-  TrsWholeRows whole; /* the update, where results must be reproducible; else NULL */
-  void *data;         /* the family's own */
+  TrsColumnRun *run; /* [n_runs] */
+  TrsWholeRows
+      whole; /* the update of rows whose columns other ranks have, where results must be reproducible; else NULL */
+  void *data; /* the family's own */
 } * TrsSharding;
 
 struct TrsShardingOps {
@@ -172,9 +173,9 @@ PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int
                                      const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
                                      const int64_t *dims, float *own);
 
-/* The fused update, of whole rows where there is a TrsWholeRows; arguments as TrsLookupBackward(). */
-PetscErrorCode TrsShardingUpdate(TrsSharding sharding, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                 int64_t stride, const TrsSparseOptimizerArgs *args);
+/* The fused update by the slot's ids, of whole rows where there is a TrsWholeRows; the rest as TrsLookupBackward(). */
+PetscErrorCode TrsShardingUpdate(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                 const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
 
 /* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,

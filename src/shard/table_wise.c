@@ -180,8 +180,8 @@ static PetscErrorCode backward_update_table_wise(TrsSharding sharding, TrsShardi
 
   PetscFunctionBegin;
   if (!tw->alone) PetscCall(TrsPooledAllToAllGradWait(tw->dist, stream, &arrived));
-  PetscCall(TrsShardingUpdate(sharding, stream, &slot->recv, arrived,
-                              tw->alone ? grad->stride : sharding->local_dim, args));
+  PetscCall(TrsShardingUpdate(sharding, slot, stream, arrived, tw->alone ? grad->stride : sharding->local_dim,
+                              args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

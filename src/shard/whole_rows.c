@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/whole_rows.h"
 
-#include <string.h>
+/* What belongs to a touched row: its gradient, its weights, its optimizer's states. */
+enum {
+  TRS_WHOLE_GRADS,
+  TRS_WHOLE_WEIGHTS,
+  TRS_WHOLE_STATES,
+  TRS_N_WHOLE = TRS_WHOLE_STATES + TRS_TBE_STATES
+};
+
+/* Matrices that lie behind one another begin at multiples of so many bytes, and exchanges count in them. */
+enum { TRS_WHOLE_UNIT = 16 };
 
 /* Rows [begin, end) of a table that two of its shards, in different column blocks, have in common. */
 typedef struct {
@@ -16,24 +25,48 @@ typedef struct {
   int n;
   TrsRowsPair *pair;
   int *first;               /* [W + 1] */
-  int64_t *counts, *displs; /* [W] floats of the exchange under way */
-  TrsBuffer data;
+  int64_t *counts, *displs; /* [W] units of the exchange under way */
+  TrsDeviceBuffer data;
 } TrsRowsTraffic;
+
+/* The rows that a batch touches: table by table, ascending, as the shards count them. */
+typedef struct {
+  int64_t *row_begin; /* [n_tables + 1] of the tables' */
+  TrsDeviceBuffer rows;
+  TrsPinnedBuffer copy;
+  const int64_t *on_host; /* the rows where the host can read them; NULL: it need not */
+} TrsTouchedRows;
+
+/* Rows somewhere in device memory: row i is `bytes` at data + (index ? index[i] : i) * stride. */
+typedef struct {
+  char *data;
+  const int64_t *index;
+  int64_t stride, bytes;
+} TrsRowsAt;
 
 struct TrsWholeRowsImpl {
   TrsSharding sharding;
   int n_tables; /* of the lookup */
   const TrsTbeTable *table;
+  TrsTbeTable *uncut;         /* [n_tables] the same, without the rows of those that are cut, */
+  TrsTbeTable *whole_table;   /* [n_tables] and whole rows of these, one after the other */
   TrsEmbeddingStates *states; /* [n_tables] */
   PetscBool *cut;             /* [n_tables] does the table have other column blocks that matter? */
   PetscBool any_pair;         /* on any rank */
-  int64_t row_stride;         /* floats from summed gradient to summed gradient */
-  int64_t *row_begin;         /* [n_tables + 1] of the lists of touched rows */
-  TrsBuffer rows, grads;
+  PetscBool any_part;         /* is a pair not all rows of its shard here? */
+  int n_cut;
+  int64_t row_stride;   /* floats from summed gradient to summed gradient, */
+  int64_t whole_stride; /* and of whole rows */
+  TrsTouchedRows touched[TRS_TRAINING_SLOTS];
+  TrsDeviceBuffer grads;
   TrsRowsTraffic send, recv;
-  TrsBuffer whole[2 + TRS_TBE_STATES]; /* a table's touched rows: gradients, weights (fp32), states */
-  TrsBuffer stored, numbers;           /* the weights in their type; the rows' numbers in the table */
-  TrsWorkspace workspace;
+  int64_t
+      *whole_begin; /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of these */
+  TrsDeviceBuffer whole[TRS_N_WHOLE];
+  TrsDeviceBuffer numbers; /* 0, 1, 2 .. */
+  TrsPinnedBuffer host_numbers;
+  TrsDeviceBuffer keys, index; /* of the uncut tables' rows */
+  TrsWorkspace list_workspace, cut_workspace, uncut_workspace;
 };
 
 /* The lookup's number of a shard of this rank. */
@@ -94,26 +127,63 @@ static PetscErrorCode find_traffic(struct TrsWholeRowsImpl *w, PetscBool outgoin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Does a pair leave out rows of its shard here? */
+static PetscBool is_part(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair)
+{
+  const TrsTbeTable *table = &w->table[pair->local];
+
+  return (PetscBool)(pair->begin > table->row_offset || pair->end < table->row_offset + table->rows);
+}
+
+/* What is known of the tables for good. */
+static PetscErrorCode describe_tables(struct TrsWholeRowsImpl *w)
+{
+  const TrsShardingContext *context = w->sharding->context;
+  const TrsRowsTraffic *const traffic[2] = {&w->send, &w->recv};
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc3((size_t)w->n_tables, &w->uncut, (size_t)w->n_tables, &w->whole_table,
+                         (size_t)w->n_tables * TRS_N_WHOLE, &w->whole_begin));
+  for (int t = 0; t < w->n_tables; t++) {
+    w->uncut[t] = w->table[t];
+    w->row_stride = PetscMax(w->row_stride, w->table[t].dim);
+    if (!w->cut[t]) continue;
+    w->uncut[t].rows = 0;
+    w->whole_stride = PetscMax(w->whole_stride, w->table[t].table_dim);
+    w->n_cut++;
+  }
+  w->row_stride = (w->row_stride + 3) / 4 * 4;
+  w->whole_stride = (w->whole_stride + 3) / 4 * 4;
+  for (int i = 0; i < 2; i++)
+    for (int p = 0; p < traffic[i]->n; p++)
+      w->any_part = (PetscBool)(w->any_part || is_part(w, &traffic[i]->pair[p]));
+  for (int i = 0; i < context->shards->n; i++) {
+    const int t = local_number(w, i);
+    if (t < w->n_tables)
+      w->states[t] = TrsEmbeddingShardsStates(context->shards, context->shards->shard[i].table);
+  }
+  for (int s = 0; s < TRS_TRAINING_SLOTS; s++)
+    PetscCall(PetscCalloc1((size_t)w->n_tables + 1, &w->touched[s].row_begin));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
 {
-  const TrsShardingContext *context = sharding->context;
+  const TrsComputeOps *compute = sharding->context->compute;
   struct TrsWholeRowsImpl *w;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&w));
   w->sharding = sharding;
   PetscCall(TrsLookupTables(sharding->lookup, &w->n_tables, &w->table));
-  for (int t = 0; t < w->n_tables; t++) w->row_stride = PetscMax(w->row_stride, w->table[t].dim);
-  PetscCall(PetscCalloc3((size_t)w->n_tables + 1, &w->states, (size_t)w->n_tables + 1, &w->cut,
-                         (size_t)w->n_tables + 1, &w->row_begin));
-  for (int i = 0; i < context->shards->n; i++) {
-    const int t = local_number(w, i);
-    if (t < w->n_tables)
-      w->states[t] = TrsEmbeddingShardsStates(context->shards, context->shards->shard[i].table);
-  }
-  PetscCall(context->compute->workspace_create(&w->workspace));
+  PetscCall(PetscCalloc2((size_t)w->n_tables + 1, &w->states, (size_t)w->n_tables + 1, &w->cut));
+  PetscCall(compute->workspace_create(&w->list_workspace));
+  PetscCall(compute->workspace_create(&w->cut_workspace));
+  PetscCall(compute->workspace_create(&w->uncut_workspace));
   PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
   PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
+  PetscCall(describe_tables(w));
+  if (!w->any_pair) PetscCall(TrsWholeRowsDestroy(&w));
   *whole = w;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -121,41 +191,85 @@ PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
 PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
 {
   TrsWholeRows w = *whole;
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
   TrsRowsTraffic *traffic[2];
 
   PetscFunctionBegin;
   if (!w) PetscFunctionReturn(PETSC_SUCCESS);
+  device = w->sharding->context->device;
+  compute = w->sharding->context->compute;
   traffic[0] = &w->send;
   traffic[1] = &w->recv;
   for (int i = 0; i < 2; i++) {
     PetscCall(PetscFree(traffic[i]->pair));
     PetscCall(PetscFree3(traffic[i]->first, traffic[i]->counts, traffic[i]->displs));
-    PetscCall(TrsBufferFree(&traffic[i]->data));
+    PetscCall(TrsDeviceBufferFree(device, &traffic[i]->data));
   }
-  PetscCall(TrsBufferFree(&w->rows));
-  PetscCall(TrsBufferFree(&w->grads));
-  for (int i = 0; i < 2 + TRS_TBE_STATES; i++) PetscCall(TrsBufferFree(&w->whole[i]));
-  PetscCall(TrsBufferFree(&w->stored));
-  PetscCall(TrsBufferFree(&w->numbers));
-  PetscCall(w->sharding->context->compute->workspace_destroy(&w->workspace));
-  PetscCall(PetscFree3(w->states, w->cut, w->row_begin));
+  for (int s = 0; s < TRS_TRAINING_SLOTS; s++) {
+    PetscCall(PetscFree(w->touched[s].row_begin));
+    PetscCall(TrsDeviceBufferFree(device, &w->touched[s].rows));
+    PetscCall(TrsPinnedBufferFree(device, &w->touched[s].copy));
+  }
+  for (int k = 0; k < TRS_N_WHOLE; k++) PetscCall(TrsDeviceBufferFree(device, &w->whole[k]));
+  PetscCall(TrsDeviceBufferFree(device, &w->grads));
+  PetscCall(TrsDeviceBufferFree(device, &w->numbers));
+  PetscCall(TrsPinnedBufferFree(device, &w->host_numbers));
+  PetscCall(TrsDeviceBufferFree(device, &w->keys));
+  PetscCall(TrsDeviceBufferFree(device, &w->index));
+  PetscCall(compute->workspace_destroy(&w->list_workspace));
+  PetscCall(compute->workspace_destroy(&w->cut_workspace));
+  PetscCall(compute->workspace_destroy(&w->uncut_workspace));
+  PetscCall(PetscFree3(w->uncut, w->whole_table, w->whole_begin));
+  PetscCall(PetscFree2(w->states, w->cut));
   PetscCall(PetscFree(*whole));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The touched rows of a pair: entries [*begin, *end) of its shard's list, which is sorted. */
-static void find_entries(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair, int64_t *begin,
-                         int64_t *end)
+/* --- which rows a batch touches --- */
+
+static TrsTouchedRows *touched_of(TrsWholeRows w, const TrsShardingSlot *slot)
 {
-  const int64_t *rows = (const int64_t *)w->rows.data;
+  return &w->touched[slot - w->sharding->slot];
+}
+
+PetscErrorCode TrsWholeRowsList(TrsWholeRows w, const TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsDeviceOps *device = w->sharding->context->device;
+  TrsTouchedRows *touched = touched_of(w, slot);
+  const int64_t n_values = slot->recv.jagged.n_values;
+  int64_t bytes = n_values * (int64_t)sizeof(int64_t);
+
+  PetscFunctionBegin;
+  for (int t = 0; t <= w->n_tables; t++) touched->row_begin[t] = 0;
+  PetscCall(TrsDeviceBufferReserve(device, &touched->rows, bytes));
+  touched->on_host = device->host_memory ? (const int64_t *)touched->rows.data : NULL;
+  if (n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsLookupListRows(w->sharding->lookup, stream, w->list_workspace, &slot->recv, touched->row_begin,
+                              (int64_t *)touched->rows.data));
+  if (device->host_memory || !w->any_part) PetscFunctionReturn(PETSC_SUCCESS);
+  bytes = touched->row_begin[w->n_tables] * (int64_t)sizeof(int64_t);
+  PetscCall(TrsPinnedBufferReserve(device, &touched->copy, bytes));
+  PetscCall(device->copy(touched->copy.data, touched->rows.data, bytes, stream));
+  PetscCall(device->stream_synchronize(stream));
+  touched->on_host = (const int64_t *)touched->copy.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The touched rows of a pair: entries [*begin, *end) of its shard's list, which is sorted. */
+static void find_entries(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
+                         const TrsRowsPair *pair, int64_t *begin, int64_t *end)
+{
   const int64_t offset = w->table[pair->local].row_offset, limit[2] = {pair->begin, pair->end};
   int64_t *found[2] = {begin, end};
 
-  for (int k = 0; k < 2; k++) {
-    int64_t low = w->row_begin[pair->local], high = w->row_begin[pair->local + 1];
+  *begin = touched->row_begin[pair->local];
+  *end = touched->row_begin[pair->local + 1];
+  for (int k = 0; k < 2 && is_part(w, pair); k++) {
+    int64_t low = touched->row_begin[pair->local], high = touched->row_begin[pair->local + 1];
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (rows[middle] + offset < limit[k])
+      if (touched->on_host[middle] + offset < limit[k])
         low = middle + 1;
       else
         high = middle;
@@ -164,214 +278,276 @@ static void find_entries(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pa
   }
 }
 
-/* What travels with a touched row: gradient, weights, element-wise states of the sender's columns. */
-static int64_t row_floats(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair)
-{
-  const TrsEmbeddingStates *states = &w->states[pair->local];
-  int64_t n = 2;
+/* --- where their numbers are --- */
 
-  for (int s = 0; s < states->n; s++) n += !states->rowwise[s];
-  return pair->width * n;
+static int n_kinds(const struct TrsWholeRowsImpl *w, int t)
+{
+  return TRS_WHOLE_STATES + w->states[t].n;
 }
 
-static PetscErrorCode count_floats(struct TrsWholeRowsImpl *w, TrsRowsTraffic *traffic)
+/* Is that one number a row, equal in all shards of the row? */
+static PetscBool is_rowwise(const struct TrsWholeRowsImpl *w, int t, int k)
+{
+  return (PetscBool)(k >= TRS_WHOLE_STATES && w->states[t].rowwise[k - TRS_WHOLE_STATES]);
+}
+
+static int64_t element_bytes(const struct TrsWholeRowsImpl *w, int t, int k)
+{
+  return k == TRS_WHOLE_WEIGHTS ? TrsDTypeBytes(w->table[t].dtype) : (int64_t)sizeof(float);
+}
+
+static int64_t round_up(int64_t bytes)
+{
+  return (bytes + TRS_WHOLE_UNIT - 1) / TRS_WHOLE_UNIT * TRS_WHOLE_UNIT;
+}
+
+/* In the shard of table t, and its summed gradients: entries of the list from `begin` on. */
+static TrsRowsAt in_shard(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, int t, int k,
+                          int64_t begin)
+{
+  const TrsTbeTable *table = &w->table[t];
+  const int64_t *rows = (const int64_t *)touched->rows.data + begin;
+  const int64_t bytes = element_bytes(w, t, k), row_bytes = (is_rowwise(w, t, k) ? 1 : table->dim) * bytes;
+
+  if (k == TRS_WHOLE_GRADS)
+    return (TrsRowsAt){(char *)w->grads.data + begin * w->row_stride * bytes, NULL, w->row_stride * bytes,
+                       row_bytes};
+  if (k == TRS_WHOLE_WEIGHTS)
+    return (TrsRowsAt){(char *)table->weight, rows, table->stride * bytes, row_bytes};
+  return (TrsRowsAt){(char *)table->state[k - TRS_WHOLE_STATES], rows, row_bytes, row_bytes};
+}
+
+/* In the whole rows: columns [column, column + width) of entries from `begin` on. */
+static TrsRowsAt in_whole(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, int t, int k,
+                          int64_t begin, int64_t column, int64_t width)
+{
+  const int64_t bytes = element_bytes(w, t, k);
+  const int64_t stride = k == TRS_WHOLE_GRADS ? w->whole_stride : w->table[t].table_dim;
+  char *first = (char *)w->whole[k].data + w->whole_begin[t * TRS_N_WHOLE + k];
+
+  begin -= touched->row_begin[t];
+  if (is_rowwise(w, t, k)) return (TrsRowsAt){first + begin * bytes, NULL, bytes, bytes};
+  return (TrsRowsAt){first + (begin * stride + column) * bytes, NULL, stride * bytes, width * bytes};
+}
+
+/* As they travel: one matrix after the other, rows without gaps. */
+static TrsRowsAt in_message(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair, int k, char *at)
+{
+  const int64_t bytes = pair->width * element_bytes(w, pair->local, k);
+
+  return (TrsRowsAt){at, NULL, bytes, bytes};
+}
+
+static int64_t message_bytes(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair, int k, int64_t n)
+{
+  return is_rowwise(w, pair->local, k) ? 0 : round_up(n * pair->width * element_bytes(w, pair->local, k));
+}
+
+static PetscErrorCode move(const struct TrsWholeRowsImpl *w, TrsStream stream, int64_t n, TrsRowsAt from,
+                           TrsRowsAt to)
+{
+  PetscFunctionBegin;
+  PetscCall(w->sharding->context->compute->move_rows(stream, n, from.bytes, from.data, from.stride,
+                                                     from.index, to.data, to.stride, to.index));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- exchange --- */
+
+static PetscErrorCode count_bytes(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
+                                  TrsRowsTraffic *traffic)
 {
   int64_t total = 0;
 
   PetscFunctionBegin;
   for (int q = 0; q < w->sharding->context->groups->world->size; q++) {
-    traffic->displs[q] = total;
+    traffic->displs[q] = total / TRS_WHOLE_UNIT;
     for (int p = traffic->first[q]; p < traffic->first[q + 1]; p++) {
+      const TrsRowsPair *pair = &traffic->pair[p];
       int64_t begin, end;
-      find_entries(w, &traffic->pair[p], &begin, &end);
-      total += (end - begin) * row_floats(w, &traffic->pair[p]);
+      find_entries(w, touched, pair, &begin, &end);
+      for (int k = 0; k < n_kinds(w, pair->local); k++) total += message_bytes(w, pair, k, end - begin);
     }
-    traffic->counts[q] = total - traffic->displs[q];
+    traffic->counts[q] = total / TRS_WHOLE_UNIT - traffic->displs[q];
   }
-  PetscCall(TrsBufferReserve(&traffic->data, total * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserveShared(w->sharding->context->device, &traffic->data, total));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode widen_row(const struct TrsWholeRowsImpl *w, const TrsTbeTable *table, int64_t row,
-                                float *to)
+/* All pairs' rows between a message and the shards (outgoing), or the whole rows. */
+static PetscErrorCode move_pairs(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
+                                 TrsStream stream, PetscBool outgoing, const TrsRowsTraffic *traffic)
 {
-  PetscFunctionBegin;
-  PetscCall(w->sharding->context->compute->convert(
-      NULL, table->dim, table->dtype,
-      (const char *)table->weight + row * table->stride * TrsDTypeBytes(table->dtype), TRS_FP32, to));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode pack(const struct TrsWholeRowsImpl *w, TrsRowsTraffic *send)
-{
-  const int64_t *rows = (const int64_t *)w->rows.data;
-  float *to = (float *)send->data.data;
+  char *at = (char *)traffic->data.data;
 
   PetscFunctionBegin;
-  for (int p = 0; p < send->n; p++) {
-    const TrsRowsPair *pair = &send->pair[p];
-    const TrsTbeTable *table = &w->table[pair->local];
-    const size_t bytes = (size_t)table->dim * sizeof(float);
+  for (int p = 0; p < traffic->n; p++) {
+    const TrsRowsPair *pair = &traffic->pair[p];
+    const int t = pair->local;
     int64_t begin, end;
-    find_entries(w, pair, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-      memcpy(to, (const float *)w->grads.data + i * w->row_stride, bytes);
-      PetscCall(widen_row(w, table, rows[i], to + table->dim));
-      to += (int64_t)2 * table->dim;
-      for (int s = 0; s < w->states[pair->local].n; s++)
-        if (!w->states[pair->local].rowwise[s]) {
-          memcpy(to, table->state[s] + rows[i] * table->dim, bytes);
-          to += table->dim;
-        }
+    find_entries(w, touched, pair, &begin, &end);
+    for (int k = 0; k < n_kinds(w, t); k++) {
+      if (is_rowwise(w, t, k)) continue;
+      if (outgoing)
+        PetscCall(
+            move(w, stream, end - begin, in_shard(w, touched, t, k, begin), in_message(w, pair, k, at)));
+      else
+        PetscCall(move(w, stream, end - begin, in_message(w, pair, k, at),
+                       in_whole(w, touched, t, k, begin, pair->column, pair->width)));
+      at += message_bytes(w, pair, k, end - begin);
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode exchange(struct TrsWholeRowsImpl *w, TrsStream stream)
+/* What other shards' columns of the touched rows are goes there, and comes from there to the whole rows. */
+static PetscErrorCode exchange(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream)
 {
-  const TrsComm comm = w->sharding->context->groups->world;
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(count_floats(w, &w->send));
-  PetscCall(count_floats(w, &w->recv));
-  PetscCall(pack(w, &w->send));
-  PetscCall(TrsCommAlltoallv(comm, stream, w->send.data.data, w->send.counts, w->send.displs,
-                             w->recv.data.data, w->recv.counts, w->recv.displs, sizeof(float), &request));
+  PetscCall(count_bytes(w, touched, &w->send));
+  PetscCall(count_bytes(w, touched, &w->recv));
+  PetscCall(move_pairs(w, touched, stream, PETSC_TRUE, &w->send));
+  PetscCall(TrsCommAlltoallv(w->sharding->context->groups->world, stream, w->send.data.data, w->send.counts,
+                             w->send.displs, w->recv.data.data, w->recv.counts, w->recv.displs,
+                             TRS_WHOLE_UNIT, &request));
   PetscCall(TrsRequestWait(&request, stream));
+  PetscCall(move_pairs(w, touched, stream, PETSC_FALSE, &w->recv));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Column `column` of entry i of a table's list in its k-th whole matrix (0 gradients, 1 weights, 2 + s state s). */
-static float *whole_at(const struct TrsWholeRowsImpl *w, int t, int k, int64_t i, int64_t column)
-{
-  return (float *)w->whole[k].data + (i - w->row_begin[t]) * w->table[t].table_dim + column;
-}
+/* --- update --- */
 
-/* This rank's own columns of table t's touched rows into the whole matrices. */
-static PetscErrorCode place_own(const struct TrsWholeRowsImpl *w, int t)
+/* Room for the whole rows of all cut tables; *n of them. */
+static PetscErrorCode lay_out(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, int64_t *n)
 {
-  const TrsTbeTable *table = &w->table[t];
-  const int64_t *rows = (const int64_t *)w->rows.data;
-  const size_t bytes = (size_t)table->dim * sizeof(float);
+  int64_t end[TRS_N_WHOLE] = {0};
 
   PetscFunctionBegin;
-  for (int64_t i = w->row_begin[t]; i < w->row_begin[t + 1]; i++) {
-    memcpy(whole_at(w, t, 0, i, table->col_offset), (const float *)w->grads.data + i * w->row_stride, bytes);
-    PetscCall(widen_row(w, table, rows[i], whole_at(w, t, 1, i, table->col_offset)));
-    for (int s = 0; s < w->states[t].n; s++)
-      if (w->states[t].rowwise[s])
-        ((float *)w->whole[2 + s].data)[i - w->row_begin[t]] = table->state[s][rows[i]];
-      else
-        memcpy(whole_at(w, t, 2 + s, i, table->col_offset), table->state[s] + rows[i] * table->dim, bytes);
+  *n = 0;
+  for (int t = 0; t < w->n_tables; t++) {
+    const int64_t rows = touched->row_begin[t + 1] - touched->row_begin[t];
+
+    if (!w->cut[t]) continue;
+    *n += rows;
+    for (int k = 0; k < n_kinds(w, t); k++) {
+      const int64_t columns = k == TRS_WHOLE_GRADS  ? w->whole_stride
+                              : is_rowwise(w, t, k) ? 1
+                                                    : w->table[t].table_dim;
+      w->whole_begin[t * TRS_N_WHOLE + k] = end[k];
+      end[k] += round_up(rows * columns * element_bytes(w, t, k));
+    }
+  }
+  for (int k = 0; k < TRS_N_WHOLE; k++)
+    PetscCall(TrsDeviceBufferReserve(w->sharding->context->device, &w->whole[k], end[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The keys of n whole rows: their numbers. */
+static PetscErrorCode reserve_numbers(struct TrsWholeRowsImpl *w, TrsStream stream, int64_t n)
+{
+  const TrsDeviceOps *device = w->sharding->context->device;
+  const int64_t bytes = n * (int64_t)sizeof(int64_t);
+
+  PetscFunctionBegin;
+  if (bytes <= w->numbers.capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserve(device, &w->numbers, bytes));
+  PetscCall(TrsPinnedBufferReserve(device, &w->host_numbers, w->numbers.capacity_bytes));
+  for (int64_t i = 0; i < w->numbers.capacity_bytes / (int64_t)sizeof(int64_t); i++)
+    ((int64_t *)w->host_numbers.data)[i] = i;
+  PetscCall(device->copy(w->numbers.data, w->host_numbers.data, w->numbers.capacity_bytes, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Between the shards' own columns and the whole rows: there, or the updated ones back. */
+static PetscErrorCode move_own(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
+                               TrsStream stream, PetscBool back)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < w->n_tables; t++) {
+    const int64_t begin = touched->row_begin[t], n = touched->row_begin[t + 1] - begin;
+
+    for (int k = back ? TRS_WHOLE_WEIGHTS : TRS_WHOLE_GRADS; w->cut[t] && k < n_kinds(w, t); k++) {
+      const TrsRowsAt shard = in_shard(w, touched, t, k, begin),
+                      whole = in_whole(w, touched, t, k, begin, w->table[t].col_offset, w->table[t].dim);
+
+      PetscCall(move(w, stream, n, back ? whole : shard, back ? shard : whole));
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The columns of other shards that arrived for table t. */
-static void place_arrived(const struct TrsWholeRowsImpl *w, int t)
-{
-  const float *from = (const float *)w->recv.data.data;
-
-  for (int p = 0; p < w->recv.n; p++) {
-    const TrsRowsPair *pair = &w->recv.pair[p];
-    const size_t bytes = (size_t)pair->width * sizeof(float);
-    int64_t begin, end;
-    find_entries(w, pair, &begin, &end);
-    if (pair->local != t) {
-      from += (end - begin) * row_floats(w, pair);
-      continue;
-    }
-    for (int64_t i = begin; i < end; i++)
-      for (int k = 0; k < 2 + w->states[t].n; k++) {
-        if (k >= 2 && w->states[t].rowwise[k - 2]) continue;
-        memcpy(whole_at(w, t, k, i, pair->column), from, bytes);
-        from += pair->width;
-      }
-  }
-}
-
-/* The updated whole rows' own columns back into the shard. */
-static void keep_own(const struct TrsWholeRowsImpl *w, int t)
-{
-  const TrsTbeTable *table = &w->table[t];
-  const int64_t *rows = (const int64_t *)w->rows.data, bytes = TrsDTypeBytes(table->dtype);
-
-  for (int64_t i = w->row_begin[t]; i < w->row_begin[t + 1]; i++) {
-    const int64_t entry = i - w->row_begin[t];
-    memcpy((char *)table->weight + rows[i] * table->stride * bytes,
-           (const char *)w->stored.data + (entry * table->table_dim + table->col_offset) * bytes,
-           (size_t)(table->dim * bytes));
-    for (int s = 0; s < w->states[t].n; s++)
-      if (w->states[t].rowwise[s])
-        table->state[s][rows[i]] = ((const float *)w->whole[2 + s].data)[entry];
-      else
-        memcpy(table->state[s] + rows[i] * table->dim, whole_at(w, t, 2 + s, i, table->col_offset),
-               (size_t)table->dim * sizeof(float));
-  }
-}
-
-/* Update table t, of which this rank has some columns, by whole rows. */
-static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, TrsStream stream, int t,
+/* Update the tables of which this rank has some columns, by whole rows. */
+static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream,
                                  const TrsSparseOptimizerArgs *args)
 {
-  const TrsComputeOps *compute = w->sharding->context->compute;
-  const int64_t n = w->row_begin[t + 1] - w->row_begin[t], D = w->table[t].table_dim;
-  const int64_t *rows = (const int64_t *)w->rows.data + w->row_begin[t];
-  TrsTbeTable whole = w->table[t];
-  int64_t *numbers;
+  int64_t n;
+  int n_whole = 0;
 
   PetscFunctionBegin;
-  for (int k = 0; k < 2 + w->states[t].n; k++)
-    PetscCall(TrsBufferReserve(&w->whole[k], n * D * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->stored, n * D * TrsDTypeBytes(whole.dtype), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->numbers, 2 * n * (int64_t)sizeof(*numbers), PETSC_FALSE));
-  PetscCall(place_own(w, t));
-  place_arrived(w, t);
-  PetscCall(compute->convert(stream, n * D, TRS_FP32, w->whole[1].data, whole.dtype, w->stored.data));
-  numbers = (int64_t *)w->numbers.data;
-  for (int64_t i = 0; i < n; i++) {
-    numbers[i] = i;
-    numbers[n + i] = rows[i];
+  PetscCall(lay_out(w, touched, &n));
+  PetscCall(reserve_numbers(w, stream, n));
+  PetscCall(move_own(w, touched, stream, PETSC_FALSE));
+  PetscCall(exchange(w, touched, stream));
+  for (int t = 0; t < w->n_tables; t++) {
+    TrsTbeTable *whole = &w->whole_table[n_whole];
+
+    if (!w->cut[t]) continue;
+    *whole = w->table[t];
+    whole->rows = touched->row_begin[t + 1] - touched->row_begin[t];
+    whole->dim = (int32_t)whole->table_dim;
+    whole->stride = whole->table_dim;
+    whole->col_offset = 0;
+    whole->row_of = (const int64_t *)touched->rows.data + touched->row_begin[t];
+    whole->weight = in_whole(w, touched, t, TRS_WHOLE_WEIGHTS, touched->row_begin[t], 0, 0).data;
+    for (int s = 0; s < w->states[t].n; s++)
+      whole->state[s] =
+          (float *)(void *)in_whole(w, touched, t, TRS_WHOLE_STATES + s, touched->row_begin[t], 0, 0).data;
+    n_whole++;
   }
-  whole.weight = w->stored.data;
-  whole.rows = n;
-  whole.stride = D;
-  whole.dim = (int32_t)D;
-  whole.col_offset = 0;
-  whole.row_of = numbers + n;
-  for (int s = 0; s < w->states[t].n; s++) whole.state[s] = (float *)w->whole[2 + s].data;
-  PetscCall(compute->tbe_update_rows(stream, w->workspace, 1, &whole, n, numbers, NULL,
-                                     (const float *)w->whole[0].data, D, args));
-  keep_own(w, t);
+  if (n > 0)
+    PetscCall(w->sharding->context->compute->tbe_update_rows(
+        stream, w->cut_workspace, n_whole, w->whole_table, n, (const int64_t *)w->numbers.data, NULL,
+        (const float *)w->whole[TRS_WHOLE_GRADS].data, w->whole_stride, args));
+  PetscCall(move_own(w, touched, stream, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsWholeRowsUpdate(TrsWholeRows w, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                  int64_t stride, const TrsSparseOptimizerArgs *args)
+/* The other tables, from the same lists. */
+static PetscErrorCode update_uncut(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
+                                   TrsStream stream, const TrsSparseOptimizerArgs *args)
 {
-  const int64_t n_values = kjt->jagged.n_values;
+  const TrsShardingContext *context = w->sharding->context;
+  const int64_t n = touched->row_begin[w->n_tables], bytes = n * (int64_t)sizeof(int64_t);
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&w->rows, n_values * (int64_t)sizeof(int64_t), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->grads, n_values * w->row_stride * (int64_t)sizeof(float), PETSC_FALSE));
-  memset(w->row_begin, 0, ((size_t)w->n_tables + 1) * sizeof(*w->row_begin));
-  if (n_values > 0)
-    PetscCall(TrsLookupRowGradients(w->sharding->lookup, stream, kjt, grad, stride, w->row_begin,
-                                    (int64_t *)w->rows.data, (float *)w->grads.data, w->row_stride));
-  PetscCall(
-      TrsLookupWriteBack(w->sharding->lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
-  if (w->any_pair) PetscCall(exchange(w, stream));
-  for (int t = 0; t < w->n_tables; t++) {
-    const int64_t begin = w->row_begin[t], n = w->row_begin[t + 1] - begin;
-    if (n == 0) continue;
-    if (w->cut[t])
-      PetscCall(update_cut(w, stream, t, args));
-    else
-      PetscCall(w->sharding->context->compute->tbe_update_rows(
-          stream, w->workspace, 1, &w->table[t], n, (const int64_t *)w->rows.data + begin, NULL,
-          (const float *)w->grads.data + begin * w->row_stride, w->row_stride, args));
-  }
+  if (n == 0 || w->n_cut == w->n_tables) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserve(context->device, &w->keys, bytes));
+  PetscCall(TrsDeviceBufferReserve(context->device, &w->index, bytes));
+  PetscCall(context->compute->merge_rows(stream, w->uncut_workspace, w->n_tables, w->uncut, 1,
+                                         touched->row_begin, (const int64_t *)touched->rows.data,
+                                         (int64_t *)w->keys.data, (int64_t *)w->index.data));
+  PetscCall(context->compute->tbe_update_rows(stream, w->uncut_workspace, w->n_tables, w->uncut, n,
+                                              (const int64_t *)w->keys.data, (const int64_t *)w->index.data,
+                                              (const float *)w->grads.data, w->row_stride, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsWholeRowsUpdate(TrsWholeRows w, const TrsShardingSlot *slot, TrsStream stream,
+                                  const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  const TrsLookup lookup = w->sharding->lookup;
+  const TrsTouchedRows *touched = touched_of(w, slot);
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(w->sharding->context->device, &w->grads,
+                                   touched->row_begin[w->n_tables] * w->row_stride * (int64_t)sizeof(float)));
+  if (slot->recv.jagged.n_values > 0)
+    PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, grad, stride, NULL, NULL,
+                                    (float *)w->grads.data, w->row_stride));
+  PetscCall(TrsLookupWriteBack(lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
+  PetscCall(update_cut(w, touched, stream, args));
+  PetscCall(update_uncut(w, touched, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

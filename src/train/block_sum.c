@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/block_sum.h"
 
-#include <string.h>
-
 /* Subtree `index` of those with 2^level blocks: blocks index * 2^level on. */
 typedef struct {
   int64_t level, index;
@@ -16,12 +14,10 @@ struct TrsBlockSumImpl {
   int64_t n;
   int n_trees; /* of this rank's blocks, in order */
   TrsSubtree tree[TRS_MAX_SUBTREES];
-  TrsBuffer vector[TRS_MAX_SUBTREES]; /* [n] each */
-  int *n_trees_of;                    /* [W] */
-  TrsSubtree *all;                    /* [W * TRS_MAX_SUBTREES] subtrees of each rank */
-  int64_t *slice;                     /* [W + 1] where each rank's part of the vector begins */
+  TrsDeviceBuffer vector[TRS_MAX_SUBTREES]; /* [n] each */
+  int64_t *slice;                           /* [W + 1] where each rank's part of the vector begins */
   int64_t *send, *send_at, *recv, *recv_at;
-  TrsBuffer packed, slices;
+  TrsDeviceBuffer packed, slices;
 };
 
 PetscErrorCode TrsBlockSumCreate(TrsComm comm, int64_t n, TrsBlockSum *sum)
@@ -33,8 +29,7 @@ PetscErrorCode TrsBlockSumCreate(TrsComm comm, int64_t n, TrsBlockSum *sum)
   PetscCall(PetscNew(&s));
   s->comm = comm;
   s->n = n;
-  PetscCall(PetscMalloc7(W, &s->n_trees_of, W * TRS_MAX_SUBTREES, &s->all, W + 1, &s->slice, W, &s->send, W,
-                         &s->send_at, W, &s->recv, W, &s->recv_at));
+  PetscCall(PetscMalloc5(W + 1, &s->slice, W, &s->send, W, &s->send_at, W, &s->recv, W, &s->recv_at));
   for (size_t q = 0; q <= W; q++) s->slice[q] = (int64_t)q * n / (int64_t)W;
   *sum = s;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -46,17 +41,22 @@ PetscErrorCode TrsBlockSumDestroy(TrsBlockSum *sum)
 
   PetscFunctionBegin;
   if (!s) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int i = 0; i < TRS_MAX_SUBTREES; i++) PetscCall(TrsBufferFree(&s->vector[i]));
-  PetscCall(TrsBufferFree(&s->packed));
-  PetscCall(TrsBufferFree(&s->slices));
-  PetscCall(PetscFree7(s->n_trees_of, s->all, s->slice, s->send, s->send_at, s->recv, s->recv_at));
+  for (int i = 0; i < TRS_MAX_SUBTREES; i++) PetscCall(TrsDeviceBufferFree(s->comm->device, &s->vector[i]));
+  PetscCall(TrsDeviceBufferFree(s->comm->device, &s->packed));
+  PetscCall(TrsDeviceBufferFree(s->comm->device, &s->slices));
+  PetscCall(PetscFree5(s->slice, s->send, s->send_at, s->recv, s->recv_at));
   PetscCall(PetscFree(*sum));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void add(int64_t n, const float *restrict from, float *restrict to)
+/* left = left + right */
+static PetscErrorCode add(TrsBlockSum s, TrsStream stream, int64_t n, float *left, const float *right)
 {
-  for (int64_t i = 0; i < n; i++) to[i] += from[i];
+  const float *const parts[2] = {left, right};
+
+  PetscFunctionBegin;
+  PetscCall(s->comm->compute->sum_matrices(stream, 2, parts, n, 1, n, left, n));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Are the last two of n subtrees siblings? */
@@ -73,47 +73,66 @@ static void join(TrsSubtree *tree, int *n)
   tree[*n - 1] = (TrsSubtree){.level = tree[*n - 1].level + 1, .index = tree[*n - 1].index / 2};
 }
 
-PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, int64_t block, const float *vector)
+PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, const float *vector)
 {
-  TrsBuffer *place = &s->vector[s->n_trees];
+  const TrsDeviceOps *device = s->comm->device;
+  const int64_t bytes = s->n * (int64_t)sizeof(float);
+  TrsDeviceBuffer *place = &s->vector[s->n_trees];
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(place, s->n * (int64_t)sizeof(float), PETSC_FALSE));
-  memcpy(place->data, vector, (size_t)s->n * sizeof(float));
+  PetscCall(TrsDeviceBufferReserve(device, place, bytes));
+  PetscCall(device->copy(place->data, vector, bytes, stream));
   s->tree[s->n_trees++] = (TrsSubtree){.level = 0, .index = block};
   while (end_in_siblings(s->tree, s->n_trees)) {
-    add(s->n, (const float *)s->vector[s->n_trees - 1].data, (float *)s->vector[s->n_trees - 2].data);
+    PetscCall(add(s, stream, s->n, (float *)s->vector[s->n_trees - 2].data,
+                  (const float *)s->vector[s->n_trees - 1].data));
     join(s->tree, &s->n_trees);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's slice of every subtree of every rank, rank by rank. */
-static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream)
+/* The subtrees that blocks [begin, end) leave: tree [TRS_MAX_SUBTREES], or NULL to count. */
+static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
 {
-  const int W = s->comm->size, rank = s->comm->rank;
+  int n = 0;
+
+  while (begin < end) { /* the largest that begins there */
+    int64_t level = 0;
+
+    while (begin % ((int64_t)2 << level) == 0 && begin + ((int64_t)2 << level) <= end) level++;
+    if (tree) tree[n] = (TrsSubtree){.level = level, .index = begin >> level};
+    begin += (int64_t)1 << level;
+    n++;
+  }
+  return n;
+}
+
+/* This rank's slice of every subtree of every rank, rank by rank. */
+static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block)
+{
+  const TrsDeviceOps *device = s->comm->device;
+  const int rank = s->comm->rank;
   const int64_t mine = s->slice[rank + 1] - s->slice[rank];
   int64_t n_recv = 0;
   float *to;
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Allgather(&s->n_trees, 1, MPI_INT, s->n_trees_of, 1, MPI_INT, s->comm->mpi));
-  PetscCallMPI(MPI_Allgather(s->tree, 2 * TRS_MAX_SUBTREES, MPI_INT64_T, s->all, 2 * TRS_MAX_SUBTREES,
-                             MPI_INT64_T, s->comm->mpi));
-  PetscCall(TrsBufferReserve(&s->packed, s->n_trees * s->n * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserveShared(device, &s->packed, s->n_trees * s->n * (int64_t)sizeof(float)));
   to = (float *)s->packed.data;
-  for (int q = 0; q < W; q++) {
+  for (int q = 0; q < s->comm->size; q++) {
     const int64_t n = s->slice[q + 1] - s->slice[q];
+
     s->send_at[q] = s->n_trees * s->slice[q];
     s->send[q] = s->n_trees * n;
     s->recv_at[q] = n_recv;
-    s->recv[q] = s->n_trees_of[q] * mine;
+    s->recv[q] = subtrees_of(first_block[q], first_block[q + 1], NULL) * mine;
     n_recv += s->recv[q];
     for (int i = 0; i < s->n_trees; i++, to += n)
-      memcpy(to, (const float *)s->vector[i].data + s->slice[q], (size_t)n * sizeof(float));
+      PetscCall(device->copy(to, (const float *)s->vector[i].data + s->slice[q], n * (int64_t)sizeof(float),
+                             stream));
   }
-  PetscCall(TrsBufferReserve(&s->slices, n_recv * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(device, &s->slices, n_recv * (int64_t)sizeof(float)));
   PetscCall(TrsCommAlltoallv(s->comm, stream, s->packed.data, s->send, s->send_at, s->slices.data, s->recv,
                              s->recv_at, sizeof(float), &request));
   PetscCall(TrsRequestWait(&request, stream));
@@ -121,34 +140,41 @@ static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream)
 }
 
 /* Add up the slices as if all blocks had been added one after the other; what is left has no sibling and is added from the right. */
-static const float *add_slices(TrsBlockSum s)
+static PetscErrorCode add_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block,
+                                 const float **sum)
 {
   const int64_t n = s->slice[s->comm->rank + 1] - s->slice[s->comm->rank];
   float *from = (float *)s->slices.data, *at[TRS_MAX_SUBTREES] = {from};
-  TrsSubtree tree[TRS_MAX_SUBTREES];
+  TrsSubtree tree[TRS_MAX_SUBTREES]; /* of all blocks so far */
   int n_trees = 0;
 
-  for (int q = 0; q < s->comm->size; q++)
-    for (int i = 0; i < s->n_trees_of[q]; i++, from += n) {
-      tree[n_trees] = s->all[q * TRS_MAX_SUBTREES + i];
+  PetscFunctionBegin;
+  for (int q = 0; q < s->comm->size; q++) {
+    TrsSubtree own[TRS_MAX_SUBTREES];
+    const int n_own = subtrees_of(first_block[q], first_block[q + 1], own);
+
+    for (int i = 0; i < n_own; i++, from += n) {
+      tree[n_trees] = own[i];
       at[n_trees++] = from;
       while (end_in_siblings(tree, n_trees)) {
-        add(n, at[n_trees - 1], at[n_trees - 2]);
+        PetscCall(add(s, stream, n, at[n_trees - 2], at[n_trees - 1]));
         join(tree, &n_trees);
       }
     }
-  for (; n_trees > 1; n_trees--) add(n, at[n_trees - 1], at[n_trees - 2]);
-  return at[0];
+  }
+  for (; n_trees > 1; n_trees--) PetscCall(add(s, stream, n, at[n_trees - 2], at[n_trees - 1]));
+  *sum = at[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsBlockSumFinish(TrsBlockSum s, TrsStream stream, float *total)
+PetscErrorCode TrsBlockSumFinish(TrsBlockSum s, TrsStream stream, const int64_t *first_block, float *total)
 {
-  const float *mine;
+  const float *mine = NULL;
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(exchange_slices(s, stream));
-  mine = add_slices(s);
+  PetscCall(exchange_slices(s, stream, first_block));
+  PetscCall(add_slices(s, stream, first_block, &mine));
   for (int q = 0; q < s->comm->size; q++) s->recv[q] = s->slice[q + 1] - s->slice[q];
   PetscCall(TrsCommAllgatherv(s->comm, stream, mine, total, s->recv, s->slice, sizeof(float), &request));
   PetscCall(TrsRequestWait(&request, stream));

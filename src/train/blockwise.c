@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/blockwise.h"
 
+#include "data/batch_order.h"
 #include "train/block_sum.h"
-
-#include <string.h>
 
 struct TrsBlockwiseImpl {
   TrsComm comm;
+  const TrsDeviceOps *device;
   TrsDlrm dlrm;
   int num_dense;
   int64_t stride; /* floats of a row of the interaction's input */
@@ -14,9 +14,14 @@ struct TrsBlockwiseImpl {
   float *grads;   /* one block's: the model's */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
-  TrsBuffer own;                            /* [B, stride] */
-  TrsBuffer losses;                         /* double, of each block of the batch */
-  TrsBuffer block_grads, block_predictions; /* of my blocks' samples: [n, stride], [n] */
+  int64_t *first_sample;                          /* [W + 1] of each rank in the batch */
+  int64_t *n_losses;                              /* [W] blocks of each rank */
+  const int64_t *first_block;                     /* [W + 1] */
+  TrsDeviceBuffer own;                            /* [B, stride] */
+  TrsDeviceBuffer block_losses, losses;           /* double, of each of my blocks, and of all blocks */
+  TrsPinnedBuffer host_losses;                    /* these on the host */
+  int64_t n_host_losses;                          /* 0: not on this rank, or no labels */
+  TrsDeviceBuffer block_grads, block_predictions; /* of my blocks' samples: [n, stride], [n] */
 };
 
 PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise)
@@ -28,6 +33,7 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   PetscFunctionBegin;
   PetscCall(PetscNew(&b));
   b->comm = comm;
+  b->device = comm->device;
   b->dlrm = dlrm;
   b->num_dense = num_dense;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
@@ -35,6 +41,7 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
   PetscCall(TrsSampleBlocksCreate(comm, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
+  PetscCall(PetscMalloc2((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses));
   *blockwise = b;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -42,15 +49,20 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise)
 {
   TrsBlockwise b = *blockwise;
+  TrsDeviceBuffer *buffers[5];
 
   PetscFunctionBegin;
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
+  buffers[0] = &b->own;
+  buffers[1] = &b->block_losses;
+  buffers[2] = &b->losses;
+  buffers[3] = &b->block_grads;
+  buffers[4] = &b->block_predictions;
+  for (int i = 0; i < 5; i++) PetscCall(TrsDeviceBufferFree(b->device, buffers[i]));
+  PetscCall(TrsPinnedBufferFree(b->device, &b->host_losses));
   PetscCall(TrsSampleBlocksDestroy(&b->blocks));
   PetscCall(TrsBlockSumDestroy(&b->sum));
-  PetscCall(TrsBufferFree(&b->own));
-  PetscCall(TrsBufferFree(&b->losses));
-  PetscCall(TrsBufferFree(&b->block_grads));
-  PetscCall(TrsBufferFree(&b->block_predictions));
+  PetscCall(PetscFree2(b->first_sample, b->n_losses));
   PetscCall(PetscFree(*blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -58,7 +70,7 @@ PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise)
 PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
 {
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&b->own, n * b->stride * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->own, n * b->stride * (int64_t)sizeof(float)));
   *rows = (float *)b->own.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -73,35 +85,49 @@ typedef struct {
 static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
                                     int64_t n, double *loss)
 {
-  const size_t row_bytes = (size_t)b->stride * sizeof(float);
+  const int64_t row_bytes = b->stride * (int64_t)sizeof(float);
   const float *dense = job->dense ? job->dense + begin * b->num_dense : NULL, *predictions;
 
   PetscFunctionBegin;
-  memcpy(b->x, job->rows + begin * b->stride, (size_t)n * row_bytes);
+  PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
   PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin : NULL, job->scale, loss,
                            job->predict ? &predictions : NULL));
   if (job->predict)
-    memcpy((float *)b->block_predictions.data + begin, predictions, (size_t)n * sizeof(float));
+    PetscCall(b->device->copy((float *)b->block_predictions.data + begin, predictions,
+                              n * (int64_t)sizeof(float), stream));
   if (!job->backward) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
-  memcpy((float *)b->block_grads.data + begin * b->stride, b->dx, (size_t)n * row_bytes);
+  PetscCall(b->device->copy((float *)b->block_grads.data + begin * b->stride, b->dx, n * row_bytes, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The losses of all blocks, added up in their order. */
-static PetscErrorCode sum_losses(TrsBlockwise b, int64_t n, double *losses, double *total)
+/* The losses of all blocks on their way to the host. */
+static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
 {
-  int count;
+  const int64_t n = b->first_block[b->comm->size], bytes = n * (int64_t)sizeof(double);
+  TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsMPIIntCast(n, &count));
-  PetscCallMPI(
-      MPI_Allreduce(MPI_IN_PLACE, losses, count, MPI_DOUBLE, MPI_SUM, b->comm->mpi)); /* one and zeros */
-  *total = 0.0;
-  for (int64_t i = 0; b->comm->rank == 0 && i < n; i++) *total += losses[i];
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->losses, bytes));
+  for (int q = 0; q < b->comm->size; q++) b->n_losses[q] = b->first_block[q + 1] - b->first_block[q];
+  PetscCall(TrsCommAllgatherv(b->comm, stream, b->block_losses.data, b->losses.data, b->n_losses,
+                              b->first_block, sizeof(double), &request));
+  PetscCall(TrsRequestWait(&request, stream));
+  if (b->comm->rank > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPinnedBufferReserve(b->device, &b->host_losses, bytes));
+  PetscCall(b->device->copy(b->host_losses.data, b->losses.data, bytes, stream));
+  b->n_host_losses = n;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+double TrsBlockwiseLoss(TrsBlockwise b)
+{
+  double total = 0.0;
+
+  for (int64_t i = 0; i < b->n_host_losses; i++) total += ((const double *)b->host_losses.data)[i];
+  return total;
 }
 
 static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, TrsBlockJob *job)
@@ -123,29 +149,45 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Where the ranks' samples and blocks begin. */
+static PetscErrorCode share_blocks(TrsBlockwise b, const TrsBatch *batch)
+{
+  const int rank = b->comm->rank;
+
+  PetscFunctionBegin;
+  for (int q = 0; q <= b->comm->size; q++)
+    b->first_sample[q] = TrsBatchOrderShare(batch->global_batch, b->comm->size, q);
+  PetscCheck(batch->batch == b->first_sample[rank + 1] - b->first_sample[rank], PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "a rank with %" PRId64 " of %" PRId64 " samples", batch->batch,
+             batch->global_batch);
+  PetscCall(TrsSampleBlocksShare(b->blocks, b->first_sample, &b->first_block));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, float scale,
-                                   PetscBool backward, double *loss, const float **predictions)
+                                   PetscBool backward, const float **predictions)
 {
   TrsBlockJob job = {.scale = scale, .backward = backward, .predict = (PetscBool)(predictions != NULL)};
-  int64_t n_blocks, first, n_all, n_samples, begin;
-  double *losses;
+  int64_t first, n_blocks, n_samples, begin;
   float *own_predictions;
 
   PetscFunctionBegin;
-  PetscCall(TrsSampleBlocksShare(b->blocks, batch->batch, &n_blocks, &first, &n_all));
+  PetscCall(share_blocks(b, batch));
+  first = b->first_block[b->comm->rank];
+  n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
-  PetscCall(TrsBufferReserve(&b->losses, n_all * (int64_t)sizeof(*losses), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&b->block_grads, n_samples * b->stride * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&b->block_predictions, n_samples * (int64_t)sizeof(float), PETSC_FALSE));
-  losses = (double *)b->losses.data;
-  for (int64_t i = 0; i < n_all; i++) losses[i] = 0.0;
+  b->n_host_losses = 0;
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * (int64_t)sizeof(double)));
+  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads,
+                                         n_samples * b->stride * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions, n_samples * (int64_t)sizeof(float)));
   PetscCall(send_samples(b, stream, batch, &job));
   for (int64_t i = 0; i < n_blocks; i++) {
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
-    PetscCall(compute_block(b, stream, &job, begin, n, &losses[first + i]));
-    if (backward) PetscCall(TrsBlockSumAdd(b->sum, first + i, b->grads));
+    PetscCall(compute_block(b, stream, &job, begin, n, (double *)b->block_losses.data + i));
+    if (backward) PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
   }
-  if (batch->labels) PetscCall(sum_losses(b, n_all, losses, loss));
+  if (batch->labels) PetscCall(gather_losses(b, stream));
   if (predictions) {
     PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PREDICTIONS, 1,
                                     (const float *)b->block_predictions.data, &own_predictions));
@@ -165,6 +207,6 @@ PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise b, TrsStream stream, float 
 PetscErrorCode TrsBlockwiseGradients(TrsBlockwise b, TrsStream stream, float *grads)
 {
   PetscFunctionBegin;
-  PetscCall(TrsBlockSumFinish(b->sum, stream, grads));
+  PetscCall(TrsBlockSumFinish(b->sum, stream, b->first_block, grads));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

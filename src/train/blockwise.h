@@ -3,8 +3,12 @@
   Forward and backward of the dense layers by fixed blocks of the global batch (sample_blocks.h), for -reproducible. A block's backward
   follows its forward at once, for the layers keep one block's activations; gradients of the layers are added up in a fixed tree (block_sum.h).
 
-  Cost beside the work itself: samples move to their blocks' ranks and back, layers run on TRS_BLOCK_SAMPLES samples at a time, and gradients
-  travel after the backward, not under it.
+  On a device a block's bits depend on the sizes and addresses of its kernels' operands alone: sizes are the same in all blocks but the batch's last
+  one, activations and parameters lie where the model has them, and a block's samples are aligned like any other's (sample_blocks.h).
+  All of it is enqueued; the host waits for nothing here.
+
+  Cost beside the work itself: samples move to their blocks' ranks and back, layers run on TRS_BLOCK_SAMPLES samples at a time (on a GPU their
+  launches, some 10 a layer and block, take longer than small layers' work), and gradients travel after the backward, not under it.
 */
 #pragma once
 
@@ -26,13 +30,18 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise blockwise, int64_t n, float **rows)
 
   Collective on comm.
 
-  In:     batch   own samples
+  In:     batch   own samples, on the device; ranks share the global batch as data/batch_order.h does
           scale   of the loss' gradient: 1/G
-  Out:    loss    of all ranks' samples, on rank 0; 0 on the others, so that ranks add up. Untouched without labels
-          predictions  [B] of own samples, borrowed until the next Forward. May be NULL
+  Out:    predictions  [B] of own samples, borrowed until the next Forward. May be NULL
 */
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise blockwise, TrsStream stream, const TrsBatch *batch,
-                                   float scale, PetscBool backward, double *loss, const float **predictions);
+                                   float scale, PetscBool backward, const float **predictions);
+
+/*
+  The last Forward's loss, once the stream has come to its end: of all ranks' samples, on rank 0; 0 on the others, so that ranks add up, and without
+  labels. Not collective.
+*/
+double TrsBlockwiseLoss(TrsBlockwise blockwise);
 
 /* After a Forward with backward: gradients of own samples' rows, the caller may change them; borrowed until the next call. Collective. */
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise blockwise, TrsStream stream, float **grads);

@@ -48,8 +48,10 @@ static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const T
 
 /* Lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
-                                       double *loss, const float **predictions)
+                                       const float **predictions)
 {
+  double *loss = (double *)m->loss.data;
+
   PetscFunctionBegin;
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
@@ -81,7 +83,7 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
 }
 
 static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
-                                        double *loss, const float **predictions)
+                                        const float **predictions)
 {
   const PetscBool training = (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
   TrsPooledMatrix own = m->pooled;
@@ -93,7 +95,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
   PetscCall(round_outputs(m, batch->batch, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, loss, predictions));
+  PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -147,14 +147,13 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
                                        const float **predictions)
 {
   const float scale = (float)(1.0 / (double)PetscMax(batch->global_batch, 1));
-  double *sum = (double *)m->loss.data;
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
-  *sum = 0;
+  *(double *)m->loss.data = 0;
   if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
-  PetscCall(m->dense->forward(m, slot, m->slot[slot].copy->batch, scale, sum, predictions));
+  PetscCall(m->dense->forward(m, slot, m->slot[slot].copy->batch, scale, predictions));
   if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
   PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
@@ -172,7 +171,7 @@ PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, double *loss_sum)
   PetscFunctionBegin;
   PetscCall(device->stream_wait(m->results, m->loss_ready));
   PetscCall(device->stream_synchronize(m->results));
-  *loss_sum = *(const double *)m->loss.data;
+  *loss_sum = m->blockwise ? TrsBlockwiseLoss(m->blockwise) : *(const double *)m->loss.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
   /* Pooled rows to their samples, dense layers, loss. What the backward of a training batch may do at once it does. */
   PetscErrorCode (*forward)(TrsModelParallel model, int slot, const TrsBatch *batch, float scale,
-                            double *loss, const float **predictions);
+                            const float **predictions);
   /* Dense layers' backward, gradients of pooled rows to their shards, the tables' update; the layers' gradients are summed. */
   PetscErrorCode (*backward)(TrsModelParallel model, int slot, const TrsBatch *batch,
                              const TrsSparseOptimizerArgs *args);

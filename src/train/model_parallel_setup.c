@@ -7,8 +7,7 @@ static const TrsOptionSpec specs[] = {
      "the same bits of losses and weights for every plan and number of ranks, given the global batch: "
      "tables' sums are "
      "made in one place in the batch's order, which costs exchanges; dense layers work on blocks of 64 "
-     "samples. CPU, "
-     "and exchanges in fp32"},
+     "samples. Among CPUs, or GPUs, of one kind; exchanges in fp32"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
 
@@ -148,8 +147,6 @@ static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, 
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &dist->reproducible, NULL));
   m->dense = dist->reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
   if (!dist->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!m->config.device->host_memory)
-    PetscCall(TrsOptionError(options, "-reproducible", "only the CPU's kernels do it; use -device cpu"));
   if (dist->forward.kind != TRS_CODEC_FP32)
     PetscCall(TrsOptionError(options, "-qcomm_forward_precision",
                              "-reproducible needs fp32: what is rounded on the way depends on the plan"));

@@ -3,11 +3,10 @@
 
 struct TrsSampleBlocksImpl {
   TrsComm comm;
-  int64_t n_all;                     /* blocks of the batch */
   int64_t *sample, *block;           /* [W + 1] first sample, first block of each rank */
   int64_t *to_blocks, *to_blocks_at; /* [W] own samples in each rank's blocks, and before them */
   int64_t *to_owners, *to_owners_at; /* [W] samples of my blocks that each rank has */
-  TrsBuffer buffer[TRS_N_BLOCK_BUFFERS];
+  TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
 };
 
 PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks)
@@ -30,7 +29,8 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
 
   PetscFunctionBegin;
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int i = 0; i < TRS_N_BLOCK_BUFFERS; i++) PetscCall(TrsBufferFree(&b->buffer[i]));
+  for (int i = 0; i < TRS_N_BLOCK_BUFFERS; i++)
+    PetscCall(TrsDeviceBufferFree(b->comm->device, &b->buffer[i]));
   PetscCall(PetscFree6(b->sample, b->block, b->to_blocks, b->to_blocks_at, b->to_owners, b->to_owners_at));
   PetscCall(PetscFree(*blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -51,25 +51,22 @@ static int64_t overlap(int64_t begin, int64_t end, int64_t other_begin, int64_t 
   return PetscMax(to - from, 0);
 }
 
-PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks b, int64_t n, int64_t *n_blocks, int64_t *first,
-                                    int64_t *n_all)
+PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks b, const int64_t *sample, const int64_t **first_block)
 {
   const int W = b->comm->size, rank = b->comm->rank;
+  int64_t n_blocks;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Allgather(&n, 1, MPI_INT64_T, b->sample + 1, 1, MPI_INT64_T, b->comm->mpi));
-  for (int q = 0; q < W; q++) b->sample[q + 1] += b->sample[q];
-  b->n_all = (b->sample[W] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES;
-  for (int q = 0; q < W; q++) b->block[q + 1] = (q + 1) * b->n_all / W;
+  PetscCall(PetscArraycpy(b->sample, sample, (size_t)W + 1));
+  n_blocks = (b->sample[W] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES;
+  for (int q = 0; q < W; q++) b->block[q + 1] = (q + 1) * n_blocks / W;
   for (int q = 0; q < W; q++) {
     b->to_blocks[q] = overlap(b->sample[rank], b->sample[rank + 1], begin_of(b, b->block[q]),
                               begin_of(b, b->block[q + 1]), &b->to_blocks_at[q]);
     b->to_owners[q] = overlap(begin_of(b, b->block[rank]), begin_of(b, b->block[rank + 1]), b->sample[q],
                               b->sample[q + 1], &b->to_owners_at[q]);
   }
-  *first = b->block[rank];
-  *n_blocks = b->block[rank + 1] - b->block[rank];
-  *n_all = b->n_all;
+  *first_block = b->block;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -90,7 +87,8 @@ static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuff
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&b->buffer[buffer], (recv_at[last] + recv[last]) * bytes, PETSC_FALSE));
+  PetscCall(
+      TrsDeviceBufferReserve(b->comm->device, &b->buffer[buffer], (recv_at[last] + recv[last]) * bytes));
   *to = (float *)b->buffer[buffer].data;
   PetscCall(TrsCommAlltoallv(b->comm, stream, from, send, send_at, *to, recv, recv_at, bytes, &request));
   PetscCall(TrsRequestWait(&request, stream));

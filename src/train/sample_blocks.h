@@ -6,7 +6,8 @@
 
     own samples' rows, dense features, labels --all-to-all--> samples of my blocks; gradients of rows, predictions --all-to-all--> own samples
 
-  Most samples stay where they are: rank r's blocks begin at most TRS_BLOCK_SAMPLES and a W-th of them before or after its samples. Host memory only.
+  Most samples stay where they are: rank r's blocks begin at most TRS_BLOCK_SAMPLES and a W-th of them before or after its samples. A block's samples begin at a multiple of TRS_BLOCK_SAMPLES in their array,
+  so that the addresses of all blocks are aligned alike.
 */
 #pragma once
 
@@ -21,20 +22,20 @@ PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks);
 PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks);
 
 /*
-  TrsSampleBlocksShare - Share out the blocks of a batch of which this rank has n samples; ranks' samples follow one another.
+  TrsSampleBlocksShare - Share out the blocks of a batch.
 
-  Collective on comm.
-  Out:    n_blocks, first  of this rank, in the global batch's count
-          n_all            of all ranks
+  Not collective: arithmetic alone.
+  In:     sample       [W + 1] where each rank's samples begin in the batch, and how many there are; copied
+  Out:    first_block  [W + 1] borrowed: the first block of each rank, and how many there are
 */
-PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, int64_t n, int64_t *n_blocks, int64_t *first,
-                                    int64_t *n_all);
+PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, const int64_t *sample,
+                                    const int64_t **first_block);
 
 /* Samples of this rank's i-th block, and which they are among all samples of its blocks. Not collective. */
 int64_t TrsSampleBlocksSize(TrsSampleBlocks blocks, int64_t i, int64_t *begin);
 
 /*
-  TrsSampleBlocksSend, TrsSampleBlocksReturn - `width` floats a sample from own samples to the samples of my blocks, and back.
+  TrsSampleBlocksSend, TrsSampleBlocksReturn - `width` floats a sample from own samples to the samples of my blocks, and back; device memory.
 
   Collective on comm. In: buffer  which of the object's buffers takes them: each holds until the next call with it. Out: to  borrowed
 */

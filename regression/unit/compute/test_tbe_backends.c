@@ -179,6 +179,85 @@ static void test_repeats(void **state)
     }
 }
 
+/* One feature's backward with gradients at a column of rows so far apart. */
+static void step_from(const shape *s, int64_t column, int64_t stride, problem *p)
+{
+  const TrsTbeFeature feature = {.out_column = column};
+  const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = p->table, .feature = &feature};
+  TrsTbeInput input = p->input;
+  float *grad = memory(s->batch * stride, sizeof(*grad));
+  TrsWorkspace workspace;
+
+  input.n_values = input.offsets[s->batch];
+  for (int b = 0; b < s->batch; b++)
+    memcpy(grad + b * stride + column, p->grad + b * p->out_stride, (size_t)s->dim * sizeof(*grad));
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, grad, stride, 0.0f, &p->args, NULL));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  free(grad);
+}
+
+static void assert_same_table(const TrsTbeTable *a, const TrsTbeTable *b, int kind)
+{
+  assert_memory_equal(a->weight, b->weight, (size_t)hosted_table_bytes(a));
+  for (int i = 0; i < (int)strlen(optimizers[kind].states); i++)
+    assert_memory_equal(a->state[i], b->state[i],
+                        (size_t)state_floats(optimizers[kind].states, i, a) * sizeof(float));
+}
+
+/* The same gradients on 16 bytes, in columns that do not begin there, and in rows that do not: the same bits of weights and states. */
+static void test_places(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++)
+    for (int kind = 0; kind < N_KINDS; kind++) {
+      const shape s = {.dim = 36, .batch = 60, .rows = 3, .kind = kind};
+      problem aligned, column, row;
+
+      make_problem(&s, &aligned);
+      make_problem(&s, &column);
+      make_problem(&s, &row);
+      step_from(&s, 4, 44, &aligned);
+      step_from(&s, 3, 44, &column);
+      step_from(&s, 4, 45, &row);
+      assert_same_table(&aligned.table[0], &column.table[0], kind);
+      assert_same_table(&aligned.table[0], &row.table[0], kind);
+      free_problem(&aligned);
+      free_problem(&column);
+      free_problem(&row);
+    }
+}
+
+/* Rows of any number of bytes and between any two places, by either index, both and none. */
+static void test_move_rows(void **state)
+{
+  enum { N = 9, ROWS = 20, MOST = 64 };
+  static const int64_t layouts[][3] = {/* bytes of a row, between two of from, of to */
+                                       {16, 16, 48}, {48, 64, 48}, {12, 16, 20},
+                                       {6, 6, 10},   {7, 9, 7},    {0, 8, 8}};
+  static const int64_t index[2][N] = {{3, 1, 4, 1, 5, 9, 2, 6, 5}, {19, 0, 7, 3, 12, 5, 1, 18, 2}};
+  char from[ROWS * MOST], to[ROWS * MOST], expected[ROWS * MOST];
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(from); i++) from[i] = (char)draw(6, (int64_t)i);
+  for (int k = 0; (ops = trs_hosted(k)); k++)
+    for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++)
+      for (int way = 0; way < 4; way++) {
+        const int64_t *const from_index = way & 1 ? index[0] : NULL, *const to_index = way & 2 ? index[1]
+                                                                                               : NULL;
+        const int64_t *const x = layouts[l];
+
+        memset(to, 1, sizeof(to));
+        memset(expected, 1, sizeof(expected));
+        for (int64_t i = 0; i < N; i++)
+          memcpy(expected + (to_index ? to_index[i] : i) * x[2],
+                 from + (from_index ? from_index[i] : i) * x[1], (size_t)x[0]);
+        assert_petsc_ok(ops->move_rows(NULL, N, x[0], from, x[1], from_index, to, x[2], to_index));
+        assert_memory_equal(to, expected, sizeof(to));
+        assert_petsc_ok(ops->move_rows(NULL, 0, x[0], NULL, x[1], NULL, NULL, x[2], NULL));
+      }
+}
+
 /* Quantised tables of every width and type: the CPU's bits. */
 static void check_quantised(TrsDType dtype, int dim, int weighted)
 {
@@ -301,5 +380,5 @@ static void test_steady_step(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs),
-              cmocka_unit_test(test_long_runs), cmocka_unit_test(test_repeats),
-              cmocka_unit_test(test_quantised))
+              cmocka_unit_test(test_long_runs), cmocka_unit_test(test_repeats), cmocka_unit_test(test_places),
+              cmocka_unit_test(test_move_rows), cmocka_unit_test(test_quantised))

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { N = 11, MAX_BLOCKS = 40 };
+enum { N = 11, MAX_BLOCKS = 40, MAX_RANKS = 16 };
 
 static TrsComm comm;
 
@@ -59,17 +59,16 @@ static void test_same_bits(void **state)
   assert_petsc_ok(TrsBlockSumCreate(comm, N, &sum));
   for (int64_t n = 1; n <= MAX_BLOCKS; n++)
     for (uint64_t share = 0; share < 4; share++) {
-      int64_t begin = 0, end = 0; /* of this rank, whose run follows the previous one's */
-      for (int q = 0; q <= comm->rank; q++) {
-        begin = end;
-        end = q == comm->size - 1 ? n : begin + draw(share, (uint64_t)(n * 8 + q), n - begin + 1);
-      }
-      for (int64_t block = begin; block < end; block++) {
+      int64_t first[MAX_RANKS + 1] = {0}; /* of each rank, whose run follows the previous one's */
+      for (int q = 0; q < comm->size; q++)
+        first[q + 1] = q == comm->size - 1 ? n
+                                           : first[q] + draw(share, (uint64_t)(n * 8 + q), n - first[q] + 1);
+      for (int64_t block = first[comm->rank]; block < first[comm->rank + 1]; block++) {
         for (int i = 0; i < N; i++) vector[i] = value_of(block, i);
-        assert_petsc_ok(TrsBlockSumAdd(sum, block, vector));
+        assert_petsc_ok(TrsBlockSumAdd(sum, NULL, block, vector));
       }
       memset(total, 0xFF, sizeof(total));
-      assert_petsc_ok(TrsBlockSumFinish(sum, NULL, total));
+      assert_petsc_ok(TrsBlockSumFinish(sum, NULL, first, total));
       for (int i = 0; i < N; i++) {
         const float expected = sum_blocks(0, n, i);
         assert_memory_equal(&total[i], &expected, sizeof(expected));
@@ -86,18 +85,20 @@ static void test_samples(void **state)
   (void)state;
   assert_petsc_ok(TrsSampleBlocksCreate(comm, &blocks));
   for (uint64_t round = 0; round < 30; round++) {
-    int64_t first_sample = 0, n = 0, n_all_samples = 0, n_blocks, first, n_all, begin = 0, n_mine = 0;
+    int64_t sample[MAX_RANKS + 1] = {0}, n, n_blocks, first, n_all, begin = 0, n_mine = 0;
+    const int64_t *first_block;
     float own[2 * 200], *mine, *back;
-    for (int q = 0; q < comm->size; q++) {
-      const int64_t size = draw(7, round * 8 + (uint64_t)q, 3) == 0 ? 0
-                                                                    : draw(8, round * 8 + (uint64_t)q, 200);
-      if (q == comm->rank) n = size;
-      if (q < comm->rank) first_sample += size;
-      n_all_samples += size;
-    }
-    for (int64_t i = 0; i < 2 * n; i++) own[i] = (float)(first_sample + i / 2);
-    assert_petsc_ok(TrsSampleBlocksShare(blocks, n, &n_blocks, &first, &n_all));
-    assert_int_equal(n_all, (n_all_samples + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES);
+    for (int q = 0; q < comm->size; q++)
+      sample[q + 1] = sample[q] +
+                      (draw(7, round * 8 + (uint64_t)q, 3) == 0 ? 0 : draw(8, round * 8 + (uint64_t)q, 200));
+    n = sample[comm->rank + 1] - sample[comm->rank];
+    for (int64_t i = 0; i < 2 * n; i++) own[i] = (float)(sample[comm->rank] + i / 2);
+    assert_petsc_ok(TrsSampleBlocksShare(blocks, sample, &first_block));
+    first = first_block[comm->rank];
+    n_blocks = first_block[comm->rank + 1] - first;
+    n_all = first_block[comm->size];
+    assert_int_equal(first_block[0], 0);
+    assert_int_equal(n_all, (sample[comm->size] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES);
     assert_petsc_ok(TrsSampleBlocksSend(blocks, NULL, TRS_BLOCK_ROWS, 2, own, &mine));
     for (int64_t i = 0; i < n_blocks; i++) {
       const int64_t size = TrsSampleBlocksSize(blocks, i, &begin);
