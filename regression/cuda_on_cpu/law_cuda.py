@@ -89,8 +89,8 @@ def test_cuda_variable_batch(binary, folder):
 
 
 def make_equal_bags(folder):
-    """Few ids, so that samples share bags, and bags without any."""
-    write_dataset(os.path.join(folder, "train.h5"), 96, features={"user": 3, "item": 30, "tag": 2, "shop": 30, "word": 4}, largest_bag=2, weighted=True)
+    """Few ids, so that samples share bags; bags without any; a last batch of fewer samples than ranks."""
+    write_dataset(os.path.join(folder, "train.h5"), 98, features={"user": 3, "item": 30, "tag": 2, "shop": 30, "word": 4}, largest_bag=2, weighted=True)
 
 
 def test_cuda_predict(binary, folder):
