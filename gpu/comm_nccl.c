@@ -19,6 +19,7 @@
 #include "gpu/nccl_library.h"
 
 #include <sched.h>
+#include <stdlib.h>
 
 typedef struct TrsNcclRequest {
   struct TrsRequestImpl base;
@@ -175,10 +176,24 @@ static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 
 /* --- exchanges --- */
 
+/* One rank needs no NCCL. TRSHARD_NCCL_ALONE in the environment takes it all the same, and sends to itself: so one GPU is enough to test it. */
+static PetscBool wants_nccl(TrsComm comm)
+{
+  return (PetscBool)(comm->size > 1 || getenv("TRSHARD_NCCL_ALONE"));
+}
+
+/* Does the own block go through NCCL, too? */
+static PetscBool sends_own(TrsComm comm, const TrsNcclBlocks *x)
+{
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
+  return (PetscBool)(comm->size == 1 && data->nccl && !x->skip_own);
+}
+
 static PetscBool has_messages(TrsComm comm, const TrsNcclBlocks *x)
 {
   for (int q = 0; q < comm->size; q++)
-    if (q != comm->rank && (x->send_counts[q] > 0 || x->recv_counts[q] > 0)) return PETSC_TRUE;
+    if ((q != comm->rank || sends_own(comm, x)) && (x->send_counts[q] > 0 || x->recv_counts[q] > 0))
+      return PETSC_TRUE;
   return PETSC_FALSE;
 }
 
@@ -192,11 +207,12 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
   ncclResult_t result = ncclSuccess;
 
   PetscFunctionBegin;
-  if (own_bytes > 0 && from != to && !x->skip_own)
+  if (own_bytes > 0 && from != to && !x->skip_own && !sends_own(comm, x))
     TrsCallCUDA(cudaMemcpyAsync(to, from, (size_t)own_bytes, cudaMemcpyDeviceToDevice, data->stream));
   if (!has_messages(comm, x)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(settle(data->nccl, data->comm, data->nccl->GroupStart(), "a group"));
-  for (int i = 1; i < comm->size && (result == ncclSuccess || result == ncclInProgress); i++) {
+  for (int i = sends_own(comm, x) ? 0 : 1;
+       i < comm->size && (result == ncclSuccess || result == ncclInProgress); i++) {
     const int to_rank = (comm->rank + i) % comm->size, from_rank = (comm->rank + comm->size - i) % comm->size;
     const size_t sent = (size_t)(x->send_counts[to_rank] * x->elem_bytes);
     const size_t received = (size_t)(x->recv_counts[from_rank] * x->elem_bytes);
@@ -276,10 +292,10 @@ static PetscErrorCode setup_nccl(TrsComm comm)
              "-comm_backend nccl needs -device cuda, it is %s; use -comm_backend mpi", comm->device->name);
   PetscCall(PetscNew(&data));
   comm->data = data;
-  if (comm->size > 1) PetscCall(TrsNcclOpen(&data->nccl)); /* one rank's own block is a copy */
+  if (wants_nccl(comm)) PetscCall(TrsNcclOpen(&data->nccl));
   PetscCall(comm->device->stream_create("nccl", &stream));
   data->stream = TrsStreamCuda(stream);
-  if (comm->size > 1) PetscCall(TrsAgree(comm->mpi, connect(comm)));
+  if (data->nccl) PetscCall(TrsAgree(comm->mpi, connect(comm)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -344,7 +360,7 @@ static PetscBool is_even(TrsComm comm, const int64_t *counts, const int64_t *dis
 {
   for (int q = 0; q < comm->size; q++)
     if (counts[q] != counts[0] || displs[q] != q * counts[0]) return PETSC_FALSE;
-  return (PetscBool)(comm->size > 1 && counts[0] > 0);
+  return (PetscBool)(((const TrsNcclData *)comm->data)->nccl && counts[0] > 0);
 }
 
 static PetscErrorCode allgatherv_nccl(TrsComm comm, TrsStream stream, const void *send, void *recv,
@@ -384,7 +400,7 @@ static PetscErrorCode allreduce_nccl(TrsComm comm, TrsStream stream, float *valu
 
   PetscFunctionBegin;
   PetscCall(begin(comm, stream, &started));
-  if (comm->size > 1) {
+  if (((const TrsNcclData *)comm->data)->nccl) {
     TrsNcclBlocks sums = {.send = (const char *)values,
                           .recv = (char *)values,
                           .elem_bytes = (int64_t)sizeof(float),
@@ -410,7 +426,7 @@ static PetscErrorCode broadcast_nccl(TrsComm comm, TrsStream stream, void *value
 
   PetscFunctionBegin;
   PetscCall(begin(comm, stream, &started));
-  if (comm->size > 1 && bytes > 0)
+  if (data->nccl && bytes > 0)
     PetscCall(settle(
         data->nccl, data->comm,
         data->nccl->Broadcast(values, values, (size_t)bytes, ncclUint8, root, data->comm, data->stream),

@@ -37,7 +37,15 @@ case $what in
     cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_WERROR=ON -DTRSHARD_PYTHON="$python"
     cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
-  unit) ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long ;;
+  unit)
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long
+    # one rank that sends to itself, as one GPU tests NCCL
+    TRSHARD_NCCL_ALONE=1 mpirun -n 1 "$build/regression/unit_comm_comm"
+    if TRSHARD_NCCL_ALONE=1 NCCL_ON_CPU_FAULT=0,1,error mpirun -n 1 "$build/regression/unit_comm_comm" > "$build/alone.txt" 2>&1; then
+      echo "cuda_on_cpu.sh: one rank alone does not send by NCCL" >&2
+      exit 1
+    fi
+    ;;
   golden)
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
     check_golden 2 "-pipeline prefetch_sparse_dist -tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.1" weighted_mixed

@@ -39,7 +39,7 @@ static inline void trs_assert_petsc(PetscErrorCode found, PetscErrorCode expecte
                                     const char *file, int line)
 {
   if (found == expected) return;
-  print_error("%s returned %d, not %d: %s\n", call, found, expected, TrsErrorMessage());
+  print_error("%s returned %d, not %d: %s%s\n", call, found, expected, TrsErrorMessage(), TrsErrorTrace());
   TrsErrorClear();
   _fail(file, line);
 }

@@ -52,6 +52,11 @@ const char *TrsErrorMessage(void)
   return raised.text;
 }
 
+const char *TrsErrorTrace(void)
+{
+  return raised.trace;
+}
+
 void TrsErrorClear(void)
 {
   memset(&raised, 0, sizeof(raised));

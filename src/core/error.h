@@ -50,6 +50,9 @@ PetscErrorCode TrsErrorInstall(void);
 /* The first message raised on this rank since the start (or the last TrsErrorClear); "" when there is none. Borrowed. */
 const char *TrsErrorMessage(void);
 
+/* The functions that it came through, "\nfunction() at file:line" for each; "" when there is none. Borrowed. */
+const char *TrsErrorTrace(void);
+
 /* Forget a raised error that was handled. Not collective. */
 void TrsErrorClear(void);
 
