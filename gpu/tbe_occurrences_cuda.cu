@@ -60,12 +60,12 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
   }
 }
 
-/* Keys given in sorted order. */
+/* Keys given in sorted order; NULL: 0, 1 .. */
 static __global__ void given_keys_kernel(const int64_t *keys, const int64_t *index, int64_t grad_stride,
                                          Occurrences o)
 {
   for (int64_t i = TrsCudaFirst(); i < o.runs.n; i += TrsCudaStep()) {
-    o.runs.key[i] = static_cast<uint64_t>(keys[i]);
+    o.runs.key[i] = static_cast<uint64_t>(keys ? keys[i] : i);
     o.source[i] = (index ? index[i] : i) * grad_stride;
   }
 }

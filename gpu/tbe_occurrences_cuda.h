@@ -77,7 +77,7 @@ PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, 
 PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                Backward *b);
 
-/* Occurrences given as n keys of the tables' rows in their order, sorted; index (or NULL): entry i's gradient is row index[i] of b->o.grad. */
+/* Occurrences given as n keys of the tables' rows in their order, sorted (NULL: 0, 1 ..); index (or NULL): entry i's gradient is row index[i] of b->o.grad. */
 PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace, int64_t n,
                                        const int64_t *keys, const int64_t *index, Backward *b);
 

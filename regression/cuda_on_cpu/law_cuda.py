@@ -137,20 +137,20 @@ def count(text, what):
 
 
 def test_cuda_steady_step(binary, folder):
-    """Under every pipeline 40 steps allocate and wait for the whole device as often as 20: a steady step does neither, nor the caches of its tables."""
+    """Under every pipeline 40 steps allocate, wait for the whole device and copy from or to pageable memory as often as 20: a steady step does none of it, nor the caches of its tables."""
     make(folder, 48, largest_bag=1)  # two batches, again and again
     for pipeline in ("base", "sparse_dist", "prefetch_sparse_dist", "prefetch_sparse_dist -ebc_variable_batch", "sparse_dist -reproducible"):
         short, long = (count_steps(binary, folder, f"-pipeline {pipeline}", steps) for steps in (20, 40))
-        check(short == long, f"{pipeline}: allocations and device waits of 20 steps {short}, of 40 {long}")
+        check(short == long, f"{pipeline}: allocations, device waits and pageable copies of 20 steps {short}, of 40 {long}")
 
 
 def count_steps(binary, folder, more, steps):
-    """[allocations, device waits] of the ranks, from the stand-in's report."""
+    """[allocations, device waits, pageable copies] of the ranks, from the stand-in's report."""
     caches = CACHES.replace("-pipeline prefetch_sparse_dist", "")
     words = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} {caches} -steps {steps} {NCCL} {more}"
     text = run(binary, 2, words, folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
     check(text.count("hit rate") >= 2, f"no caches:\n{text[-1000:]}")
-    counts = [sorted(count(text, what)) for what in ("allocations", "device waits")]
+    counts = [sorted(count(text, what)) for what in ("allocations", "device waits", "pageable copies")]
     check(len(counts[0]) == 2, f"no report of the stand-in:\n{text[-1000:]}")
     check(sorted(count(text, "ranges begun")) == sorted(int(n) for n in re.findall(r"begun, (\d+) ended", text)), f"a stage's range was not ended:\n{text[-1000:]}")
     check(min(count(text, "ranges begun")) > 5 * steps, f"not a range a stage:\n{text[-1000:]}")

@@ -108,6 +108,7 @@ typedef struct {
     in->offsets must be set; out's arrays have room; lengths, values, weights (if both have them) move; out->offsets is filled unless NULL.
     permutation [n_out] and block_begin [n_in + 1] are host arrays; out->n_bags and n_values are set (n_values only when known to the host
     from in->offsets on a host_memory device; otherwise as the caller set it).
+    in->values NULL: out's values are the places in `in` that they would come from.
   */
   PetscErrorCode (*permute_blocks)(TrsStream stream, TrsWorkspace workspace, int n_in,
                                    const int64_t *block_begin, int n_out, const int *permutation,
@@ -286,7 +287,7 @@ typedef struct {
 
   /*
     One optimizer step on given rows of n_tables tables: n entries (key, gradient), keys as merge_rows has them, of one table its rows; entries of one row
-    are summed in the order given. index (or NULL): entry i's gradient is row index[i] of grad. args as in tbe_backward.
+    are summed in the order given. keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i] of grad. args as in tbe_backward.
   */
   PetscErrorCode (*tbe_update_rows)(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                     const TrsTbeTable *table, int64_t n, const int64_t *keys,

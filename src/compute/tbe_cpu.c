@@ -400,8 +400,8 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int
   for (int t = 0; t < n_tables; first_key += table[t++].rows) {
     const int64_t begin = at;
 
-    for (; at < n && keys[at] - first_key < table[t].rows; at++) {
-      b.key[at] = (uint64_t)(keys[at] - first_key) << bits | (uint64_t)(at - begin);
+    for (; at < n && (keys ? keys[at] : at) - first_key < table[t].rows; at++) {
+      b.key[at] = (uint64_t)((keys ? keys[at] : at) - first_key) << bits | (uint64_t)(at - begin);
       b.source[at] = (index ? index[at] : at) * grad_stride;
     }
     b.run[t] = (TrsTableRun){

@@ -28,13 +28,13 @@ struct TrsKjtExchangeImpl {
   int64_t *block_begin;       /* [n_local * size + 1] bags of the arrived data */
   int64_t *source_batch;      /* [size] */
   TrsSplits send_bags, recv_bags, send_values, recv_values;
-  const TrsKjt *send;     /* under way */
-  const int64_t *offsets; /* of the ids as they arrived; in `arrived` or the caller's KJT */
-  TrsKjt *arrived;        /* [source][local feature][sample]; own, or another's */
+  const TrsKjt *send; /* under way */
+  TrsKjt *arrived;    /* [source][local feature][sample]; own, or another's */
   TrsKjt own;
   TrsRequest lengths, weights;
   TrsWorkspace workspace;
-  TrsBuffer limits;              /* host int64 of block_limits() */
+  PetscBool has_places;          /* of the last result: */
+  TrsDeviceBuffer places, bags;  /* int64 of each id, which of those that arrived it was; int32, scratch */
   TrsPinnedBuffer id_begin;      /* int64 [n_sent + 1] where the send KJT's features begin */
   TrsDeviceBuffer device_limits; /* scratch of TrsKjtReadLimits() */
   /* of the first of the exchanges whose counts travel together */
@@ -129,7 +129,8 @@ PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange)
   PetscCall(x->comm->compute->workspace_destroy(&x->workspace));
   PetscCall(TrsKjtFree(x->comm->device, &x->own));
   PetscCall(TrsBufferFree(&x->counts));
-  PetscCall(TrsBufferFree(&x->limits));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->places));
+  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->bags));
   PetscCall(TrsPinnedBufferFree(x->comm->device, &x->id_begin));
   PetscCall(TrsDeviceBufferFree(x->comm->device, &x->device_limits));
   PetscCall(destroy_splits(&x->send_bags));
@@ -351,7 +352,6 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
   PetscFunctionBegin;
   PetscCall(TrsRequestWait(&x->lengths, stream));
   PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived)); /* while the ids are under way */
-  x->offsets = x->arrived->jagged.offsets;
   PetscCall(TrsIdExchangeWait(&x->ids, stream));
   PetscCall(TrsRequestWait(&x->weights, stream));
   if (x->in_place) {
@@ -370,49 +370,45 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
                                             &recv->jagged));
   }
   x->send = NULL;
+  x->has_places = PETSC_FALSE;
   *source_batch = x->source_batch;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the ids of each arrived block begin, on the host. */
-static PetscErrorCode block_limits(TrsKjtExchange x, TrsStream stream, int64_t **begin)
+/* The ids' places are laid out as the ids were. The workspace's last use, in Wait, is done by now. */
+static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
 {
-  const TrsDeviceOps *device = x->comm->device;
-  const int n = x->n_local * x->comm->size;
+  const TrsComm comm = x->comm;
+  TrsJagged arrived = x->arrived->jagged, places = {.n_values = arrived.n_values};
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&x->limits, (n + 1) * (int64_t)sizeof(**begin), PETSC_FALSE));
-  *begin = (int64_t *)x->limits.data;
-  for (int i = 0; i <= n; i++) {
-    const int64_t *at = x->offsets + x->block_begin[i];
-    if (device->host_memory) {
-      (*begin)[i] = *at;
-    } else {
-      PetscCall(device->copy(&(*begin)[i], at, (int64_t)sizeof(*at), stream));
-    }
-  }
-  if (!device->host_memory) PetscCall(device->stream_synchronize(stream));
+  PetscCall(TrsDeviceBufferReserve(comm->device, &x->places, arrived.n_values * (int64_t)sizeof(int64_t)));
+  PetscCall(TrsDeviceBufferReserve(comm->device, &x->bags, arrived.n_bags * (int64_t)sizeof(int32_t)));
+  arrived.values = NULL;
+  arrived.weights = NULL;
+  places.values = (int64_t *)x->places.data;
+  places.lengths = (int32_t *)x->bags.data;
+  PetscCall(comm->compute->permute_blocks(stream, x->workspace, x->n_local * comm->size, x->block_begin,
+                                          x->n_local * comm->size, x->order, &arrived, &places));
+  x->has_places = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the rows of each block of ids between lookup order and arrival order. */
+/* Copy the ids' rows between lookup order and arrival order. */
 static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
                                 const float *from, float *to)
 {
-  const TrsDeviceOps *device = x->comm->device;
-  int64_t *begin = NULL, at = 0;
+  const int last = x->comm->size - 1;
+  const int64_t n = x->recv_values.displs[last] + x->recv_values.counts[last],
+                bytes = dim * (int64_t)sizeof(*to), *places = NULL;
 
   PetscFunctionBegin;
-  PetscCall(block_limits(x, stream, &begin));
-  for (int i = 0; i < x->n_local * x->comm->size; i++) {
-    const int block = x->order[i];
-    const int64_t rows = begin[block + 1] - begin[block];
-    const int64_t from_row = to_arrival ? at : begin[block], to_row = to_arrival ? begin[block] : at;
-    if (rows > 0)
-      PetscCall(
-          device->copy(to + to_row * dim, from + from_row * dim, rows * dim * (int64_t)sizeof(*to), stream));
-    at += rows;
+  if (!x->in_place) {
+    if (!x->has_places) PetscCall(find_places(x, stream));
+    places = (const int64_t *)x->places.data;
   }
+  PetscCall(x->comm->compute->move_rows(stream, n, bytes, from, bytes, to_arrival ? NULL : places, to, bytes,
+                                        to_arrival ? places : NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

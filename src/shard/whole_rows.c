@@ -63,8 +63,6 @@ struct TrsWholeRowsImpl {
   int64_t
       *whole_begin; /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of these */
   TrsDeviceBuffer whole[TRS_N_WHOLE];
-  TrsDeviceBuffer numbers; /* 0, 1, 2 .. */
-  TrsPinnedBuffer host_numbers;
   TrsDeviceBuffer keys, index; /* of the uncut tables' rows */
   TrsWorkspace list_workspace, cut_workspace, uncut_workspace;
 };
@@ -213,8 +211,6 @@ PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
   }
   for (int k = 0; k < TRS_N_WHOLE; k++) PetscCall(TrsDeviceBufferFree(device, &w->whole[k]));
   PetscCall(TrsDeviceBufferFree(device, &w->grads));
-  PetscCall(TrsDeviceBufferFree(device, &w->numbers));
-  PetscCall(TrsPinnedBufferFree(device, &w->host_numbers));
   PetscCall(TrsDeviceBufferFree(device, &w->keys));
   PetscCall(TrsDeviceBufferFree(device, &w->index));
   PetscCall(compute->workspace_destroy(&w->list_workspace));
@@ -444,22 +440,6 @@ static PetscErrorCode lay_out(struct TrsWholeRowsImpl *w, const TrsTouchedRows *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The keys of n whole rows: their numbers. */
-static PetscErrorCode reserve_numbers(struct TrsWholeRowsImpl *w, TrsStream stream, int64_t n)
-{
-  const TrsDeviceOps *device = w->sharding->context->device;
-  const int64_t bytes = n * (int64_t)sizeof(int64_t);
-
-  PetscFunctionBegin;
-  if (bytes <= w->numbers.capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsDeviceBufferReserve(device, &w->numbers, bytes));
-  PetscCall(TrsPinnedBufferReserve(device, &w->host_numbers, w->numbers.capacity_bytes));
-  for (int64_t i = 0; i < w->numbers.capacity_bytes / (int64_t)sizeof(int64_t); i++)
-    ((int64_t *)w->host_numbers.data)[i] = i;
-  PetscCall(device->copy(w->numbers.data, w->host_numbers.data, w->numbers.capacity_bytes, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Between the shards' own columns and the whole rows: there, or the updated ones back. */
 static PetscErrorCode move_own(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
                                TrsStream stream, PetscBool back)
@@ -487,7 +467,6 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRow
 
   PetscFunctionBegin;
   PetscCall(lay_out(w, touched, &n));
-  PetscCall(reserve_numbers(w, stream, n));
   PetscCall(move_own(w, touched, stream, PETSC_FALSE));
   PetscCall(exchange(w, touched, stream));
   for (int t = 0; t < w->n_tables; t++) {
@@ -508,7 +487,7 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRow
   }
   if (n > 0)
     PetscCall(w->sharding->context->compute->tbe_update_rows(
-        stream, w->cut_workspace, n_whole, w->whole_table, n, (const int64_t *)w->numbers.data, NULL,
+        stream, w->cut_workspace, n_whole, w->whole_table, n, NULL, NULL,
         (const float *)w->whole[TRS_WHOLE_GRADS].data, w->whole_stride, args));
   PetscCall(move_own(w, touched, stream, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -60,13 +60,22 @@ static void check_permutation(const TrsJagged *in, int n_in, int64_t stride, int
                               const int *permutation, const TrsJagged *expected)
 {
   TrsWorkspace workspace = NULL;
-  TrsJagged out = jagged_room(expected->n_bags, expected->n_values, (PetscBool)(in->weights != NULL));
+  TrsJagged places = *in,
+            out = jagged_room(expected->n_bags, expected->n_values, (PetscBool)(in->weights != NULL));
   int64_t *begin = calloc((size_t)n_in + 1, sizeof(*begin));
 
   for (int i = 0; i <= n_in; i++) begin[i] = i * stride;
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(compute->permute_blocks(NULL, workspace, n_in, begin, n_out, permutation, in, &out));
   assert_same(&out, expected);
+  places.values = NULL; /* instead of values: where they were */
+  places.weights = NULL;
+  memset(out.values, 0x55, (size_t)expected->n_values * sizeof(int64_t));
+  assert_petsc_ok(compute->permute_blocks(NULL, workspace, n_in, begin, n_out, permutation, &places, &out));
+  for (int64_t i = 0; i < expected->n_values; i++) {
+    assert_in_range(out.values[i], 0, in->n_values - 1);
+    assert_int_equal(in->values[out.values[i]], expected->values[i]);
+  }
   assert_petsc_ok(compute->workspace_destroy(&workspace));
   free(begin);
   jagged_free(&out);
