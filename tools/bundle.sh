@@ -120,7 +120,7 @@ tell_libraries() {
 }
 sanitized() {
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null) || { echo "skip  compute-sanitizer is not here"; return; }
-  for test in "$here"/tests/unit_gpu_* "$here"/tests/unit_compute_*; do
+  for test in "$here"/tests/unit_gpu_* "$here"/tests/unit_compute_* "$here"/tests/unit_sparse_unique_bags; do
     for tool in memcheck racecheck initcheck; do
       check "$(basename "$test") under $tool" launch 1 "$sanitizer" --tool $tool --error-exitcode 1 "$test"
     done
