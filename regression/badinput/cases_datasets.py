@@ -58,6 +58,18 @@ def weighted(index, value):
     return prepare
 
 
+def second(change=None, **more):
+    """A prepare function: second.h5, a file to go with train.h5 but for the change."""
+    def prepare(folder):
+        path = trsrun.write_dataset(os.path.join(folder, "second.h5"), seed=8, **more)
+        if change:
+            with h5py.File(path, "r+") as h:
+                change(h)
+    return prepare
+
+
+BOTH = "-data_train train.h5,second.h5"
+
 CASES = [
     Case("no_format", 65, r"train\.h5 has no attribute format", prepare=attribute("format", None)),
     Case("other_format", 65, r'train\.h5: attribute format is "trshard-run", expected "trshard-dataset"', prepare=attribute("format", "trshard-run")),
@@ -114,6 +126,22 @@ CASES = [
     Case("evaluation_has_other_dense", 65, r"eval\.h5: /dense has 5 columns.*has 3", "-data_eval eval.h5", evaluation(num_dense=5)),
     Case("evaluation_lacks_a_feature", 65, r"eval\.h5: /sparse has no feature .item.", "-data_eval eval.h5", evaluation(features={"user": 50, "tag": 20})),
     Case("evaluation_has_more_ids", 65, r"eval\.h5: feature .item. has ids below 31", "-data_eval eval.h5", evaluation(features={"user": 50, "item": 31, "tag": 20})),
+    Case("two_files", 0, "", BOTH, second()),
+    Case("pattern", 0, "", "-data_train '[ts][re]*[nd].h5' -data_eval second.*", second()),
+    Case("pattern_without_a_match", 66, r"day_\*\.h5: no file matches this pattern", "-data_train 'day_*.h5'"),
+    Case("second_file_missing", 66, r"second\.h5: cannot be opened: No such file", BOTH),
+    Case("empty_name_in_list", 64, r"-data_train .*entry 2", "-data_train train.h5,,second.h5", second()),
+    Case("second_has_other_dense", 65, r"second\.h5: /dense has 5 columns, expected 3, as .*train\.h5 has", BOTH, second(num_dense=5)),
+    Case("second_has_no_dense", 65, r"second\.h5 has no /dense, but .*train\.h5 has one", BOTH, second(num_dense=0)),
+    Case("second_has_no_labels", 65, r"second\.h5 has no /labels, but .*train\.h5 has one", BOTH, second(lambda h: h.__delitem__("labels"))),
+    Case("second_has_weights", 65, r"second\.h5 has a /sparse/weights, but .*train\.h5 has none", BOTH, second(weighted=True)),
+    Case("second_has_fewer_features", 65, r"second\.h5: /sparse has 2 features, expected 3, as .*train\.h5 has", BOTH, second(features={"user": 50, "item": 30})),
+    Case("second_has_other_order", 65, r'second\.h5: feature 0 of /sparse is "item", expected "user", as in .*train\.h5', BOTH,
+         second(features={"item": 30, "user": 50, "tag": 20})),
+    Case("second_has_more_ids", 65, r"second\.h5: feature .item. has ids below 31", "-data_eval train.h5,second.h5", second(features={"user": 50, "item": 31, "tag": 20})),
+    Case("dense_nan_in_second", 65, r"second\.h5: /dense\[2, 1\] is -?nan", BOTH + " -steps 10", second(lambda h: h["dense"].__setitem__((2, 1), np.nan))),
+    Case("id_in_second", 65, r'second\.h5: feature "\w+" of sample 3\d has id 77', BOTH + " -steps 10 -bounds_check_mode fatal",
+         second(lambda h: h["sparse/values"].__setitem__(-1, 77))),
     Case("old_file_format", 0, "", prepare=lambda folder: rewrite(folder, libver="earliest")),
     Case("compressed", 0, "", prepare=lambda folder: rewrite(folder, libver="latest", compression="gzip", shuffle=True, fletcher32=True)),
 ]

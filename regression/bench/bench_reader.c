@@ -96,7 +96,8 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
 static PetscErrorCode run(int argc, char **argv)
 {
   const TrsOptionGroup *groups[] = {&trs_reader_options};
-  const char *path = NULL;
+  const char *const *paths = NULL;
+  int n_paths = 0;
   TrsOptions options;
   TrsDataset dataset;
   int64_t batch_size;
@@ -105,17 +106,17 @@ static PetscErrorCode run(int argc, char **argv)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, groups, 1, &options));
-  PetscCall(TrsOptionsGetString(options, "-data_train", &path, NULL));
+  PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch_size, NULL));
-  PetscCheck(path, PETSC_COMM_SELF, TRS_ERR_OPTION, "-data_train is missing");
-  PetscCall(TrsDatasetOpen(PETSC_COMM_WORLD, path, &dataset));
+  PetscCheck(paths, PETSC_COMM_SELF, TRS_ERR_OPTION, "-data_train is missing");
+  PetscCall(TrsDatasetOpen(PETSC_COMM_WORLD, n_paths, paths, &dataset));
   for (int pass = 0; pass < 2; pass++) PetscCall(read_all(options, dataset, &c));
   PetscCall(copy_all(c.bytes, PetscMax(c.bytes / PetscMax(c.samples / batch_size, 1), 1), &copy_s));
   PetscCall(
       PetscPrintf(PETSC_COMM_WORLD,
                   "%s  %.0f samples/s  %.0f CPU ns/sample  %.0f bytes/sample  memcpy %.0f CPU ns/sample  "
                   "ratio %.3f\n",
-                  path, (double)c.samples / c.wall_s, 1e9 * c.cpu_s / (double)c.samples,
+                  paths[0], (double)c.samples / c.wall_s, 1e9 * c.cpu_s / (double)c.samples,
                   (double)c.bytes / (double)c.samples, 1e9 * copy_s / (double)c.samples, copy_s / c.cpu_s));
   PetscCall(TrsDatasetClose(&dataset));
   PetscCall(TrsOptionsDestroy(&options));

@@ -69,6 +69,48 @@ def test_resume_equal(binary, folder):
             check(attribute(other, name) == attribute(state, name), f"{optimizer}: {name} is {attribute(other, name)}, not {attribute(state, name)}")
 
 
+def parts_of(path, folder, cuts):
+    """The samples of a dataset in several files, cut before these; every second file compressed, so that HDF5 reads it."""
+    names = []
+    with h5py.File(path) as h:
+        whole = {name: h[name][()] for name in ("dense", "labels", "sparse/lengths", "sparse/offsets", "sparse/values")}
+        for first, end in zip([0] + cuts, cuts + [len(whole["labels"])]):
+            names.append(os.path.join(folder, f"part_{len(names):02d}.h5"))
+            begin, stop = whole["sparse/offsets"][[first, end]]
+            with h5py.File(names[-1], "w", libver="latest") as part:
+                part.attrs.update(h.attrs)
+                part.attrs["num_samples"] = end - first
+                part.create_group("sparse").attrs.update(h["sparse"].attrs)
+                rows = {"sparse/offsets": whole["sparse/offsets"][first:end + 1] - begin, "sparse/values": whole["sparse/values"][begin:stop]}
+                for name, values in whole.items():
+                    part.create_dataset(name, data=rows.get(name, values[first:end]), **({"compression": 4} if len(names) % 2 == 0 else {}))
+    return names
+
+
+def test_several_files(binary, folder):
+    """A dataset in five files, by name or by pattern, is the one concatenated: the same bits on 1, 2 and 4 ranks, in order and shuffled, resumed in the middle."""
+    make(folder, 130)
+    parts_of(os.path.join(folder, "train.h5"), folder, [1, 40, 41, 101])
+    def ends(name, ranks, options):
+        words = f"-batch_size {24 // ranks} -output {name}.h5 -checkpoint_final {name}.final.h5 {MODEL} {TABLES} {options}"
+        run(binary, ranks, words, folder)
+        return losses(os.path.join(folder, f"{name}.h5")), os.path.join(folder, f"{name}.final.h5")
+
+    in_parts = {1: "-data_train 'part_*.h5'", 2: "-data_train part_00.h5,part_01.h5,part_02.h5,part_03.h5,part_04.h5", 4: "-data_train part_00.h5,'part_0[1-9].h5'"}
+    for ranks, parts in in_parts.items():
+        for order in ("", "-data_shuffle"):
+            what = f"{ranks} ranks {order}"
+            wanted, state = ends("whole", ranks, f"-data_train train.h5 {order} -steps 14")
+            ends("half", ranks, f"{parts} {order} -steps 8 -checkpoint_dir {ranks}{order} -checkpoint_every 8")
+            found, other = ends("rest", ranks, f"{parts} {order} -steps 14 -checkpoint_dir {ranks}{order} -resume")
+            check(same_bits(found, wanted[8:]), f"{what}: losses {found} for {wanted[8:]}")
+            check_same_tensors(other, state, what)
+    run(binary, 2, f"-task eval -data_eval train.h5 -init_from {state} {MODEL} {TABLES} -output whole.h5", folder)
+    run(binary, 2, f"-task eval -data_eval part_*.h5 -init_from {state} {MODEL} {TABLES} -output parts.h5", folder)
+    with h5py.File(os.path.join(folder, "whole.h5")) as whole, h5py.File(os.path.join(folder, "parts.h5")) as found:
+        check(same_bits(found["predictions"][()], whole["predictions"][()]), "evaluation: other predictions")
+
+
 def test_resume_elsewhere(binary, folder):
     """A checkpoint read by other ranks under another plan and written again holds the same tensors, bit for bit."""
     make(folder)

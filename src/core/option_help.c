@@ -38,9 +38,9 @@ static PetscErrorCode add_text(TrsGrowingText *text, const char *format, ...)
 
 static const char *type_word(TrsOptionType type)
 {
-  static const char *const words[] = {"<bool>",    "<int>",    "<bytes>",    "<real>",
-                                      "<text>",    "<file>",   "<word>",     "<word,..>",
-                                      "<text,..>", "<int,..>", "<bytes,..>", "<real,..>"};
+  static const char *const words[] = {"<bool>",   "<int>",      "<bytes>",  "<real>",    "<text>",
+                                      "<file>",   "<file,..>",  "<word>",   "<word,..>", "<text,..>",
+                                      "<int,..>", "<bytes,..>", "<real,..>"};
 
   return words[type];
 }
@@ -178,19 +178,35 @@ static PetscErrorCode add_value(TrsGrowingText *text, const char *value)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* "a,b"; free with PetscFree(). */
+static PetscErrorCode join(int n, char *const *entries, char **text)
+{
+  size_t bytes = 0, used = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < n; i++) bytes += strlen(entries[i]) + 1;
+  PetscCall(PetscMalloc(bytes, text));
+  for (int i = 0; i < n; i++)
+    used += (size_t)snprintf(*text + used, bytes - used, "%s%s", i ? "," : "", entries[i]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode add_given(TrsGrowingText *text, const TrsOptionEntry *entry)
 {
   const TrsGivenOption *given = entry->given;
 
   PetscFunctionBegin;
   PetscCall(add_text(text, "%s", given->name));
-  if (entry->spec && entry->spec->type == TRS_OPTION_FILE) {
+  if (entry->spec && (entry->spec->type == TRS_OPTION_FILE || entry->spec->type == TRS_OPTION_FILES)) {
     TrsOptionValue value;
+    char *joined;
     PetscBool valid;
     char detail[TRS_OPTION_DETAIL];
 
     PetscCall(TrsOptionValueParse(entry->spec, given->value, given->folder, &value, &valid, detail));
-    PetscCall(add_value(text, value.strings[0]));
+    PetscCall(join(value.n, value.strings, &joined));
+    PetscCall(add_value(text, joined));
+    PetscCall(PetscFree(joined));
     PetscCall(TrsOptionValueFree(&value));
   } else if (given->value) {
     PetscCall(add_value(text, given->value));

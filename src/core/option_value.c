@@ -40,8 +40,8 @@ enum { TRS_N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
 
 PetscBool TrsOptionIsList(TrsOptionType type)
 {
-  return (PetscBool)(type == TRS_OPTION_ENUMS || type == TRS_OPTION_STRINGS || type == TRS_OPTION_INTS ||
-                     type == TRS_OPTION_BYTES_LIST || type == TRS_OPTION_REALS);
+  return (PetscBool)(type == TRS_OPTION_FILES || type == TRS_OPTION_ENUMS || type == TRS_OPTION_STRINGS ||
+                     type == TRS_OPTION_INTS || type == TRS_OPTION_BYTES_LIST || type == TRS_OPTION_REALS);
 }
 
 /* The type of a list's entries, or the type itself. */
@@ -49,6 +49,7 @@ static TrsOptionType entry_type(TrsOptionType type)
 {
   switch (type) {
   case TRS_OPTION_ENUMS: return TRS_OPTION_ENUM;
+  case TRS_OPTION_FILES: return TRS_OPTION_FILE;
   case TRS_OPTION_STRINGS: return TRS_OPTION_STRING;
   case TRS_OPTION_INTS: return TRS_OPTION_INT;
   case TRS_OPTION_BYTES_LIST: return TRS_OPTION_BYTES;
@@ -196,7 +197,7 @@ static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, 
                                    char **value)
 {
   PetscFunctionBegin;
-  if (spec->type == TRS_OPTION_FILE && text[0] != '/' &&
+  if (entry_type(spec->type) == TRS_OPTION_FILE && text[0] != '/' &&
       TrsOptionChoice(spec->choices, text, strlen(text)) < 0) {
     size_t n = strlen(folder) + strlen(text) + 2;
 
@@ -371,6 +372,7 @@ void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n)
     snprintf(text, n, "%s %s", is_list ? "a comma-separated list of" : "one of", limits);
     break;
   case TRS_OPTION_FILE: snprintf(text, n, "a file name"); break;
+  case TRS_OPTION_FILES: snprintf(text, n, "a comma-separated list of file names"); break;
   default: snprintf(text, n, is_list ? "a comma-separated list of names" : "a text");
   }
 }

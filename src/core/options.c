@@ -268,7 +268,7 @@ PetscErrorCode TrsOptionsGetStrings(TrsOptions options, const char *name, int *n
   const TrsOptionValue *v = NULL;
 
   PetscFunctionBegin;
-  PetscCall(get_value(options, name, 1u << TRS_OPTION_STRINGS, &v, set));
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_STRINGS | 1u << TRS_OPTION_FILES, &v, set));
   if (v) {
     *n = v->n;
     *value = (const char *const *)v->strings;

@@ -23,6 +23,7 @@ typedef enum {
   TRS_OPTION_REAL,  /* finite double */
   TRS_OPTION_STRING,
   TRS_OPTION_FILE,    /* path; relative to the option file that gives it */
+  TRS_OPTION_FILES,   /* comma-separated list of paths */
   TRS_OPTION_ENUM,    /* one of choices */
   TRS_OPTION_ENUMS,   /* list, each one of choices */
   TRS_OPTION_STRINGS, /* comma-separated list */

@@ -61,7 +61,7 @@ static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, c
 
 /* Read dense, labels and lengths run by run, and find where their values are. */
 static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t batch,
-                                float *dense, float *labels, TrsFault *fault)
+                                const TrsSampleRows *rows, TrsFault *fault)
 {
   const int64_t *offsets = scratch->offsets;
 
@@ -75,9 +75,7 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
     else
       scratch->run[scratch->n_runs++] = (TrsRowRun){scratch->sample[i].sample, 1};
   }
-  if (TrsDatasetReadSamples(spec->dataset, scratch->n_runs, scratch->run,
-                            spec->info->num_dense ? dense : NULL, labels, scratch->lengths, scratch->offsets,
-                            fault) != PETSC_SUCCESS)
+  if (TrsDatasetReadSamples(spec->dataset, scratch->n_runs, scratch->run, rows, fault) != PETSC_SUCCESS)
     return fault->code;
   for (int64_t r = 0; r < scratch->n_runs; r++) {
     TrsRowRun *run = &scratch->run[r];
@@ -94,11 +92,15 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
 static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, const char *name, int64_t sample,
                                  int column, double value, const char *wanted, TrsFault *fault)
 {
+  const char *path;
+  int64_t row;
+
   batch->bad_numbers++;
   if (spec->check == TRS_DATA_CHECK_WARNING) return PETSC_SUCCESS;
+  path = TrsDatasetLocate(spec->info, sample, &row);
   return TrsFaultSet(fault, TRS_ERR_DATA,
-                     "%s: /%s[%" PRId64 ", %d] is %g, expected %s (-data_check warning goes on)",
-                     spec->info->path, name, sample, column, value, wanted);
+                     "%s: /%s[%" PRId64 ", %d] is %g, expected %s (-data_check warning goes on)", path, name,
+                     row, column, value, wanted);
 }
 
 static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
@@ -130,10 +132,14 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   size_t row_bytes = (size_t)spec->info->num_dense * sizeof(float);
   float *dense = shuffle ? scratch->dense : batch->dense;
   float *labels = !spec->with_labels ? NULL : shuffle ? scratch->labels : batch->labels;
+  const TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
+                              .labels = labels,
+                              .lengths = scratch->lengths,
+                              .offsets = scratch->offsets};
 
   order_samples(shuffle, scratch, batch);
   batch->bad_numbers = 0;
-  if (read_runs(spec, scratch, batch->batch, dense, labels, fault) != PETSC_SUCCESS) return fault->code;
+  if (read_runs(spec, scratch, batch->batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
   if (check_numbers(spec, scratch, batch, dense, labels, fault) != PETSC_SUCCESS) return fault->code;
   for (int64_t i = 0; shuffle && i < batch->batch; i++) {
     int64_t place = scratch->sample[i].place;
@@ -172,15 +178,18 @@ static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratc
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int feature, int key,
                                 int64_t sample, int32_t n, int64_t *ids, TrsBadIds *bad_ids, TrsFault *fault)
 {
-  int64_t rows = spec->rows[feature];
+  int64_t rows = spec->rows[feature], row;
+  const char *path;
 
   for (int32_t i = 0; i < n; i++) {
     if ((uint64_t)ids[i] < (uint64_t)rows || ids[i] == -1) continue;
-    if (spec->mode[feature] == TRS_BOUNDS_FATAL)
+    if (spec->mode[feature] == TRS_BOUNDS_FATAL) {
+      path = TrsDatasetLocate(spec->info, sample, &row);
       return TrsFaultSet(fault, TRS_ERR_DATA,
                          "%s: feature \"%.100s\" of sample %" PRId64 " has id %" PRId64
                          ", expected 0 to %" PRId64 " (-bounds_check_mode warning replaces it by 0)",
-                         spec->info->path, spec->info->features[key], sample, ids[i], rows - 1);
+                         path, spec->info->features[key], row, ids[i], rows - 1);
+    }
     if (spec->mode[feature] == TRS_BOUNDS_WARNING && batch->bad_ids++ == 0)
       batch->first_bad = (TrsBadId){key, sample, ids[i]};
     if (bad_ids[feature].n++ == 0) bad_ids[feature].first = (TrsBadId){key, sample, ids[i]};
@@ -194,13 +203,16 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int ke
                                    TrsFault *fault)
 {
   const int32_t most = spec->max_length[feature];
+  const char *path;
+  int64_t row;
 
   if (most == 0 || n <= most) return PETSC_SUCCESS;
+  path = TrsDatasetLocate(spec->info, sample, &row);
   return TrsFaultSet(fault, TRS_ERR_DATA,
                      "%s: feature \"%.100s\" of sample %" PRId64 " has %" PRId32
                      " ids, expected at most %" PRId32
                      " (max_feature_lengths of its position-weighted table)",
-                     spec->info->path, spec->info->features[key], sample, n, most);
+                     path, spec->info->features[key], row, n, most);
 }
 
 /* Widen n ids; is any of them to be looked at: no row, nor pruned? */

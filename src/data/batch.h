@@ -26,14 +26,14 @@ typedef struct {
   TrsDataCheck check;
 } TrsBatchSpec;
 
-/* A sample of the batch: its number in the file and its place in the batch. */
+/* A sample of the batch: its number in the dataset and its place in the batch. */
 typedef struct {
   int64_t sample, place;
 } TrsBatchSample;
 
 /* Scratch for one batch at a time; arrays of the largest batch, values as large as main made them. */
 typedef struct {
-  TrsBatchSample *sample; /* [B] in file order */
+  TrsBatchSample *sample; /* [B] in the dataset's order */
   TrsRowRun *run;         /* [B] of consecutive samples; then of their values */
   int64_t n_runs;
   float *dense, *labels; /* [B, num_dense], [B]: file order, used when that is not the batch's */

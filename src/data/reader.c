@@ -13,8 +13,10 @@
 enum { TRS_SLOTS_OUT = 3 }; /* batches that may be borrowed at a time */
 
 static const TrsOptionSpec reader_options[] = {
-    {"-data_train", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset to train on"},
-    {"-data_eval", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset to evaluate or predict on"},
+    {"-data_train", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
+     "dataset to train on: files one after the other; 'day_*.h5' stands for those it matches, sorted"},
+    {"-data_eval", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
+     "dataset to evaluate or predict on, in the same way"},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of a rank"},
     {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, "steps",
      "length of training; passes over the data repeat until it is reached (default: as -epochs)"},

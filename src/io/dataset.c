@@ -1,152 +1,154 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/dataset.h"
 
-#include "io/dataset_check.h"
+#include "io/dataset_file.h"
+#include "io/dataset_names.h"
 #include "io/preflight.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* Under the lock. Rows first .. first+n-1 by HDF5, converted to the memory type. */
-static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64_t n, void *data,
-                                   const char *path, TrsFault *fault)
-{
-  hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, (hsize_t)column->cols};
-  hid_t file_space = H5Dget_space(column->id);
-  int ndim = H5Sget_simple_extent_ndims(file_space);
-  hid_t memory_space = H5Screate_simple(ndim, count, NULL);
-  herr_t status = H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL);
+/* Files that stay open: those read by a descriptor alone, and those that HDF5 reads. */
+enum { TRS_OPEN_PLAIN = 256, TRS_OPEN_BY_HDF5 = 4 };
 
-  if (status >= 0) status = H5Dread(column->id, column->memory, memory_space, file_space, H5P_DEFAULT, data);
-  if (status < 0)
-    (void)TrsFaultSet(fault, TRS_ERR_DATA, "%s: rows %" PRId64 " to %" PRId64 " of /%s cannot be read%s",
-                      path, first, first + n - 1, column->name, TrsHDF5Error());
-  (void)H5Sclose(memory_space);
-  (void)H5Sclose(file_space);
-  return fault->code;
+static const int64_t max_checked_bytes = (int64_t)256 << 20; /* of lengths, of all files */
+
+/* The files of one kind that are open. */
+typedef struct {
+  int n, limit;
+  TrsDatasetFile *file[TRS_OPEN_PLAIN];
+} TrsOpenFiles;
+
+struct TrsDatasetImpl {
+  TrsDatasetInfo info;
+  char *path;
+  char **paths; /* one block */
+  TrsDatasetFile *file;
+  int64_t *first_sample, *first_value; /* [n_files + 1] */
+  int64_t *num_embeddings;
+  const char **largest_in;
+  TrsOpenFiles plain, by_hdf5;
+  int64_t n_uses;
+};
+
+/* --- which files are open --- */
+
+/* Room for one more of the file's kind: the least recently used one is closed. */
+static void make_room(TrsOpenFiles *open)
+{
+  int oldest = 0;
+
+  if (open->n < open->limit) return;
+  for (int i = 1; i < open->n; i++)
+    if (open->file[i]->last_used < open->file[oldest]->last_used) oldest = i;
+  TrsDatasetFileRest(open->file[oldest]);
+  open->file[oldest] = open->file[--open->n];
 }
 
-/* n int32 in the upper half of an array of n int64: each is read before it is overwritten. */
-static void widen_in_place(int64_t *values, int64_t n)
+/* A file that is open now is counted among those of its kind. */
+static void keep_open(TrsDataset dataset, TrsDatasetFile *file)
 {
-  const char *narrow = (const char *)values + n * (int64_t)sizeof(int32_t);
+  TrsOpenFiles *open = file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain;
 
-  for (int64_t i = 0; i < n; i++) {
-    int32_t value;
+  make_room(open);
+  open->file[open->n++] = file;
+  file->last_used = dataset->n_uses++;
+}
 
-    memcpy(&value, narrow + i * (int64_t)sizeof(value), sizeof(value));
-    values[i] = value;
+static PetscErrorCode use_file(TrsDataset dataset, TrsDatasetFile *file, TrsFault *fault)
+{
+  if (file->h5.fd >= 0) {
+    file->last_used = dataset->n_uses++;
+    return PETSC_SUCCESS;
   }
-}
-
-static PetscErrorCode read_directly(TrsDataset dataset, const TrsColumn *column, int64_t first, int64_t n,
-                                    void *data, TrsFault *fault)
-{
-  char *to = column->widen ? (char *)data + n * (int64_t)sizeof(int32_t) : data;
-  int error = TrsExtentRead(dataset->file.fd, &column->extent, first, n, 0, column->cols, to);
-
-  if (error)
-    return TrsFaultSet(fault, TRS_ERR_IO, "%s: rows %" PRId64 " to %" PRId64 " of /%s cannot be read: %s",
-                       dataset->path, first, first + n - 1, column->name,
-                       error == ENODATA ? "the file has become shorter" : strerror(error));
-  if (column->widen) widen_in_place(data, n);
-  return PETSC_SUCCESS;
-}
-
-static PetscErrorCode read_rows(TrsDataset dataset, TrsColumnKind kind, int64_t first, int64_t n, void *data,
-                                TrsFault *fault)
-{
-  const TrsColumn *column = &dataset->column[kind];
-
-  if (!data || n == 0) return fault->code;
-  if (column->extent.offset) return read_directly(dataset, column, first, n, data, fault);
-  TrsHDF5Lock();
-  (void)read_by_hdf5(column, first, n, data, dataset->path, fault);
-  TrsHDF5Unlock();
-  return fault->code;
-}
-
-/* What is read in one go, on the stack, and what is skipped in it: about as many bytes as are copied while another call is made. */
-enum { TRS_WINDOW_BYTES = 1 << 17, TRS_GAP_DIRECT = 1 << 12, TRS_GAP_HDF5 = 1 << 16 };
-
-/* Runs of rows, each longer by `more`, one after the other to data. Runs of values are as the file's offsets have them, which nobody may have checked
-   against the sample before: only those that go on after the last one share a read. */
-static PetscErrorCode gather_rows(TrsDataset dataset, TrsColumnKind kind, int64_t n_runs,
-                                  const TrsRowRun *run, int64_t more, void *data, TrsFault *fault)
-{
-  const TrsColumn *column = &dataset->column[kind];
-  const int64_t row_bytes = (int64_t)column->cols * column->memory_bytes;
-  const int64_t gap = (column->extent.offset ? TRS_GAP_DIRECT : TRS_GAP_HDF5) / PetscMax(row_bytes, 1);
-  _Alignas(8) char window[TRS_WINDOW_BYTES];
-  char *to = (char *)data;
-
-  if (!data) return fault->code;
-  for (int64_t i = 0, j; i < n_runs; i = j) {
-    const int64_t first = run[i].first;
-    int64_t end = first + run[i].n + more;
-
-    for (j = i + 1; j < n_runs && run[j].first >= end && run[j].first - end <= gap &&
-                    (run[j].first + run[j].n + more - first) * row_bytes <= TRS_WINDOW_BYTES;
-         j++)
-      end = run[j].first + run[j].n + more;
-    if (read_rows(dataset, kind, first, end - first, j == i + 1 ? to : window, fault) != PETSC_SUCCESS)
-      return fault->code;
-    for (int64_t k = i; k < j; k++) {
-      const int64_t bytes = (run[k].n + more) * row_bytes;
-
-      if (j > i + 1) memcpy(to, window + (run[k].first - first) * row_bytes, (size_t)bytes);
-      to += bytes;
-    }
-  }
-  return PETSC_SUCCESS;
-}
-
-/* Each sample's lengths must add up to what its offsets say, which must lie within values. */
-static PetscErrorCode check_lengths(TrsDataset dataset, int64_t first, int64_t n, const int32_t *lengths,
-                                    const int64_t *offsets, TrsFault *fault)
-{
-  int n_features = dataset->info.n_features;
-
-  for (int64_t i = 0; i < n; i++) {
-    const int32_t *row = lengths + i * n_features;
-    int64_t sum = 0;
-
-    for (int f = 0; f < n_features; f++) {
-      if (row[f] < 0)
-        return TrsFaultSet(fault, TRS_ERR_DATA,
-                           "%s: /sparse/lengths[%" PRId64 ", %d] is %" PRId32 ", expected at least 0",
-                           dataset->path, first + i, f, row[f]);
-      sum += row[f];
-    }
-    if (offsets[i] < 0 || offsets[i + 1] < offsets[i] || offsets[i + 1] > dataset->info.num_values)
-      return TrsFaultSet(fault, TRS_ERR_DATA,
-                         "%s: /sparse/offsets[%" PRId64 "] is %" PRId64 " after %" PRId64
-                         ", expected not to decrease, and at most %" PRId64
-                         " (the entries of /sparse/values)",
-                         dataset->path, first + i + 1, offsets[i + 1], offsets[i], dataset->info.num_values);
-    if (sum != offsets[i + 1] - offsets[i])
-      return TrsFaultSet(fault, TRS_ERR_DATA,
-                         "%s: row %" PRId64 " of /sparse/lengths adds up to %" PRId64
-                         ", but /sparse/offsets gives it %" PRId64 " ids",
-                         dataset->path, first + i, sum, offsets[i + 1] - offsets[i]);
-  }
-  return PETSC_SUCCESS;
-}
-
-PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, float *dense,
-                                     float *labels, int32_t *lengths, int64_t *offsets, TrsFault *fault)
-{
-  if (gather_rows(dataset, TRS_COLUMN_DENSE, n_runs, run, 0, dense, fault) != PETSC_SUCCESS ||
-      gather_rows(dataset, TRS_COLUMN_LABELS, n_runs, run, 0, labels, fault) != PETSC_SUCCESS ||
-      gather_rows(dataset, TRS_COLUMN_LENGTHS, n_runs, run, 0, lengths, fault) != PETSC_SUCCESS ||
-      gather_rows(dataset, TRS_COLUMN_OFFSETS, n_runs, run, 1, offsets, fault) != PETSC_SUCCESS)
+  if (TrsDatasetFileWake(file, fault) != PETSC_SUCCESS) {
+    TrsDatasetFileRest(file);
     return fault->code;
-  for (int64_t i = 0; i < n_runs; i++) {
-    if (check_lengths(dataset, run[i].first, run[i].n, lengths, offsets, fault) != PETSC_SUCCESS)
+  }
+  keep_open(dataset, file);
+  return PETSC_SUCCESS;
+}
+
+/* --- runs over several files --- */
+
+/* The file in whose part of first [n_files + 1] a row lies; of the row after the last one, the last file. */
+static int file_of(const int64_t *first, int n_files, int64_t row)
+{
+  int lo = 0, hi = n_files;
+
+  while (hi - lo > 1) { /* first[lo] <= row < first[hi] */
+    const int middle = lo + (hi - lo) / 2;
+
+    if (first[middle] <= row)
+      lo = middle;
+    else
+      hi = middle;
+  }
+  return lo;
+}
+
+/* Runs that are still to be read, of the first one the rows from `done` on. */
+typedef struct {
+  const TrsRowRun *run;
+  int64_t n, done;
+} TrsRunsLeft;
+
+/* What of them lies in one file: whole runs, or a piece of one that reaches over several. */
+typedef struct {
+  int file;
+  const TrsRowRun *run;
+  int64_t n, rows;
+  TrsRowRun piece;
+} TrsFilePart;
+
+static void take_part(const int64_t *first, int n_files, TrsRunsLeft *left, TrsFilePart *part)
+{
+  const TrsRowRun *run = left->run;
+  const int64_t from = run->first + left->done;
+  const int k = file_of(first, n_files, from);
+
+  *part = (TrsFilePart){.file = k, .run = run};
+  if (left->done > 0 || run->first + run->n > first[k + 1]) {
+    part->rows = PetscMin(run->first + run->n, first[k + 1]) - from;
+    part->piece = (TrsRowRun){from, part->rows};
+    part->run = &part->piece;
+    part->n = 1;
+    left->done += part->rows;
+    if (left->done < run->n) return;
+    left->done = 0;
+    left->run++;
+    left->n--;
+    return;
+  }
+  for (; part->n < left->n && run[part->n].first >= first[k] &&
+         run[part->n].first + run[part->n].n <= first[k + 1];
+       part->n++)
+    part->rows += run[part->n].n;
+  left->run += part->n;
+  left->n -= part->n;
+}
+
+PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run,
+                                     const TrsSampleRows *to, TrsFault *fault)
+{
+  const TrsDatasetInfo *info = &dataset->info;
+  TrsRunsLeft left = {run, n_runs, 0};
+  TrsSampleRows at = *to;
+  TrsFilePart part;
+
+  while (left.n > 0) {
+    TrsDatasetFile *file;
+
+    take_part(dataset->first_sample, info->n_files, &left, &part);
+    file = &dataset->file[part.file];
+    if (use_file(dataset, file, fault) != PETSC_SUCCESS ||
+        TrsDatasetFileReadSamples(file, part.n, part.run, &at, fault) != PETSC_SUCCESS)
       return fault->code;
-    lengths += run[i].n * dataset->info.n_features;
-    offsets += run[i].n + 1;
+    if (at.dense) at.dense += part.rows * info->num_dense;
+    if (at.labels) at.labels += part.rows;
+    at.lengths += part.rows * info->n_features;
+    at.offsets += part.rows + part.n;
+    if (left.done > 0) at.offsets--; /* the end in this file is the beginning in the next */
   }
   return PETSC_SUCCESS;
 }
@@ -154,60 +156,221 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
 PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t n_runs, const TrsRowRun *run, void *values,
                                     float *weights, TrsFault *fault)
 {
-  if (gather_rows(dataset, TRS_COLUMN_VALUES, n_runs, run, 0, values, fault) != PETSC_SUCCESS)
-    return fault->code;
-  return gather_rows(dataset, TRS_COLUMN_WEIGHTS, n_runs, run, 0, weights, fault);
+  TrsRunsLeft left = {run, n_runs, 0};
+  TrsFilePart part;
+
+  while (left.n > 0) {
+    TrsDatasetFile *file;
+
+    take_part(dataset->first_value, dataset->info.n_files, &left, &part);
+    file = &dataset->file[part.file];
+    if (use_file(dataset, file, fault) != PETSC_SUCCESS ||
+        TrsDatasetFileReadValues(file, part.n, part.run, values, weights, fault) != PETSC_SUCCESS)
+      return fault->code;
+    values = (char *)values + part.rows * dataset->info.value_bytes;
+    if (weights) weights += part.rows;
+  }
+  return PETSC_SUCCESS;
 }
 
-static PetscErrorCode check_structure(TrsDataset dataset)
+const char *TrsDatasetLocate(const TrsDatasetInfo *info, int64_t sample, int64_t *row)
+{
+  const int k = file_of(info->first_sample, info->n_files, sample);
+
+  *row = sample - info->first_sample[k];
+  return info->paths[k];
+}
+
+/* --- opening --- */
+
+static PetscErrorCode check_file(TrsDatasetFile *file)
 {
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
   TrsHDF5Lock();
-  ierr = TrsDatasetCheckStructure(dataset);
+  ierr = TrsDatasetFileCheck(file);
   TrsHDF5Unlock();
   PetscCall(ierr);
-  PetscCall(PetscCalloc1(dataset->info.n_features, &dataset->info.mean_lengths));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode try_structure(void *context)
+static PetscErrorCode try_file(void *context)
 {
   PetscFunctionBegin;
-  PetscCall(check_structure(context));
+  PetscCall(check_file(context));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_all(TrsDataset dataset)
+/* One part's columns, of a file and of the first one: the same, or none in both. */
+static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDatasetFile *first,
+                                    TrsColumnKind kind)
+{
+  const TrsColumn *found = &file->column[kind], *expected = &first->column[kind];
+
+  PetscFunctionBegin;
+  PetscCheck((found->rows < 0) == (expected->rows < 0), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s has %s /%s, but %s has %s: files of one dataset must go together", file->path,
+             found->rows < 0 ? "no" : "a", found->name, first->path, expected->rows < 0 ? "none" : "one");
+  PetscCheck(found->rows < 0 || found->cols == expected->cols, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /%s has %d columns, expected %d, as %s has", file->path, found->name, found->cols,
+             expected->cols, first->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Files of one dataset have the same features in the same order, and the same parts. */
+static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatasetFile *first)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPreflight(dataset->path, try_structure, dataset));
-  PetscCall(check_structure(dataset));
-  PetscCall(TrsDatasetCheckLengths(dataset));
+  PetscCheck(file->n_features == first->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /sparse has %d features, expected %d, as %s has", file->path, file->n_features,
+             first->n_features, first->path);
+  for (int f = 0; f < first->n_features; f++)
+    PetscCheck(strcmp(file->features[f], first->features[f]) == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: feature %d of /sparse is \"%.100s\", expected \"%.100s\", as in %s", file->path, f,
+               file->features[f], first->features[f], first->path);
+  PetscCall(check_columns(file, first, TRS_COLUMN_DENSE));
+  PetscCall(check_columns(file, first, TRS_COLUMN_LABELS));
+  PetscCall(check_columns(file, first, TRS_COLUMN_WEIGHTS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode open_agreed(MPI_Comm comm, TrsDataset dataset)
+/* A checked file takes its place after the others. */
+static PetscErrorCode add_file(TrsDataset dataset, int k)
+{
+  TrsDatasetFile *file = &dataset->file[k];
+  TrsDatasetInfo *info = &dataset->info;
+
+  PetscFunctionBegin;
+  if (k > 0) PetscCall(check_together(file, &dataset->file[0]));
+  if (k == 0) {
+    PetscCall(PetscCalloc3(file->n_features, &dataset->num_embeddings, file->n_features, &dataset->largest_in,
+                           file->n_features, &info->mean_lengths));
+    info->features = (const char *const *)file->features;
+  }
+  for (int f = 0; f < file->n_features; f++) {
+    if (file->num_embeddings[f] <= dataset->num_embeddings[f]) continue;
+    dataset->num_embeddings[f] = file->num_embeddings[f];
+    dataset->largest_in[f] = file->path;
+  }
+  if (k > 0) PetscCall(PetscFree(file->features));
+  PetscCall(PetscFree(file->num_embeddings));
+  info->value_bytes = PetscMax(info->value_bytes, file->column[TRS_COLUMN_VALUES].memory_bytes);
+  PetscCheck(
+      !__builtin_add_overflow(dataset->first_sample[k], file->num_samples, &dataset->first_sample[k + 1]) &&
+          !__builtin_add_overflow(dataset->first_value[k], file->num_values, &dataset->first_value[k + 1]),
+      PETSC_COMM_SELF, TRS_ERR_DATA,
+      "%s: the files before it and this one have more than %" PRId64 " samples or ids", file->path,
+      INT64_MAX);
+  keep_open(dataset, file);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Once all files are known. */
+static void place_files(TrsDataset dataset)
+{
+  TrsDatasetInfo *info = &dataset->info;
+  const TrsDatasetFile *first = &dataset->file[0];
+
+  for (int k = 0; k < info->n_files; k++) {
+    dataset->file[k].first_sample = dataset->first_sample[k];
+    dataset->file[k].first_value = dataset->first_value[k];
+    if (info->value_bytes == (int)sizeof(int64_t)) TrsDatasetFileWidenIds(&dataset->file[k]);
+  }
+  info->first_sample = dataset->first_sample;
+  info->num_samples = dataset->first_sample[info->n_files];
+  info->num_values = dataset->first_value[info->n_files];
+  info->n_features = first->n_features;
+  info->num_embeddings = dataset->num_embeddings;
+  info->largest_in = dataset->largest_in;
+  info->num_dense = first->column[TRS_COLUMN_DENSE].rows >= 0 ? first->column[TRS_COLUMN_DENSE].cols : 0;
+  info->has_weights = (PetscBool)(first->column[TRS_COLUMN_WEIGHTS].rows >= 0);
+  info->has_labels = (PetscBool)(first->column[TRS_COLUMN_LABELS].rows >= 0);
+}
+
+/* Rank 0's part of the lengths' mean: what was looked at of each file stands for all of it. */
+static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
+{
+  const TrsDatasetInfo *info = &dataset->info;
+  TrsDatasetFile *file = &dataset->file[k];
+  int64_t seen;
+
+  PetscFunctionBegin;
+  PetscCall(PetscArrayzero(sums, file->n_features));
+  PetscCall(TrsDatasetFileCheckLengths(file, max_checked_bytes / info->n_files, sums, &seen));
+  for (int f = 0; f < file->n_features; f++)
+    info->mean_lengths[f] += sums[f] * ((double)file->num_samples / (double)seen);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Open the files of dataset->paths one after the other; suspicious: the first rank to see them, which looks at everything. */
+static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
+{
+  TrsDatasetInfo *info = &dataset->info;
+  double *sums = NULL;
+
+  PetscFunctionBegin;
+  for (int k = 0; k < info->n_files; k++) {
+    TrsDatasetFile *file = &dataset->file[k];
+
+    file->path = info->paths[k];
+    if (suspicious) {
+      PetscCall(TrsPreflight(file->path, try_file, file)); /* in a child: it leaves no trace here */
+    }
+    PetscCall(check_file(file));
+    PetscCall(add_file(dataset, k));
+    if (!suspicious) continue;
+    if (!sums) PetscCall(PetscMalloc1(file->n_features, &sums));
+    PetscCall(add_lengths(dataset, k, sums));
+  }
+  place_files(dataset);
+  for (int f = 0; f < info->n_features; f++) info->mean_lengths[f] /= (double)info->num_samples;
+  PetscCall(PetscFree(sums));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_files(TrsDataset dataset)
+{
+  TrsDatasetInfo *info = &dataset->info;
+  const size_t bytes = strlen(dataset->paths[0]) + 64;
+
+  PetscFunctionBegin;
+  info->paths = (const char *const *)dataset->paths;
+  PetscCall(PetscCalloc3(info->n_files, &dataset->file, info->n_files + 1, &dataset->first_sample,
+                         info->n_files + 1, &dataset->first_value));
+  PetscCall(PetscMalloc1(bytes, &dataset->path));
+  if (info->n_files == 1)
+    PetscCall(PetscSNPrintf(dataset->path, bytes, "%s", info->paths[0]));
+  else
+    PetscCall(PetscSNPrintf(dataset->path, bytes, "%s and %d more file%s", info->paths[0], info->n_files - 1,
+                            info->n_files == 2 ? "" : "s"));
+  info->path = dataset->path;
+  dataset->plain.limit = TRS_OPEN_PLAIN;
+  dataset->by_hdf5.limit = TRS_OPEN_BY_HDF5;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_agreed(MPI_Comm comm, int n, const char *const *names, TrsDataset dataset)
 {
   int rank;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(TrsAgree(comm, rank == 0 ? check_all(dataset) : PETSC_SUCCESS));
-  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : check_structure(dataset)));
+  PetscCall(TrsDatasetFindFiles(comm, n, names, &dataset->info.n_files, &dataset->paths));
+  PetscCall(TrsAgree(comm, create_files(dataset)));
+  PetscCall(TrsAgree(comm, rank == 0 ? open_files(dataset, PETSC_TRUE) : PETSC_SUCCESS));
+  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : open_files(dataset, PETSC_FALSE)));
   PetscCallMPI(MPI_Bcast(dataset->info.mean_lengths, dataset->info.n_features, MPI_DOUBLE, 0, comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDatasetOpen(MPI_Comm comm, const char *path, TrsDataset *dataset)
+PetscErrorCode TrsDatasetOpen(MPI_Comm comm, int n, const char *const *names, TrsDataset *dataset)
 {
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1(1, dataset));
-  PetscCall(PetscStrallocpy(path, &(*dataset)->path));
-  ierr = open_agreed(comm, *dataset);
+  ierr = open_agreed(comm, n, names, *dataset);
   if (ierr != PETSC_SUCCESS) (void)TrsDatasetClose(dataset);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -223,19 +386,14 @@ PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info
 PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
 {
   TrsDataset d = *dataset;
-  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   if (!d) PetscFunctionReturn(PETSC_SUCCESS);
-  TrsHDF5Lock();
-  ierr = TrsHDF5FileClose(&d->file);
-  TrsHDF5Unlock();
-  PetscCall(ierr);
-  for (int k = 0; k < TRS_N_COLUMNS; k++) PetscCall(TrsExtentFree(&d->column[k].extent));
-  PetscCall(PetscFree(d->features));
-  PetscCall(PetscFree(d->num_embeddings));
-  PetscCall(PetscFree(d->info.mean_lengths));
+  for (int k = 0; d->file && k < d->info.n_files; k++) PetscCall(TrsDatasetFileFree(&d->file[k]));
+  PetscCall(PetscFree3(d->file, d->first_sample, d->first_value));
+  PetscCall(PetscFree3(d->num_embeddings, d->largest_in, d->info.mean_lengths));
   PetscCall(PetscFree(d->path));
+  PetscCall(PetscFree(d->paths));
   PetscCall(PetscFree(*dataset));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -86,21 +86,27 @@ static PetscErrorCode check_signature(const TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+hid_t TrsHDF5OpenAgain(const char *path)
+{
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  hid_t id = -1;
+
+  /* a file that is being written is refused; no locks on this file system: never mind */
+  if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+      H5Pset_file_locking(access, 1, 1) >= 0 &&
+      H5Pset_cache(access, 0, chunk_slots, chunk_cache_bytes, 0.75) >= 0)
+    id = H5Fopen(path, H5F_ACC_RDONLY, access);
+  if (access >= 0) (void)H5Pclose(access);
+  return id;
+}
+
 static PetscErrorCode open_file(TrsHDF5File *file)
 {
-  hid_t access;
-
   PetscFunctionBegin;
   PetscCall(TrsHDF5Start());
   PetscCall(open_regular(file));
   PetscCall(check_signature(file));
-  TrsCallHDF5(access = H5Pcreate(H5P_FILE_ACCESS));
-  TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
-  TrsCallHDF5(H5Pset_file_locking(
-      access, 1, 1)); /* a file that is being written is refused; no locks on this file system: never mind */
-  TrsCallHDF5(H5Pset_cache(access, 0, chunk_slots, chunk_cache_bytes, 0.75));
-  file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access);
-  (void)H5Pclose(access);
+  file->id = TrsHDF5OpenAgain(file->path);
   PetscCheck(file->id >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s (%" PRId64 " bytes) is truncated, damaged or still being written%s", file->path, file->bytes,
              TrsHDF5Error());

@@ -47,6 +47,9 @@ typedef struct {
 PetscErrorCode TrsHDF5FileOpen(const char *path, TrsHDF5File *file);
 PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file); /* an opened or a zeroed one */
 
+/* H5Fopen() as above of a file that was checked; negative: not opened. Any thread, nothing is raised. */
+hid_t TrsHDF5OpenAgain(const char *path);
+
 /*
   TrsHDF5Open - Open a group or dataset by a path of hard links: soft and external links are refused.
 

@@ -206,7 +206,8 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
 static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetInfo *info, const char *what,
                                    const TrsTableConfig *table, const TrsBadIds *bad, int64_t n)
 {
-  int64_t sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* id, key */
+  int64_t row, sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* id, key */
+  const char *path;
   char name[2 * TRS_TEXT];
 
   PetscFunctionBegin;
@@ -220,11 +221,13 @@ static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetIn
   }
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT64_T, MPI_MAX, session->comm));
   TrsNameEscape(info->features[found[1]], name, sizeof(name));
+  path = TrsDatasetLocate(info, sample, &row);
   PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                          "trshard: warning: %s: table %s: %" PRId64 " ids outside of [0, %" PRId64
                          ") became 0, the first is %" PRId64 " of feature \"%.100s\" in sample %" PRId64
-                         " (-bounds_check_mode)\n",
-                         what, table->name, n, table->num_embeddings, found[0], name, sample));
+                         "%s%s (-bounds_check_mode)\n",
+                         what, table->name, n, table->num_embeddings, found[0], name, row,
+                         info->n_files > 1 ? " of " : "", info->n_files > 1 ? path : ""));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -252,16 +255,19 @@ PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo 
                                 const TrsStepResult *result)
 {
   char name[2 * TRS_TEXT];
+  const char *path;
+  int64_t row;
 
   PetscFunctionBegin;
   if (result->bad_ids) {
+    path = TrsDatasetLocate(info, result->first_bad.sample, &row);
     TrsNameEscape(info->features[result->first_bad.key], name, sizeof(name));
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                            "trshard: warning: step %" PRId64 ": %" PRId64
                            " ids outside of their tables became 0; feature \"%.100s\" of sample %" PRId64
-                           " has id %" PRId64 " (-bounds_check_mode)\n",
-                           result->step, result->bad_ids, name, result->first_bad.sample,
-                           result->first_bad.id));
+                           "%s%s has id %" PRId64 " (-bounds_check_mode)\n",
+                           result->step, result->bad_ids, name, row, info->n_files > 1 ? " of " : "",
+                           info->n_files > 1 ? path : "", result->first_bad.id));
   }
   if (result->bad_numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,

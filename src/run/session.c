@@ -140,17 +140,18 @@ static PetscErrorCode create_groups(TrsSession *s)
 
 static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
 {
-  const char *train = NULL, *eval = NULL;
+  const char *const *train = NULL, *const *eval = NULL;
+  int n_train = 0, n_eval = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(s->options, "-data_train", &train, NULL));
-  PetscCall(TrsOptionsGetString(s->options, "-data_eval", &eval, NULL));
+  PetscCall(TrsOptionsGetStrings(s->options, "-data_train", &n_train, &train, NULL));
+  PetscCall(TrsOptionsGetStrings(s->options, "-data_eval", &n_eval, &eval, NULL));
   PetscCheck(!training || train, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-data_train is missing: training needs a dataset (HDF5, see input/FORMAT.md)");
   PetscCheck(training || eval, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-data_eval is missing: evaluation needs a dataset (HDF5, see input/FORMAT.md)");
-  if (training) PetscCall(TrsDatasetOpen(s->comm, train, &s->train));
-  if (eval) PetscCall(TrsDatasetOpen(s->comm, eval, &s->eval));
+  if (training) PetscCall(TrsDatasetOpen(s->comm, n_train, train, &s->train));
+  if (eval) PetscCall(TrsDatasetOpen(s->comm, n_eval, eval, &s->eval));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -361,8 +362,8 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
   PetscCheck(info->num_embeddings[*key] <= rows, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows", info->path,
-             feature, info->num_embeddings[*key], rows);
+             "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
+             info->largest_in[*key], feature, info->num_embeddings[*key], rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

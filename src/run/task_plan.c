@@ -4,26 +4,24 @@
 #include "plan/planner.h"
 #include "run/session.h"
 
-#include <unistd.h>
-
 enum { TRS_SHOWN_TABLES = 50 };
 
 /* A dataset that is there tells what the options leave open; where they name the tables, none needs to be there. */
 static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables)
 {
-  const char *path = NULL, *const * names;
-  int n = 0, absent;
+  const char *const *paths = NULL, *const * names;
+  int n_paths = 0, n = 0, absent;
   TrsDataset dataset = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(options, "-data_train", &path, NULL));
+  PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
   PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
-  absent = !path || (n > 0 && access(path, F_OK) != 0);
+  absent = n_paths == 0 || (n > 0 && !TrsDatasetIsThere(n_paths, paths));
   PetscCallMPI(MPI_Bcast(&absent, 1, MPI_INT, 0, comm));
   if (absent) {
     PetscCall(TrsTableConfigsFromOptions(options, NULL, tables));
   } else {
-    PetscCall(TrsDatasetOpen(comm, path, &dataset));
+    PetscCall(TrsDatasetOpen(comm, n_paths, paths, &dataset));
     PetscCall(TrsSessionTables(options, dataset, tables));
     PetscCall(TrsDatasetClose(&dataset));
   }

@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 static char path[4096];
+static const char *const one_name[1] = {path};
+static const char *const *names = one_name;
+static int n_names = 1;
 static const int keys[2] = {2, 0}; /* hist, user; item is not read */
 static const int64_t rows[2] = {60, 50};
 static const TrsBoundsCheckMode fatal[2] = {TRS_BOUNDS_FATAL, TRS_BOUNDS_FATAL};
@@ -64,7 +67,7 @@ static void open_reader(fixture *f, const char *text, PetscBool training, const 
   snprintf(copy, sizeof(copy), "%s", text);
   for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) argv[argc++] = word;
   assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, argc, argv, groups, 1, &f->options));
-  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, path, &f->dataset));
+  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, n_names, names, &f->dataset));
   assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f->reader));
   assert_petsc_ok(TrsReaderSetFromOptions(f->reader, f->options, training));
   assert_petsc_ok(TrsReaderSetDataset(f->reader, f->dataset));
@@ -156,6 +159,52 @@ static void test_contents(void **state)
     assert_int_equal(check_run(&f, 0, -1), per_epoch);
     close_reader(&f);
   }
+}
+
+/* The same in three files, in batches that span them; of an id too large the message names the file and the row in it. */
+static void test_parts(void **state)
+{
+  static const int first[4] = {0, 5, 6, MADE_SAMPLES};
+  static const int64_t narrow[2] = {
+      60, 49}; /* user: one id of the law is too large, first of sample 7, which is row 1 of the last file */
+  static char part[3][4200];
+  const char *const parts[3] = {part[0], part[1], part[2]};
+  const int64_t per_epoch = (MADE_SAMPLES + 4 * trs_size() - 1) / (4 * trs_size());
+  TrsBatch *batch;
+  fixture f;
+
+  (void)state;
+  make_file(MADE_PLAIN, NULL);
+  for (int p = 0; p < 3; p++) {
+    snprintf(part[p], sizeof(part[p]), "%s.%d", path, p);
+    if (trs_rank() == 0) made_part(part[p], (made_kind)(MADE_CHUNKED + p), first[p], first[p + 1] - first[p]);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  names = parts;
+  n_names = 3;
+  open_reader(&f, "-batch_size 4 -epochs 2", PETSC_TRUE, fatal, 0);
+  assert_int_equal(check_run(&f, 0, -1), 2 * per_epoch);
+  close_reader(&f);
+  open_reader(&f, "-batch_size 4 -steps 30 -data_shuffle -seed 5", PETSC_TRUE, fatal, 3);
+  assert_int_equal(check_run(&f, 3, 5), 27);
+  close_reader(&f);
+  open_reader(&f, "-batch_size 37", PETSC_TRUE, fatal, 0);
+  assert_petsc_ok(TrsReaderDestroy(&f.reader));
+  assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f.reader));
+  assert_petsc_ok(TrsReaderSetDataset(f.reader, f.dataset));
+  assert_petsc_ok(TrsReaderSetFeatures(f.reader, 2, keys, narrow, fatal, PETSC_FALSE));
+  assert_petsc_ok(TrsReaderSetUp(f.reader));
+  if (trs_size() == 1) {
+    assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
+    assert_non_null(
+        strstr(TrsErrorMessage(), ".2: feature \"user\" of sample 1 has id 49, expected 0 to 48"));
+    TrsErrorClear();
+  }
+  close_reader(&f);
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int p = 0; p < 3 && trs_rank() == 0; p++) assert_int_equal(unlink(part[p]), 0);
+  names = one_name;
+  n_names = 1;
 }
 
 static void test_length_of_training(void **state)
@@ -398,7 +447,7 @@ static void test_early_end(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents),
+TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents), cmocka_unit_test(test_parts),
               cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left),
               cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
               cmocka_unit_test(test_steady_state), cmocka_unit_test(test_early_end),

@@ -49,7 +49,8 @@ typedef enum {
 static inline void made_put(hid_t file, const char *name, hid_t file_type, hid_t type, int ndim, hsize_t rows,
                             hsize_t cols, made_kind kind, const void *data)
 {
-  hsize_t dims[2] = {rows, cols}, chunk[2] = {MADE_CHUNK, cols > 1 ? cols - 1 : 1};
+  hsize_t dims[2] = {rows, cols},
+          chunk[2] = {rows && rows < MADE_CHUNK ? rows : MADE_CHUNK, cols > 1 ? cols - 1 : 1};
   hid_t create = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(ndim, dims, NULL), dataset;
 
   if (H5Lexists(file, name, H5P_DEFAULT) > 0) assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
@@ -96,7 +97,8 @@ static inline void made_put_text(hid_t object, const char *name, int n, const ch
   H5Tclose(type);
 }
 
-static inline void made_sparse(hid_t file, made_kind kind)
+/* Of samples first .. first + samples - 1. */
+static inline void made_sparse(hid_t file, made_kind kind, int first, int samples)
 {
   static int32_t lengths[MADE_SAMPLES][MADE_FEATURES];
   static int64_t offsets[MADE_SAMPLES + 1], values[MADE_SAMPLES * MADE_FEATURES * 3];
@@ -104,36 +106,36 @@ static inline void made_sparse(hid_t file, made_kind kind)
   hid_t ids = kind == MADE_BIG_ENDIAN ? H5T_STD_I64BE : kind == MADE_NARROW ? H5T_STD_I32LE : H5T_STD_I64LE;
   int64_t n = 0;
 
-  for (int i = 0; i < MADE_SAMPLES; i++) {
+  for (int i = 0; i < samples; i++) {
     for (int f = 0; f < MADE_FEATURES; f++) {
-      lengths[i][f] = made_length(i, f);
+      lengths[i][f] = made_length(first + i, f);
       for (int j = 0; j < lengths[i][f]; j++, n++) {
-        values[n] = made_id(i, f, j);
-        weights[n] = made_weight(i, f, j);
+        values[n] = made_id(first + i, f, j);
+        weights[n] = made_weight(first + i, f, j);
       }
     }
     offsets[i + 1] = n;
   }
   made_put(file, "sparse/lengths", kind == MADE_BIG_ENDIAN ? H5T_STD_I64BE : H5T_STD_I32LE, H5T_NATIVE_INT32,
-           2, MADE_SAMPLES, MADE_FEATURES, kind, lengths);
+           2, (hsize_t)samples, MADE_FEATURES, kind, lengths);
   made_put(file, "sparse/offsets", kind == MADE_BIG_ENDIAN ? H5T_STD_U64BE : H5T_STD_I64LE, H5T_NATIVE_INT64,
-           1, MADE_SAMPLES + 1, 1, kind, offsets);
+           1, (hsize_t)samples + 1, 1, kind, offsets);
   made_put(file, "sparse/values", ids, H5T_NATIVE_INT64, 1, (hsize_t)n, 1, kind, values);
   made_put(file, "sparse/weights", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1, (hsize_t)n, 1, kind, weights);
 }
 
-/* A good file of the kind. */
-static inline void made_dataset(const char *path, made_kind kind)
+/* A good file of the kind: samples first .. first + samples - 1 of the law. */
+static inline void made_part(const char *path, made_kind kind, int first, int samples)
 {
   static float dense[MADE_SAMPLES][MADE_DENSE], labels[MADE_SAMPLES];
   const char *const features[MADE_FEATURES] = {"user", "item", "hist"}, *const format = "trshard-dataset";
-  const int64_t num_samples = MADE_SAMPLES, version = 1, num_embeddings[MADE_FEATURES] = {50, 50, 60};
+  const int64_t num_samples = samples, version = 1, num_embeddings[MADE_FEATURES] = {50, 50, 60};
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), group;
 
   assert_true(file >= 0);
-  for (int i = 0; i < MADE_SAMPLES; i++) {
-    for (int d = 0; d < MADE_DENSE; d++) dense[i][d] = made_dense(i, d);
-    labels[i] = made_label(i);
+  for (int i = 0; i < samples; i++) {
+    for (int d = 0; d < MADE_DENSE; d++) dense[i][d] = made_dense(first + i, d);
+    labels[i] = made_label(first + i);
   }
   group = H5Gcreate2(file, "sparse", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   made_put_text(file, "format", 0, &format, kind % 2);
@@ -142,10 +144,15 @@ static inline void made_dataset(const char *path, made_kind kind)
   made_put_text(group, "features", MADE_FEATURES, features, kind % 2);
   made_put_int(group, "num_embeddings", MADE_FEATURES, num_embeddings);
   H5Gclose(group);
-  made_sparse(file, kind);
+  made_sparse(file, kind, first, samples);
   made_put(file, "dense", kind == MADE_BIG_ENDIAN ? H5T_IEEE_F64BE : H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2,
-           MADE_SAMPLES, MADE_DENSE, kind, dense);
+           (hsize_t)samples, MADE_DENSE, kind, dense);
   made_put(file, "labels", kind == MADE_BIG_ENDIAN ? H5T_IEEE_F32BE : H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1,
-           MADE_SAMPLES, 1, kind, labels);
+           (hsize_t)samples, 1, kind, labels);
   assert_true(H5Fclose(file) >= 0);
+}
+
+static inline void made_dataset(const char *path, made_kind kind)
+{
+  made_part(path, kind, 0, MADE_SAMPLES);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 static char path[4096];
+static const char *const paths[1] = {path};
 
 static void choose_path(void **state)
 {
@@ -42,13 +43,13 @@ static void check_runs(TrsDataset dataset)
   float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + N_RUNS], values[MADE_SAMPLES * 9], row = 0, at = 0;
+  const TrsSampleRows to = {dense, labels, lengths, offsets};
   TrsFault fault = {PETSC_SUCCESS, ""};
   const TrsDatasetInfo *info;
   TrsRowRun of_values[N_RUNS];
 
   assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
-  assert_int_equal(TrsDatasetReadSamples(dataset, N_RUNS, run, dense, labels, lengths, offsets, &fault),
-                   PETSC_SUCCESS);
+  assert_int_equal(TrsDatasetReadSamples(dataset, N_RUNS, run, &to, &fault), PETSC_SUCCESS);
   for (int r = 0; r < N_RUNS; row += run[r++].n + 1)
     of_values[r] = (TrsRowRun){offsets[row], offsets[row + run[r].n] - offsets[row]};
   assert_int_equal(TrsDatasetReadValues(dataset, N_RUNS, of_values, values, weights, &fault), PETSC_SUCCESS);
@@ -92,13 +93,13 @@ static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
   float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + 1], values[MADE_SAMPLES * 9], at = 0;
+  const TrsSampleRows to = {dense, labels, lengths, offsets};
   const TrsDatasetInfo *info;
   TrsFault fault = {PETSC_SUCCESS, ""};
   TrsRowRun run = {first, n};
 
   assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
-  assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, dense, labels, lengths, offsets, &fault),
-                   PETSC_SUCCESS);
+  assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, &to, &fault), PETSC_SUCCESS);
   run = (TrsRowRun){offsets[0], offsets[n] - offsets[0]};
   assert_int_equal(TrsDatasetReadValues(dataset, 1, &run, values, weights, &fault), PETSC_SUCCESS);
   for (int64_t i = 0; i < n; i++) {
@@ -124,7 +125,7 @@ static void test_kinds(void **state)
 
     if (trs_rank() == 0) made_dataset(path, (made_kind)kind);
     MPI_Barrier(MPI_COMM_WORLD);
-    assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, path, &dataset));
+    assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, 1, paths, &dataset));
     assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
     assert_int_equal(info->num_samples, MADE_SAMPLES);
     assert_int_equal(info->num_dense, MADE_DENSE);
@@ -466,7 +467,7 @@ static void expect_error(PetscErrorCode code, const char *message)
 {
   TrsDataset dataset;
 
-  assert_petsc_error(TrsDatasetOpen(MPI_COMM_WORLD, path, &dataset), code);
+  assert_petsc_error(TrsDatasetOpen(MPI_COMM_WORLD, 1, paths, &dataset), code);
   assert_null(dataset);
   if (!strstr(TrsErrorMessage(), message))
     print_error("found \"%s\", expected \"%s\"\n", TrsErrorMessage(), message);
@@ -573,6 +574,201 @@ static void test_truncated(void **state)
   }
 }
 
+/* --- several files --- */
+
+enum { N_PARTS = 5 };
+static char part_path[N_PARTS][4200];
+
+/* The samples of the law in five files of every way of storing, one of them with a single sample: sample 4, 12, 20, ... has no id of feature 0. */
+static void make_parts(void)
+{
+  static const int first[N_PARTS + 1] = {0, 12, 13, 20, 30, MADE_SAMPLES};
+
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int p = 0; p < N_PARTS; p++) {
+    snprintf(part_path[p], sizeof(part_path[p]), "%s.part%d", path, p);
+    if (trs_rank() == 0)
+      made_part(part_path[p], (made_kind)((p + MADE_N_KINDS - 1) % MADE_N_KINDS), first[p],
+                first[p + 1] - first[p]);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void remove_parts(void)
+{
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int p = 0; p < N_PARTS && trs_rank() == 0; p++) assert_int_equal(unlink(part_path[p]), 0);
+}
+
+static void check_whole(TrsDataset dataset)
+{
+  const TrsDatasetInfo *info;
+  int64_t row;
+
+  assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
+  assert_int_equal(info->num_samples, MADE_SAMPLES);
+  assert_int_equal(info->num_values, 165);
+  assert_int_equal(info->value_bytes, 8); /* one file's are int32, the others' int64 */
+  assert_int_equal(info->n_files, N_PARTS);
+  assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15);
+  assert_string_equal(TrsDatasetLocate(info, 12, &row), part_path[1]);
+  assert_int_equal(row, 0);
+  assert_string_equal(TrsDatasetLocate(info, MADE_SAMPLES - 1, &row), part_path[4]);
+  assert_int_equal(row, 6);
+  check_samples(dataset, 0, MADE_SAMPLES);
+  check_samples(dataset, 5, 13);
+  check_samples(dataset, 12, 1);
+  check_samples(dataset, 3, 0);
+  check_runs(dataset);
+  check_runs_backwards(dataset);
+}
+
+static void test_several_files(void **state)
+{
+  const char *const names[] = {part_path[0], part_path[1], part_path[2], part_path[3], part_path[4]};
+  char pattern[4300];
+  const char *const patterns[1] = {pattern};
+  TrsDataset dataset;
+
+  (void)state;
+  make_parts();
+  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, N_PARTS, names, &dataset));
+  check_whole(dataset);
+  assert_petsc_ok(TrsDatasetClose(&dataset));
+  snprintf(pattern, sizeof(pattern), "%s.part[0-9]", path);
+  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, 1, patterns, &dataset));
+  check_whole(dataset);
+  assert_petsc_ok(TrsDatasetClose(&dataset));
+  snprintf(pattern, sizeof(pattern), "%s.none*", path);
+  assert_petsc_error(TrsDatasetOpen(MPI_COMM_WORLD, 1, patterns, &dataset), TRS_ERR_NO_INPUT);
+  assert_non_null(strstr(TrsErrorMessage(), "no file matches this pattern"));
+  TrsErrorClear();
+  remove_parts();
+}
+
+/* More files than stay open, of both kinds: they are closed and opened again, and noticed if they changed meanwhile. */
+static void test_many_files(void **state)
+{
+  enum { N_FILES = 600 };
+  static const made_kind kinds[2] = {MADE_PLAIN, MADE_COMPRESSED};
+  static const char *names[N_FILES];
+  char other[4200];
+  TrsFault fault = {PETSC_SUCCESS, ""};
+
+  (void)state;
+  for (int k = 0; k < 2; k++) {
+    const int n = kinds[k] == MADE_PLAIN ? N_FILES : 9;
+    TrsDataset dataset;
+
+    for (int i = 0; i < n; i++) names[i] = path;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (trs_rank() == 0) made_part(path, kinds[k], 0, 4);
+    MPI_Barrier(MPI_COMM_WORLD);
+    assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, n, names, &dataset));
+    for (int turn = 0; turn < 2; turn++) {
+      for (int64_t i = 0; i < n; i++) {
+        const TrsRowRun run = {4 * ((7 * i) % n) + 1, 6};
+        float labels[6];
+        int32_t lengths[6 * MADE_FEATURES];
+        int64_t offsets[7];
+        const TrsSampleRows to = {NULL, labels, lengths, offsets};
+
+        if (run.first + run.n > 4 * (int64_t)n) continue;
+        assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, &to, &fault), PETSC_SUCCESS);
+        assert_int_equal(offsets[0], (run.first - 1) / 4 * 18 + 3); /* 18 ids a file, 3 of its sample 0 */
+        for (int j = 0; j < 6; j++) {
+          assert_true(labels[j] == made_label((1 + j) % 4));
+          for (int f = 0; f < MADE_FEATURES; f++)
+            assert_int_equal(lengths[j * MADE_FEATURES + f], made_length((1 + j) % 4, f));
+        }
+      }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    snprintf(other, sizeof(other), "%s.other", path);
+    if (trs_rank() == 0) {
+      made_part(other, kinds[k], 0, 5);
+      assert_int_equal(rename(other, path), 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int64_t i = 0; i < n && fault.code == PETSC_SUCCESS; i++) {
+      const TrsRowRun run = {4 * i, 1};
+      int32_t lengths[MADE_FEATURES];
+      int64_t offsets[2];
+      const TrsSampleRows to = {NULL, NULL, lengths, offsets};
+
+      if (TrsDatasetReadSamples(dataset, 1, &run, &to, &fault) != PETSC_SUCCESS)
+        assert_non_null(strstr(fault.text, "has changed since this run checked it"));
+    }
+    assert_int_equal(fault.code, TRS_ERR_DATA);
+    fault = (TrsFault){PETSC_SUCCESS, ""};
+    assert_petsc_ok(TrsDatasetClose(&dataset));
+  }
+}
+
+static void other_feature(hid_t file)
+{
+  const char *const names[MADE_FEATURES] = {"user", "hist", "item"};
+  hid_t group = H5Gopen2(file, "sparse", H5P_DEFAULT);
+
+  made_put_text(group, "features", MADE_FEATURES, names, 0);
+  H5Gclose(group);
+}
+
+static void no_weights(hid_t file)
+{
+  assert_true(H5Ldelete(file, "sparse/weights", H5P_DEFAULT) >= 0);
+}
+
+static void one_dense(hid_t file)
+{
+  static const float zeros[7] = {0};
+
+  made_put(file, "dense", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, 7, 1, MADE_PLAIN, zeros);
+}
+
+static void no_dense(hid_t file)
+{
+  assert_true(H5Ldelete(file, "dense", H5P_DEFAULT) >= 0);
+}
+
+/* Files that do not go together: the message names both. */
+static void test_other_files(void **state)
+{
+  static const struct {
+    void (*spoil)(hid_t file);
+    const char *message;
+  } cases[] = {{other_feature, "feature 1 of /sparse is \"hist\", expected \"item\""},
+               {no_weights, "has no /sparse/weights, but"},
+               {one_dense, "/dense has 1 columns, expected 2, as"},
+               {no_dense, "has no /dense, but"}};
+  const char *const names[] = {part_path[0], part_path[1], part_path[2], part_path[3], part_path[4]};
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    TrsDataset dataset;
+
+    make_parts();
+    if (trs_rank() == 0) {
+      hid_t file;
+
+      made_part(part_path[4], MADE_PLAIN, 30, 7);
+      file = H5Fopen(part_path[4], H5F_ACC_RDWR, H5P_DEFAULT);
+      cases[i].spoil(file);
+      assert_true(H5Fclose(file) >= 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    assert_petsc_error(TrsDatasetOpen(MPI_COMM_WORLD, N_PARTS, names, &dataset), TRS_ERR_DATA);
+    if (!strstr(TrsErrorMessage(), cases[i].message)) print_error("found %s\n", TrsErrorMessage());
+    assert_non_null(strstr(TrsErrorMessage(), cases[i].message));
+    assert_non_null(strstr(TrsErrorMessage(), part_path[4]));
+    assert_non_null(strstr(TrsErrorMessage(), part_path[0]));
+    TrsErrorClear();
+  }
+  remove_parts();
+}
+
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_kinds), cmocka_unit_test(test_bad_files),
               cmocka_unit_test(test_damaged_string), cmocka_unit_test(test_truncated),
-              cmocka_unit_test(test_not_a_file), cmocka_unit_test(remove_file))
+              cmocka_unit_test(test_not_a_file), cmocka_unit_test(test_several_files),
+              cmocka_unit_test(test_other_files), cmocka_unit_test(test_many_files),
+              cmocka_unit_test(remove_file))
