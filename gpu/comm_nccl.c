@@ -460,6 +460,7 @@ static PetscErrorCode wait_nccl(TrsRequest base, TrsStream stream)
 const TrsCommOps trs_comm_nccl = {
     .name = "nccl",
     .by_device = PETSC_TRUE,
+    .version = TrsNcclVersion,
     .setup = setup_nccl,
     .destroy = destroy_nccl,
     .alltoallv = alltoallv_nccl,

@@ -43,6 +43,7 @@ const TrsComputeOps trs_compute_cuda = {
     .divide_rows = TrsDivideRowsCuda,
     .clamp_matrix = TrsClampMatrixCuda,
     .dense_precision = TrsDensePrecisionCuda,
+    .product_library = TrsProductLibraryCuda,
     .gemm = TrsGemmCuda,
     .linear_forward = TrsLinearForwardCuda,
     .linear_backward = TrsLinearBackwardCuda,

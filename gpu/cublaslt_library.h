@@ -10,6 +10,7 @@
 #include <cublasLt.h>
 
 #define TRS_CUBLASLT_FUNCTIONS(X) \
+  X(GetVersion) \
   X(Create) \
   X(MatmulDescCreate) \
   X(MatmulDescDestroy) \
@@ -29,5 +30,8 @@ struct TrsCublasLt {
 #undef TRS_CUBLASLT_POINTER
 };
 
-/* Open it, once a process; NULL where there is none, or TRSHARD_GEMM=own in the environment, for tests. Not collective. */
+/* Open it, once a process; NULL where there is none, or TRSHARD_GEMM=own is in the environment now, for tests. Not collective. */
 const TrsCublasLt *TrsCublasLtOpen();
+
+/* Why the last call gave NULL. Borrowed. */
+const char *TrsCublasLtMissing();

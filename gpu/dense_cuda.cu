@@ -5,6 +5,7 @@
   Sums over samples: a block adds up a run of rows, a second kernel the runs, both in an order that depends on the shape alone.
 */
 #include "gpu/dense_cuda.h"
+#include "gpu/device_cuda.h"
 #include "gpu/gemm_cuda.h"
 
 #include <math.h>
@@ -87,7 +88,7 @@ static PetscErrorCode visit_and_sum(TrsStream stream, int64_t rows, int64_t cols
 
   PetscFunctionBegin;
   if (cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsDenseScratch(stream, n_runs * cols * (int64_t)sizeof(float), &sums));
+  PetscCall(TrsCudaStreamScratch(stream, n_runs * cols * (int64_t)sizeof(float), &sums));
   if (n_runs > 0) {
     CU_LAUNCH((visit_kernel<Visit>), grid, dim3(TRS_SUM_COLUMNS, TRS_SUM_LANES), 0, TrsCudaStream(stream),
               rows, cols, (rows + n_runs - 1) / n_runs, visit, static_cast<float *>(sums));
@@ -108,7 +109,8 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in,
   const TrsProduct product = {
       {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f, y, y_stride},
       bias,
-      activation};
+      activation,
+      NULL};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));
@@ -128,11 +130,13 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
   const TrsProduct to_weight = {
       {PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride, 0.0f, grad_weight, in},
       NULL,
-      TRS_ACTIVATION_NONE};
+      TRS_ACTIVATION_NONE,
+      NULL};
   const TrsProduct to_input = {
       {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in, 0.0f, dx, dx_stride},
       NULL,
-      TRS_ACTIVATION_NONE};
+      TRS_ACTIVATION_NONE,
+      NULL};
 
   PetscFunctionBegin;
   PetscCall(visit_and_sum(stream, batch, out, masked, grad_bias));
@@ -254,7 +258,7 @@ PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, 
   void *sums = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsDenseScratch(stream, PetscMax(blocks, (int64_t)1) * (int64_t)sizeof(double), &sums));
+  PetscCall(TrsCudaStreamScratch(stream, PetscMax(blocks, (int64_t)1) * (int64_t)sizeof(double), &sums));
   if (blocks > 0) {
     CU_LAUNCH(squares_kernel, static_cast<unsigned>(blocks), TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n,
               x, static_cast<double *>(sums));

@@ -13,6 +13,7 @@
 
 /* gemm_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsDensePrecisionCuda(TrsDensePrecision precision);
+PETSC_EXTERN const char *TrsProductLibraryCuda(void);
 PETSC_EXTERN PetscErrorCode TrsGemmCuda(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m,
                                         int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                                         const float *b, int64_t ldb, float beta, float *c, int64_t ldc);

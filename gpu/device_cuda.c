@@ -27,10 +27,14 @@ enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
 static double zero_s;
 
+/* What device work of this process is on, beside the default stream, and each one's scratch. */
 enum { TRS_CUDA_STREAMS = 64 };
-static cudaStream_t
-    streams[TRS_CUDA_STREAMS]; /* those that device work of this process is on, beside the default one */
+static struct {
+  cudaStream_t stream;
+  TrsDeviceBuffer scratch;
+} streams[TRS_CUDA_STREAMS];
 static int n_streams;
+static TrsDeviceBuffer default_scratch;
 
 /* The host waits until `query` says that the stream or event is done; not for good when something is wrong. */
 static PetscErrorCode wait_for(cudaError_t (*query)(const void *what), const void *what)
@@ -83,34 +87,68 @@ PetscErrorCode TrsCudaEventWait(cudaEvent_t event)
 static PetscErrorCode wait_device(void)
 {
   PetscFunctionBegin;
-  for (int i = 0; while_waiting && i < n_streams; i++) PetscCall(wait_stream(streams[i]));
+  for (int i = 0; while_waiting && i < n_streams; i++) PetscCall(wait_stream(streams[i].stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Oldest GPUs that kernels are built for: compute capability 8.0, Ampere. */
 enum { TRS_CUDA_OLDEST = 8 };
 
-static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_not_size)
+/* The place in the driver's list of GPU number `wanted` of those that are new enough, and how many there are. */
+static PetscErrorCode find_usable(int n_gpus, int wanted, int *place, int *n_usable)
+{
+  PetscFunctionBegin;
+  *n_usable = 0;
+  for (int i = 0; i < n_gpus; i++) {
+    int major = 0;
+
+    TrsCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i));
+    if (major < TRS_CUDA_OLDEST) continue;
+    if (*n_usable == wanted) *place = i;
+    ++*n_usable;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void say_why_not(cudaError_t error, char *why_not, size_t size)
 {
   int driver = 0, runtime = 0;
-  cudaError_t error;
 
-  PetscFunctionBegin;
-  *n_devices = 0;
-  error = cudaGetDeviceCount(n_devices);
-  if (error == cudaSuccess && *n_devices > 0) PetscFunctionReturn(PETSC_SUCCESS);
-  *n_devices = 0;
   (void)cudaGetLastError(); /* not an error of a later call */
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
   if (driver == 0)
-    snprintf(why_not, why_not_size, "there is no NVIDIA driver");
+    snprintf(why_not, size, "there is no NVIDIA driver");
   else if (error == cudaErrorInsufficientDriver)
-    snprintf(why_not, why_not_size,
-             "the NVIDIA driver is too old: it supports CUDA %d.%d, this program needs %d.%d", driver / 1000,
-             driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    snprintf(why_not, size,
+             "the NVIDIA driver is too old: it supports CUDA %d.%d, this program needs %d.%d (a newer "
+             "driver, or on "
+             "NVIDIA's GPUs for servers its package cuda-compat-%d-%d in LD_LIBRARY_PATH)",
+             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10, runtime / 1000,
+             runtime % 1000 / 10);
   else
-    snprintf(why_not, why_not_size, "%s", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
+    snprintf(why_not, size, "%s", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
+}
+
+/* GPUs that are too old are none. */
+static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_not_size)
+{
+  struct cudaDeviceProp properties;
+  int n_gpus = 0, place = 0;
+  cudaError_t error;
+
+  PetscFunctionBegin;
+  *n_devices = 0;
+  error = cudaGetDeviceCount(&n_gpus);
+  if (error != cudaSuccess || n_gpus == 0) {
+    say_why_not(error, why_not, why_not_size);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(find_usable(n_gpus, 0, &place, n_devices));
+  if (*n_devices > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsCallCUDA(cudaGetDeviceProperties(&properties, 0));
+  snprintf(why_not, why_not_size, "%.64s has compute capability %d.%d, this program needs %d.0",
+           properties.name, properties.major, properties.minor, TRS_CUDA_OLDEST);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,20 +156,31 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 static PetscErrorCode setup_cuda(int local_rank, int local_size)
 {
   char why_not[256];
-  int n_devices, device, major = 0, minor = 0;
+  int n_gpus, n_devices, place = 0;
 
   PetscFunctionBegin;
   (void)local_size;
   PetscCall(available_cuda(&n_devices, why_not, sizeof(why_not)));
   PetscCheck(n_devices > 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-device cuda: %s (CUDA_VISIBLE_DEVICES hides GPUs, -device cpu needs none)", why_not);
-  device = local_rank % n_devices;
-  TrsCallCUDA(cudaSetDevice(device));
-  TrsCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TrsCallCUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  PetscCheck(major >= TRS_CUDA_OLDEST, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-device cuda: GPU %d has compute capability %d.%d, this program needs %d.0", device, major,
-             minor, TRS_CUDA_OLDEST);
+  TrsCallCUDA(cudaGetDeviceCount(&n_gpus));
+  PetscCall(find_usable(n_gpus, local_rank % n_devices, &place, &n_devices));
+  TrsCallCUDA(cudaSetDevice(place));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode about_cuda(char *text, size_t size)
+{
+  struct cudaDeviceProp properties;
+  int device, driver;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&device));
+  TrsCallCUDA(cudaGetDeviceProperties(&properties, device));
+  TrsCallCUDA(cudaDriverGetVersion(&driver));
+  snprintf(text, size, "%.64s (compute capability %d.%d, %.1f GiB, driver of CUDA %d.%d)", properties.name,
+           properties.major, properties.minor, (double)properties.totalGlobalMem / (double)(1 << 30),
+           driver / 1000, driver % 1000 / 10);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -244,7 +293,7 @@ static PetscErrorCode stream_create_cuda(const char *name, TrsStream *stream)
   PetscCheck(n_streams < TRS_CUDA_STREAMS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d streams",
              TRS_CUDA_STREAMS);
   TrsCallCUDA(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
-  streams[n_streams++] = created;
+  streams[n_streams++].stream = created; /* without scratch: see stream_destroy_cuda() */
   *stream = (TrsStream)(void *)created;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -256,10 +305,28 @@ static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
   PetscFunctionBegin;
   if (!destroyed) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(wait_stream(destroyed));
-  for (int i = 0; i < n_streams; i++)
-    if (streams[i] == destroyed) streams[i--] = streams[--n_streams];
+  for (int i = 0; i < n_streams; i++) {
+    if (streams[i].stream != destroyed) continue;
+    PetscCall(TrsDeviceBufferFree(&trs_device_cuda, &streams[i].scratch));
+    streams[i] = streams[--n_streams];
+    streams[n_streams].scratch = (TrsDeviceBuffer){0};
+    break;
+  }
   TrsCallCUDA(cudaStreamDestroy(destroyed));
   *stream = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaStreamScratch(TrsStream stream, int64_t bytes, void **scratch)
+{
+  TrsDeviceBuffer *buffer = stream ? NULL : &default_scratch;
+
+  PetscFunctionBegin;
+  for (int i = 0; !buffer && i < n_streams; i++)
+    if (streams[i].stream == TrsStreamCuda(stream)) buffer = &streams[i].scratch;
+  PetscCheck(buffer, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a stream that is not the CUDA device's");
+  PetscCall(TrsDeviceBufferReserve(&trs_device_cuda, buffer, bytes));
+  *scratch = buffer->data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -382,6 +449,7 @@ const TrsDeviceOps trs_device_cuda = {
     .available = available_cuda,
     .setup = setup_cuda,
     .identity = identity_cuda,
+    .about = about_cuda,
     .memory = memory_cuda,
     .alloc = alloc_cuda,
     .release = release_cuda,

@@ -24,3 +24,6 @@ PetscErrorCode TrsCudaEventWait(cudaEvent_t event);
   and a blocked host would not learn why. An error of check ends the wait. Not collective.
 */
 void TrsCudaWhileWaiting(PetscErrorCode (*check)(double start_s));
+
+/* Memory for kernels on the stream: the last user is done when the next one runs. Grows, then stays until the stream is destroyed. Not collective. Errors: MEMORY */
+PETSC_EXTERN PetscErrorCode TrsCudaStreamScratch(TrsStream stream, int64_t bytes, void **scratch);

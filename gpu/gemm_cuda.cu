@@ -1,56 +1,54 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Matrix products by cuBLASLt with bias and ReLU in its epilogue; where there is no cuBLASLt, by a tiled kernel of our own.
+  Matrix products by cuBLASLt with bias and ReLU in its epilogue; where there is no cuBLASLt, or it has no kernel for a shape, by a tiled kernel of our own.
 
   cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)', so our columns are its rows, and its bias, one number a row, is ours.
-  What it chose for a shape is kept, as are handle and workspace: they are the process's, as the library's state is. All calls come from the main thread.
+  What it chose for a shape is kept, as is its handle: they are the process's, as the library's state is. All calls come from the main thread.
 */
 #include "gpu/cublaslt_library.h"
 #include "gpu/dense_cuda.h"
 #include "gpu/device_cuda.h"
 #include "gpu/gemm_cuda.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { TRS_GEMM_CHOICES = 256, TRS_GEMM_STREAMS = 8 };
+enum { TRS_GEMM_CHOICES = 256 };
 static const int64_t workspace_bytes = (int64_t)32 << 20; /* as NVIDIA advises for its newest GPUs */
 
 /*
-  What a choice depends on, and nothing else: the heuristic is asked for descriptions, layouts and preferences made of these numbers, before the description
-  has a pointer (that of the bias), always with the same room for scratch, and its answer for a shape does not change with what was asked before, nor when
-  it is asked again after the choice made way for others. So a product's bits are a function of its shape and alignment on GPUs of one architecture and
-  number of SMs, of one version of the library: cuBLASLt draws no algorithm by itself, and we give it a workspace that no other stream uses.
+  What a choice depends on, and nothing else; compared as bytes. Alignments are of addresses and strides, in bytes, up to a vector's 16.
+
+  The heuristic is asked for descriptions, layouts and preferences made of these numbers (of the bias it reads the alignment alone), always with the same room
+  for scratch, and its answer for a shape does not change with what was asked before, nor when it is asked again after the choice made way for others; where
+  it has none, our kernel is the choice. So a product's bits are a function of its shape and alignment on GPUs of one architecture and number of SMs, of one
+  version of the library: cuBLASLt draws no algorithm by itself, and we give it a workspace that no other stream uses.
 
   -reproducible relies on it: a block of samples (train/blockwise.h) has the shapes of every other block, whichever rank it is on. Its operands are the
   model's parameters, gradients and activations, which lie alike on all ranks, and samples that begin at multiples of 64 rows in memory of their own, so that
-  `alignment`, too, is the same for all blocks.
+  alignments, too, are the same for all blocks.
 */
 struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
-  int32_t trans_a, trans_b, epilogue, add, alignment, precision;
+  int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
 };
 
 struct Choice {
   Shape shape;
+  bool own; /* cuBLASLt has no kernel */
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t a, b, c;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-struct StreamScratch {
-  TrsStream stream;
-  TrsDeviceBuffer buffer;
-};
-
 static struct {
+  bool asked;              /* is what follows known? */
+  const TrsCublasLt *blas; /* NULL: own kernel */
   cublasLtHandle_t handle;
-  int n_choices, n_streams;
+  int n_choices, n_own, last; /* choices made; of them without a kernel; the last one used */
   Choice choice[TRS_GEMM_CHOICES];
-  StreamScratch scratch[TRS_GEMM_STREAMS];
   TrsDensePrecision precision;
 } state;
-
-static const TrsDeviceOps *const device = &trs_device_cuda;
 
 #define CALL_BLAS(...) \
   do { \
@@ -59,27 +57,59 @@ static const TrsDeviceOps *const device = &trs_device_cuda;
                "cuBLASLt: status %d from %s", static_cast<int>(status_), #__VA_ARGS__); \
   } while (0)
 
+static const TrsCublasLt *library()
+{
+  if (!state.asked) state.blas = TrsCublasLtOpen();
+  state.asked = true;
+  return state.blas;
+}
+
+static PetscErrorCode forget(const TrsCublasLt *blas, Choice *choice)
+{
+  PetscFunctionBegin;
+  CALL_BLAS(blas->MatmulDescDestroy(choice->description));
+  CALL_BLAS(blas->MatrixLayoutDestroy(choice->a));
+  CALL_BLAS(blas->MatrixLayoutDestroy(choice->b));
+  CALL_BLAS(blas->MatrixLayoutDestroy(choice->c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forget_all()
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < state.n_choices; i++) PetscCall(forget(state.blas, &state.choice[i]));
+  state.n_choices = state.n_own = state.last = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsDensePrecisionCuda(TrsDensePrecision precision)
 {
   PetscFunctionBegin;
-  PetscCheck(precision == TRS_PRECISION_FP32 || TrsCublasLtOpen(), PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-dense_precision: tf32 and bf16 need cuBLASLt (libcublasLt.so), which was not found");
+  PetscCall(forget_all());
+  state.asked = false; /* the environment may have changed */
+  PetscCheck(precision == TRS_PRECISION_FP32 || library(), PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-dense_precision: tf32 and bf16 need cuBLASLt: %s", TrsCublasLtMissing());
   state.precision = precision;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDenseScratch(TrsStream stream, int64_t bytes, void **scratch)
+const char *TrsProductLibraryCuda(void)
 {
-  int i = 0;
+  static const char *const rounded[] = {"", ", operands rounded to tf32", ", operands rounded to bf16"};
+  static char text[512];
+  const TrsCublasLt *blas = library();
+  const size_t version = blas ? blas->GetVersion() : 0;
+  char own[64] = "";
 
-  PetscFunctionBegin;
-  while (i < state.n_streams && state.scratch[i].stream != stream) i++;
-  PetscCheck(i < TRS_GEMM_STREAMS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "dense kernels on more than %d streams",
-             TRS_GEMM_STREAMS);
-  if (i == state.n_streams) state.scratch[state.n_streams++].stream = stream;
-  PetscCall(TrsDeviceBufferReserve(device, &state.scratch[i].buffer, bytes));
-  *scratch = state.scratch[i].buffer.data;
-  PetscFunctionReturn(PETSC_SUCCESS);
+  if (state.n_own > 0)
+    snprintf(own, sizeof(own), ", own kernel for %d shapes that it has none for", state.n_own);
+  if (blas)
+    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s", version / 10000, version / 100 % 100,
+             version % 100, rounded[state.precision], own);
+  else
+    snprintf(text, sizeof(text), "own kernel for matrix products, slower than cuBLASLt: %s",
+             TrsCublasLtMissing());
+  return text;
 }
 
 /* --- without cuBLASLt --- */
@@ -101,8 +131,8 @@ static __device__ __forceinline__ float element(Operand x, int64_t r, int64_t c,
   and B m / 64 times.
 */
 static __global__ void __launch_bounds__(OWN_THREADS)
-    own_kernel(int64_t m, int64_t n, int64_t k, float alpha, Operand a, Operand b, float beta, float *c,
-               int64_t ldc, const float *bias, int relu)
+    own_kernel(int64_t m, int64_t n, int64_t k, float alpha, Operand a, Operand b, float beta,
+               const float *added, float *c, int64_t ldc, const float *bias, int relu)
 {
   __shared__ float strip_a[DEPTH][TILE + 1], strip_b[DEPTH][TILE + 1];
   const int thread = static_cast<int>(threadIdx.x), tr = thread / (TILE / EACH), tc = thread % (TILE / EACH);
@@ -130,10 +160,16 @@ static __global__ void __launch_bounds__(OWN_THREADS)
       float x = alpha * sum[i][j];
 
       if (r >= m || col >= n) continue;
-      if (beta != 0.0f) x += beta * c[r * ldc + col];
+      if (beta != 0.0f) x += beta * added[r * ldc + col];
       if (bias) x += bias[col];
       c[r * ldc + col] = relu && x <= 0.0f ? 0.0f : x;
     }
+}
+
+/* What beta is a factor of. */
+static const float *added_of(const TrsProduct *p)
+{
+  return p->added ? p->added : p->c;
 }
 
 static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
@@ -149,8 +185,8 @@ static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
                     static_cast<unsigned>((rows + TILE - 1) / TILE));
 
     CU_LAUNCH(own_kernel, grid, OWN_THREADS, 0, TrsCudaStream(stream), rows, p->n, p->k, p->alpha,
-              (Operand{a.data + row * a.row, a.row, a.col}), b, p->beta, p->c + row * p->ldc, p->ldc, p->bias,
-              p->activation == TRS_ACTIVATION_RELU);
+              (Operand{a.data + row * a.row, a.row, a.col}), b, p->beta, added_of(p) + row * p->ldc,
+              p->c + row * p->ldc, p->ldc, p->bias, p->activation == TRS_ACTIVATION_RELU);
     TrsCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -158,14 +194,36 @@ static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
 
 /* --- with it --- */
 
-/* The largest power of two up to 16 that divides all addresses and strides, in bytes. */
-static int32_t alignment_of(const TrsProduct *p)
+/* The largest power of two up to 16 that divides address and stride, in bytes. */
+static int32_t alignment_of(const void *address, int64_t stride)
 {
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(p->a) | reinterpret_cast<uintptr_t>(p->b) |
-                         reinterpret_cast<uintptr_t>(p->c) | reinterpret_cast<uintptr_t>(p->bias) |
-                         static_cast<uintptr_t>(4 * (p->lda | p->ldb | p->ldc));
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | static_cast<uintptr_t>(4 * stride);
 
   return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : 4;
+}
+
+static Shape shape_of(const TrsProduct *p)
+{
+  Shape shape;
+
+  memset(&shape, 0, sizeof(shape));
+  shape.m = p->m;
+  shape.n = p->n;
+  shape.k = p->k;
+  shape.lda = p->lda;
+  shape.ldb = p->ldb;
+  shape.ldc = p->ldc;
+  shape.trans_a = p->trans_a;
+  shape.trans_b = p->trans_b;
+  shape.epilogue = !p->bias                               ? CUBLASLT_EPILOGUE_DEFAULT
+                   : p->activation == TRS_ACTIVATION_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                                          : CUBLASLT_EPILOGUE_BIAS;
+  shape.add = p->beta != 0.0f;
+  shape.alignment_a = alignment_of(p->a, p->lda);
+  shape.alignment_b = alignment_of(p->b, p->ldb);
+  shape.alignment_c = PetscMin(alignment_of(p->c, p->ldc), alignment_of(added_of(p), p->ldc));
+  shape.alignment_bias = alignment_of(p->bias, 0);
+  return shape;
 }
 
 static cublasComputeType_t compute_type()
@@ -207,98 +265,101 @@ static PetscErrorCode describe(const TrsCublasLt *blas, const Shape *shape, Choi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Its bias, whose alignment the heuristic reads, too, is set. */
 static PetscErrorCode choose(const TrsCublasLt *blas, Choice *choice)
 {
-  const uint32_t alignment = static_cast<uint32_t>(choice->shape.alignment);
+  const Shape *shape = &choice->shape;
   const uint64_t workspace = static_cast<uint64_t>(workspace_bytes);
-  static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
-      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+  const struct { /* its A is our B */
+    cublasLtMatmulPreferenceAttributes_t attribute;
+    uint32_t bytes;
+  } aligned[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape->alignment_b)},
+                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(shape->alignment_a)},
+                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(shape->alignment_c)},
+                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape->alignment_c)}};
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t result;
+  cublasStatus_t status;
   int n_found = 0;
 
   PetscFunctionBegin;
   CALL_BLAS(blas->MatmulPreferenceCreate(&preference));
   CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                &workspace, sizeof(workspace)));
-  for (cublasLtMatmulPreferenceAttributes_t attribute : aligned)
-    CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof(alignment)));
-  CALL_BLAS(blas->MatmulAlgoGetHeuristic(state.handle, choice->description, choice->a, choice->b, choice->c,
-                                         choice->c, preference, 1, &result, &n_found));
+  for (const auto &a : aligned)
+    CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, a.attribute, &a.bytes, sizeof(a.bytes)));
+  status = blas->MatmulAlgoGetHeuristic(state.handle, choice->description, choice->a, choice->b, choice->c,
+                                        choice->c, preference, 1, &result, &n_found);
   CALL_BLAS(blas->MatmulPreferenceDestroy(preference));
-  PetscCheck(n_found == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "cuBLASLt has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64,
-             choice->shape.m, choice->shape.n, choice->shape.k);
+  choice->own = status == CUBLAS_STATUS_NOT_SUPPORTED || n_found == 0 ||
+                result.state == CUBLAS_STATUS_NOT_SUPPORTED;
+  if (choice->own) {
+    if (state.n_own++ == 0)
+      fprintf(stderr,
+              "trshard: info: cuBLASLt has no kernel for a product of %lld x %lld x %lld here: the program's "
+              "own makes it, and "
+              "others like it\n",
+              static_cast<long long>(shape->m), static_cast<long long>(shape->n),
+              static_cast<long long>(shape->k));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  CALL_BLAS(status);
+  CALL_BLAS(result.state);
   choice->algorithm = result.algo;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode forget(const TrsCublasLt *blas, Choice *choice)
+static PetscErrorCode set_bias(const TrsCublasLt *blas, const Choice *choice, const float *bias)
 {
   PetscFunctionBegin;
-  CALL_BLAS(blas->MatmulDescDestroy(choice->description));
-  CALL_BLAS(blas->MatrixLayoutDestroy(choice->a));
-  CALL_BLAS(blas->MatrixLayoutDestroy(choice->b));
-  CALL_BLAS(blas->MatrixLayoutDestroy(choice->c));
+  if (bias)
+    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                           sizeof(bias)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The choice for the shape: kept, or made now in place of the oldest one's. */
-static PetscErrorCode find(const TrsCublasLt *blas, const Shape *shape, Choice **found)
+/* The choice for the shape: kept - steps repeat, so most often it comes after the one used last - or made now. */
+static PetscErrorCode find(const TrsCublasLt *blas, const Shape *shape, const float *bias, Choice **found)
 {
-  Choice *choice;
-
   PetscFunctionBegin;
-  for (int i = 0; i < PetscMin(state.n_choices, TRS_GEMM_CHOICES); i++) {
-    *found = &state.choice[i];
-    if (memcmp(&(*found)->shape, shape, sizeof(*shape)) == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 1; i <= state.n_choices; i++) {
+    const int at = (state.last + i) % state.n_choices;
+
+    if (memcmp(&state.choice[at].shape, shape, sizeof(*shape)) != 0) continue;
+    *found = &state.choice[state.last = at];
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (!state.handle) CALL_BLAS(blas->Create(&state.handle));
-  choice = &state.choice[state.n_choices % TRS_GEMM_CHOICES];
-  if (state.n_choices >= TRS_GEMM_CHOICES) PetscCall(forget(blas, choice));
-  PetscCall(describe(blas, shape, choice));
-  PetscCall(choose(blas, choice));
-  state.n_choices = state.n_choices < 2 * TRS_GEMM_CHOICES - 1 ? state.n_choices + 1 : TRS_GEMM_CHOICES;
-  *found = choice;
+  if (state.n_choices == TRS_GEMM_CHOICES) PetscCall(forget_all());
+  *found = &state.choice[state.n_choices];
+  PetscCall(describe(blas, shape, *found));
+  PetscCall(set_bias(blas, *found, bias));
+  PetscCall(choose(blas, *found));
+  state.last = state.n_choices++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *p)
 {
-  const TrsCublasLt *blas = TrsCublasLtOpen();
+  const TrsCublasLt *blas = library();
   Choice *choice = NULL;
   void *workspace = NULL;
-  Shape shape;
 
   PetscFunctionBegin;
   if (p->m <= 0 || p->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!blas || p->k <= 0) {
+  if (blas && p->k > 0) {
+    const Shape shape = shape_of(p);
+
+    PetscCall(find(blas, &shape, p->bias, &choice));
+  }
+  if (!choice || choice->own) {
     PetscCall(own_product(stream, p));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  memset(&shape, 0, sizeof(shape));
-  shape = {p->m,
-           p->n,
-           p->k,
-           p->lda,
-           p->ldb,
-           p->ldc,
-           p->trans_a,
-           p->trans_b,
-           !p->bias                               ? CUBLASLT_EPILOGUE_DEFAULT
-           : p->activation == TRS_ACTIVATION_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                                  : CUBLASLT_EPILOGUE_BIAS,
-           p->beta != 0.0f,
-           alignment_of(p),
-           state.precision};
-  PetscCall(find(blas, &shape, &choice));
-  if (p->bias)
-    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
-                                           sizeof(p->bias)));
-  PetscCall(TrsDenseScratch(stream, workspace_bytes, &workspace));
+  PetscCall(set_bias(blas, choice, p->bias));
+  PetscCall(TrsCudaStreamScratch(stream, workspace_bytes, &workspace));
   CALL_BLAS(blas->Matmul(state.handle, choice->description, &p->alpha, p->b, choice->a, p->a, choice->b,
-                         &p->beta, p->c, choice->c, p->c, choice->c, &choice->algorithm, workspace,
+                         &p->beta, added_of(p), choice->c, p->c, choice->c, &choice->algorithm, workspace,
                          static_cast<size_t>(workspace_bytes), TrsCudaStream(stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -308,7 +369,7 @@ PetscErrorCode TrsGemmCuda(TrsStream stream, PetscBool trans_a, PetscBool trans_
                            float beta, float *c, int64_t ldc)
 {
   const TrsProduct product = {
-      {trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc}, NULL, TRS_ACTIVATION_NONE};
+      {trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc}, NULL, TRS_ACTIVATION_NONE, NULL};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));

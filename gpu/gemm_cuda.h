@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Matrix products of the dense layers, and the scratch that the dense kernels share. Internal to gpu/. */
+/* Matrix products of the dense layers. Internal to gpu/. */
 #pragma once
 
 #include "gpu/cuda_language.h"
@@ -8,14 +8,12 @@ extern "C" {
 #include "compute/gemm.h"
 }
 
-/* C = activation(product + bias); floats all; bias [n] or NULL. */
+/* C = activation(product + bias); floats all; bias [n] or NULL. added (or NULL: C itself) is what beta is a factor of, strided as C. */
 struct TrsProduct : TrsMatrixProduct {
   const float *bias;
   TrsActivation activation;
+  const float *added;
 };
 
 /* Ordered on the stream. Sums run in an order that depends on the shape alone: the same bits run after run on one kind of GPU. */
 PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product);
-
-/* Scratch of what is on the stream: the last user is done when the next one runs. Grows, then stays, for the life of the process. */
-PetscErrorCode TrsDenseScratch(TrsStream stream, int64_t bytes, void **scratch);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/nccl_library.h"
 
+#include "gpu/device_library.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 enum { TRS_NCCL_OLDEST = 22200 }; /* all that is used here behaves as needed from 2.22 on */
 
 static TrsNccl functions; /* filled once, then constant */
+static int version;
 
 #if defined(CUDA_ON_CPU)
 static PetscErrorCode fill(void)
@@ -33,12 +36,12 @@ static PetscErrorCode find(void *library, const char *name, void *function, size
 
 static PetscErrorCode fill(void)
 {
-  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  char why_not[512];
+  void *library = TrsCudaLibraryOpen("libnccl.so.2", why_not, sizeof(why_not));
 
   PetscFunctionBegin;
   PetscCheck(library, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-comm_backend nccl: %s; put NCCL's folder into LD_LIBRARY_PATH, or use -comm_backend mpi",
-             dlerror());
+             "-comm_backend nccl: %s, or use -comm_backend mpi", why_not);
   #define TRS_NCCL_FIND(name) PetscCall(find(library, "nccl" #name, &functions.name, sizeof(functions.name)));
   TRS_NCCL_FUNCTIONS(TRS_NCCL_FIND)
   #undef TRS_NCCL_FIND
@@ -48,8 +51,6 @@ static PetscErrorCode fill(void)
 
 PetscErrorCode TrsNcclOpen(const TrsNccl **nccl)
 {
-  int version = 0;
-
   PetscFunctionBegin;
   if (!functions.GetVersion) {
     PetscCall(fill());
@@ -60,4 +61,9 @@ PetscErrorCode TrsNcclOpen(const TrsNccl **nccl)
   }
   *nccl = &functions;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsNcclVersion(void)
+{
+  return version;
 }

@@ -36,3 +36,6 @@ typedef struct {
 
 /* Open it, once a process. Errors: UNAVAILABLE when there is none, or an older one than this program was built for. Not collective. */
 PetscErrorCode TrsNcclOpen(const TrsNccl **nccl);
+
+/* Its version, as it numbers them; 0 before TrsNcclOpen(). */
+int TrsNcclVersion(void);

@@ -96,6 +96,11 @@ for model in DLRM DCN; do
     # shellcheck disable=SC2046
     if train -device "$device" -data_train "$data" -batch_size "$batch" -steps "$steps" -tables_embedding_dim "$model_dim" -tables_num_embeddings "$rows" \
       -dense_precision "$precision" -report_interval 1 -log_view $(layers $model) > "$work/train" 2>&1; then
+      if [ "$device" = cuda ] && grep -q 'own kernel for matrix products' "$work/train"; then
+        failed=1
+        echo "FAILED: $model $precision ran without cuBLASLt: $(grep -o 'own kernel for matrix products.*' "$work/train" | head -1)"
+        continue
+      fi
       echo "# $model, batch $batch, $tables tables of $rows rows of $model_dim, $precision"
       grep -E '^(overlap|exposed|device|trained on|stages|memory) ' "$work/train"
       least="" reference=""

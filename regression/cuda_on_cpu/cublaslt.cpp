@@ -5,6 +5,7 @@
 #include "cuda_on_cpu.h"
 
 #include <cblas.h>
+#include <cstdlib>
 #include <cstring>
 
 using cuda_on_cpu::fail;
@@ -21,7 +22,7 @@ struct cublasLtMatrixLayout {
   int64_t ld;
 };
 struct cublasLtMatmulPreference {
-  uint64_t alignment = 256;
+  cublasLtMatmulAlgo_t aligned = {256, 256, 256, 256, 256};
 };
 
 namespace
@@ -37,6 +38,24 @@ void check(const char *what, const void *pointer, int64_t ld, uint64_t alignment
     fail("cublasLtMatmul: %s is not aligned to the %d bytes promised", what, static_cast<int>(alignment));
 }
 
+// The largest power of two up to 16, a vector's width, that divides an address; nobody's is aligned to anything.
+uint64_t alignment_of(const void *pointer)
+{
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | 16;
+
+  return bits & (~bits + 1);
+}
+
+// Has the library no kernel? See README.md.
+bool refuses(const cublasLtMatmulAlgo_t &aligned)
+{
+  const char *which = getenv("CUBLASLT_ON_CPU_REFUSE");
+
+  if (!which) return false;
+  if (strcmp(which, "all") == 0) return true;
+  return strcmp(which, "odd") == 0 && (aligned.a < 8 || aligned.b < 8 || aligned.d < 8 || aligned.bias < 8);
+}
+
 void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, float *to)
 {
   for (uint64_t c = 0; c < d.cols; c++)
@@ -50,6 +69,11 @@ void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, floa
 } // namespace
 
 extern "C" {
+
+size_t cublasLtGetVersion(void)
+{
+  return 130000;
+}
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
@@ -124,12 +148,19 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void *value, size_t bytes)
 {
   uint32_t alignment;
+  cublasLtMatmulAlgo_t &aligned = preference->aligned;
 
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
     return bytes == sizeof(uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
   if (bytes != sizeof(alignment)) return CUBLAS_STATUS_INVALID_VALUE;
   memcpy(&alignment, value, bytes);
-  preference->alignment = alignment;
+  switch (attribute) {
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: aligned.a = alignment; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: aligned.b = alignment; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: aligned.c = alignment; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: aligned.d = alignment; break;
+  default: return CUBLAS_STATUS_INVALID_VALUE;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -147,8 +178,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   *found = 0;
   if (!handle || wanted < 1 || k != k_b || c->rows != m || c->cols != n || d->rows != m || d->cols != n)
     return CUBLAS_STATUS_INVALID_VALUE;
-  results->algo.alignment = preference->alignment;
+  results->algo = preference->aligned;
+  results->algo.bias = alignment_of(description->bias);
   results->workspaceSize = 0;
+  results->state = CUBLAS_STATUS_SUCCESS;
+  if (refuses(results->algo)) {
+    static int by_turns;
+
+    return by_turns++ % 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+  }
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -166,15 +204,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const int k = static_cast<int>(how.op_a == CUBLAS_OP_N ? la.cols : la.rows);
 
   (void)handle;
-  (void)c_layout;
   (void)workspace;
   (void)workspace_bytes;
-  if (c != d) return CUBLAS_STATUS_INVALID_VALUE;
-  check("A", a, la.ld, algo->alignment);
-  check("B", b, lb.ld, algo->alignment);
-  check("D", d, ld.ld, algo->alignment);
-  if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, 0, algo->alignment);
+  if (c != d && (c_layout->rows != ld.rows || c_layout->cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
+  const int64_t c_stride = c_layout->ld;
+  check("A", a, la.ld, algo->a);
+  check("B", b, lb.ld, algo->b);
+  check("C", c, c_stride, algo->c);
+  check("D", d, ld.ld, algo->d);
+  if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, 0, algo->bias);
   cuda_on_cpu::enqueue(stream, "cublasLtMatmul", [=] {
+    for (uint64_t col = 0; c != d && add != 0.0f && col < ld.cols; col++)
+      memcpy(static_cast<float *>(d) + static_cast<int64_t>(col) * ld.ld,
+             static_cast<const float *>(c) + static_cast<int64_t>(col) * c_stride, ld.rows * sizeof(float));
     cblas_sgemm(CblasColMajor, how.op_a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 how.op_b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans, static_cast<int>(ld.rows),
                 static_cast<int>(ld.cols), k, scale, static_cast<const float *>(a), static_cast<int>(la.ld),

@@ -267,4 +267,8 @@ def test_gpu_choice(binary, folder):
                           environment={"CUDA_ON_CPU_DEVICES": "1"})
     check(same_bits(shared, alone), "a shared GPU gives other losses")
     check_same_tensors(other, state, "shared and alone")
-    train(binary, folder, "auto", 2, "-epochs 1", environment={"CUDA_ON_CPU_DEVICES": "0"})
+    for name, environment, words in (("auto", {"CUDA_ON_CPU_DEVICES": "0"}, "auto takes the CPU: "), ("old_gpus", {"CUDA_ON_CPU_OLD_DEVICES": "8"}, "auto takes the CPU: .*7.0, .*needs 8.0"),
+                                     ("two_of_three", {"CUDA_ON_CPU_OLD_DEVICES": "1", "CUDA_ON_CPU_DEVICES": "3"}, r"cuda on CPU standing in for a GPU \(compute capability 9.0"),
+                                     ("no_cublaslt", {"TRSHARD_GEMM": "own"}, "own kernel for matrix products"), ("refused", {"CUBLASLT_ON_CPU_REFUSE": "all"}, "cuBLASLt has no kernel for")):
+        text = run(binary, 2, options.replace("-device cuda", ""), folder, environment=environment).text
+        check(re.search(words, text), f"{name}: no '{words}' in {text[-1500:]}")

@@ -59,7 +59,7 @@ struct machine {
   std::map<size_t, block> blocks; // by place in the arena
   std::map<char *, size_t> pinned;
   size_t used_bytes = 0, total_bytes = size_t(16) << 30;
-  int n_devices = 8, device = 0, open = 0;
+  int n_devices = 8, n_old = 0, device = 0, open = 0;
   bool check = true, running = false;
   unsigned seed = 1;
   cudaError_t last_error = cudaSuccess, at_start = cudaSuccess;
@@ -84,6 +84,7 @@ machine::machine()
 
   total_bytes = static_cast<size_t>(from_environment("CUDA_ON_CPU_BYTES", static_cast<int64_t>(total_bytes)));
   n_devices = static_cast<int>(from_environment("CUDA_ON_CPU_DEVICES", n_devices));
+  n_old = static_cast<int>(from_environment("CUDA_ON_CPU_OLD_DEVICES", n_old));
   check = from_environment("CUDA_ON_CPU_CHECK", 1) != 0;
   seed = static_cast<unsigned>(from_environment("CUDA_ON_CPU_SEED", 1)) * 2654435761u | 1u;
   if (error && strcmp(error, "driver") == 0) at_start = cudaErrorInsufficientDriver;
@@ -422,7 +423,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
   snprintf(properties->name, sizeof(properties->name), "CPU standing in for a GPU");
   properties->uuid.bytes[15] = static_cast<char>(device);
   properties->totalGlobalMem = m().total_bytes;
-  properties->major = 9;
+  properties->major = device < m().n_old ? 7 : 9;
   properties->multiProcessorCount = 2;
   return cudaSuccess;
 }
@@ -434,7 +435,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
   case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
   case cudaDevAttrMultiProcessorCount: *value = 2; break;
-  case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+  case cudaDevAttrComputeCapabilityMajor: *value = device < m().n_old ? 7 : 9; break;
   case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
   case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
   }

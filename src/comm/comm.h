@@ -45,6 +45,8 @@ typedef struct TrsCommImpl {
 struct TrsCommOps {
   const char *name;
   PetscBool by_device; /* a device's stream does the exchanges: traced as it tells, not by the host's clock */
+  int (*version)(
+      void); /* of its library, as that numbers them (NCCL 2.28.9: 22809); NULL: MPI's, which is named anyway. After setup */
   PetscErrorCode (*setup)(TrsComm comm);
   PetscErrorCode (*destroy)(TrsComm comm);
   PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,

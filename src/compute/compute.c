@@ -3,6 +3,7 @@
 #include "compute/cpu_kernels.h"
 #include "compute/cpu_kernels_codec.h"
 #include "compute/cpu_kernels_dense.h"
+#include "compute/gemm.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -47,6 +48,7 @@ static const TrsComputeOps compute_cpu = {
     .clamp_matrix = TrsClampMatrixCpu,
     .round_matrix = TrsRoundMatrixCpu,
     .dense_precision = TrsDensePrecisionCpu,
+    .product_library = TrsGemmLibrary,
     .gemm = TrsGemmCpu,
     .linear_forward = TrsLinearForwardCpu,
     .linear_backward = TrsLinearBackwardCpu,

@@ -328,6 +328,9 @@ typedef struct {
   /* For all products of this process from now on; fp32 unless called. Errors: UNAVAILABLE. Host function. */
   PetscErrorCode (*dense_precision)(TrsDensePrecision precision);
 
+  /* What makes the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt 13.1.0": for the banner and result files. Borrowed. Host function. */
+  const char *(*product_library)(void);
+
   /* C = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. */
   PetscErrorCode (*gemm)(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                          int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,

@@ -24,6 +24,8 @@ typedef struct {
   PetscErrorCode (*setup)(int local_rank, int local_size);
   /* Name of the picked device, the same for processes that share it; "" where sharing is no matter. After setup(). */
   PetscErrorCode (*identity)(char *name, size_t size);
+  /* What the picked device is, for the banner and result files: "NVIDIA H100 80GB HBM3 (compute capability ...)"; NULL: the host's CPU. After setup(). */
+  PetscErrorCode (*about)(char *text, size_t size);
   /* free_bytes: what could be allocated now, by all processes that share the device together; a host's with its swap. */
   PetscErrorCode (*memory)(int64_t *free_bytes, int64_t *total_bytes);
 

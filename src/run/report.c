@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/report.h"
 
-#include "compute/gemm.h"
 #include "core/buffer.h"
 #include "core/events.h"
 #include "core/names.h"
@@ -53,23 +52,31 @@ static void cpu_name(char *text, size_t size)
   if (file) fclose(file);
 }
 
-static void hardware_text(const TrsSession *s, char *text, size_t size)
+static PetscErrorCode hardware_text(const TrsSession *s, char *text, size_t size)
 {
-  char cpu[TRS_TEXT / 2];
+  char cpu[TRS_TEXT / 4], about[TRS_TEXT / 4] = "";
+
+  PetscFunctionBegin;
   cpu_name(cpu, sizeof(cpu));
-  snprintf(text, size, "%s on %s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s", s->device->name,
-           cpu, TrsComputeIsa(), TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts,
-           s->groups.n_hosts == 1 ? "" : "s", s->groups.local_world_size,
-           s->groups.local_world_size == 1 ? "" : "s", s->groups.world->ops->name,
+  if (s->device->about) PetscCall(s->device->about(about, sizeof(about)));
+  snprintf(text, size, "%s on %s%s%s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s", s->device->name,
+           about, about[0] ? " beside " : "", cpu, TrsComputeIsa(), TrsComputeThreads(),
+           TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts, s->groups.n_hosts == 1 ? "" : "s",
+           s->groups.local_world_size, s->groups.local_world_size == 1 ? "" : "s", s->groups.world->ops->name,
            s->groups.world->n_shared > 1 ? " and shared memory" : "");
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void libraries_text(char *text, size_t size)
+static void libraries_text(const TrsSession *s, char *text, size_t size)
 {
-  char core[TRS_TEXT / 2], hdf5[TRS_TEXT / 8];
+  const int version = s->groups.world->ops->version ? s->groups.world->ops->version() : 0;
+  char core[TRS_TEXT / 2], hdf5[TRS_TEXT / 8], nccl[TRS_TEXT / 16] = "";
+
   TrsVersionLibraries(core, sizeof(core));
   TrsIoLibrary(hdf5, sizeof(hdf5));
-  snprintf(text, size, "%s, %s, %s", core, hdf5, TrsGemmLibrary());
+  if (version)
+    snprintf(nccl, sizeof(nccl), "NCCL %d.%d.%d, ", version / 10000, version / 100 % 100, version % 100);
+  snprintf(text, size, "%s, %s, %s%s", core, hdf5, nccl, s->compute->product_library());
 }
 
 static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset dataset)
@@ -110,10 +117,10 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
   int64_t bytes[3];
 
   PetscFunctionBegin;
-  hardware_text(session, text, sizeof(text));
+  PetscCall(hardware_text(session, text, sizeof(text)));
   PetscCall(PetscPrintf(comm, "%s %s (%s), %d rank%s\n%-10s %s\n", TRS_NAME, TRS_VERSION, TrsVersionCommit(),
                         session->size, session->size == 1 ? "" : "s", "runs on", text));
-  libraries_text(text, sizeof(text));
+  libraries_text(session, text, sizeof(text));
   PetscCall(PetscPrintf(comm, "%-10s %s\n", "with", text));
   if (session->binding[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "placed", session->binding));
   PetscCall(print_dataset(comm, "train data", session->train));
@@ -140,9 +147,9 @@ PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results
   PetscCall(TrsResultsSetText(results, "options", options));
   PetscCall(TrsResultsSetText(results, "plan", plan));
   PetscCall(TrsResultsSetInt(results, "world_size", session->size));
-  hardware_text(session, text, sizeof(text));
+  PetscCall(hardware_text(session, text, sizeof(text)));
   PetscCall(TrsResultsSetText(results, "hardware", text));
-  libraries_text(text, sizeof(text));
+  libraries_text(session, text, sizeof(text));
   PetscCall(TrsResultsSetText(results, "libraries", text));
   snprintf(text, sizeof(text), "%s %s", TRS_VERSION, TrsVersionCommit());
   PetscCall(TrsResultsSetText(results, "program", text));

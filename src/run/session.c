@@ -11,21 +11,32 @@
 #include <string.h>
 #include <unistd.h>
 
-/* -device auto: the last backend of which every rank sees a device; the CPU is the first. */
+/*
+  -device auto: the last backend of which every rank sees a device; the CPU is the first. Where that is not the last one of this build, a rank without
+  says why: a run meant for GPUs would crawl on CPUs. Collective.
+*/
 static PetscErrorCode find_device(TrsSession *s)
 {
-  int best = 0, agreed;
+  struct {
+    int backend, rank; /* as MPI_2INT */
+  } best = {0, s->rank}, agreed;
+  char why_not[256] = "";
 
   PetscFunctionBegin;
   for (int i = 0; trs_device_backends[i]; i++) {
-    char why_not[256];
+    char why[256];
     int n_devices;
 
-    PetscCall(trs_device_backends[i]->available(&n_devices, why_not, sizeof(why_not)));
-    if (n_devices > 0) best = i;
+    PetscCall(trs_device_backends[i]->available(&n_devices, why, sizeof(why)));
+    if (n_devices > 0) best.backend = i;
+    PetscCall(PetscStrncpy(why_not, n_devices > 0 ? "" : why, sizeof(why_not)));
   }
-  PetscCallMPI(MPI_Allreduce(&best, &agreed, 1, MPI_INT, MPI_MIN, s->comm));
-  s->device = trs_device_backends[agreed];
+  PetscCallMPI(MPI_Allreduce(&best, &agreed, 1, MPI_2INT, MPI_MINLOC, s->comm));
+  s->device = trs_device_backends[agreed.backend];
+  PetscCallMPI(MPI_Bcast(why_not, sizeof(why_not), MPI_CHAR, agreed.rank, s->comm));
+  if (why_not[0])
+    PetscCall(PetscFPrintf(s->comm, PETSC_STDERR, "trshard: info: -device auto takes the %s: %s (rank %d)\n",
+                           s->device->host_memory ? "CPU" : s->device->name, why_not, agreed.rank));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

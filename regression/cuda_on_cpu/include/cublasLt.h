@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Stand-in for cuBLASLt, the part that gpu/ uses: fp32 products with bias and ReLU, made by cblas when their stream comes to them. Names, types and
-  meanings are cuBLASLt's (13.0). Checked, with a message and abort(): matrices in host memory, a promised alignment that is none.
+  meanings are cuBLASLt's (13.0). Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
+  whose pointer the heuristic reads.
 */
 #pragma once
 
@@ -13,7 +14,11 @@
 extern "C" {
 #endif
 
-typedef enum { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 } cublasStatus_t;
+typedef enum {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15
+} cublasStatus_t;
 typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
 typedef enum { CUDA_R_32F = 0 } cudaDataType_t;
 typedef enum {
@@ -45,13 +50,15 @@ typedef struct cublasLtMatmulDesc *cublasLtMatmulDesc_t;
 typedef struct cublasLtMatrixLayout *cublasLtMatrixLayout_t;
 typedef struct cublasLtMatmulPreference *cublasLtMatmulPreference_t;
 typedef struct {
-  uint64_t alignment; /* promised, of all matrices */
+  uint64_t a, b, c, d, bias; /* alignments promised */
 } cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
+  cublasStatus_t state;
 } cublasLtMatmulHeuristicResult_t;
 
+size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *made, cublasComputeType_t compute,
                                         cudaDataType_t scale);

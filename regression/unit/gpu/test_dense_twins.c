@@ -15,6 +15,7 @@ enum { MOST_ARRAYS = 10 };
 
 static const TrsDeviceOps *device;
 static const TrsComputeOps *cpu, *cuda;
+static char about[256]; /* the GPU */
 
 /* An argument: host values before, and what either backend made of them. */
 typedef struct {
@@ -133,10 +134,11 @@ static void check_linear(void)
 
     add(&forward, B * x_stride);
     add(&forward, in * out);
-    add(&forward, out);
+    add(&forward, out + 1); /* a bias on 16 bytes, and one on 4 */
     add(&forward, B * y_stride);
     TWINS(forward, 1e-5,
-          ops->linear_forward(NULL, B, in, out, x[0], x_stride, x[1], x[2], activation, x[3], y_stride));
+          ops->linear_forward(NULL, B, in, out, x[0], x_stride, x[1], x[2] + s % 2, activation, x[3],
+                              y_stride));
     add(&backward, B * x_stride);
     add(&backward, in * out);
     add(&backward, B * y_stride); /* y */
@@ -147,6 +149,104 @@ static void check_linear(void)
     TWINS(backward, 1e-5,
           ops->linear_backward(NULL, B, in, out, x[0], x_stride, x[1], x[2], y_stride, activation, x[3],
                                y_stride, x[4], x[5], s < 6 ? x[6] : NULL, x_stride));
+  }
+}
+
+/*
+  Layers of one unit, of 13 and of 479 inputs, and gradients whose sum has one term: shapes for which cuBLASLt may have no kernel at some precision. What it has
+  must be right, and for what it has not there is our own.
+*/
+static void check_odd_layers(TrsDensePrecision precision, double tolerance)
+{
+  static const int64_t sizes[][2] = {{256, 1}, {13, 64}, {479, 32}, {1, 40}};
+  const int64_t B = 50;
+
+  assert_petsc_ok(cuda->dense_precision(precision));
+  for (int s = 0; s < 4; s++) {
+    const int64_t in = sizes[s][0], out = sizes[s][1];
+    Arguments forward = {0}, backward = {0};
+
+    add(&forward, B * in);
+    add(&forward, in * out);
+    add(&forward, out);
+    add(&forward, B * out);
+    TWINS(forward, tolerance,
+          ops->linear_forward(NULL, B, in, out, x[0], in, x[1], x[2], TRS_ACTIVATION_RELU, x[3], out));
+    for (int i = 0; i < 7; i++)
+      add(&backward, i == 1 || i == 4 ? in * out : i == 5 ? out : B * (i % 6 ? out : in));
+    TWINS(backward, tolerance,
+          ops->linear_backward(NULL, B, in, out, x[0], in, x[1], x[2], out, TRS_ACTIVATION_RELU, x[3], out,
+                               x[4], x[5], x[6], in));
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
+static void test_odd_layers(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  check_odd_layers(TRS_PRECISION_FP32, 2e-5);
+  check_odd_layers(TRS_PRECISION_TF32,
+                   2e-2); /* 10 bits of operands in [-1, 1), sums of up to 479 of their products */
+  check_odd_layers(TRS_PRECISION_BF16, 2e-1);
+}
+
+/* Products that cuBLASLt says it has no kernel for, all or those of odd alignment among others (the stand-in's environment): ours make them, and it is told. */
+static void test_no_kernel(void **state)
+{
+  static const char *const which[] = {"all", "odd"};
+
+  (void)state;
+  if (!cuda || !strstr(about, "CPU standing in")) skip();
+  for (int i = 0; i < 2; i++) {
+    setenv("CUBLASLT_ON_CPU_REFUSE", which[i], 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* forgets what was chosen */
+    check_gemm();
+    check_linear();
+    assert_non_null(strstr(cuda->product_library(), "cuBLASLt 13."));
+    assert_non_null(strstr(cuda->product_library(), ", own kernel for "));
+    unsetenv("CUBLASLT_ON_CPU_REFUSE");
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_null(strstr(cuda->product_library(), "own kernel"));
+}
+
+/* More shapes than are kept, and the first ones again. */
+static void test_many_shapes(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 310; i++) {
+    const int64_t m = i % 300 + 1;
+    Arguments a = {0};
+
+    add(&a, m);
+    add(&a, 2);
+    add(&a, m * 2);
+    TWINS(a, 1e-6, ops->gemm(NULL, PETSC_FALSE, PETSC_FALSE, m, 2, 1, 1.0f, x[0], 1, x[1], 2, 0.0f, x[2], 2));
+  }
+}
+
+/* Streams that come and go give their scratch back. */
+static void test_streams(void **state)
+{
+  int64_t before = 0, now, total;
+
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 80; i++) {
+    TrsStream stream;
+    void *data;
+
+    assert_petsc_ok(device->stream_create("test", &stream));
+    assert_petsc_ok(device->alloc(256, &data));
+    assert_petsc_ok(cuda->gemm(stream, PETSC_FALSE, PETSC_FALSE, 4, 4, 4, 1.0f, data, 4, data, 4, 0.0f,
+                               (float *)data + 32, 4));
+    assert_petsc_ok(device->stream_destroy(&stream));
+    assert_petsc_ok(device->release(&data));
+    assert_petsc_ok(device->memory(&now, &total));
+    if (i == 0) before = now; /* the library's own state is made by the first product */
+    assert_true(now >= before);
   }
 }
 
@@ -163,9 +263,13 @@ static void test_own_product(void **state)
   (void)state;
   if (!cuda) skip();
   setenv("TRSHARD_GEMM", "own", 1);
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* looks again */
   check_gemm();
   check_linear();
+  assert_non_null(strstr(cuda->product_library(), "TRSHARD_GEMM=own"));
   unsetenv("TRSHARD_GEMM");
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_null(strstr(cuda->product_library(), "TRSHARD_GEMM=own"));
 }
 
 static void test_dot(void **state)
@@ -383,6 +487,7 @@ static void test_precision(void **state)
   setenv("TRSHARD_GEMM", "own", 1);
   assert_petsc_error(cuda->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
   unsetenv("TRSHARD_GEMM");
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
 static void test_find(void **state)
@@ -395,12 +500,15 @@ static void test_find(void **state)
   assert_petsc_ok(device->available(&n_devices, why_not, sizeof(why_not)));
   if (n_devices == 0) skip(); /* built with nvcc, run without a GPU */
   assert_petsc_ok(device->setup(0, 1));
+  assert_petsc_ok(device->about(about, sizeof(about)));
   assert_petsc_ok(TrsComputeFind("cpu", &cpu));
   assert_petsc_ok(TrsComputeFind("cuda", &cuda));
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
-              cmocka_unit_test(test_own_product), cmocka_unit_test(test_dot), cmocka_unit_test(test_cross),
+              cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
+              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
+              cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_cross),
               cmocka_unit_test(test_loss), cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
               cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
               cmocka_unit_test(test_rounding), cmocka_unit_test(test_all_slots),
