@@ -75,7 +75,7 @@ static PetscErrorCode allreduce(bench *b, TrsComm comm)
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsCommAllreduce(comm, NULL, b->send, b->n, &request));
+  PetscCall(TrsCommAllreduce(comm, NULL, NULL, b->send, b->n, &request));
   PetscCall(TrsRequestWait(&request, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -111,6 +111,7 @@ def test_cuda_exchange(binary, folder):
     make(folder)
     for name, more in (("fp16", "-qcomm_forward_precision fp16 -qcomm_backward_precision bf16"),
                        ("int8", "-qcomm_forward_precision int8 -qcomm_backward_precision fp8"),
+                       ("dense", "-dense_allreduce_precision bf16 -dense_bucket_bytes 1000"),
                        ("adam", "-embedding_optimizer adam -dense_optimizer adam -dense_max_gradient_norm 0.5"),
                        ("dcn", "-interaction dcn -dcn_low_rank_dim 4 -embedding_optimizer lamb -dense_optimizer adagrad")):
         wanted, state = train(binary, folder, "cpu", 2, f"{MIXED} -steps 10 {more} -device cpu", limit_s=240)

@@ -177,13 +177,18 @@ PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *sen
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request)
+PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
+                                TrsRequest *request)
 {
   const double start_s = trace_clock();
 
   PetscFunctionBegin;
-  PetscCall(comm->ops->allreduce(comm, stream, data, n, request));
-  trace_start(*request, start_s, 1, &n, (int64_t)sizeof(float));
+  if (codec && codec->kind == TRS_CODEC_FP32) codec = NULL;
+  PetscCheck(!codec || codec->kind == TRS_CODEC_FP16 || codec->kind == TRS_CODEC_BF16, PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "an all-reduce takes fp16 and bf16, not codec %d", (int)codec->kind);
+  PetscCall(comm->ops->allreduce(comm, stream, codec, data, n, request));
+  trace_start(*request, start_s, 1, &n,
+              codec ? comm->compute->codec_bytes(codec, 1) : (int64_t)sizeof(float));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

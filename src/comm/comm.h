@@ -57,7 +57,9 @@ struct TrsCommOps {
   PetscErrorCode (*allgatherv)(TrsComm comm, TrsStream stream, const void *send, void *recv,
                                const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
                                TrsRequest *request);
-  PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request);
+  /* codec NULL: as floats; else fp16 or bf16 */
+  PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
+                              TrsRequest *request);
   PetscErrorCode (*broadcast)(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
                               TrsRequest *request);
   /* May be NULL, both or none: of floats, and block[q] is set where rank q's need not come to recv; what comes is there, and stays until the wait */
@@ -118,8 +120,17 @@ PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *sen
                                  const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
                                  TrsRequest *request);
 
-/* In-place sum of n floats; the same bits on every rank, and run after run. */
-PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, float *data, int64_t n, TrsRequest *request);
+/*
+  TrsCommAllreduce - In-place sum of n floats; the same bits on every rank, and run after run.
+
+  Collective. As on paper, whatever carries the values: those of each rank, the own ones too, are encoded; the decoded ones are added in fp32 in rank order;
+  the sums are encoded, and that is what all ranks decode. One rank has nothing to add, and nothing is rounded.
+
+  In:     codec  the numbers that travel: fp16 or bf16, which may be gone after the call; NULL or fp32: floats as they are
+  Errors: INTERNAL for a codec whose values are not encoded one by one
+*/
+PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
+                                TrsRequest *request);
 PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
                                 TrsRequest *request);
 

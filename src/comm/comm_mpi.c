@@ -8,7 +8,8 @@
   pieces, sums run in rank order, and requests are recycled.
 
   An operation has one phase, an allreduce of more than a small message two: (1) every rank gets all ranks' values of its chunk and adds
-  them, (2) sums are gathered. Phases are driven by progress and wait. Tags number the operations of a
+  them, (2) sums are gathered. Encoded ones are a copy of the values, whose chunks are read and replaced as those of floats are where they lie.
+  Phases are driven by progress and wait. Tags number the operations of a
   communicator, so that phases of different operations cannot mix.
 
   Device memory that the host cannot read is staged through pinned memory.
@@ -51,6 +52,7 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscCall(TrsPinnedBufferFree(device, &request->send_stage));
   PetscCall(TrsPinnedBufferFree(device, &request->recv_stage));
   PetscCall(TrsDeviceBufferFree(device, &request->parts));
+  PetscCall(TrsDeviceBufferFree(device, &request->encoded));
   PetscCall(TrsBufferFree(&request->pending));
   PetscCall(TrsBufferFree(&request->late_parts));
   PetscCall(TrsDeviceBufferFree(device, &request->lane_copy));
@@ -76,6 +78,8 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   data->active_end = &(*request)->next;
   (*request)->kind = kind;
   (*request)->stream = stream;
+  (*request)->codec = (TrsCodec){.kind = TRS_CODEC_FP32};
+  (*request)->elem_bytes = (int64_t)sizeof(float);
   (*request)->number = data->n_started++;
   (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAG_SLOTS);
   (*request)->earlier = NULL;
@@ -116,35 +120,88 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
     request->chunks.part_displs[q] = n;
     if (q == comm->rank ? !TrsMpiOwnPartStays(request) : !TrsLanesTo(comm->lanes, q)) n += own;
   }
-  PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, n * (int64_t)sizeof(float)));
-  request->blocks = (TrsMpiBlocks){.send = (const char *)request->source,
+  PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, n * request->elem_bytes));
+  request->blocks = (TrsMpiBlocks){.send = request->source,
                                    .send_counts = request->chunks.counts,
                                    .send_displs = request->chunks.displs,
                                    .recv = (char *)request->parts.data,
                                    .recv_counts = request->chunks.own_counts,
                                    .recv_displs = request->chunks.part_displs,
-                                   .elem_bytes = (int64_t)sizeof(float)};
+                                   .elem_bytes = request->elem_bytes};
   PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the parts in rank order: those of ranks on lanes where they are, the own one in its place, maybe that of the sum. */
-static PetscErrorCode sum_parts(TrsMpiRequest *request, float *to)
+/* Of the values, or of sums, which have taken their place. */
+static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t n)
+{
+  TrsStage before;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_EXCHANGE, &before));
+  PetscCall(request->base.comm->compute->encode(request->stream, &request->codec, n, request->target + at,
+                                                (char *)request->encoded.data + at * request->elem_bytes));
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What all ranks have in common takes the place of the values. */
+static PetscErrorCode decode_values(TrsMpiRequest *request)
+{
+  const TrsComm comm = request->base.comm;
+  const int64_t n = request->chunks.displs[comm->size - 1] + request->chunks.counts[comm->size - 1];
+  TrsStage before;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_EXCHANGE, &before));
+  PetscCall(
+      comm->compute->decode(request->stream, &request->codec, n, request->encoded.data, request->target));
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The parts as floats. All requests share the room: on a device, too, sums are made before the next parts are, because the host waits for what it sends. */
+static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
+{
+  const TrsComm comm = request->base.comm;
+  TrsMpiData *data = (TrsMpiData *)comm->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(comm->device, &data->decoded, comm->size * n * (int64_t)sizeof(float)));
+  for (int q = 0; q < comm->size; q++) {
+    float *to = (float *)data->decoded.data + q * n;
+
+    PetscCall(comm->compute->decode(request->stream, &request->codec, n, request->chunks.part_of[q], to));
+    request->chunks.part_of[q] = to;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Add the parts in rank order, to the sums at element `at`: those of ranks on lanes where they are, the own one in its place, maybe that of the sum. Encoded
+  sums, too, are made.
+*/
+static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
 {
   const TrsComm comm = request->base.comm;
   const int64_t n = request->chunks.counts[comm->rank];
+  float *to = request->target + at;
   TrsStage before;
 
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int q = 0; q < comm->size; q++)
     if (!TrsLanesTo(comm->lanes, q))
-      request->chunks.part_of[q] = (const float *)request->parts.data + request->chunks.part_displs[q];
+      request->chunks.part_of[q] = (const void *)((const char *)request->parts.data +
+                                                  request->chunks.part_displs[q] * request->elem_bytes);
   if (TrsMpiOwnPartStays(request))
-    request->chunks.part_of[comm->rank] = request->source + request->chunks.displs[comm->rank];
+    request->chunks.part_of[comm->rank] =
+        (const void *)(request->source + request->chunks.displs[comm->rank] * request->elem_bytes);
   PetscCall(TrsStageSwitch(TRS_STAGE_EXCHANGE, &before));
+  if (TrsMpiIsCoded(request)) PetscCall(decode_parts(request, n));
   PetscCall(
       comm->compute->sum_matrices(request->stream, comm->size, request->chunks.part_of, n, 1, n, to, n));
+  if (TrsMpiIsCoded(request)) PetscCall(encode_values(request, at, n));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscCall(TrsMpiPartsReturn(request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -155,13 +212,14 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
   request->phase = 1;
-  request->blocks = (TrsMpiBlocks){.send = (const char *)request->target,
-                                   .send_counts = request->chunks.own_counts,
+  request->blocks = (TrsMpiBlocks){.send_counts = request->chunks.own_counts,
                                    .send_displs = request->chunks.own_displs,
-                                   .recv = (char *)request->target,
+                                   .recv = TrsMpiIsCoded(request) ? (char *)request->encoded.data
+                                                                  : (char *)request->target,
                                    .recv_counts = request->chunks.counts,
                                    .recv_displs = request->chunks.displs,
-                                   .elem_bytes = (int64_t)sizeof(float)};
+                                   .elem_bytes = request->elem_bytes};
+  request->blocks.send = request->blocks.recv;
   PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -182,11 +240,12 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
     PetscCall(comm->device->stream_synchronize(request->stream));
   }
   if (request->kind == TRS_MPI_ALLREDUCE && request->phase < request->last_phase) {
-    PetscCall(sum_parts(request, request->target + request->chunks.own_displs[0]));
+    PetscCall(sum_parts(request, request->chunks.own_displs[0]));
     PetscCall(start_sums(request));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (TrsMpiIsSum(request)) PetscCall(sum_parts(request, request->target));
+  if (TrsMpiIsSum(request)) PetscCall(sum_parts(request, 0));
+  if (TrsMpiIsCoded(request)) PetscCall(decode_values(request));
   request->done = PETSC_TRUE;
   if (PetscUnlikely(trs_tracing || request->base.start_s != 0)) request->base.done_s = TrsTraceClock();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -251,6 +310,7 @@ static PetscErrorCode destroy_mpi(TrsComm comm)
     PetscCall(free_request(data->free));
     data->free = next;
   }
+  PetscCall(TrsDeviceBufferFree(comm->device, &data->decoded));
   PetscCall(TrsLanesDestroy(&comm->lanes));
   PetscCallMPI(MPI_Comm_free(&data->mpi));
   PetscCall(PetscFree(comm->data));
@@ -298,7 +358,7 @@ static PetscErrorCode reduce_scatterv_mpi(TrsComm comm, TrsStream stream, const 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_REDUCE_SCATTER, stream, &started));
   TrsChunksSet(comm, counts, PETSC_FALSE, &started->chunks);
-  started->source = send;
+  started->source = (const char *)send;
   started->target = recv;
   PetscCall(start_parts(started));
   *request = &started->base;
@@ -327,22 +387,25 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
 }
 
 /* Do the values travel as a small message to all ranks at once? Then each rank adds all of them, in rank order: the same bits in one phase. */
-static PetscBool is_small_sum(TrsComm comm, int64_t n)
+static PetscBool is_small_sum(TrsComm comm, int64_t n, int64_t elem_bytes)
 {
-  return (PetscBool)(comm->n_shared == comm->size &&
-                     (comm->size - 1) * n * (int64_t)sizeof(float) <= TRS_LANE_SMALL);
+  return (PetscBool)(comm->n_shared == comm->size && (comm->size - 1) * n * elem_bytes <= TRS_LANE_SMALL);
 }
 
 /* Sum n floats in place, in chunks as even as can be. earlier: the piece before it of the same sum. */
-static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, float *values, int64_t n,
-                                      TrsMpiRequest *earlier, TrsMpiRequest **request)
+static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
+                                      int64_t n, TrsMpiRequest *earlier, TrsMpiRequest **request)
 {
   TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_ALLREDUCE, stream, &started));
   started->earlier = earlier;
-  started->last_phase = !is_small_sum(comm, n);
+  if (codec) {
+    started->codec = *codec;
+    started->elem_bytes = comm->compute->codec_bytes(codec, 1);
+  }
+  started->last_phase = !is_small_sum(comm, n, started->elem_bytes);
   if (started->last_phase) {
     TrsChunksSetEven(comm, n, &started->chunks);
   } else { /* one chunk, which belongs to all */
@@ -350,11 +413,16 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, float *val
     TrsChunksSet(comm, started->chunks.counts, PETSC_FALSE, &started->chunks);
     PetscCall(PetscArrayzero(started->chunks.displs, (size_t)comm->size));
   }
-  started->source = values;
+  started->source = (const char *)values;
   started->target = values;
   if (comm->size == 1) {
     started->done = PETSC_TRUE;
   } else {
+    if (codec) {
+      PetscCall(TrsDeviceBufferReserveShared(comm->device, &started->encoded, n * started->elem_bytes));
+      PetscCall(encode_values(started, 0, n));
+      started->source = (const char *)started->encoded.data;
+    }
     PetscCall(start_parts(started));
   }
   *request = started;
@@ -365,8 +433,8 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, float *val
   Inside a host a large sum is made in pieces: what a rank has added of one is still in its cache when the others copy it. Elements keep their
   order of addition, so the bits are those of one piece.
 */
-static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *values, int64_t n,
-                                    TrsRequest *request)
+static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
+                                    int64_t n, TrsRequest *request)
 {
   const int64_t line = comm->size * (int64_t)TRS_MPI_LINE_FLOATS;
   const int64_t piece = comm->size > 1 && comm->n_shared == comm->size
@@ -377,8 +445,8 @@ static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, float *value
 
   PetscFunctionBegin;
   for (; n - at > piece + piece / 2; at += piece)
-    PetscCall(start_allreduce(comm, stream, values + at, piece, started, &started));
-  PetscCall(start_allreduce(comm, stream, values + at, n - at, started, &started));
+    PetscCall(start_allreduce(comm, stream, codec, values + at, piece, started, &started));
+  PetscCall(start_allreduce(comm, stream, codec, values + at, n - at, started, &started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -108,6 +108,11 @@ PetscErrorCode TrsMpiBlocksUnstage(TrsMpiRequest *request)
 
 /* --- lanes --- */
 
+PetscBool TrsMpiIsCoded(const TrsMpiRequest *request)
+{
+  return (PetscBool)(request->codec.kind != TRS_CODEC_FP32);
+}
+
 PetscBool TrsMpiIsSum(const TrsMpiRequest *request)
 {
   return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER ||
@@ -116,7 +121,8 @@ PetscBool TrsMpiIsSum(const TrsMpiRequest *request)
 
 PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
 {
-  return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER || request->base.comm->device->host_memory);
+  return (PetscBool)(request->kind == TRS_MPI_REDUCE_SCATTER || TrsMpiIsCoded(request) ||
+                     request->base.comm->device->host_memory);
 }
 
 /* Once on each rank. */

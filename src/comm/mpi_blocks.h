@@ -42,8 +42,11 @@ typedef struct TrsMpiRequest {
   TrsBuffer pending;     /* MPI_Request */
   TrsChunks chunks;      /* of a reduction, or of what is gathered */
   TrsDeviceBuffer parts; /* what the ranks have for my chunk */
-  const float *source;   /* of a reduction */
-  float *target;
+  const char *source;    /* of a reduction: what travels, */
+  int64_t elem_bytes;    /* of one value, */
+  float *target;         /* and where the sums go */
+  TrsCodec codec;        /* of an allreduce; fp32: its values travel as they are */
+  TrsDeviceBuffer encoded;
   TrsPinnedBuffer send_stage, recv_stage;
   /* lanes */
   uint64_t number, lane_phase; /* of the operation on its communicator; of its phase */
@@ -64,7 +67,11 @@ typedef struct {
   int64_t max_bytes; /* of one message */
   uint64_t n_started;
   TrsMpiRequest *active, **active_end, *free;
+  TrsDeviceBuffer decoded; /* parts of one chunk, until they are added */
 } TrsMpiData;
+
+/* Do the values of a sum travel encoded? */
+PetscBool TrsMpiIsCoded(const TrsMpiRequest *request);
 
 /* Does the phase bring values that are then added? Those of peers on lanes stay where they are: request->chunks.part_of. */
 PetscBool TrsMpiIsSum(const TrsMpiRequest *request);

@@ -11,6 +11,7 @@ struct TrsDenseAllreduceImpl {
   float *grads;
   int64_t n;
   int64_t bucket_bytes;
+  TrsCodec codec; /* of the numbers that travel */
   int n_buckets, n_started;
   int64_t *begin;      /* [n_buckets + 1] */
   TrsRequest *request; /* [n_buckets] */
@@ -21,6 +22,14 @@ static const TrsOptionSpec specs[] = {
     {"-dense_bucket_bytes", TRS_OPTION_BYTES, "2MiB", "[4,]", NULL, "bytes",
      "dense gradients are summed over ranks in buckets of this size, during the backward; the first has at "
      "most 1 MiB"},
+    {"-dense_allreduce_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL,
+     "of dense gradients between ranks, which halves their bytes: each rank's are rounded, added in fp32 in "
+     "rank order, "
+     "and the sum is rounded, to the same bits on all ranks; fp16 clamps to +-65504. DDP's fp16 and bf16 "
+     "hooks add in "
+     "that precision, and divide by the ranks what they have rounded; here the loss carries 1 / global "
+     "batch, so "
+     "gradients are as small before they are rounded. One rank rounds nothing"},
 };
 const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);
 
@@ -38,8 +47,12 @@ PetscErrorCode TrsDenseAllreduceCreate(TrsComm comm, TrsStream stream, float *gr
 
 PetscErrorCode TrsDenseAllreduceSetFromOptions(TrsDenseAllreduce allreduce, TrsOptions options)
 {
+  int kind = 0;
+
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetInt(options, "-dense_bucket_bytes", &allreduce->bucket_bytes, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &kind, NULL));
+  allreduce->codec = (TrsCodec){.kind = (TrsCodecKind)kind, .backward = 1, .loss_scale = 1.0F};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,7 +85,8 @@ PetscErrorCode TrsDenseAllreduceReady(void *ctx, int64_t begin, int64_t end)
   while (allreduce->n_started < allreduce->n_buckets && allreduce->begin[allreduce->n_started + 1] <= end) {
     const int b = allreduce->n_started++;
 
-    PetscCall(TrsCommAllreduce(allreduce->comm, allreduce->stream, allreduce->grads + allreduce->begin[b],
+    PetscCall(TrsCommAllreduce(allreduce->comm, allreduce->stream, &allreduce->codec,
+                               allreduce->grads + allreduce->begin[b],
                                allreduce->begin[b + 1] - allreduce->begin[b], &allreduce->request[b]));
   }
   PetscCall(TrsCommProgress(allreduce->comm));

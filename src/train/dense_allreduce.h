@@ -4,7 +4,9 @@
 
   The flat gradient array is cut into consecutive buckets in the order in which gradients become ready; a bucket starts when its
   last element is there. Every rank cuts alike and starts in the same order, so ranks without samples take part.
-  Source: torch.nn.parallel.DistributedDataParallel (Li et al., VLDB 2020), bucket_cap_mb and its small first bucket
+  -dense_allreduce_precision: what travels, as TrsCommAllreduce() encodes it.
+  Source: torch.nn.parallel.DistributedDataParallel (Li et al., VLDB 2020), bucket_cap_mb and its small first bucket;
+          fp16_compress_hook, bf16_compress_hook, which TorchRec's DefaultDataParallelWrapper takes for allreduce_comm_precision
 */
 #pragma once
 
@@ -18,7 +20,7 @@ extern const TrsOptionGroup trs_dense_allreduce_options;
 PetscErrorCode TrsDenseAllreduceCreate(TrsComm comm, TrsStream stream, float *grads, int64_t n,
                                        TrsDenseAllreduce *allreduce);
 
-/* Read -dense_bucket_bytes. */
+/* Read -dense_bucket_bytes, -dense_allreduce_precision. */
 PetscErrorCode TrsDenseAllreduceSetFromOptions(TrsDenseAllreduce allreduce, TrsOptions options);
 
 /* Cut into buckets; all allocation is here. */

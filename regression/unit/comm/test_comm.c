@@ -8,6 +8,7 @@
 */
 #include "comm/chunks.h"
 #include "comm/comm.h"
+#include "compute/half.h"
 #include "core/buffer.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
@@ -254,10 +255,30 @@ static void check_allgatherv(const char *max_count)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* Three at once, of all awkward sizes, waited for in an order that differs from rank to rank. */
-static void check_allreduce(const char *max_count)
+/* What becomes of a number on the wire. */
+static float on_wire(const TrsCodec *codec, float x)
+{
+  if (!codec) return x;
+  if (codec->kind == TRS_CODEC_BF16) return TrsBf16ToFloat(TrsFloatToBf16(x));
+  return TrsHalfToFloat(TrsFloatToHalf(x > 65504.0F ? 65504.0F : x < -65504.0F ? -65504.0F : x));
+}
+
+/* Each rank's numbers rounded, added in rank order, and the sum rounded; of one rank the number itself. */
+static float sum_on_wire(const TrsCodec *codec, int size, float scale, int64_t i)
+{
+  float sum = on_wire(codec, value_of(0, i) * scale);
+
+  if (size == 1) return value_of(0, i) * scale;
+  for (int q = 1; q < size; q++) sum += on_wire(codec, value_of(q, i) * scale);
+  return on_wire(codec, sum);
+}
+
+/* Three at once, of all awkward sizes, waited for in an order that differs from rank to rank. As codes
+   the numbers are larger: some, and more sums, are beyond fp16. */
+static void check_allreduce_as(const TrsCodec *codec, const char *max_count)
 {
   const int64_t sizes[] = {0, 1, 2, 3, 5, max_count ? 1000 : 20011};
+  const float scale = codec ? 100.0F : 1.0F;
   TrsComm comm = new_comm(max_count);
 
   for (int round = 0; round < 6; round++) {
@@ -266,23 +287,32 @@ static void check_allreduce(const char *max_count)
     for (int k = 0; k < 3; k++) {
       const int64_t n = sizes[(round + k) % 6];
       data[k] = malloc((size_t)(n + 1) * sizeof(float));
-      for (int64_t i = 0; i < n; i++) data[k][i] = value_of(comm->rank, i + k);
+      for (int64_t i = 0; i < n; i++) data[k][i] = value_of(comm->rank, i + k) * scale;
       there[k] = to_device(data[k], n * (int64_t)sizeof(float));
-      assert_petsc_ok(TrsCommAllreduce(comm, NULL, there[k], n, &request[k]));
+      assert_petsc_ok(TrsCommAllreduce(comm, NULL, codec, there[k], n, &request[k]));
       assert_petsc_ok(TrsCommProgress(comm));
     }
     for (int k = 0; k < 3; k++) assert_petsc_ok(TrsRequestWait(&request[(k + comm->rank) % 3], NULL));
     for (int k = 0; k < 3; k++) {
       from_device(data[k], there[k], sizes[(round + k) % 6] * (int64_t)sizeof(float));
       for (int64_t i = 0; i < sizes[(round + k) % 6]; i++) {
-        float sum = value_of(0, i + k);
-        for (int q = 1; q < comm->size; q++) sum += value_of(q, i + k);
+        const float sum = sum_on_wire(codec, comm->size, scale, i + k);
         assert_memory_equal(&data[k][i], &sum, sizeof(sum));
       }
       free(data[k]);
     }
   }
   assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void check_allreduce(const char *max_count)
+{
+  const TrsCodec fp16 = {.kind = TRS_CODEC_FP16, .loss_scale = 1.0F},
+                 bf16 = {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F};
+
+  check_allreduce_as(NULL, max_count);
+  check_allreduce_as(&fp16, max_count);
+  check_allreduce_as(&bf16, max_count);
 }
 
 static void check_broadcast(const char *max_count)
@@ -373,10 +403,12 @@ static void test_overlap_allocates_once(void **state)
   TrsComm comm = new_comm(NULL);
   const int64_t n = 5000;
   int64_t counts[MAX_RANKS], displs[MAX_RANKS], allocations = 0, now = 0;
-  float *data, *send, *recv;
+  const TrsCodec bf16 = {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F};
+  float *data, *coded, *send, *recv;
 
   (void)state;
   assert_petsc_ok(TrsAlloc(n, sizeof(*data), &data));
+  assert_petsc_ok(TrsAlloc(n, sizeof(*coded), &coded));
   assert_petsc_ok(TrsAlloc(n * comm->size, sizeof(*send), &send));
   assert_petsc_ok(TrsAlloc(n * comm->size, sizeof(*recv), &recv));
   for (int q = 0; q < comm->size; q++) {
@@ -384,21 +416,24 @@ static void test_overlap_allocates_once(void **state)
     displs[q] = q * n;
   }
   for (int round = 0; round < 5; round++) {
-    TrsRequest reduce = NULL, exchange = NULL;
-    for (int64_t i = 0; i < n; i++) data[i] = 1.0F;
+    TrsRequest reduce = NULL, coded_reduce = NULL, exchange = NULL;
+    for (int64_t i = 0; i < n; i++) data[i] = coded[i] = 1.0F;
     for (int64_t i = 0; i < n * comm->size; i++) send[i] = (float)(comm->rank * 10 + i / n);
-    assert_petsc_ok(TrsCommAllreduce(comm, NULL, data, n, &reduce));
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, data, n, &reduce));
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, &bf16, coded, n, &coded_reduce));
     assert_petsc_ok(
         TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &exchange));
     assert_petsc_ok(TrsRequestWait(&exchange, NULL));
     assert_petsc_ok(TrsRequestWait(&reduce, NULL));
-    for (int64_t i = 0; i < n; i++) assert_true(data[i] == (float)comm->size);
+    assert_petsc_ok(TrsRequestWait(&coded_reduce, NULL));
+    for (int64_t i = 0; i < n; i++) assert_true(data[i] == (float)comm->size && coded[i] == data[i]);
     for (int64_t i = 0; i < n * comm->size; i++) assert_true(recv[i] == (float)(i / n * 10 + comm->rank));
     TrsMemoryUse(&now, NULL);
     if (round == 1) allocations = now;
     if (round > 1) assert_true(now == allocations);
   }
   assert_petsc_ok(TrsFree(&data));
+  assert_petsc_ok(TrsFree(&coded));
   assert_petsc_ok(TrsFree(&send));
   assert_petsc_ok(TrsFree(&recv));
   assert_petsc_ok(TrsCommDestroy(&comm));

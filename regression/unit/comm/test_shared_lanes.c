@@ -163,11 +163,12 @@ static void start(TrsComm comm, int k, const int64_t *counts, float *send, float
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < n; i++) send[q * n + i] = (float)(comm->rank + 10 * q + k);
   if (k % 3 == 0)
-    assert_petsc_ok(TrsCommAllreduce(comm, NULL, send, n * comm->size, request));
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, send, n * comm->size, request));
   else if (k % 3 == 1)
     assert_petsc_ok(TrsCommReduceScatterv(comm, NULL, send, counts, recv, request));
   else
-    assert_petsc_ok(TrsCommAllreduce(comm, NULL, send, PetscMin(n, 1), request)); /* chunks of 0 and 1 */
+    assert_petsc_ok(
+        TrsCommAllreduce(comm, NULL, NULL, send, PetscMin(n, 1), request)); /* chunks of 0 and 1 */
 }
 
 static void check_result(TrsComm comm, int k, const float *send, const float *recv)
@@ -398,7 +399,7 @@ static void sum(TrsComm comm, int64_t n)
   TrsRequest request = NULL;
 
   for (int64_t i = 0; i < n; i++) values[i] = (float)((comm->rank % 3 + 1) * (i % 1009));
-  assert_petsc_ok(TrsCommAllreduce(comm, NULL, values, n, &request));
+  assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, values, n, &request));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
   for (int64_t i = 0; i < n; i++)
     if (values[i] != (float)((const int[]){1, 3, 6, 7}[comm->size - 1] * (i % 1009)))
@@ -441,12 +442,13 @@ static void overtake(TrsComm comm)
                                          recv_counts, displs, block, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   for (int k = 1; k < RING; k++) {
-    assert_petsc_ok(TrsCommAllreduce(comm, NULL, &value, 1, &other));
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));
     assert_petsc_ok(TrsRequestWait(&other, NULL));
   }
   value = 1;
   MPI_Barrier(MPI_COMM_WORLD);
-  assert_petsc_ok(TrsCommAllreduce(comm, NULL, &value, 1, &other)); /* in the slot of what is looked at */
+  assert_petsc_ok(
+      TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other)); /* in the slot of what is looked at */
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(TrsCommProgress(comm));
   for (int q = 0; q < comm->size; q++)
@@ -457,7 +459,7 @@ static void overtake(TrsComm comm)
     assert_petsc_ok(TrsRequestWait(&other, NULL));
     assert_true(value == (float)comm->size);
     value = 1;
-    assert_petsc_ok(TrsCommAllreduce(comm, NULL, &value, 1, &other));
+    assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));
   }
   assert_petsc_ok(TrsRequestWait(&other, NULL));
   give_back(send);

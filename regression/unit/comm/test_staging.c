@@ -216,7 +216,7 @@ static void test_sums(void **state)
   from_device(recv, back, N);
   for (int64_t i = 0; i < counts[comm->rank]; i++)
     assert_true(back[i] == (float)(1000 * n_all + comm->size * (at + i)));
-  assert_petsc_ok(TrsCommAllreduce(comm, NULL, send, N, &request));
+  assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, send, N, &request));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
   from_device(send, back, comm->size * N);
   for (int64_t i = 0; i < N; i++) assert_true(back[i] == (float)(1000 * n_all + comm->size * i));
