@@ -5,6 +5,12 @@
 
 enum { TRS_QCOMM_INT8_ROW = 32 };
 
+#define PRECISION_OF(op, way, what) \
+  { \
+    .name = "-qcomm_" op "_" way "_precision", .type = TRS_OPTION_ENUM, .choices = PRECISIONS, \
+    .help = what " (default: -qcomm_" way "_precision)" \
+  }
+
 static const TrsOptionSpec qcomm_specs[] = {
     {.name = "-qcomm_forward_precision",
      .type = TRS_OPTION_ENUM,
@@ -16,6 +22,16 @@ static const TrsOptionSpec qcomm_specs[] = {
      .fallback = "fp32",
      .choices = PRECISIONS,
      .help = "of embeddings' gradients between ranks; where they are summed fp8 and int8 become bf16"},
+    PRECISION_OF("all_to_all", "forward",
+                 "of pooled rows that go to their samples' ranks as they are: table_wise, column_wise, "
+                 "table_column_wise; between hosts table_row_wise, grid_shard"),
+    PRECISION_OF("all_to_all", "backward", "of their gradients"),
+    PRECISION_OF("reduce_scatter", "forward",
+                 "of parts of pooled rows that are summed: row_wise; inside a host table_row_wise, "
+                 "grid_shard. fp8 and int8 become fp16"),
+    PRECISION_OF("reduce_scatter", "backward", "of their gradients; fp8 and int8 become bf16"),
+    PRECISION_OF("sequence", "forward", "of sequence tables' rows"),
+    PRECISION_OF("sequence", "backward", "of their gradients"),
     {.name = "-qcomm_fp8_row_dim",
      .type = TRS_OPTION_INT,
      .fallback = "0",
@@ -29,12 +45,12 @@ static const TrsOptionSpec qcomm_specs[] = {
      .type = TRS_OPTION_REAL,
      .fallback = "1",
      .range = "(0,)",
-     .help = "multiplies before encoding and divides after decoding; fp16 and bf16 only"},
+     .help = "multiplies before encoding and divides after decoding; of the exchanges in fp16 and bf16"},
     {.name = "-qcomm_backward_loss_scale",
      .type = TRS_OPTION_REAL,
      .fallback = "1",
      .range = "(0,)",
-     .help = "multiplies before encoding and divides after decoding; fp16 and bf16 only"},
+     .help = "multiplies before encoding and divides after decoding; of the exchanges in fp16 and bf16"},
 };
 const TrsOptionGroup trs_qcomm_options = TRS_OPTION_GROUP("Quantised communication", qcomm_specs);
 
@@ -46,34 +62,66 @@ static int row_values(const TrsCodec *codec)
   return 1;
 }
 
-static PetscErrorCode read_codec(TrsOptions options, PetscBool backward, TrsCodec *codec)
+PetscErrorCode TrsQcommOptionName(TrsOptions options, TrsQcommOp op, PetscBool backward, const char **name)
 {
-  const char *precision = backward ? "-qcomm_backward_precision" : "-qcomm_forward_precision";
-  const char *scale = backward ? "-qcomm_backward_loss_scale" : "-qcomm_forward_loss_scale";
-  double loss_scale = 1.0;
+  static const char *const own[TRS_N_QCOMM_OPS][2] = {
+      {"-qcomm_all_to_all_forward_precision", "-qcomm_all_to_all_backward_precision"},
+      {"-qcomm_reduce_scatter_forward_precision", "-qcomm_reduce_scatter_backward_precision"},
+      {"-qcomm_sequence_forward_precision", "-qcomm_sequence_backward_precision"}};
+  static const char *const of_all[] = {"-qcomm_forward_precision", "-qcomm_backward_precision"};
+  PetscBool set;
+  int kind;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, own[op][backward], &kind, &set));
+  *name = set ? own[op][backward] : of_all[backward];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool takes_scale(const TrsCodec *codec)
+{
+  return (PetscBool)(codec->kind == TRS_CODEC_FP16 || codec->kind == TRS_CODEC_BF16);
+}
+
+static PetscErrorCode read_codec(TrsOptions options, TrsQcommOp op, PetscBool backward, double loss_scale,
+                                 TrsCodec *codec)
+{
+  const char *name = NULL;
   int64_t row_dim = 0;
   int kind = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEnum(options, precision, &kind, NULL));
+  PetscCall(TrsQcommOptionName(options, op, backward, &name));
+  PetscCall(TrsOptionsGetEnum(options, name, &kind, NULL));
   PetscCall(TrsOptionsGetInt(options, "-qcomm_fp8_row_dim", &row_dim, NULL));
-  PetscCall(TrsOptionsGetReal(options, scale, &loss_scale, NULL));
-  *codec = (TrsCodec){
-      .kind = (TrsCodecKind)kind, .backward = backward ? 1 : 0, .loss_scale = (float)loss_scale};
+  *codec = (TrsCodec){.kind = (TrsCodecKind)kind, .backward = backward ? 1 : 0, .loss_scale = 1.0F};
   if (codec->kind == TRS_CODEC_FP8) codec->row_dim = (int)row_dim;
   if (codec->kind == TRS_CODEC_INT8) codec->row_dim = TRS_QCOMM_INT8_ROW;
-  if (loss_scale < 1.0 || loss_scale > 1.0) {
-    if (codec->kind != TRS_CODEC_FP16 && codec->kind != TRS_CODEC_BF16)
-      PetscCall(TrsOptionError(options, scale, "%g needs %s fp16 or bf16", loss_scale, precision));
-  }
+  if (takes_scale(codec)) codec->loss_scale = (float)loss_scale;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsCodec *forward, TrsCodec *backward)
+PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsQcommCodecs codecs[TRS_N_QCOMM_OPS])
 {
+  static const char *const names[] = {"-qcomm_forward_loss_scale", "-qcomm_backward_loss_scale"};
+
   PetscFunctionBegin;
-  PetscCall(read_codec(options, PETSC_FALSE, forward));
-  PetscCall(read_codec(options, PETSC_TRUE, backward));
+  for (int backward = 0; backward < 2; backward++) {
+    double scale = 1.0;
+    PetscBool scaled = PETSC_FALSE;
+
+    PetscCall(TrsOptionsGetReal(options, names[backward], &scale, NULL));
+    for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
+      TrsCodec *codec = backward ? &codecs[op].backward : &codecs[op].forward;
+
+      PetscCall(read_codec(options, (TrsQcommOp)op, (PetscBool)backward, scale, codec));
+      if (takes_scale(codec)) scaled = PETSC_TRUE;
+    }
+    if ((scale < 1.0 || scale > 1.0) && !scaled)
+      PetscCall(TrsOptionError(options, names[backward],
+                               "%g needs an exchange whose -qcomm_%s_precision is fp16 or bf16", scale,
+                               backward ? "backward" : "forward"));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -4,7 +4,7 @@
 
   Formats work on rows of some values (int8: 32; row-wise fp8: row_dim); the block for one destination is
   padded with zeros to whole rows.
-  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec); padding differs: TorchRec fails on
+  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec), CommOp and a sharder's qcomm_codecs_registry; padding differs: TorchRec fails on
           sizes that are no multiple.
 */
 #pragma once
@@ -13,11 +13,26 @@
 
 extern const TrsOptionGroup trs_qcomm_options; /* -qcomm_* */
 
+/* Operations that have codecs of their own: of pooled rows, and of rows of sequence tables. */
+typedef enum {
+  TRS_QCOMM_ALL_TO_ALL,
+  TRS_QCOMM_REDUCE_SCATTER,
+  TRS_QCOMM_SEQUENCE,
+  TRS_N_QCOMM_OPS
+} TrsQcommOp;
+
+typedef struct {
+  TrsCodec forward, backward; /* kind fp32: none */
+} TrsQcommCodecs;
+
 /*
-  The codecs that the options choose. Not collective. Errors: OPTION for a loss scale with a precision that
-  has none.
+  The codecs that the options choose. Not collective. Errors: OPTION for a loss scale where no operation has a
+  precision that takes one.
 */
-PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsCodec *forward, TrsCodec *backward);
+PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsQcommCodecs codecs[TRS_N_QCOMM_OPS]);
+
+/* The option that chose an operation's precision: its own where given, else that of all. Not collective. */
+PetscErrorCode TrsQcommOptionName(TrsOptions options, TrsQcommOp op, PetscBool backward, const char **name);
 
 /*
   What a sum over ranks uses instead: fp8 and int8 cannot be summed and become fp16 forward, bf16 backward

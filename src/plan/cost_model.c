@@ -65,6 +65,7 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
   const TrsPlanSettings *settings = model->settings;
   const TrsTableConfig *table = &model->tables->table[option->table];
   const TrsTableConstraints *constraints = &table->constraints;
+  const TrsPlanWire *a2a;
   double elem = element_bytes(model, table);
 
   *in = (TrsPerfInput){.type = option->type,
@@ -85,13 +86,14 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
                        .bwd_multiplier = topology->bwd_compute_multiplier,
                        .weighted_multiplier = topology->weighted_feature_bwd_compute_multiplier};
   batch_size_of(model, table, &in->n_ids, &in->n_rows);
-  if (settings->has_qcomm) {
-    in->a2a_fwd = settings->a2a_fwd;
-    in->a2a_bwd = settings->a2a_bwd;
-    if (in->is_pooled) { /* sequence embeddings are never reduced */
-      in->sr_fwd = settings->sr_fwd;
-      in->sr_bwd = settings->sr_bwd;
-    }
+  a2a = in->is_pooled ? &settings->a2a : &settings->sequence;
+  if (a2a->is_coded) {
+    in->a2a_fwd = a2a->fwd;
+    in->a2a_bwd = a2a->bwd;
+  }
+  if (in->is_pooled && settings->sr.is_coded) { /* sequence embeddings are never reduced */
+    in->sr_fwd = settings->sr.fwd;
+    in->sr_bwd = settings->sr.bwd;
   }
   in->kernel_bw = TrsTopologyKernelBandwidth(
       topology, !topology->is_cuda && TrsKernelIsUvm(option->kernel) ? TRS_KERNEL_FUSED : option->kernel,

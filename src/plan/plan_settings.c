@@ -88,7 +88,7 @@ enum {
   TRS_OPTIMIZER_ADAM
 };
 /* -qcomm_..._precision: fp32, fp16, bf16, fp8, int8 */
-enum { TRS_QCOMM_FP32, TRS_QCOMM_FP16, TRS_QCOMM_BF16, TRS_QCOMM_FP8 };
+enum { TRS_QCOMM_FP32 };
 /* -interaction: dot, dcn, cat */
 enum { TRS_INTERACTION_DOT, TRS_INTERACTION_DCN };
 /* -task: train, plan, eval, predict, bench */
@@ -115,10 +115,27 @@ TrsOptimizerState TrsPlanOptimizerState(int optimizer, PetscBool is_quant)
   return optimizer == TRS_OPTIMIZER_ROWWISE_ADAGRAD ? TRS_STATE_ROWWISE : TRS_STATE_ONE;
 }
 
+/* What an exchange's messages have: its own precisions, or else those of all (comm/qcomm.h). fp8 cannot be summed. */
+static PetscErrorCode read_wire(TrsOptions options, const char *forward_name, const char *backward_name,
+                                PetscBool sums, TrsPlanWire *wire)
+{
+  const double bytes[] = {4, 2, 2, sums ? 2 : 1, 1};
+  int forward = TRS_QCOMM_FP32, backward = TRS_QCOMM_FP32;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-qcomm_forward_precision", &forward, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-qcomm_backward_precision", &backward, NULL));
+  PetscCall(TrsOptionsGetEnum(options, forward_name, &forward, NULL));
+  PetscCall(TrsOptionsGetEnum(options, backward_name, &backward, NULL));
+  *wire = (TrsPlanWire){.is_coded = (PetscBool)(forward != TRS_QCOMM_FP32 || backward != TRS_QCOMM_FP32),
+                        .fwd = bytes[forward],
+                        .bwd = bytes[backward]};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
 {
-  static const double bytes[] = {4, 2, 2, 1, 1};
-  int task = 0, sharder, optimizer = 0, pipeline = 0, forward = 0, backward = 0;
+  int task = 0, sharder, optimizer = 0, pipeline = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &s->batch_size, NULL));
@@ -135,13 +152,13 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   s->pipeline = (TrsPlanPipeline)pipeline;
   PetscCall(TrsOptionsGetEnum(options, "-embedding_optimizer", &optimizer, NULL));
   s->optimizer_state = TrsPlanOptimizerState(optimizer, s->is_quant);
-  PetscCall(TrsOptionsGetEnum(options, "-qcomm_forward_precision", &forward, NULL));
-  PetscCall(TrsOptionsGetEnum(options, "-qcomm_backward_precision", &backward, NULL));
-  s->has_qcomm = (PetscBool)((forward != TRS_QCOMM_FP32 || backward != TRS_QCOMM_FP32) && !s->is_quant);
-  s->a2a_fwd = bytes[forward];
-  s->a2a_bwd = bytes[backward];
-  s->sr_fwd = forward == TRS_QCOMM_FP8 ? 2 : bytes[forward]; /* fp8 cannot be summed */
-  s->sr_bwd = backward == TRS_QCOMM_FP8 ? 2 : bytes[backward];
+  if (s->is_quant) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(read_wire(options, "-qcomm_all_to_all_forward_precision", "-qcomm_all_to_all_backward_precision",
+                      PETSC_FALSE, &s->a2a));
+  PetscCall(read_wire(options, "-qcomm_reduce_scatter_forward_precision",
+                      "-qcomm_reduce_scatter_backward_precision", PETSC_TRUE, &s->sr));
+  PetscCall(read_wire(options, "-qcomm_sequence_forward_precision", "-qcomm_sequence_backward_precision",
+                      PETSC_FALSE, &s->sequence));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

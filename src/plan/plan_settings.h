@@ -36,13 +36,19 @@ typedef enum { TRS_STATE_NONE, TRS_STATE_ROWWISE, TRS_STATE_ONE, TRS_STATE_TWO }
 
 enum { TRS_PLAN_MAX_PROPOSERS = 16 };
 
+/* Bytes an element of a message has by -qcomm_; without is_coded it has as many as the table's. */
+typedef struct {
+  PetscBool is_coded;
+  double fwd, bwd;
+} TrsPlanWire;
+
 typedef struct {
   int64_t batch_size;
   PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
   TrsPlanPipeline pipeline;
   TrsOptimizerState optimizer_state;
-  PetscBool has_qcomm;
-  double a2a_fwd, a2a_bwd, sr_fwd, sr_bwd; /* bytes an element of a message, with has_qcomm */
+  TrsPlanWire a2a, sr,
+      sequence; /* all-to-alls and reduce-scatters of pooled rows, all-to-alls of sequence tables' */
 
   int n_proposers;
   TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];

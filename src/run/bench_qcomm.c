@@ -87,19 +87,21 @@ static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_
 }
 
 /* All precisions of a direction; values [n] of this rank. */
-static PetscErrorCode measure_all(const TrsSession *s, PetscBool backward, const TrsCodec *given, int64_t n,
-                                  const float *values, TrsResults results)
+static PetscErrorCode measure_all(const TrsSession *s, PetscBool backward, int64_t n, const float *values,
+                                  TrsResults results)
 {
-  double losses[TRS_N_PRECISIONS][TRS_N_LOSSES], bytes = (double)n * (double)sizeof(float);
+  double loss_scale = 1, losses[TRS_N_PRECISIONS][TRS_N_LOSSES], bytes = (double)n * (double)sizeof(float);
 
   PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(
+      s->options, backward ? "-qcomm_backward_loss_scale" : "-qcomm_forward_loss_scale", &loss_scale, NULL));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_DOUBLE, MPI_SUM, s->comm));
   for (int i = 0; i < TRS_N_PRECISIONS; i++) {
     const TrsCodecKind kind = precisions[i].kind;
     const TrsCodec codec = {.kind = kind,
                             .row_dim = precisions[i].row_dim,
                             .backward = backward ? 1 : 0,
-                            .loss_scale = kind == TRS_CODEC_FP16 || kind == TRS_CODEC_BF16 ? given->loss_scale
+                            .loss_scale = kind == TRS_CODEC_FP16 || kind == TRS_CODEC_BF16 ? (float)loss_scale
                                                                                            : 1.0f};
 
     PetscCall(measure(s, &codec, n, values, losses[i]));
@@ -129,11 +131,9 @@ static PetscErrorCode gather_columns(const TrsDeviceOps *device, int64_t rows, i
 static PetscErrorCode measure_both(const TrsSession *s, int64_t batch, TrsResults results)
 {
   const float *matrix[2];
-  TrsCodec given[2];
   int64_t stride, cols;
 
   PetscFunctionBegin;
-  PetscCall(TrsQcommFromOptions(s->options, &given[0], &given[1]));
   PetscCall(TrsModelParallelEmbeddings(s->model, &matrix[0], &matrix[1], &stride, &cols));
   PetscCall(PetscPrintf(s->comm, "%-10s %-9s  %8s  %12s  %12s  %10s\n", "qcomm", "precision", "bytes",
                         "mean error", "most error", "became 0"));
@@ -141,7 +141,7 @@ static PetscErrorCode measure_both(const TrsSession *s, int64_t batch, TrsResult
     float *values;
 
     PetscCall(gather_columns(s->device, batch, cols, stride, matrix[d], &values));
-    PetscCall(measure_all(s, (PetscBool)(d == 1), &given[d], batch * cols, values, results));
+    PetscCall(measure_all(s, (PetscBool)(d == 1), batch * cols, values, results));
     PetscCall(TrsFree(&values));
   }
   PetscCall(PetscPrintf(

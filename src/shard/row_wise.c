@@ -54,7 +54,7 @@ static PetscErrorCode setup_row_wise(TrsSharding sharding)
   }
   PetscCall(TrsLookupCreate(context->compute, context->shards, rw->n_features, lookup, &sharding->lookup));
   PetscCall(PetscFree(lookup));
-  PetscCall(TrsPooledReduceScatterCreate(comm, sharding->local_dim, &context->dist, &rw->dist));
+  PetscCall(TrsPooledReduceScatterCreate(comm, sharding->local_dim, &context->reduce_scatter, &rw->dist));
   PetscCall(PetscMalloc1((size_t)comm->size, &n_features));
   for (int q = 0; q < comm->size; q++) n_features[q] = rw->n_features;
   PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_TRUE));

@@ -142,7 +142,7 @@ static PetscErrorCode setup_sequence(TrsSharding sharding)
   for (int e = 0; e < d->n_entries; e++) d->place[e] = entry[e].place;
   if (by_rows) PetscCall(create_split(sharding, d, entry));
   PetscCall(TrsSequenceCreate(sharding, context->index_dedup, n_pieces, piece, &d->sequence));
-  PetscCall(TrsSequenceAllToAllCreate(comm, d->sequence.dim, &context->dist, &d->dist));
+  PetscCall(TrsSequenceAllToAllCreate(comm, d->sequence.dim, &context->sequence, &d->dist));
   PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_FALSE));
   PetscCall(PetscFree3(entry, piece, n_features));
   PetscFunctionReturn(PETSC_SUCCESS);

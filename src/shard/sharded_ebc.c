@@ -177,6 +177,8 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .tables = tables,
                                   .shards = shards,
                                   .dist = config->dist,
+                                  .reduce_scatter = config->reduce_scatter,
+                                  .sequence = config->sequence,
                                   .columns = config->columns,
                                   .position = config->position,
                                   .index_dedup = config->index_dedup,

@@ -19,11 +19,13 @@ typedef struct {
   const int64_t
       *columns; /* [features] first column of each feature (rule A2's order) in the model's matrix */
   const TrsPositionWeight *position; /* [features] position weights; NULL: no feature has any */
-  TrsPooledDistOptions dist;         /* of the exchanges */
-  PetscBool index_dedup;             /* -ec_index_dedup */
-  PetscBool variable_batch;          /* -ebc_variable_batch */
-  void *lent;                        /* of TrsDeviceAllocShared(), free from a ForwardStart to its */
-  int64_t lent_bytes;                /* ForwardWait, and from a BackwardStart to its Update; may be none */
+  TrsPooledDistOptions dist;         /* of the exchanges: of all-to-alls of pooled rows; */
+  TrsPooledDistOptions reduce_scatter,
+      sequence;             /* alike but for the codecs: of their sums, and of sequence tables' rows */
+  PetscBool index_dedup;    /* -ec_index_dedup */
+  PetscBool variable_batch; /* -ebc_variable_batch */
+  void *lent;               /* of TrsDeviceAllocShared(), free from a ForwardStart to its */
+  int64_t lent_bytes;       /* ForwardWait, and from a BackwardStart to its Update; may be none */
 } TrsShardedEbcConfig;
 
 /*

@@ -38,8 +38,8 @@ typedef struct {
   const TrsComputeOps *compute;
   const TrsTableConfigs *tables;
   const TrsEmbeddingShards *shards;
-  TrsPooledDistOptions dist;
-  const TrsTablePlan **table_plan;   /* [T] each table's plan, */
+  TrsPooledDistOptions dist, reduce_scatter, sequence; /* sharded_ebc.h; the codecs alone differ */
+  const TrsTablePlan **table_plan;                     /* [T] each table's plan, */
   int *first_feature;                /* [T] and its first feature: they follow one another */
   const int64_t *columns;            /* [F] of the model's matrix */
   const TrsPositionWeight *position; /* [F] */

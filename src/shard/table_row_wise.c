@@ -92,8 +92,8 @@ static PetscErrorCode setup_exchanges(TrsSharding sharding, const int *host_n)
 
   PetscFunctionBegin;
   sharding->local_dim = twrw->dims[context->groups->world->rank / L];
-  PetscCall(
-      TrsPooledReduceScatterCreate(context->groups->host, sharding->local_dim, &context->dist, &twrw->intra));
+  PetscCall(TrsPooledReduceScatterCreate(context->groups->host, sharding->local_dim, &context->reduce_scatter,
+                                         &twrw->intra));
   PetscCall(TrsPooledAllToAllCreate(context->groups->cross, twrw->dims, &context->dist, &twrw->cross));
   PetscCall(PetscMalloc2((size_t)W, &n_features, (size_t)W, &source_order));
   for (int q = 0; q < W; q++) {

@@ -118,7 +118,8 @@ static PetscErrorCode create_exchanges(TrsSharding sharding, TrsVariableBatch *v
 
   PetscFunctionBegin;
   if (v->by_rows)
-    PetscCall(TrsVariableReduceScatterCreate(comm, v->n_features, v->dims, &context->dist, &v->sum));
+    PetscCall(
+        TrsVariableReduceScatterCreate(comm, v->n_features, v->dims, &context->reduce_scatter, &v->sum));
   else
     PetscCall(TrsVariableAllToAllCreate(comm, v->n_of_rank, v->dims, &context->dist, &v->dist));
   PetscCall(TrsVariableExpandCreate(context->device, context->compute, v->n_expanded, v->dims, v->columns,

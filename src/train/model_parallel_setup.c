@@ -141,18 +141,45 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_reproducible(TrsModelParallel m, TrsOptions options, TrsPooledDistOptions *dist)
+/* -reproducible: everything travels as it is; codecs [TRS_N_QCOMM_OPS] of the embeddings. */
+static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
 {
+  const char *rounded = NULL;
+  int precision = TRS_CODEC_FP32;
+
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetBool(options, "-reproducible", &dist->reproducible, NULL));
-  m->dense = dist->reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
-  if (!dist->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
-  if (dist->forward.kind != TRS_CODEC_FP32)
-    PetscCall(TrsOptionError(options, "-qcomm_forward_precision",
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
+    if (codecs[op].backward.kind != TRS_CODEC_FP32)
+      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_TRUE, &rounded));
+    if (codecs[op].forward.kind != TRS_CODEC_FP32)
+      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_FALSE, &rounded));
+  }
+  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
+  if (precision != TRS_CODEC_FP32) rounded = "-dense_allreduce_precision";
+  if (rounded)
+    PetscCall(TrsOptionError(options, rounded,
                              "-reproducible needs fp32: what is rounded on the way depends on the plan"));
-  if (dist->backward.kind != TRS_CODEC_FP32)
-    PetscCall(TrsOptionError(options, "-qcomm_backward_precision",
-                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The exchanges' options. They differ in codecs alone. */
+static PetscErrorCode read_dist(TrsModelParallel m, TrsOptions options, TrsShardedEbcConfig *ebc)
+{
+  TrsPooledDistOptions *const dist[TRS_N_QCOMM_OPS] = {&ebc->dist, &ebc->reduce_scatter, &ebc->sequence};
+  TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
+  PetscBool reproducible;
+
+  PetscFunctionBegin;
+  PetscCall(TrsQcommFromOptions(options, codecs));
+  PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
+    *dist[op] = (TrsPooledDistOptions){
+        .forward = codecs[op].forward,
+        .backward = codecs[op].backward,
+        .gradient_division = PETSC_FALSE, /* the loss is scaled by 1/G at the source */
+        .reproducible = reproducible};
+  m->dense = reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
+  if (reproducible) PetscCall(check_unrounded(options, codecs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -172,8 +199,7 @@ static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions op
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
-  TrsShardedEbcConfig ebc = {
-      .dist.gradient_division = PETSC_FALSE}; /* the loss is scaled by 1/G at the source */
+  TrsShardedEbcConfig ebc = {0};
   TrsModelParallel m;
 
   PetscFunctionBegin;
@@ -181,10 +207,9 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
-  PetscCall(TrsQcommFromOptions(options, &ebc.dist.forward, &ebc.dist.backward));
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &ebc.variable_batch, NULL));
-  PetscCall(read_reproducible(m, options, &ebc.dist));
+  PetscCall(read_dist(m, options, &ebc));
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
   if (config->quantised)

@@ -6,8 +6,8 @@
 #include "comm/qcomm.h"
 #include "trs_test.h"
 
-static void read_codecs(int argc, const char **words, PetscErrorCode expected, TrsCodec *forward,
-                        TrsCodec *backward)
+static void read_codecs(int argc, const char **words, PetscErrorCode expected,
+                        TrsQcommCodecs codecs[TRS_N_QCOMM_OPS])
 {
   static const TrsOptionGroup *const groups[] = {&trs_qcomm_options, &trs_comm_options};
   char text[16][64], *argv[17];
@@ -20,40 +20,80 @@ static void read_codecs(int argc, const char **words, PetscErrorCode expected, T
   argv[argc] = NULL;
   assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 2, &options));
   if (expected == PETSC_SUCCESS) {
-    assert_petsc_ok(TrsQcommFromOptions(options, forward, backward));
+    assert_petsc_ok(TrsQcommFromOptions(options, codecs));
   } else {
-    assert_petsc_error(TrsQcommFromOptions(options, forward, backward), expected);
+    assert_petsc_error(TrsQcommFromOptions(options, codecs), expected);
   }
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
 static void test_options(void **state)
 {
-  TrsCodec forward, backward;
+  TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
 
   (void)state;
-  read_codecs(1, (const char *[]){"t"}, PETSC_SUCCESS, &forward, &backward);
-  assert_int_equal(forward.kind, TRS_CODEC_FP32);
-  assert_int_equal(backward.kind, TRS_CODEC_FP32);
+  read_codecs(1, (const char *[]){"t"}, PETSC_SUCCESS, codecs);
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
+    assert_int_equal(codecs[op].forward.kind, TRS_CODEC_FP32);
+    assert_int_equal(codecs[op].backward.kind, TRS_CODEC_FP32);
+  }
   read_codecs(7,
               (const char *[]){"t", "-qcomm_forward_precision", "int8", "-qcomm_backward_precision", "bf16",
                                "-qcomm_backward_loss_scale", "4"},
-              PETSC_SUCCESS, &forward, &backward);
-  assert_int_equal(forward.kind, TRS_CODEC_INT8);
-  assert_int_equal(forward.row_dim, 32);
-  assert_int_equal(backward.kind, TRS_CODEC_BF16);
-  assert_int_equal(backward.backward, 1);
-  assert_true(backward.loss_scale == 4.0F && forward.loss_scale == 1.0F);
+              PETSC_SUCCESS, codecs);
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
+    assert_int_equal(codecs[op].forward.kind, TRS_CODEC_INT8);
+    assert_int_equal(codecs[op].forward.row_dim, 32);
+    assert_int_equal(codecs[op].backward.kind, TRS_CODEC_BF16);
+    assert_int_equal(codecs[op].backward.backward, 1);
+    assert_true(codecs[op].backward.loss_scale == 4.0F && codecs[op].forward.loss_scale == 1.0F);
+  }
   read_codecs(7,
               (const char *[]){"t", "-qcomm_forward_precision", "fp8", "-qcomm_backward_precision", "fp8",
                                "-qcomm_fp8_row_dim", "16"},
-              PETSC_SUCCESS, &forward, &backward);
-  assert_int_equal(forward.kind, TRS_CODEC_FP8);
-  assert_int_equal(forward.row_dim, 16);
-  assert_int_equal(forward.backward, 0);
-  assert_int_equal(backward.row_dim, 16);
+              PETSC_SUCCESS, codecs);
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
+    assert_int_equal(codecs[op].forward.kind, TRS_CODEC_FP8);
+    assert_int_equal(codecs[op].forward.row_dim, 16);
+    assert_int_equal(codecs[op].forward.backward, 0);
+    assert_int_equal(codecs[op].backward.row_dim, 16);
+  }
   read_codecs(5, (const char *[]){"t", "-qcomm_forward_precision", "int8", "-qcomm_forward_loss_scale", "2"},
-              TRS_ERR_OPTION, &forward, &backward);
+              TRS_ERR_OPTION, codecs);
+}
+
+/* An operation's own precision goes before that of all; scales and rows are of those whose precision has them. */
+static void test_options_of_operations(void **state)
+{
+  TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
+
+  (void)state;
+  read_codecs(13,
+              (const char *[]){"t", "-qcomm_forward_precision", "bf16", "-qcomm_all_to_all_forward_precision",
+                               "fp8", "-qcomm_sequence_forward_precision", "fp32",
+                               "-qcomm_forward_loss_scale", "8", "-qcomm_fp8_row_dim", "4",
+                               "-qcomm_reduce_scatter_backward_precision", "int8"},
+              PETSC_SUCCESS, codecs);
+  assert_int_equal(codecs[TRS_QCOMM_ALL_TO_ALL].forward.kind, TRS_CODEC_FP8);
+  assert_int_equal(codecs[TRS_QCOMM_ALL_TO_ALL].forward.row_dim, 4);
+  assert_true(codecs[TRS_QCOMM_ALL_TO_ALL].forward.loss_scale == 1.0F);
+  assert_int_equal(codecs[TRS_QCOMM_REDUCE_SCATTER].forward.kind, TRS_CODEC_BF16);
+  assert_int_equal(codecs[TRS_QCOMM_REDUCE_SCATTER].forward.row_dim, 0);
+  assert_true(codecs[TRS_QCOMM_REDUCE_SCATTER].forward.loss_scale == 8.0F);
+  assert_int_equal(codecs[TRS_QCOMM_SEQUENCE].forward.kind, TRS_CODEC_FP32);
+  assert_int_equal(codecs[TRS_QCOMM_ALL_TO_ALL].backward.kind, TRS_CODEC_FP32);
+  assert_int_equal(codecs[TRS_QCOMM_REDUCE_SCATTER].backward.kind, TRS_CODEC_INT8);
+  assert_int_equal(codecs[TRS_QCOMM_SEQUENCE].backward.kind, TRS_CODEC_FP32);
+  read_codecs(5,
+              (const char *[]){"t", "-qcomm_sequence_backward_precision", "fp16",
+                               "-qcomm_backward_loss_scale", "1024"},
+              PETSC_SUCCESS, codecs);
+  assert_true(codecs[TRS_QCOMM_SEQUENCE].backward.loss_scale == 1024.0F);
+  assert_true(codecs[TRS_QCOMM_ALL_TO_ALL].backward.loss_scale == 1.0F);
+  read_codecs(5,
+              (const char *[]){"t", "-qcomm_sequence_backward_precision", "fp8", "-qcomm_backward_loss_scale",
+                               "1024"},
+              TRS_ERR_OPTION, codecs);
 }
 
 static void test_sums(void **state)
@@ -101,4 +141,5 @@ static void test_padding(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_options), cmocka_unit_test(test_sums), cmocka_unit_test(test_padding))
+TRS_TEST_MAIN(cmocka_unit_test(test_options), cmocka_unit_test(test_options_of_operations),
+              cmocka_unit_test(test_sums), cmocka_unit_test(test_padding))

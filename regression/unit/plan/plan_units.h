@@ -96,6 +96,15 @@ static const TrsOptionSpec units_outer_specs[] = {
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""},
     {"-qcomm_forward_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
     {"-qcomm_backward_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
+    {"-qcomm_all_to_all_forward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
+    {"-qcomm_all_to_all_backward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL,
+     ""},
+    {"-qcomm_reduce_scatter_forward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL,
+     ""},
+    {"-qcomm_reduce_scatter_backward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL,
+     ""},
+    {"-qcomm_sequence_forward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
+    {"-qcomm_sequence_backward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
 };
 static const TrsOptionGroup units_outer_group = TRS_OPTION_GROUP("Outer", units_outer_specs);
 
