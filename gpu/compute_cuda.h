@@ -110,8 +110,8 @@ PETSC_EXTERN PetscErrorCode TrsMergeRowsCuda(TrsStream stream, TrsWorkspace work
                                              const int64_t *rows, int64_t *keys, int64_t *index);
 
 /* matrix_cuda.cu */
-PETSC_EXTERN PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, const float *from,
-                                              int64_t from_stride, float *to, int64_t to_stride);
+PETSC_EXTERN PetscErrorCode TrsCopyColumnsCuda(TrsStream stream, int64_t rows, int n,
+                                               const TrsColumnCopy *copy);
 PETSC_EXTERN PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n,
                                               const TrsBlockCopy *block, const float *from, float *to);
 PETSC_EXTERN PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
@@ -120,7 +120,7 @@ PETSC_EXTERN PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t
 PETSC_EXTERN PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,
                                                int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                                int64_t to_stride);
-PETSC_EXTERN PetscErrorCode TrsDivideRowsCuda(TrsStream stream, int64_t rows, int64_t cols,
-                                              const int32_t *lengths, float *matrix, int64_t stride);
+PETSC_EXTERN PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n,
+                                                 const TrsMeanColumns *mean, int64_t stride);
 PETSC_EXTERN PetscErrorCode TrsClampMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, float limit,
                                                float *matrix, int64_t stride);

@@ -22,44 +22,197 @@ static bool is_wide(const void *pointer, int64_t stride, int64_t cols)
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride % 4 == 0 && cols % 4 == 0;
 }
 
+static bool is_wide_copy(const TrsColumnCopy *copy)
+{
+  return is_wide(copy->from, copy->from_stride, copy->cols) && is_wide(copy->to, copy->to_stride, copy->cols);
+}
+
 static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
 {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/* Reads and writes rows * cols elements once. */
-template <class T>
-static __global__ void copy_kernel(int64_t rows, int64_t cols, Matrix<const T> from, Matrix<T> to)
+/* --- runs of columns --- */
+
+/* Runs of a launch, and rows whose reads a thread has under way at a time. */
+enum { TRS_RUNS_A_LAUNCH = 64, TRS_ROWS_IN_FLIGHT = 4 };
+
+/* Where each run of columns begins among the elements of a row, all runs side by side; int elements. */
+struct Columns {
+  int n;
+  int begin[TRS_RUNS_A_LAUNCH + 1];
+};
+
+/* What a thread does: column `col` of run `run` in rows row .. row + 3, then in those `step` rows on; row < 0: nothing. */
+struct Share {
+  int run, col;
+  int64_t row, step;
+};
+
+/* The one division and search of a thread. */
+static __device__ __forceinline__ Share share_of(const Columns &columns)
 {
-  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep())
-    *to.at(i / cols, i % cols) = *from.at(i / cols, i % cols);
+  const int64_t first = TrsCudaFirst();
+  const int width = columns.begin[columns.n], strip = static_cast<int>(first / width),
+            strips = static_cast<int>(TrsCudaStep() / width),
+            at = static_cast<int>(first - static_cast<int64_t>(strip) * width);
+  int low = 0, high = columns.n - 1;
+
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (columns.begin[middle] <= at)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return {low, at - columns.begin[low],
+          strip < strips ? static_cast<int64_t>(strip) * TRS_ROWS_IN_FLIGHT : -1,
+          static_cast<int64_t>(strips) * TRS_ROWS_IN_FLIGHT};
 }
 
-template <class T>
-static PetscErrorCode copy(TrsStream stream, int64_t rows, int64_t cols, Matrix<const T> from, Matrix<T> to)
+/* Threads for strips of rows: at least as many as a row has elements. */
+static dim3 share_blocks(int64_t rows, const Columns &columns)
 {
-  PetscFunctionBegin;
-  CU_LAUNCH((copy_kernel<T>), TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
-            TrsCudaStream(stream), rows, cols, from, to);
-  TrsCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
+  const int64_t width = columns.begin[columns.n],
+                strips = (rows + TRS_ROWS_IN_FLIGHT - 1) / TRS_ROWS_IN_FLIGHT;
+  const int64_t most = PetscMax(static_cast<int64_t>(132) * 32 * TRS_MATRIX_THREADS / width, 1);
+  const int64_t turns = (strips + most - 1) / most;
+
+  return dim3(static_cast<unsigned>(((strips + turns - 1) / turns * width + TRS_MATRIX_THREADS - 1) /
+                                    TRS_MATRIX_THREADS));
 }
 
-PetscErrorCode TrsCopyMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, const float *from,
-                                 int64_t from_stride, float *to, int64_t to_stride)
-{
-  PetscFunctionBegin;
-  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (is_wide(from, from_stride, cols) && is_wide(to, to_stride, cols)) {
-    const Matrix<const float4> wide_from = {reinterpret_cast<const float4 *>(from), from_stride / 4};
-    const Matrix<float4> wide_to = {reinterpret_cast<float4 *>(to), to_stride / 4};
+template <class T> struct CopyJob {
+  Columns columns;
+  int64_t rows;
+  struct {
+    const T *from;
+    T *to;
+    int64_t from_stride, to_stride;
+  } run[TRS_RUNS_A_LAUNCH];
+};
 
-    PetscCall(copy<float4>(stream, rows, cols / 4, wide_from, wide_to));
-  } else {
-    PetscCall(copy<float>(stream, rows, cols, {from, from_stride}, {to, to_stride}));
+/* Neighbouring threads have neighbouring columns. Reads and writes every element once, four reads before the first write. */
+template <class T> static __global__ void copy_columns_kernel(const CopyJob<T> job)
+{
+  const Share share = share_of(job.columns);
+  const T *const from = job.run[share.run].from + share.col;
+  T *const to = job.run[share.run].to + share.col;
+  const int64_t from_stride = job.run[share.run].from_stride, to_stride = job.run[share.run].to_stride;
+
+  if (share.row < 0) return;
+  for (int64_t row = share.row; row < job.rows; row += share.step) {
+    T element[TRS_ROWS_IN_FLIGHT] = {};
+
+#pragma unroll
+    for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
+      if (row + k < job.rows) element[k] = from[(row + k) * from_stride];
+#pragma unroll
+    for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
+      if (row + k < job.rows) to[(row + k) * to_stride] = element[k];
+  }
+}
+
+/* The runs whose elements are of type T, or are not: as many launches as there are 64 of them. */
+template <class T>
+static PetscErrorCode copy_columns(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
+{
+  const int per = static_cast<int>(sizeof(T) / sizeof(float));
+  CopyJob<T> job = {};
+
+  PetscFunctionBegin;
+  job.rows = rows;
+  for (int i = 0; i <= n; i++) {
+    const bool last = i == n;
+    const int k = job.columns.n;
+
+    if (k > 0 && (last || k == TRS_RUNS_A_LAUNCH)) {
+      CU_LAUNCH((copy_columns_kernel<T>), share_blocks(rows, job.columns), TRS_MATRIX_THREADS, 0,
+                TrsCudaStream(stream), job);
+      TrsCheckLaunch();
+      job.columns.n = 0;
+    }
+    if (last || copy[i].cols <= 0 || is_wide_copy(&copy[i]) != (per > 1)) continue;
+    job.run[job.columns.n] = {reinterpret_cast<const T *>(copy[i].from), reinterpret_cast<T *>(copy[i].to),
+                              copy[i].from_stride / per, copy[i].to_stride / per};
+    job.columns.begin[job.columns.n + 1] = job.columns.begin[job.columns.n] +
+                                           static_cast<int>(copy[i].cols / per);
+    job.columns.n++;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsCopyColumnsCuda(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
+{
+  PetscFunctionBegin;
+  if (rows <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(copy_columns<float4>(stream, rows, n, copy));
+  PetscCall(copy_columns<float>(stream, rows, n, copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+struct MeanJob {
+  Columns columns;
+  int64_t rows, stride;
+  struct {
+    float *data;
+    const int32_t *lengths;
+  } run[TRS_RUNS_A_LAUNCH];
+};
+
+/* Reads and writes the elements of bags of more than one id once. */
+static __global__ void divide_columns_kernel(const MeanJob job)
+{
+  const Share share = share_of(job.columns);
+  const int32_t *const lengths = job.run[share.run].lengths;
+  float *const data = job.run[share.run].data + share.col;
+
+  if (share.row < 0) return;
+  for (int64_t row = share.row; row < job.rows; row += share.step) {
+    int32_t length[TRS_ROWS_IN_FLIGHT];
+    float element[TRS_ROWS_IN_FLIGHT];
+
+#pragma unroll
+    for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++) {
+      length[k] = row + k < job.rows ? lengths[row + k] : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++) {
+      element[k] = 0.0f;
+      if (length[k] > 1) element[k] = data[(row + k) * job.stride];
+    }
+#pragma unroll
+    for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
+      if (length[k] > 1) data[(row + k) * job.stride] = element[k] / static_cast<float>(length[k]);
+  }
+}
+
+PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
+                                    int64_t stride)
+{
+  MeanJob job = {};
+
+  PetscFunctionBegin;
+  if (rows <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  job.rows = rows;
+  job.stride = stride;
+  for (int first = 0; first < n; first += TRS_RUNS_A_LAUNCH) {
+    Columns *const columns = &job.columns;
+
+    columns->n = PetscMin(n - first, static_cast<int>(TRS_RUNS_A_LAUNCH));
+    for (int i = 0; i < columns->n; i++) {
+      job.run[i] = {mean[first + i].data, mean[first + i].lengths};
+      columns->begin[i + 1] = columns->begin[i] + static_cast<int>(mean[first + i].cols);
+    }
+    if (columns->begin[columns->n] == 0) continue;
+    CU_LAUNCH(divide_columns_kernel, share_blocks(rows, *columns), TRS_MATRIX_THREADS, 0,
+              TrsCudaStream(stream), job);
+    TrsCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- blocks --- */
 
 /* Blocks of a copy, in elements of type T: first element of each, counted over all of them. */
 struct Copies {
@@ -121,6 +274,8 @@ PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- rows by index --- */
+
 /* A call of move_rows. */
 struct Moved {
   int64_t n, row_bytes;
@@ -179,6 +334,8 @@ PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t row_bytes, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- sums and bounds --- */
+
 struct Parts {
   const float *part[TRS_SUM_PARTS];
   int n;
@@ -224,27 +381,6 @@ PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *co
     }
     TrsCheckLaunch();
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static __global__ void divide_kernel(int64_t rows, int64_t cols, const int32_t *lengths, Matrix<float> matrix)
-{
-  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
-    const int32_t length = lengths[i / cols];
-    if (length > 1) *matrix.at(i / cols, i % cols) /= static_cast<float>(length);
-  }
-}
-
-PetscErrorCode TrsDivideRowsCuda(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
-                                 float *matrix, int64_t stride)
-{
-  const Matrix<float> m = {matrix, stride};
-
-  PetscFunctionBegin;
-  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(divide_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
-            TrsCudaStream(stream), rows, cols, lengths, m);
-  TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

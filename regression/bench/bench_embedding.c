@@ -45,8 +45,9 @@ typedef struct {
   float *out, *grad;
   int32_t *lengths;
   TrsJagged permuted;
-  int64_t *block_begin; /* host [tables + 1] */
-  int *reversed;        /* host [tables] */
+  int64_t *block_begin;     /* host [tables + 1] */
+  int *reversed;            /* host [tables] */
+  TrsColumnCopy *regrouped; /* host [tables] */
   TrsCodec codec;
   void *encoded;
   double copy_gbps;
@@ -136,9 +137,17 @@ static PetscErrorCode make_rest(bench *b)
   PetscCall(b->device->alloc(bags * (int64_t)sizeof(int32_t), (void **)&b->permuted.lengths));
   PetscCall(b->device->alloc(b->n * (int64_t)sizeof(int64_t), (void **)&b->permuted.values));
   PetscCall(b->device->alloc(2 * bags * b->dim * (int64_t)sizeof(float), &b->encoded));
-  PetscCall(PetscMalloc2((size_t)b->tables + 1, &b->block_begin, (size_t)b->tables, &b->reversed));
+  PetscCall(PetscMalloc3((size_t)b->tables + 1, &b->block_begin, (size_t)b->tables, &b->reversed,
+                         (size_t)b->tables, &b->regrouped));
   for (int t = 0; t <= b->tables; t++) b->block_begin[t] = t * b->batch;
-  for (int t = 0; t < b->tables; t++) b->reversed[t] = (int)b->tables - 1 - t;
+  for (int t = 0; t < b->tables; t++) {
+    b->reversed[t] = (int)b->tables - 1 - t;
+    b->regrouped[t] = (TrsColumnCopy){.from = b->out + t * b->dim,
+                                      .to = b->grad + b->reversed[t] * b->dim,
+                                      .from_stride = b->tables * b->dim,
+                                      .to_stride = b->tables * b->dim,
+                                      .cols = b->dim};
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -149,7 +158,7 @@ static PetscErrorCode release_rest(bench *b)
   PetscCall(b->device->release((void **)&b->permuted.lengths));
   PetscCall(b->device->release((void **)&b->permuted.values));
   PetscCall(b->device->release(&b->encoded));
-  PetscCall(PetscFree2(b->block_begin, b->reversed));
+  PetscCall(PetscFree3(b->block_begin, b->reversed, b->regrouped));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -169,12 +178,8 @@ static PetscErrorCode permute(bench *b, const TrsTbeInput *input)
 
 static PetscErrorCode regroup(bench *b)
 {
-  const int64_t stride = b->tables * b->dim;
-
   PetscFunctionBegin;
-  for (int t = 0; t < b->tables; t++)
-    PetscCall(b->compute->copy_matrix(b->stream, b->batch, b->dim, b->out + t * b->dim, stride,
-                                      b->grad + b->reversed[t] * b->dim, stride));
+  PetscCall(b->compute->copy_columns(b->stream, b->batch, (int)b->tables, b->regrouped));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -615,17 +615,33 @@ static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace work
 
 /* --- matrices --- */
 
-static PetscErrorCode hosted_copy_matrix(TrsStream stream, int64_t rows, int64_t cols, const float *from,
-                                         int64_t from_stride, float *to, int64_t to_stride)
+static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
 {
-  const int64_t from_bytes = rows > 0 ? ((rows - 1) * from_stride + cols) * 4 : 0,
-                to_bytes = rows > 0 ? ((rows - 1) * to_stride + cols) * 4 : 0;
-  float *in = (float *)hosted_in(from, from_bytes), *out = (float *)hosted_in(to, to_bytes);
+  TrsColumnCopy *there;
 
   PetscFunctionBegin;
-  PetscCall(hosted_ops->copy_matrix(stream, rows, cols, in, from_stride, out, to_stride));
-  hosted_out(in, NULL, 0);
-  hosted_out(out, to, to_bytes);
+  PetscCall(PetscMalloc1((size_t)n + 1, &there));
+  for (int i = 0; i < n; i++) {
+    const TrsColumnCopy *c = &copy[i];
+
+    there[i] = *c;
+    there[i].from = (const float *)hosted_in(c->from,
+                                             rows > 0 ? ((rows - 1) * c->from_stride + c->cols) * 4 : 0);
+    there[i].to = (float *)hosted_in(c->to, rows > 0 ? ((rows - 1) * c->to_stride + c->cols) * 4 : 0);
+  }
+  PetscCall(hosted_ops->copy_columns(stream, rows, n, there));
+  for (int i = 0; i < n; i++) { /* run by run: what lies between one's rows may be another's */
+    const TrsColumnCopy *c = &copy[i];
+    float *all;
+
+    hosted_out((void *)(uintptr_t)there[i].from, NULL, 0);
+    PetscCall(PetscMalloc1((size_t)(rows * c->to_stride + c->cols), &all));
+    hosted_out(there[i].to, all, rows > 0 ? ((rows - 1) * c->to_stride + c->cols) * 4 : 0);
+    for (int64_t r = 0; r < rows; r++)
+      memcpy(c->to + r * c->to_stride, all + r * c->to_stride, (size_t)c->cols * sizeof(*all));
+    PetscCall(PetscFree(all));
+  }
+  PetscCall(PetscFree(there));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -677,17 +693,27 @@ static PetscErrorCode hosted_sum_matrices(TrsStream stream, int n_parts, const f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode hosted_divide_rows(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
-                                         float *matrix, int64_t stride)
+/* Runs lie in one matrix, the first of them at its beginning. */
+static PetscErrorCode hosted_divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
+                                            int64_t stride)
 {
-  const int64_t bytes = rows > 0 ? ((rows - 1) * stride + cols) * 4 : 0;
-  int32_t *l = (int32_t *)hosted_in(lengths, rows * 4);
-  float *m = (float *)hosted_in(matrix, bytes);
+  TrsMeanColumns *there;
+  int64_t cols = 0;
+  float *m;
 
   PetscFunctionBegin;
-  PetscCall(hosted_ops->divide_rows(stream, rows, cols, l, m, stride));
-  hosted_out(l, NULL, 0);
-  hosted_out(m, matrix, bytes);
+  if (n == 0 || rows == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1((size_t)n, &there));
+  for (int i = 0; i < n; i++) cols = PetscMax(cols, mean[i].data - mean[0].data + mean[i].cols);
+  m = (float *)hosted_in(mean[0].data, ((rows - 1) * stride + cols) * 4);
+  for (int i = 0; i < n; i++)
+    there[i] = (TrsMeanColumns){.data = m + (mean[i].data - mean[0].data),
+                                .lengths = (const int32_t *)hosted_in(mean[i].lengths, rows * 4),
+                                .cols = mean[i].cols};
+  PetscCall(hosted_ops->divide_columns(stream, rows, n, there, stride));
+  for (int i = 0; i < n; i++) hosted_out((void *)(uintptr_t)there[i].lengths, NULL, 0);
+  hosted_out(m, mean[0].data, ((rows - 1) * stride + cols) * 4);
+  PetscCall(PetscFree(there));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -741,11 +767,11 @@ static const TrsComputeOps *trs_hosted(int i)
     table.merge_rows = hosted_merge_rows;
     table.tbe_row_gradients = hosted_tbe_row_gradients;
     table.tbe_update_rows = hosted_tbe_update_rows;
-    table.copy_matrix = hosted_copy_matrix;
+    table.copy_columns = hosted_copy_columns;
     table.copy_blocks = hosted_copy_blocks;
     table.move_rows = hosted_move_rows;
     table.sum_matrices = hosted_sum_matrices;
-    table.divide_rows = hosted_divide_rows;
+    table.divide_columns = hosted_divide_columns;
     table.clamp_matrix = hosted_clamp_matrix;
     return &table;
   }

@@ -40,6 +40,21 @@ typedef struct {
   int64_t to, to_stride;
 } TrsBlockCopy;
 
+/* Adjacent columns of rows that are copied: the first one's place in the first row, and floats from row to row. */
+typedef struct {
+  const float *from;
+  float *to;
+  int64_t from_stride, to_stride;
+  int64_t cols;
+} TrsColumnCopy;
+
+/* Adjacent columns of rows that become means: the first one's place in the first row, and the lengths of the rows' bags. */
+typedef struct {
+  float *data;
+  const int32_t *lengths;
+  int64_t cols;
+} TrsMeanColumns;
+
 /* How ids of one feature are cut into row buckets. */
 typedef struct {
   int64_t
@@ -296,9 +311,8 @@ typedef struct {
 
   /* --- moving pooled rows --- */
 
-  /* Copy [rows, cols] floats between strided matrices. */
-  PetscErrorCode (*copy_matrix)(TrsStream stream, int64_t rows, int64_t cols, const float *from,
-                                int64_t from_stride, float *to, int64_t to_stride);
+  /* Copy n runs of columns of so many rows (host array), in one go; no two are written to the same place. */
+  PetscErrorCode (*copy_columns)(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
   /* Copy n blocks of rows (host array); no two are written to the same place. */
   PetscErrorCode (*copy_blocks)(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
                                 const float *from, float *to);
@@ -313,9 +327,9 @@ typedef struct {
      CPU any of them. */
   PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
-  /* Row b divided by lengths[b]; rows of length 0 stay. */
-  PetscErrorCode (*divide_rows)(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
-                                float *matrix, int64_t stride);
+  /* Row b of n runs of columns (host array) divided by the run's lengths[b], rows `stride` floats apart; where the length is 0 they stay. */
+  PetscErrorCode (*divide_columns)(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
+                                   int64_t stride);
   /* Clamp to +-limit. */
   PetscErrorCode (*clamp_matrix)(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
                                  int64_t stride);

@@ -98,8 +98,7 @@ PetscErrorCode TrsMergeRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_t
                                const int64_t *rows, int64_t *keys, int64_t *index);
 
 /* matrix_cpu.c */
-PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
-                                int64_t from_stride, float *to, int64_t to_stride);
+PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
 PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
                                 const float *from, float *to);
 PetscErrorCode TrsMoveRowsCpu(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
@@ -107,7 +106,7 @@ PetscErrorCode TrsMoveRowsCpu(TrsStream stream, int64_t n, int64_t row_bytes, co
                               const int64_t *to_index);
 PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
-PetscErrorCode TrsDivideRowsCpu(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
-                                float *matrix, int64_t stride);
+PetscErrorCode TrsDivideColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
+                                   int64_t stride);
 PetscErrorCode TrsClampMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
                                  int64_t stride);

@@ -11,29 +11,42 @@ enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 10 };
 /* How far ahead of a copy short rows that lie apart are fetched */
 enum { TRS_FETCH_FLOATS = 512 };
 
-PetscErrorCode TrsCopyMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, const float *from,
-                                int64_t from_stride, float *to, int64_t to_stride)
+/* Rows that a copy takes of one run of columns before it goes on to the next run: neighbouring runs' lines are on the same pages. */
+enum { TRS_COPY_ROWS = 16 };
+
+/* Rows [begin, end) of the run. */
+static void copy_rows(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
 {
-  const int past_cache = TrsPastCacheMatrix(rows, cols, to, to_stride);
+  const int64_t cols = run->cols, from_stride = run->from_stride, to_stride = run->to_stride;
   const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
+
+  if (!past_cache && from_stride == cols && to_stride == cols) {
+    memcpy(run->to + begin * cols, run->from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
+    return;
+  }
+  for (int64_t r = begin; r < end; r++) {
+    if (past_cache)
+      TrsPastCacheCopy(cols, run->from + r * from_stride, next, run->to + r * to_stride);
+    else
+      memcpy(run->to + r * to_stride, run->from + r * from_stride, (size_t)cols * sizeof(float));
+  }
+}
+
+PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
+{
+  int64_t cols = 0;
 
   PetscFunctionBegin;
   (void)stream;
-  if (rows == 0) PetscFunctionReturn(PETSC_SUCCESS); /* NULL pointers, which memcpy must not be given */
-  if (from_stride == cols && to_stride == cols) {
-    memcpy(to, from, (size_t)(rows * cols) * sizeof(float));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
+  for (int i = 0; i < n; i++) cols += copy[i].cols;
 #pragma omp parallel if (rows * cols > TRS_PARALLEL_FLOATS)
   {
 #pragma omp for schedule(static) nowait
-    for (int64_t r = 0; r < rows; r++) {
-      if (past_cache)
-        TrsPastCacheCopy(cols, from + r * from_stride, next, to + r * to_stride);
-      else
-        memcpy(to + r * to_stride, from + r * from_stride, (size_t)cols * sizeof(float));
-    }
-    if (past_cache) TrsPastCacheEnd();
+    for (int64_t begin = 0; begin < rows; begin += TRS_COPY_ROWS)
+      for (int i = 0; i < n; i++)
+        copy_rows(&copy[i], begin, PetscMin(begin + TRS_COPY_ROWS, rows),
+                  TrsPastCacheMatrix(rows, copy[i].cols, copy[i].to, copy[i].to_stride));
+    TrsPastCacheEnd();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -43,9 +56,14 @@ PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n,
 {
   PetscFunctionBegin;
   (void)workspace;
-  for (int i = 0; i < n; i++)
-    PetscCall(TrsCopyMatrixCpu(stream, block[i].rows, block[i].cols, from + block[i].from,
-                               block[i].from_stride, to + block[i].to, block[i].to_stride));
+  for (int i = 0; i < n; i++) {
+    TrsColumnCopy copy = {.from = from + block[i].from,
+                          .from_stride = block[i].from_stride,
+                          .to_stride = block[i].to_stride,
+                          .cols = block[i].cols};
+    copy.to = to + block[i].to;
+    PetscCall(TrsCopyColumnsCpu(stream, block[i].rows, 1, &copy));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,16 +113,22 @@ PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDivideRowsCpu(TrsStream stream, int64_t rows, int64_t cols, const int32_t *lengths,
-                                float *matrix, int64_t stride)
+PetscErrorCode TrsDivideColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
+                                   int64_t stride)
 {
   PetscFunctionBegin;
   (void)stream;
+  for (int i = 0; i < n; i++) {
+    const int64_t cols = mean[i].cols;
+
 #pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
-  for (int64_t r = 0; r < rows; r++) {
-    const float length = (float)lengths[r];
-    if (lengths[r] > 1)
-      for (int64_t c = 0; c < cols; c++) matrix[r * stride + c] /= length;
+    for (int64_t r = 0; r < rows; r++) {
+      const int32_t length = mean[i].lengths[r];
+      float *restrict row = mean[i].data + r * stride;
+
+      if (length > 1)
+        for (int64_t c = 0; c < cols; c++) row[c] /= (float)length;
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -214,8 +214,10 @@ PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *x, TrsStream stream, int
     PetscCall(comm->device->copy(x->divisor.data, &size, (int64_t)sizeof(size), stream));
     PetscCall(comm->device->stream_synchronize(stream)); /* size is on this function's stack */
   }
-  if (n > 0)
-    PetscCall(comm->compute->divide_rows(stream, 1, n, (const int32_t *)x->divisor.data, values,
-                                         n)); /* one long row */
+  if (n > 0) { /* one long row */
+    TrsMeanColumns mean = {.lengths = (const int32_t *)x->divisor.data, .cols = n};
+    mean.data = values;
+    PetscCall(comm->compute->divide_columns(stream, 1, 1, &mean, n));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -229,6 +229,8 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(e->context.compute->workspace_destroy(&group->workspace));
     PetscCall(PetscFree(group->table));
     PetscCall(PetscFree(group->run));
+    PetscCall(PetscFree(group->copy));
+    PetscCall(PetscFree(group->mean));
   }
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsDeviceBufferFree(e->context.device, &e->positions[s]));

@@ -52,6 +52,7 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscRealloc(sizeof(*sharding->run) * (size_t)(sharding->n_runs + 1), &sharding->run));
+  PetscCall(PetscRealloc(sizeof(*sharding->copy) * (size_t)(sharding->n_runs + 1), &sharding->copy));
   sharding->run[sharding->n_runs++] = (TrsColumnRun){
       .block = block, .block_column = block_column, .column = column, .width = width};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -105,10 +106,13 @@ PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, in
   PetscFunctionBegin;
   for (int i = 0; i < sharding->n_runs; i++) {
     const TrsColumnRun *run = &sharding->run[i];
-    PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width,
-                                                      block[run->block] + run->block_column, dims[run->block],
-                                                      pooled->data + run->column, pooled->stride));
+    sharding->copy[i] = (TrsColumnCopy){.from = block[run->block] + run->block_column,
+                                        .from_stride = dims[run->block],
+                                        .to = pooled->data + run->column,
+                                        .to_stride = pooled->stride,
+                                        .cols = run->width};
   }
+  PetscCall(sharding->context->compute->copy_columns(stream, B, sharding->n_runs, sharding->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,10 +128,13 @@ PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int
     const TrsColumnRun *run = &sharding->run[i];
     float *block = own && run->block == rank ? own : blocks + displs[run->block];
 
-    PetscCall(sharding->context->compute->copy_matrix(stream, B, run->width, pooled->data + run->column,
-                                                      pooled->stride, block + run->block_column,
-                                                      dims[run->block]));
+    sharding->copy[i] = (TrsColumnCopy){.from = pooled->data + run->column,
+                                        .from_stride = pooled->stride,
+                                        .to = block + run->block_column,
+                                        .to_stride = dims[run->block],
+                                        .cols = run->width};
   }
+  PetscCall(sharding->context->compute->copy_columns(stream, B, sharding->n_runs, sharding->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -147,16 +154,19 @@ PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlo
 {
   const TrsShardingContext *context = sharding->context;
   const TrsKjt *batch = slot->batch;
+  int n = 0;
 
   PetscFunctionBegin;
+  if (!sharding->mean) PetscCall(PetscMalloc1((size_t)TrsShardingFeatures(sharding, NULL), &sharding->mean));
   for (int i = 0; i < sharding->n_tables; i++) {
     const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
     const int first = TrsShardingFirstFeature(sharding, i);
     if (!TrsShardingIsMean(config)) continue;
     for (int f = first; f < first + config->n_features; f++)
-      PetscCall(context->compute->divide_rows(stream, batch->batch, config->embedding_dim,
-                                              batch->jagged.lengths + f * batch->batch,
-                                              pooled->data + pooled->columns[f], pooled->stride));
+      sharding->mean[n++] = (TrsMeanColumns){.data = pooled->data + pooled->columns[f],
+                                             .lengths = batch->jagged.lengths + f * batch->batch,
+                                             .cols = config->embedding_dim};
   }
+  PetscCall(context->compute->divide_columns(stream, batch->batch, n, sharding->mean, pooled->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -85,7 +85,9 @@ typedef struct TrsShardingImpl {
   TrsKjt sent;     /* the memory in which training batches' ids are sent: that of one at a time; */
   TrsKjt received; /* in host memory also that in which they are kept */
   int n_runs;
-  TrsColumnRun *run; /* [n_runs] */
+  TrsColumnRun *run;    /* [n_runs] */
+  TrsColumnCopy *copy;  /* [n_runs], scratch */
+  TrsMeanColumns *mean; /* [features], scratch */
   TrsWholeRows
       whole; /* the update of rows whose columns other ranks have, where results must be reproducible; else NULL */
   void *data; /* the family's own */

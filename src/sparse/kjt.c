@@ -76,9 +76,14 @@ static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOp
 
   PetscFunctionBegin;
   if (!kjt->strides) { /* evenly apart: put side by side first */
+    TrsColumnCopy copy = {.from = (const float *)kjt->jagged.offsets,
+                          .from_stride = kjt->batch * width,
+                          .to_stride = width,
+                          .cols = width};
+
     PetscCall(TrsDeviceBufferReserve(device, limits, n * (int64_t)sizeof(*id_begin)));
-    PetscCall(compute->copy_matrix(stream, n, width, (const float *)kjt->jagged.offsets, kjt->batch * width,
-                                   (float *)limits->data, width));
+    copy.to = (float *)limits->data;
+    PetscCall(compute->copy_columns(stream, n, 1, &copy));
     PetscCall(device->copy(id_begin, limits->data, n * (int64_t)sizeof(*id_begin), stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -273,6 +273,53 @@ static void check_copies(PetscBool wide)
   assert_memory_equal(to, wanted, sizeof(wanted));
 }
 
+/* Runs of width, 2 * width or unit columns are taken out of one matrix and laid down in another in the reverse order, gaps between them; then each is a mean. */
+static void check_columns(int64_t rows, int n, int64_t width, int64_t unit)
+{
+  const int64_t stride = n * (2 * width + unit), floats = rows * stride;
+  TrsColumnCopy *copy;
+  TrsMeanColumns *mean;
+  float *from, *to, *wanted;
+  int32_t *lengths;
+
+  assert_petsc_ok(TrsAlloc(floats, sizeof(*from), &from));
+  assert_petsc_ok(TrsAlloc(floats, sizeof(*to), &to));
+  assert_petsc_ok(TrsAlloc(floats, sizeof(*wanted), &wanted));
+  assert_petsc_ok(TrsAlloc(n * rows, sizeof(*lengths), &lengths));
+  assert_petsc_ok(PetscMalloc2((size_t)n, &copy, (size_t)n, &mean));
+  for (int64_t i = 0; i < floats; i++) {
+    from[i] = (float)(i % 65521 + 1);
+    to[i] = wanted[i] = -1.0F;
+  }
+  for (int64_t i = 0; i < n * rows; i++) lengths[i] = (int32_t)(i % 7);
+  for (int i = 0; i < n; i++) {
+    const int64_t cols = i % 3 == 2 ? unit : (i % 3 + 1) * width, at = i * (2 * width + unit);
+
+    copy[i] = (TrsColumnCopy){.from = from + at,
+                              .to = to + stride - at - (2 * width + unit),
+                              .from_stride = stride,
+                              .to_stride = stride,
+                              .cols = cols};
+    mean[n - 1 - i] = (TrsMeanColumns){.data = copy[i].to, .lengths = lengths + i * rows, .cols = cols};
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < cols; c++)
+        wanted[copy[i].to - to + r * stride + c] = copy[i].from[r * stride + c];
+  }
+  assert_petsc_ok(compute->copy_columns(NULL, rows, n, copy));
+  assert_memory_equal(to, wanted, (size_t)floats * sizeof(*to));
+  for (int i = 0; i < n; i++)
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < mean[i].cols; c++)
+        if (mean[i].lengths[r] > 1) wanted[mean[i].data - to + r * stride + c] /= (float)mean[i].lengths[r];
+  assert_petsc_ok(compute->divide_columns(NULL, rows, n, mean, stride));
+  assert_memory_equal(to, wanted, (size_t)floats * sizeof(*to));
+  assert_petsc_ok(PetscFree2(copy, mean));
+  assert_petsc_ok(TrsFree(&lengths));
+  assert_petsc_ok(TrsFree(&wanted));
+  assert_petsc_ok(TrsFree(&to));
+  assert_petsc_ok(TrsFree(&from));
+}
+
 static void test_bags(void **state)
 {
   (void)state;
@@ -287,6 +334,13 @@ static void test_bags(void **state)
     check_pad();
     check_copies(PETSC_FALSE);
     check_copies(PETSC_TRUE);
+    for (int64_t rows = 0; rows <= 37; rows = rows < 2 ? rows + 1 : rows * 5 + 7) {
+      check_columns(rows, 1, 3, 1);
+      check_columns(rows, 3, 1, 0);
+      check_columns(rows, 7, 4, 4);  /* all in units of 16 bytes */
+      check_columns(rows, 70, 4, 4); /* more than a launch has */
+      check_columns(rows, 70, 8, 1); /* and of either kind */
+    }
     assert_petsc_ok(compute->workspace_destroy(&workspace));
   }
 }

@@ -335,10 +335,13 @@ static void test_copy_large(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
     const int cols = cases[i][0], at = cases[i][1];
+    TrsColumnCopy copy;
 
     omp_set_num_threads(1 + (int)i % 3);
     memcpy(to, fresh, ROWS * TO * sizeof(float));
-    assert_petsc_ok(TrsCopyMatrixCpu(NULL, ROWS, cols, from + 5, FROM, to + at, TO));
+    copy = (TrsColumnCopy){
+        .from = from + 5, .to = to + at, .from_stride = FROM, .to_stride = TO, .cols = cols};
+    assert_petsc_ok(TrsCopyColumnsCpu(NULL, ROWS, 1, &copy));
     for (int r = 0; r < ROWS; r++) {
       const float *row = to + (int64_t)r * TO, *old = fresh + (int64_t)r * TO;
 
