@@ -27,12 +27,12 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -x "$folder/run" ]; then # a bundle
-  kernels() { "$folder/run" bench_embedding "$@"; }
-  train() { "$folder/run" trshard "$@"; }
+  kernels() { timeout -k 10 120 "$folder/run" bench_embedding "$@"; }
+  train() { timeout -k 10 180 "$folder/run" trshard "$@"; }
   [ -n "$data" ] || data=$folder/share/bench.h5
 else
-  kernels() { "$folder/regression/bench/bench_embedding" "$@"; }
-  train() { "$folder/trshard" "$@"; }
+  kernels() { timeout -k 10 120 "$folder/regression/bench/bench_embedding" "$@"; }
+  train() { timeout -k 10 180 "$folder/trshard" "$@"; }
   if [ -z "$data" ]; then
     data=$work/bench.h5
     "${TRSHARD_PYTHON:-/usr/bin/python3}" "$here/generate_data.py" --output "$data" --num-samples $((4 * batch)) --features "$tables" --num-embeddings "$rows" \
@@ -88,14 +88,14 @@ samples_per_s() {
 }
 peer_samples_per_s() { # MODEL
   if [ "$peer" = none ]; then return; fi
-  "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" ||
+  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} timeout -k 10 180 "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" ||
     { echo "# peer: $(tail -1 "$work/peer")" >&2; }
 }
 for model in DLRM DCN; do
   for precision in fp32 $([ "$device" = cpu ] || echo tf32); do
     # shellcheck disable=SC2046
     if train -device "$device" -data_train "$data" -batch_size "$batch" -steps "$steps" -tables_embedding_dim "$model_dim" -tables_num_embeddings "$rows" \
-      -dense_precision "$precision" -report_interval 1 -log_view $(layers $model) > "$work/train" 2>&1; then
+      -dense_precision "$precision" -report_interval 1 -log_view -error_traceback ${TRSHARD_RESULTS:+-trace "$TRSHARD_RESULTS/$model-$precision.json" -trace_first_step 100} $(layers $model) > "$work/train" 2>&1; then
       if [ "$device" = cuda ] && grep -q 'own kernel for matrix products' "$work/train"; then
         failed=1
         echo "FAILED: $model $precision ran without cuBLASLt: $(grep -o 'own kernel for matrix products.*' "$work/train" | head -1)"
@@ -116,7 +116,7 @@ for model in DLRM DCN; do
       goal "$model $precision, compute stages of a step, ms" "$device_ms" "$step_ms" 0.87
     else
       failed=1
-      echo "FAILED: $model $precision: $(tail -5 "$work/train")"
+      echo "FAILED: $model $precision: $(grep 'trshard: error' "$work/train" || tail -20 "$work/train")"
     fi
   done
 done

@@ -6,13 +6,15 @@
 #
 # There:  tar xf trshard-bundle.tar.xz
 #         trshard-bundle/run -n 4 trshard -options_file run.opts      a run on 4 ranks of this host
-#         trshard-bundle/run tests                                    every unit test in it, on 1 to 4 ranks
-#         trshard-bundle/run gpu [PEER_PYTHON]                        on a machine with a GPU: these tests, the GPU's under compute-sanitizer where it is
-#                                                                     installed, and the benchmark (tools/bench_gpu.sh)
+#         trshard-bundle/run tests                                    every unit test in it
+#         trshard-bundle/run gpu [PYTHON [STAGE...]]                  on a machine with a GPU: these tests, whole runs, compute-sanitizer, the
+#                                                                     benchmark: tools/test_gpu.sh says what each stage does
 #
 # It needs the C library of the machine that built it, or a newer one (run says so), and for -device cuda the NVIDIA driver. NCCL and cuBLASLt
-# are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do); without them
-# one rank runs all the same, several need -comm_backend mpi, and products are the program's own.
+# are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do; `run gpu` looks for PYTHON's);
+# without them one rank runs all the same, several need -comm_backend mpi, and products are the program's own.
+# A build for one kind of GPU (-DTRSHARD_GPU_ARCHITECTURES=90-real) makes a smaller archive. A machine without xz has perhaps
+# python3 -c "import tarfile; tarfile.open('trshard-bundle.tar.xz').extractall()".
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 build=$(readlink -f "${1:-$source/build}")
@@ -35,8 +37,18 @@ cp "$build/trshard" "$to/bin/"
 cp "$mpirun" "$to/bin/mpirun"
 cp "$orted" "$to/bin/orted"
 find "$build/regression" -maxdepth 1 -name 'unit_*' -type f -perm -u+x -exec cp {} "$to/tests/" \;
-cp "$source"/regression/golden/runtime/*.h5 "$to/tests/golden/"
-cp "$source"/tools/bench_gpu.sh "$source"/tools/bench_gpu_peer.py "$to/share/"
+cp "$source"/regression/golden/runtime/*.h5 "$source/regression/golden/planner/units.json" "$source/regression/golden/train/units_running_metrics.h5" "$to/tests/golden/"
+# "unit_FOLDER_MODULE: RANKS" of each unit test, as its first lines say
+for test in "$source"/regression/unit/*/test_*.c; do
+  name=$(basename "$test" .c)
+  ranks=$(head -12 "$test" | sed -n 's,.*TEST ranks: \([0-9 ]*[0-9]\) .*,\1,p')
+  echo "unit_$(basename "$(dirname "$test")")_${name#test_}: ${ranks:-1}"
+done > "$to/tests/ranks"
+# whole runs, for a python that has numpy and h5py
+mkdir -p "$to/share/runs/golden"
+cp "$source"/tools/check_train.py "$source"/regression/harness/*.py "$source"/regression/case/*.py "$source"/regression/cuda_on_cpu/law_cuda.py "$to/share/runs/"
+cp -r "$source"/regression/golden/runtime/*/ "$to/share/runs/golden/"
+cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py} "$to/share/"
 bench=$build/regression/bench/bench_embedding
 [ ! -x "$bench" ] || cp "$bench" "$to/tests/"
 # the benchmark's data: four batches, again and again, of ids that do not repeat
@@ -68,85 +80,8 @@ glibc=$(find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump 
 cublas=$(grep -aoE 'libcublasLt\.so\.[0-9]+' "$build/trshard" | head -1 || true)
 nccl=$(grep -aoE 'libnccl\.so\.[0-9]+' "$build/trshard" | head -1 || true)
 
-cat > "$to/run" <<RUN
-#!/bin/sh
-# run [-n RANKS] PROGRAM OPTION...  |  run tests  |  run gpu [PEER_PYTHON]     (PROGRAM: trshard, or a file of tests/)
-here=\$(cd "\$(dirname "\$0")" && pwd)
-needs=$glibc cublas=$cublas nccl=$nccl
-has=\$(getconf GNU_LIBC_VERSION 2> /dev/null | sed 's/glibc //')
-if [ "\$(printf '%s\n%s\n' "\$needs" "\${has:-0}" | sort -V | head -1)" != "\$needs" ]; then
-  echo "run: this machine's C library is glibc \${has:-of another kind}, at least \$needs is needed" >&2
-  exit 69
-fi
-RUN
-cat >> "$to/run" <<'RUN'
-export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
-export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_PKGLIBDIR="$here/lib/openmpi" \
-  OPAL_DATADIR="$here/share" OPAL_PKGDATADIR="$here/share/openmpi" OPAL_SYSCONFDIR="$here/share/openmpi"
-export PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/lib/pmix" PMIX_PKGDATADIR="$here/share/pmix" \
-  PMIX_DATADIR="$here/share" PMIX_SYSCONFDIR="$here/share/pmix"
-export TRSHARD_GOLDEN="$here/tests/golden" HWLOC_PLUGINS_PATH="$here/lib/hwloc" # none: those of the machine may want more than it has
-root=
-if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
-ranks=1
-if [ "${1:-}" = -n ]; then ranks=$2; shift 2; fi
-launch() { mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$@"; }
-log=${TMPDIR:-/tmp}/trshard-test.$$
-failed=0
-# check NAME COMMAND...: prints what it said only when it failed
-check() {
-  name=$1
-  shift
-  if "$@" > "$log" 2>&1; then echo "ok    $name"; else failed=1 && echo "FAIL  $name" && cat "$log"; fi
-  rm -f "$log"
-}
-unit_tests() {
-  for test in "$here"/tests/unit_*; do
-    for ranks in 1 2 3 4; do check "$(basename "$test") on $ranks" launch "$ranks" "$test"; done
-  done
-}
-# is_there LIBRARY: where the program would find it
-is_there() (
-  ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
-  "$ldconfig" -p 2> /dev/null | grep -qF "$1" && exit 0
-  IFS=:
-  for folder in $LD_LIBRARY_PATH; do [ -e "$folder/$1" ] && exit 0; done
-  exit 1
-)
-tell_libraries() {
-  [ -z "$cublas" ] || is_there "$cublas" ||
-    echo "note  no $cublas in LD_LIBRARY_PATH: products are the program's own, slower and fp32 alone (pip's nvidia-cublas has it)"
-  [ -z "$nccl" ] || is_there "$nccl" || echo "note  no $nccl in LD_LIBRARY_PATH: several ranks need -comm_backend mpi (pip's nvidia-nccl has it)"
-}
-sanitized() {
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null) || { echo "skip  compute-sanitizer is not here"; return; }
-  for test in "$here"/tests/unit_gpu_* "$here"/tests/unit_compute_* "$here"/tests/unit_sparse_unique_bags; do
-    for tool in memcheck racecheck initcheck; do
-      check "$(basename "$test") under $tool" launch 1 "$sanitizer" --tool $tool --error-exitcode 1 "$test"
-    done
-  done
-}
-case ${1:-} in
-  tests) unit_tests ;;
-  gpu)
-    tell_libraries
-    check "a GPU" launch 1 "$here/bin/trshard" -task bench -bench_topology "$log.yaml" -device cuda
-    rm -f "$log.yaml"
-    [ $failed = 0 ] || exit 69
-    unit_tests
-    sanitized
-    "$here/share/bench_gpu.sh" "$here" ${2:+"$2"} || failed=1
-    ;;
-  *)
-    program=$1
-    shift || { sed -n 2p "$0" >&2; exit 64; }
-    [ -x "$here/bin/$program" ] && program=$here/bin/$program || program=$here/tests/$program
-    launch "$ranks" "$program" "$@"
-    exit
-    ;;
-esac
-exit $failed
-RUN
+printf 'needs_glibc=%s cublas=%s nccl=%s\n' "$glibc" "$cublas" "$nccl" > "$to/share/settings"
+cp "$source/tools/bundle_run.sh" "$to/run"
 chmod +x "$to/run"
 
 # Tests have the same GPU code in them, some 15 MiB apart: a window that sees the one before makes the archive six times smaller.

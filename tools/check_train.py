@@ -86,6 +86,7 @@ def main():
     ap.add_argument("--ranks", default="1,2,4")
     ap.add_argument("--types", default=None, help="sharding types to force (auto = the planner chooses)")
     ap.add_argument("--extra", action="append", default=[], help="options of one more run for each case")
+    ap.add_argument("--always", default="", help="options of every run")
     ap.add_argument("--only", default="")
     ap.add_argument("--limit", type=float, default=180.0)
     ap.add_argument("--device", default="cpu")
@@ -106,7 +107,7 @@ def main():
     env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_rmaps_base_oversubscribe="1")
 
     def run(case, n, opts, tmp, what):
-        cmd = shlex.split(a.mpirun) + ["-n", str(n), binary, "-options_file", "run.opts", "-device", a.device] + opts
+        cmd = shlex.split(a.mpirun) + ["-n", str(n), binary, "-options_file", "run.opts", "-device", a.device] + shlex.split(a.always) + opts
         t0 = time.time()
         try:
             p = subprocess.run(cmd, cwd=case, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=a.limit)

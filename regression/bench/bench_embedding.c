@@ -238,7 +238,8 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
 
 static PetscErrorCode measure(bench *b, what kind, const char *name, double bytes)
 {
-  double seconds[MAX_ROUNDS], median_s, gbps;
+  double seconds[MAX_ROUNDS], median_s, gbps, once_s = 0;
+  int repeats = 1; /* so many that starting and waiting do not count */
 
   PetscFunctionBegin;
   for (int round = -WARM; round < (int)b->rounds; round++) {
@@ -246,9 +247,11 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
 
     PetscCall(b->device->stream_synchronize(b->stream));
     start = MPI_Wtime();
-    PetscCall(run_once(b, kind, round + WARM));
+    for (int i = 0; i < repeats; i++) PetscCall(run_once(b, kind, (round + WARM) * repeats + i));
     PetscCall(b->device->stream_synchronize(b->stream));
-    if (round >= 0) seconds[round] = MPI_Wtime() - start;
+    once_s = (MPI_Wtime() - start) / repeats;
+    if (round >= 0) seconds[round] = once_s;
+    if (round == -1) repeats = (int)PetscMin(200.0, PetscMax(1.0, 5e-3 / once_s));
   }
   median_s = bench_median(b->rounds, seconds);
   gbps = bytes / median_s * 1e-9;

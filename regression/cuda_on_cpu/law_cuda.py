@@ -12,7 +12,8 @@ from law_plans import MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits, write_dataset
 
-NCCL, MPI = "-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi"
+SHARED = os.environ.get("TRS_GPU_OPTIONS")  # of a machine with fewer GPUs than ranks
+NCCL, MPI = ([f"-device cuda {SHARED}"] * 2) if SHARED else ("-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi")
 TOLERANCE = 1e-5  # sums in another order than the CPU's
 
 

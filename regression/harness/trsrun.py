@@ -68,6 +68,8 @@ class Job:
         self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
         os.makedirs(self.notes)
         words = shlex.split(options) if isinstance(options, str) else list(options)
+        if "-gpu_share" not in words:  # TRS_GPU_OPTIONS: of a machine with fewer GPUs than ranks, "-comm_backend mpi -gpu_share"
+            words += shlex.split(os.environ.get("TRS_GPU_OPTIONS", ""))
         variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
         variables.update(environment or {})
         command = MPIRUN + list(launcher) + ["-n", str(ranks), "sh", "-c", prelude + NOTES, "rank", binary] + words

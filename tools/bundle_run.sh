@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# A bundle's `run` (tools/bundle.sh): its programs with its libraries, whatever the machine has.
+#
+#   run [-n RANKS] PROGRAM OPTION...      PROGRAM: trshard, or a file of tests/
+#   run tests                             every unit test
+#   run gpu [PYTHON [STAGE...]]           all that can be tested and measured on a GPU: share/test_gpu.sh
+here=$(cd "$(dirname "$0")" && pwd)
+needs_glibc=''
+# shellcheck disable=SC1091
+. "$here/share/settings" # needs_glibc, cublas, nccl
+glibc=$(getconf GNU_LIBC_VERSION 2> /dev/null | sed 's/glibc //')
+if [ "$(printf '%s\n%s\n' "$needs_glibc" "${glibc:-0}" | sort -V | head -1)" != "$needs_glibc" ]; then
+  echo "run: this machine's C library is glibc ${glibc:-of another kind}, at least $needs_glibc is needed" >&2
+  exit 69
+fi
+# programs of this machine, as python, keep the libraries that they had
+export TRSHARD_USERS_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}}"
+export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
+export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_PKGLIBDIR="$here/lib/openmpi" \
+  OPAL_DATADIR="$here/share" OPAL_PKGDATADIR="$here/share/openmpi" OPAL_SYSCONFDIR="$here/share/openmpi"
+export PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/lib/pmix" PMIX_PKGDATADIR="$here/share/pmix" \
+  PMIX_DATADIR="$here/share" PMIX_SYSCONFDIR="$here/share/pmix"
+export TRSHARD_GOLDEN="$here/tests/golden" HWLOC_PLUGINS_PATH="$here/lib/hwloc" # no such folder: the machine's plugins may want more than it has
+ranks=1
+if [ "${1:-}" = -n ]; then ranks=$2 && shift 2; fi
+case ${1:-} in
+  '') sed -n '3,/^here=/{/^here=/!s/^# \{0,1\}//p;}' "$0" >&2 && exit 64 ;;
+  tests) shift && exec "$here/share/test_gpu.sh" "$here" none all "$@" ;;
+  gpu) shift && exec "$here/share/test_gpu.sh" "$here" "${@:-none}" ;;
+esac
+program=$here/bin/$1
+[ -x "$program" ] || program=$here/tests/$1
+shift
+root=
+if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
+# shellcheck disable=SC2086
+exec mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$ranks" "$program" "$@"

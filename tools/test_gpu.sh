@@ -1,0 +1,171 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# What a bundle (tools/bundle.sh) tests and measures on a machine with a GPU; `run gpu` of the bundle calls it.
+#
+#   test_gpu.sh BUNDLE [PYTHON [STAGE...]]      default: none, all stages in this order
+#
+# PYTHON is one of that machine with h5py and numpy (whole runs) and torch (the benchmark's peer), or none. Stages, the quick and telling ones first,
+# for machines that are lent for minutes:
+#   kernels     unit tests of all that calls the GPU's kernels, on the numbers of ranks that they are made for; NCCL by one rank that sends to itself. One that
+#               fails runs again a kernel at a time and under memcheck, which names kernel and line
+#   bench       tools/bench_gpu.sh
+#   runs        TorchRec's golden cases on the GPU, on 1 rank and on 2 and 4 that share it; laws between whole runs, CPU beside GPU
+#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training
+#   others      the unit tests of all else
+#   all         every unit test: `run tests`, which wants no GPU
+# In $TRSHARD_RESULTS (default trshard-results): summary.txt, a line a test; log.txt, all that they said; bench.txt; topology.opts; traces of the benchmark;
+# ncu.csv, the kernels of a few steps with their times, where ncu is. 8 or 9 files.
+# Exit: 0 all passed, 1 not, 69 there is no GPU.
+set -u
+here=$1 python=${2:-none}
+shift "$(($# < 2 ? $# : 2))"
+stages=${*:-kernels bench runs sanitizer others}
+# shellcheck disable=SC1091
+. "$here/share/settings" # cublas, nccl: what the program opens on a machine with a GPU, empty in a build without CUDA
+results=${TRSHARD_RESULTS:-$PWD/trshard-results}
+told=$(mktemp -d)
+trap 'rm -rf "$told"' EXIT
+limit=120 # seconds of a test
+sanitizer='' memcheck='--tool memcheck --error-exitcode 86 --print-limit 5 --padding 64'
+on_gpu='unit_(gpu_|comm_comm|sparse_unique_bags|compute_(bags|units_(bounds|cache|dedup|kjt|optim|pos)|sequence|tbe_))' # call a GPU's kernels
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1
+
+say() { echo "$@" | tee -a "$results/summary.txt"; }
+# launch RANKS PROGRAM...
+launch() {
+  ranks=$1 root=''
+  shift
+  if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
+  # shellcheck disable=SC2086
+  timeout -k 10 "$limit" mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$ranks" "$@"
+}
+# check NAME COMMAND...: one line; the end of what it said when it failed
+check() {
+  name=$1 began=$(date +%s)
+  shift
+  "$@" < /dev/null > "$told/out" 2>&1 && status=0 || status=$?
+  { echo "=== $name: exit $status" && cat "$told/out"; } >> "$results/log.txt"
+  case $status in
+    0) say "ok    $name ($(($(date +%s) - began)) s)" && return 0 ;;
+    124 | 137) say "FAIL  $name: not done after $limit s" ;;
+    *) say "FAIL  $name: exit $status" ;;
+  esac
+  grep -vE '^(\[ +(RUN|OK) |-----|MPI_ABORT|NOTE: inv|You may|exactly when|Primary|mpirun )|^$' "$told/out" | tail -25 | cut -c 1-300
+  return 1
+}
+
+# unit_tests [-v] EXPRESSION: those whose names match, or do not, on the ranks that they are made for
+unit_tests() {
+  limit=120
+  grep -E "$@" "$here/tests/ranks" > "$told/tests"
+  while IFS=: read -r test many; do
+    [ -x "$here/tests/$test" ] || continue
+    for n in $many; do
+      check "$test on $n" launch "$n" "$here/tests/$test" && continue
+      if [ -z "$cublas" ] || ! echo "$test" | grep -qE "$on_gpu"; then continue; fi
+      check "$test on $n, a kernel at a time" env CUDA_LAUNCH_BLOCKING=1 "$here/run" -n "$n" "$test"
+      # shellcheck disable=SC2086
+      [ -z "$sanitizer" ] || check "$test on 1, under memcheck" launch 1 "$sanitizer" $memcheck "$here/tests/$test"
+    done
+  done < "$told/tests"
+}
+
+# is_there LIBRARY: where the program would find it
+is_there() {
+  for folder in $(echo "$LD_LIBRARY_PATH" | tr : ' '); do
+    if [ -e "$folder/$1" ]; then return 0; fi
+  done
+  "$(command -v ldconfig || echo /sbin/ldconfig)" -p 2> /dev/null | grep -qF "$1 "
+}
+find_libraries() { # pip's, of $python, or CUDA's own
+  if [ "$python" != none ]; then
+    LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} "$python" -c 'import glob, site
+for at in site.getsitepackages() + [site.getusersitepackages()]: print(*glob.glob(at + "/nvidia/*/lib"), sep="\n")' > "$told/folders" 2> /dev/null
+  fi
+  echo /usr/local/cuda/lib64 >> "$told/folders"
+  while read -r folder; do
+    if [ -d "$folder" ]; then LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder; fi
+  done < "$told/folders"
+  [ -z "$cublas" ] || is_there "$cublas" || say "note  no $cublas: products are the program's own, slower and fp32 alone (pip's nvidia-cublas has it)"
+  [ -z "$nccl" ] || is_there "$nccl" || say "note  no $nccl: several ranks need -comm_backend mpi (pip's nvidia-nccl has it)"
+}
+find_sanitizer() { # some virtual machines refuse it
+  limit=60
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)
+  # shellcheck disable=SC2086
+  [ -z "$sanitizer" ] || check "compute-sanitizer works here" launch 1 "$sanitizer" $memcheck "$here/tests/unit_compute_units_dedup" || sanitizer=''
+}
+
+a_training="-device cuda -data_train $here/share/bench.h5 -tables_num_embeddings 1000000 -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -batch_size 1024"
+sanitized() {
+  [ -n "$sanitizer" ] || { say "skip  compute-sanitizer is not here, or refuses this GPU" && return; }
+  limit=150
+  for tool in memcheck racecheck synccheck initcheck; do
+    # shellcheck disable=SC2013
+    for test in $(grep -oE "^${on_gpu}[a-z_]*" "$here/tests/ranks"); do
+      check "$test under $tool" launch 1 "$sanitizer" --tool $tool --error-exitcode 86 --print-limit 5 "$here/tests/$test"
+    done
+  done
+  # shellcheck disable=SC2086
+  check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4
+}
+
+runs() {
+  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} "$python" -c 'import h5py, numpy' 2> /dev/null || { say "skip  whole runs: $python has no h5py and numpy" && return; }
+  export PYTHONPATH="$here/share/runs" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated TRS_GPU_OPTIONS="-comm_backend mpi -gpu_share"
+  mkdir -p "$told/bin" # python has its own machine's libraries; mpirun and its ranks have the bundle's
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/mpirun "$@"\n' "$LD_LIBRARY_PATH" "$here" > "$told/bin/mpirun"
+  chmod +x "$told/bin/mpirun"
+  limit=400
+  users="env PATH=$told/bin:$PATH LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} timeout -k 10 $limit $python"
+  golden="$here/share/runs/check_train.py $here/bin/trshard $here/share/runs/golden --device cuda --label golden"
+  # shellcheck disable=SC2086
+  {
+    check "golden cases on 1 rank" $users $golden --ranks 1 --verbose
+    # shellcheck disable=SC2013
+    for law in $(sed -n 's/^def test_\(cuda_[a-z_]*\)(.*/\1/p' "$here/share/runs/law_cuda.py" | grep -v steady_step); do
+      check "$law" $users "$here/share/runs/case.py" --binary "$here/bin/trshard" "$law"
+    done
+    check "golden cases on 2 and 4 ranks of one GPU" $users $golden --ranks 2,4 --types auto,row_wise --always "$TRS_GPU_OPTIONS" \
+      --only rowwise_adagrad_dot,weighted_mixed,dcn,adam_dot,fp16_rowwise_adagrad,mean_sum_mixed_cat
+  }
+}
+
+bench() {
+  "$here/share/bench_gpu.sh" "$here" "$python" 2>&1 | tee "$results/bench.txt"
+  grep '^FAILED' "$results/bench.txt" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
+  ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) || return
+  limit=120
+  # the time of every kernel of some steps, for the sum that a step is compared with
+  # shellcheck disable=SC2086
+  check "kernels' times by ncu" launch 1 "$ncu" --clock-control none --metrics gpu__time_duration.sum --csv --log-file "$results/ncu.csv" -c 2000 \
+    "$here/bin/trshard" $a_training -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 -batch_size 8192 -steps 12
+}
+
+mkdir -p "$results" && : > "$results/summary.txt" && : > "$results/log.txt"
+if [ "$stages" != all ]; then
+  export TRSHARD_RESULTS="$results"
+  find_libraries
+  { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
+  check "a GPU" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || exit 69
+  find_sanitizer
+fi
+for stage in $stages; do
+  say "--- $stage"
+  case $stage in
+    kernels)
+      unit_tests "^$on_gpu"
+      [ -z "$nccl" ] || ! is_there "$nccl" || check "unit_comm_comm on 1, to itself by NCCL" env TRSHARD_NCCL_ALONE=1 "$here/run" unit_comm_comm ;;
+    bench) bench ;;
+    runs) runs ;;
+    sanitizer) sanitized ;;
+    others) unit_tests -v "^$on_gpu" ;;
+    all) unit_tests '' ;;
+    *) echo "test_gpu.sh: no stage $stage" >&2 && exit 64 ;;
+  esac
+done
+echo
+grep '^FAIL' "$results/summary.txt"
+n_failed=$(grep -c '^FAIL' "$results/summary.txt")
+say "$(grep -c '^ok' "$results/summary.txt") ok, $n_failed failed; all of it in $results"
+[ "$n_failed" = 0 ]
