@@ -3,14 +3,16 @@
 # A GPU's benchmark in one command: kernels beside its copy bandwidth, training beside PyTorch on the same card, what is hidden under compute.
 #
 #   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10]
-#                      [--rounds 9] [--steps 300] [--model_dim 128] [--data FILE]
+#                      [--rounds 9] [--steps 1500] [--model_dim 128] [--data FILE] [--mlperf_data FILE] [--mlperf_rows_by 1]
 #
 # FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh), which brings a dataset; else one is made with h5py. PEER_PYTHON is a
-# python whose torch sees the GPU, or none. Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 5 minutes.
-# Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs neither root nor python.
+# python whose torch sees the GPU, or none. DLRM and DCN have one id a feature; MLPerf is input/dlrm_dcnv2.yaml, 204 M rows as fp16 (52 GB, or divided by
+# --mlperf_rows_by) and 214 ids a sample, of which a dataset is made by a python with h5py: PEER_PYTHON, or $TRSHARD_PYTHON.
+# Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 6 minutes.
+# Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs no root, and python for MLPerf alone.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 steps=300 model_dim=128 data=
+device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 steps=1500 model_dim=128 data="" mlperf_data="" mlperf_rows_by=1
 usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
 case ${1:-} in '' | -*) usage 64 ;; esac
 folder=$(cd "$1" && pwd)
@@ -18,7 +20,7 @@ shift
 peer=none
 case ${1:-} in '' | -*) ;; *) peer=$1 && shift ;; esac
 while [ $# -gt 0 ]; do
-  case $1 in --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --steps | --model_dim | --data) ;; *) usage 64 ;; esac
+  case $1 in --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --steps | --model_dim | --data | --mlperf_data | --mlperf_rows_by) ;; *) usage 64 ;; esac
   [ $# -ge 2 ] || usage 64
   eval "${1#--}=\$2"
   shift 2
@@ -71,10 +73,30 @@ for dim in $(echo "$dims" | tr , ' '); do
 done
 
 # --- training ---
-layers() { # MODEL: the options of its layers
+mlps="-dense_arch 512,256,$model_dim -over_arch 1024,1024,512,256,1 -tables_embedding_dim $model_dim -tables_num_embeddings $rows -data_train $data"
+described="$tables tables of $rows rows of $model_dim, one id a feature"
+mlperf_yaml=$here/dlrm_dcnv2.yaml
+[ -e "$mlperf_yaml" ] || mlperf_yaml=$here/../input/dlrm_dcnv2.yaml
+mlperf_list() { # KEY, or name: of the model's tables, with commas
+  awk -v key="$1" -v by="$mlperf_rows_by" '/^table:/ {tables = 1} tables && /^  [a-z]/ && key == "name" {sub(":", ""); printf "%s%s", n++ ? "," : "", $1}
+    tables && $1 == key ":" {printf "%s%d", n++ ? "," : "", (key == "num_embeddings" && by > 1 ? $2 / by + 1 : $2)}' "$mlperf_yaml"
+}
+make_mlperf_data() {
+  mlperf_data=$work/mlperf.h5
+  for python in "$peer" "${TRSHARD_PYTHON:-/usr/bin/python3}"; do
+    LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} "$python" "$here/generate_data.py" --output "$mlperf_data" --num-samples $((4 * batch)) --num-dense 13 \
+      --features "$(mlperf_list name)" --num-embeddings "$(mlperf_list num_embeddings)" --pooling "$(mlperf_list pooling_factors)" > "$work/made" 2>&1 && return
+  done
+  return 1
+}
+mlperf_rows() { # options for fewer rows
+  [ "$mlperf_rows_by" = 1 ] || mlperf_list num_embeddings | tr , '\n' | awk '{printf "-table_cat_%d_num_embeddings %d ", NR - 1, $1}'
+}
+model_options() { # MODEL
   case $1 in
-    DLRM) echo "-dense_arch 512,256,$model_dim -over_arch 1024,1024,512,256,1" ;;
-    DCN) echo "-dense_arch 512,256,$model_dim -over_arch 1024,1024,512,256,1 -interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512" ;;
+    DLRM) echo "$mlps" ;;
+    DCN) echo "$mlps -interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512" ;;
+    MLPerf) echo "-options_file $mlperf_yaml -tables_data_type fp16 -data_train $mlperf_data $(mlperf_rows)" ;;
   esac
 }
 # Samples/s: the median of the progress lines but the first, which has the warm-up in it; of a short run that of all of it.
@@ -86,28 +108,36 @@ samples_per_s() {
       print (n > 0 ? rate[int((n + 1) / 2)] : all)
     }' "$1"
 }
-peer_samples_per_s() { # MODEL
+peer_samples_per_s() { # MODEL PRECISION
   if [ "$peer" = none ]; then return; fi
-  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} timeout -k 10 180 "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" ||
-    { echo "# peer: $(tail -1 "$work/peer")" >&2; }
+  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} timeout -k 10 180 "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" \
+    --precision "$2" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" || echo "# peer: $(tail -1 "$work/peer")" >&2
 }
-for model in DLRM DCN; do
+for model in DLRM DCN MLPerf; do
+  if [ $model = MLPerf ]; then
+    described="204 M rows of 128 in 26 tables as fp16, by $mlperf_rows_by, 214 ids a sample"
+    if [ -z "$mlperf_data" ] && ! make_mlperf_data; then
+      failed=1
+      echo "FAILED: no data for MLPerf: $(tail -1 "$work/made")"
+      continue
+    fi
+  fi
   for precision in fp32 $([ "$device" = cpu ] || echo tf32); do
     # shellcheck disable=SC2046
-    if train -device "$device" -data_train "$data" -batch_size "$batch" -steps "$steps" -tables_embedding_dim "$model_dim" -tables_num_embeddings "$rows" \
-      -dense_precision "$precision" -report_interval 1 -log_view -error_traceback ${TRSHARD_RESULTS:+-trace "$TRSHARD_RESULTS/$model-$precision.json" -trace_first_step 100} $(layers $model) > "$work/train" 2>&1; then
+    if train -device "$device" $(model_options $model) -batch_size "$batch" -steps "$steps" -dense_precision "$precision" -report_interval 1 -log_view \
+      -error_traceback ${TRSHARD_RESULTS:+-trace "$TRSHARD_RESULTS/$model-$precision.json" -trace_first_step 100} > "$work/train" 2>&1; then
       if [ "$device" = cuda ] && grep -q 'own kernel for matrix products' "$work/train"; then
         failed=1
         echo "FAILED: $model $precision ran without cuBLASLt: $(grep -o 'own kernel for matrix products.*' "$work/train" | head -1)"
         continue
       fi
-      echo "# $model, batch $batch, $tables tables of $rows rows of $model_dim, $precision"
+      echo "# $model, batch $batch, $described, $precision"
       grep -E '^(overlap|exposed|device|trained on|stages|memory) ' "$work/train"
-      least="" reference=""
-      if [ "$precision" = fp32 ]; then reference=$(peer_samples_per_s $model); fi
-      if [ $model = DLRM ]; then least=1.5; fi
-      goal "$model $precision, samples/s of PyTorch" "$(samples_per_s "$work/train")" "$reference" "$least"
-      if [ $model = DCN ]; then goal "$model $precision, samples/s of 500,000" "$(samples_per_s "$work/train")" 500000 1; fi
+      if [ $model = MLPerf ]; then # HugeCTR's samples/s of a GPU, of 128 H100
+        goal "$model $precision, samples/s of 500,000" "$(samples_per_s "$work/train")" 500000 "$([ "$mlperf_rows_by" != 1 ] || echo 1)"
+      else
+        goal "$model $precision, samples/s of PyTorch" "$(samples_per_s "$work/train")" "$(peer_samples_per_s $model "$precision")" "$([ $model = DCN ] || echo 1.5)"
+      fi
       hidden=$(awk '/^overlap +(H2D copy|input_dist):/ {for (i = 1; i < NF; i++) if ($i ~ /%$/) {all += $(i + 2); hidden += $i / 100 * $(i + 2); break}} END {if (all > 0) print hidden / all}' "$work/train")
       goal "$model $precision, share of H2D and input_dist hidden" "$hidden" 1 0.9
       # a step takes at most 1.15 times its kernels; stages of the compute stream stand for them, with the gaps between a stage's kernels

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A DLRM or DCN-v2 in plain PyTorch on one device: the peer's side of tools/bench_gpu.sh. Prints samples/s.
 
-All tables are one EmbeddingBag, torch's fastest form of them, with sparse gradients and Adagrad; dense layers in fp32 with SGD; batches are made before and
+All tables are one EmbeddingBag, torch's fastest form of them, with sparse gradients and Adagrad; dense layers with SGD; batches are made before and
 come from pinned memory. Median of windows of steps. Needs python3 with torch.
 """
 import argparse
@@ -61,11 +61,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", choices=["DLRM", "DCN"], default="DLRM")
+    parser.add_argument("--precision", choices=["fp32", "tf32"], default="fp32", help="of the dense layers' products")
     for name, value in (("tables", 26), ("rows", 1000000), ("dim", 128), ("batch", 8192), ("num-dense", 13), ("windows", 5), ("steps", 20), ("batches", 4)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     pinned = args.device == "cuda"
     torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
     with torch.device(args.device):
         model = Model(args)
     tables = torch.optim.Adagrad(model.rows.parameters(), lr=0.01)

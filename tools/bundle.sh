@@ -48,7 +48,7 @@ done > "$to/tests/ranks"
 mkdir -p "$to/share/runs/golden"
 cp "$source"/tools/check_train.py "$source"/regression/harness/*.py "$source"/regression/case/*.py "$source"/regression/cuda_on_cpu/law_cuda.py "$to/share/runs/"
 cp -r "$source"/regression/golden/runtime/*/ "$to/share/runs/golden/"
-cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py} "$to/share/"
+cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,generate_data.py,trsdata.py} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
 bench=$build/regression/bench/bench_embedding
 [ ! -x "$bench" ] || cp "$bench" "$to/tests/"
 # the benchmark's data: four batches, again and again, of ids that do not repeat

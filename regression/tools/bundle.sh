@@ -16,7 +16,7 @@ bare() { env -i PATH=/usr/bin:/bin HOME="$work" OMPI_MCA_mpi_yield_when_idle=1 O
 cd "$work"
 bare "$there/run" -n 2 trshard -version
 bare "$there/run" -n 3 unit_comm_comm
-bare "$there/run" -n 1 unit_sparse_units_kjt # reads its golden file
+for test in unit_sparse_units_kjt unit_plan_estimators unit_train_running_metrics; do bare "$there/run" -n 1 $test; done # read golden files
 bare "$there/run" -n 2 trshard -device cpu -data_train "$there/share/bench.h5" -tables_num_embeddings 1000000 -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 \
   -batch_size 512 -steps 3 | grep 'trained on 3072 samples'
 bare "$there/run" gpu > "$work/gpu" && status=0 || status=$?
