@@ -13,9 +13,10 @@
 
 #include <math.h>
 
-enum { TRS_UPDATE_THREADS = 128, TRS_IN_FLIGHT = 4 };
-/* Shared memory of a block without and with asking for it, bytes. */
-enum { TRS_SHARED_PLAIN = 48 << 10 };
+enum { TRS_UPDATE_THREADS = 128, TRS_SHARED_PLAIN = 48 << 10 /* bytes a block has without asking */ };
+
+/* Blocks that a multiprocessor should hold: what registers allow. rowwise_adagrad has a kernel of its own. */
+template <int KIND, int COLUMNS> constexpr int blocks_of = KIND == TRS_N_OPTIMS ? 6 : COLUMNS > 4 ? 7 : 8;
 
 /* --- sums --- */
 
@@ -52,12 +53,14 @@ template <int COLUMNS>
 static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int64_t begin, int64_t end,
                                                        int col, float *acc)
 {
+  constexpr int IN_FLIGHT = COLUMNS > 4 ? 2 : 4;
+
   for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
-  for (int64_t k = begin; k < end; k += TRS_IN_FLIGHT) {
-    float x[TRS_IN_FLIGHT][COLUMNS], scale[TRS_IN_FLIGHT];
+  for (int64_t k = begin; k < end; k += IN_FLIGHT) {
+    float x[IN_FLIGHT][COLUMNS], scale[IN_FLIGHT];
 
 #pragma unroll
-    for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+    for (int u = 0; u < IN_FLIGHT; u++) {
       scale[u] = 0.0f;
       for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
       if (k + u >= end) continue;
@@ -65,7 +68,7 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int
       load_gradient<COLUMNS>(o, o.grad + o.source[k + u] + col, x[u]);
     }
 #pragma unroll
-    for (int u = 0; u < TRS_IN_FLIGHT; u++)
+    for (int u = 0; u < IN_FLIGHT; u++)
       for (int j = 0; j < COLUMNS; j++) acc[j] += scale[u] * clamped(x[u][j], o.max_gradient);
   }
 }
@@ -98,22 +101,36 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
       float acc[COLUMNS];
 
       sum_occurrences<COLUMNS>(o, first, last, col, acc);
-      store_floats<COLUMNS>(o.sums + p * o.sums_stride + col, acc);
+      keep_floats<COLUMNS>(o.sums + p * o.sums_stride + col, acc);
     }
   }
 }
 
+/* A run and its row's key. */
+struct Run {
+  uint64_t key;
+  uint32_t begin, end; /* occurrences: fewer than 2^32 */
+};
+
+static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
+{
+  return {o.runs.key_of[r], static_cast<uint32_t>(o.runs.begin[r]),
+          static_cast<uint32_t>(o.runs.begin[r + 1])};
+}
+
 /* The summed gradient of run r in columns col .. */
 template <int COLUMNS>
-static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, int col, float *acc)
+static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, const Run &run, int col,
+                                               float *acc)
 {
-  const int64_t first = o.piece_begin[r], end = o.piece_begin[r + 1];
-
-  if (first == end) {
-    sum_occurrences<COLUMNS>(o, o.runs.begin[r], o.runs.begin[r + 1], col, acc);
+  if (run.end - run.begin <= TRS_SHORT_RUN) { /* in one piece */
+    sum_occurrences<COLUMNS>(o, run.begin, run.end, col, acc);
     return;
   }
+  const int64_t first = o.piece_begin[r], end = o.piece_begin[r + 1];
+
   load_floats<COLUMNS>(o.sums + first * o.sums_stride + col, acc);
+#pragma unroll 4
   for (int64_t p = first + 1; p < end; p++) {
     float x[COLUMNS];
 
@@ -124,37 +141,53 @@ static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, 
 
 /* --- what is done with the sums: a group of lanes has a run --- */
 
-/* Shared memory: a gradient, and where `scratch` more floats, of each of the block's groups; each lane uses its own columns only. */
-template <TrsDType DTYPE, int COLUMNS>
-static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
+/*
+  Shared memory: a gradient, and where `scratch` more floats, of each of the block's groups; each lane uses its own columns only.
+
+  What a row costs is the chain of loads that wait for each other, so all that is known early is asked for early: the next run beside this one, the row
+  and its state before the gradients. A run's table is nearly always that of the group's last.
+*/
+template <int KIND, TrsDType DTYPE, int COLUMNS>
+static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COLUMNS>)
     update_kernel(Occurrences o, const int64_t *class_run, int lanes_log2, int group_floats, int scratch,
                   Step step)
 {
   CU_DYN_SHARED(float, shared);
   const int lanes = 1 << lanes_log2;
-  float *const g = shared + static_cast<int64_t>(threadIdx.x >> lanes_log2) * group_floats, *const r_scratch =
-                                                                                                g + scratch;
-  GroupRow at = {nullptr, nullptr, 0, static_cast<int>(threadIdx.x) & (lanes - 1), lanes, group_mask(lanes)};
+  float *const g = shared + static_cast<int64_t>(threadIdx.x >> lanes_log2) * group_floats;
+  const int64_t r_end = class_run[1];
+  int64_t r = class_run[0] + (TrsCudaFirst() >> lanes_log2);
+  const UpdateTable *t;
+  GroupRow<DTYPE, COLUMNS> at;
+  Run run;
 
-  for (int64_t r = class_run[0] + (TrsCudaFirst() >> lanes_log2); r < class_run[1];
-       r += TrsCudaStep() >> lanes_log2) {
-    const uint64_t key = o.runs.key_of[r];
-    const UpdateTable *const t = table_of(o, key);
-    const TrsTbeTable table = t->table;
+  if (r >= r_end) return; /* groups share nothing */
+  run = load_run(o, r);
+  t = table_of(o, run.key);
+  at.lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  at.lanes = lanes;
+  at.mask = group_mask(lanes);
+  while (r < r_end) {
+    const int64_t next = r + (TrsCudaStep() >> lanes_log2);
+    Run next_run = run;
 
-    at.table = &table;
-    at.row = static_cast<int64_t>(key) - t->key_begin;
+    if (next < r_end) next_run = load_run(o, next);
+    if (run.key >= static_cast<uint64_t>(t[1].key_begin)) t = table_of(o, run.key);
+    at.table = &t->table;
+    at.row = static_cast<int64_t>(run.key) - t->key_begin;
     at.weight = static_cast<char *>(TrsCacheRow(
-        &table, at.row, o.location && table.lines ? o.location[r] : -1, DTYPE == TRS_FP32 ? 4 : 2));
-    prefetch_step<DTYPE, COLUMNS>(step, at);
+        at.table, at.row, o.location && at.table->lines ? o.location[r] : -1, DTYPE == TRS_FP32 ? 4 : 2));
+    begin_step<KIND, DTYPE, COLUMNS>(step, &at);
     FOR_COLUMNS(col)
     {
       float acc[COLUMNS];
 
-      sum_run<COLUMNS>(o, r, col, acc);
+      sum_run<COLUMNS>(o, r, run, col, acc);
       store_floats<COLUMNS>(g + col, acc);
     }
-    step_row<DTYPE, COLUMNS>(step, at, g, r_scratch);
+    step_row<KIND, DTYPE, COLUMNS>(step, at, g, g + scratch);
+    r = next;
+    run = next_run;
   }
 }
 
@@ -168,14 +201,14 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
   for (int64_t r = class_run[0] + (TrsCudaFirst() >> lanes_log2); r < class_run[1];
        r += TrsCudaStep() >> lanes_log2) {
-    const uint64_t key = o.runs.key_of[r];
-    const UpdateTable *const t = table_of(o, key);
+    const Run run = load_run(o, r);
+    const UpdateTable *const t = table_of(o, run.key);
 
-    if (lane == 0 && rows) rows[r] = static_cast<int64_t>(key) - t->key_begin;
+    if (lane == 0 && rows) rows[r] = static_cast<int64_t>(run.key) - t->key_begin;
     for (int col = lane * COLUMNS; col < t->table.dim; col += lanes * COLUMNS) {
       float acc[COLUMNS];
 
-      sum_run<COLUMNS>(o, r, col, acc);
+      sum_run<COLUMNS>(o, r, run, col, acc);
       for (int j = 0; j < COLUMNS; j++) row_grad[r * row_stride + col + j] = acc[j];
     }
   }
@@ -183,7 +216,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
 /* --- launches for each class --- */
 
-template <TrsDType DTYPE, int COLUMNS>
+template <int KIND, TrsDType DTYPE, int COLUMNS>
 static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, const Step &step)
 {
   const int lanes_log2 = b->classes[c].key % 6, D = (b->classes[c].widest + 3) / 4 * 4;
@@ -200,13 +233,24 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
     PetscCheck(bytes <= most, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
                "a shard of %d columns is wider than this GPU's update takes (%d): cut the table by columns",
                b->classes[c].widest, most / (lamb ? 8 : 4));
-    TrsCallCUDA(cudaFuncSetAttribute(update_kernel<DTYPE, COLUMNS>,
+    TrsCallCUDA(cudaFuncSetAttribute(update_kernel<KIND, DTYPE, COLUMNS>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   }
-  CU_LAUNCH((update_kernel<DTYPE, COLUMNS>), TrsCudaBlocks(b->o.runs.n << lanes_log2, threads),
+  CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), TrsCudaBlocks(b->o.runs.n << lanes_log2, threads),
             static_cast<unsigned>(threads), static_cast<size_t>(bytes), TrsCudaStream(stream), b->o,
             b->class_run + c, lanes_log2, group_floats, lamb ? D : 0, step);
   TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static PetscErrorCode launch_update_by_kind(TrsStream stream, const Backward *b, int c, const Step &step)
+{
+  PetscFunctionBegin;
+  if (step.args.kind == TRS_OPTIM_ROWWISE_ADAGRAD)
+    PetscCall((launch_update<TRS_OPTIM_ROWWISE_ADAGRAD, DTYPE, COLUMNS>)(stream, b, c, step));
+  else
+    PetscCall((launch_update<TRS_N_OPTIMS, DTYPE, COLUMNS>)(stream, b, c, step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -240,12 +284,12 @@ static PetscErrorCode update_classes(TrsStream stream, const Backward *b, const 
 
     PetscCall(launch_pieces(stream, b, &b->classes[c], b->class_run + c));
     switch (b->classes[c].key / 6) {
-    case 2 * TRS_FP32: PetscCall((launch_update<TRS_FP32, 1>)(stream, b, c, step)); break;
-    case 2 * TRS_FP32 + 1: PetscCall((launch_update<TRS_FP32, 4>)(stream, b, c, step)); break;
-    case 2 * TRS_FP16: PetscCall((launch_update<TRS_FP16, 1>)(stream, b, c, step)); break;
-    case 2 * TRS_FP16 + 1: PetscCall((launch_update<TRS_FP16, 4>)(stream, b, c, step)); break;
-    case 2 * TRS_BF16: PetscCall((launch_update<TRS_BF16, 1>)(stream, b, c, step)); break;
-    default: PetscCall((launch_update<TRS_BF16, 4>)(stream, b, c, step)); break;
+    case 2 * TRS_FP32: PetscCall((launch_update_by_kind<TRS_FP32, 1>)(stream, b, c, step)); break;
+    case 2 * TRS_FP32 + 1: PetscCall((launch_update_by_kind<TRS_FP32, 4>)(stream, b, c, step)); break;
+    case 2 * TRS_FP16: PetscCall((launch_update_by_kind<TRS_FP16, 1>)(stream, b, c, step)); break;
+    case 2 * TRS_FP16 + 1: PetscCall((launch_update_by_kind<TRS_FP16, 8>)(stream, b, c, step)); break;
+    case 2 * TRS_BF16: PetscCall((launch_update_by_kind<TRS_BF16, 1>)(stream, b, c, step)); break;
+    default: PetscCall((launch_update_by_kind<TRS_BF16, 8>)(stream, b, c, step)); break;
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);

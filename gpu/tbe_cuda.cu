@@ -194,18 +194,6 @@ struct Lookup {
 /* type * 24 + cached * 12 + aligned * 6 + log2 of lanes */
 enum { N_CLASSES = TRS_N_DTYPES * 24 };
 
-static int columns_of(TrsDType dtype, bool aligned)
-{
-  switch (dtype) {
-  case TRS_FP32: return aligned ? 4 : 1;
-  case TRS_FP16:
-  case TRS_BF16: return aligned ? 8 : 1;
-  case TRS_INT8: return 4;
-  case TRS_INT4: return 8;
-  default: return 16;
-  }
-}
-
 static int64_t stride_bytes(const TrsTbeTable *table)
 {
   return table->stride * (TrsDTypeBits(table->dtype) > 8 ? TrsDTypeBytes(table->dtype) : 1);
@@ -213,7 +201,7 @@ static int64_t stride_bytes(const TrsTbeTable *table)
 
 static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, const Lookup *lookup)
 {
-  const int wide = columns_of(table->dtype, true);
+  const int wide = TrsCudaColumns(table->dtype, true);
   const float *to = lookup->matrix + (lookup->kind == LOOKUP_ROWS ? 0 : feature->out_column);
   const bool aligned = table->dim % wide == 0 && TrsCudaIsAligned(table->weight, stride_bytes(table), 16) &&
                        TrsCudaIsAligned(to, lookup->stride * 4, 16);
@@ -221,7 +209,7 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
   const bool cached = table->lines && lookup->input.locations;
 
   return static_cast<int>(table->dtype) * 24 + cached * 12 + aligned * 6 +
-         TrsCudaLanesLog2(table->dim, columns_of(table->dtype, aligned));
+         TrsCudaLanesLog2(table->dim, TrsCudaColumns(table->dtype, aligned));
 }
 
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>

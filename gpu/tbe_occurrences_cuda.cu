@@ -118,12 +118,11 @@ static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_
 
 /* --- host: classes of tables --- */
 
-/* Does a lane take four columns of the table's rows at once? */
+/* Does a lane take 16 bytes of the table's rows at once? */
 static bool is_aligned(const TrsTbeTable *table)
 {
-  return table->dim % 4 == 0 &&
-         TrsCudaIsAligned(table->weight, table->stride * TrsDTypeBytes(table->dtype),
-                          4 * TrsDTypeBytes(table->dtype)) &&
+  return table->dim % TrsCudaColumns(table->dtype, true) == 0 &&
+         TrsCudaIsAligned(table->weight, table->stride * TrsDTypeBytes(table->dtype), 16) &&
          TrsCudaIsAligned(table->state[0], 0, 16) && TrsCudaIsAligned(table->state[1], 0, 16);
 }
 
@@ -187,7 +186,7 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
                PETSC_COMM_SELF, TRS_ERR_INTERNAL, "tables of %s cannot be trained",
                TrsDTypeName(table->dtype));
     key[t] = static_cast<int>(table->dtype) * 12 + aligned * 6 +
-             TrsCudaLanesLog2(table->dim, aligned ? 4 : 1);
+             TrsCudaLanesLog2(table->dim, TrsCudaColumns(table->dtype, aligned));
     used[key[t]] = true;
     n_optimizers = PetscMax(n_optimizers, table->optimizer + 1);
     if (b->in_order) add_table(b, t, key[t]);

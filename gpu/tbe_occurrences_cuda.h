@@ -27,7 +27,7 @@ struct Occurrences {
   int64_t *source; /* [n] place of the gradient in grad, */
   float *scale;    /* and its factor; NULL: all 1 */
   const float *grad;
-  int32_t grad_aligned; /* are all gradients of tables whose columns are taken by four on 16 bytes? */
+  int32_t grad_aligned; /* are all gradients of tables whose rows are taken 16 bytes at once on 16 bytes? */
   float max_gradient;
   int32_t *location;    /* [runs] where the row is, as TrsTbeInput.locations; NULL: all in their tables */
   int64_t *piece_begin; /* [n + 1] pieces of long runs before */

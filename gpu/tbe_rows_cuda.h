@@ -3,7 +3,7 @@
   Rows of embedding tables on the GPU: who has which columns, loads that widen and stores that round.
 
   A group of 1 to 32 neighbouring lanes of a warp has a row: lane l takes COLUMNS columns from l * COLUMNS on, then those a whole group further. Where
-  rows are aligned COLUMNS are 16 bytes of a row in a lookup (4 bytes of a quantised one, whose values begin behind 4 bytes of parameters).
+  rows are aligned COLUMNS are 16 bytes of a row (4 bytes of a quantised one, whose values begin behind 4 bytes of parameters).
 */
 #pragma once
 
@@ -18,31 +18,47 @@ template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint1
   return DTYPE == TRS_FP16 ? half_to_float(h) : TrsBf16ToFloat(h);
 }
 
+/* Columns of a float table's row as they lie in memory: they wait in no more registers than they have bytes. */
+template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
+  static constexpr int element = DTYPE == TRS_FP32 ? 4 : 2, bytes = COLUMNS * element;
+  static_assert(bytes == 16 || COLUMNS == 1, "16 bytes a lane, or one number");
+  unsigned word[(bytes + 3) / 4];
+};
+
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ RawColumns<DTYPE, COLUMNS> load_raw(const char *row, int col)
+{
+  RawColumns<DTYPE, COLUMNS> raw;
+  const char *const from = row + col * raw.element;
+
+  if constexpr (raw.bytes == 16) {
+    const uint4 v = *reinterpret_cast<const uint4 *>(from);
+    raw.word[0] = v.x;
+    raw.word[1] = v.y;
+    raw.word[2] = v.z;
+    raw.word[3] = v.w;
+  } else if constexpr (raw.bytes == 4) {
+    raw.word[0] = *reinterpret_cast<const unsigned *>(from);
+  } else {
+    raw.word[0] = *reinterpret_cast<const uint16_t *>(from);
+  }
+  return raw;
+}
+
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &raw, float *x)
+{
+  for (int j = 0; j < COLUMNS; j++)
+    x[j] = DTYPE == TRS_FP32 ? TrsBitsFloat(raw.word[j / (4 / raw.element)])
+                             : widen_16<DTYPE>(static_cast<uint16_t>(raw.word[j / 2] >> 16 * (j % 2)));
+}
+
 /* x[COLUMNS] = columns col .. of a row; all of them exist or, of a quantised row, lie in its padding. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_columns(const char *row, int col, float *x)
 {
-  if constexpr (DTYPE == TRS_FP32) {
-    load_floats<COLUMNS>(reinterpret_cast<const float *>(row) + col, x);
-  } else if constexpr (DTYPE == TRS_FP16 || DTYPE == TRS_BF16) {
-    const uint16_t *from = reinterpret_cast<const uint16_t *>(row) + col;
-    unsigned word[COLUMNS / 2 + 1];
-
-    if (COLUMNS == 8) {
-      const uint4 v = *reinterpret_cast<const uint4 *>(from);
-      word[0] = v.x;
-      word[1 % (COLUMNS / 2 + 1)] = v.y;
-      word[2 % (COLUMNS / 2 + 1)] = v.z;
-      word[3 % (COLUMNS / 2 + 1)] = v.w;
-    } else if (COLUMNS == 4) {
-      const uint2 v = *reinterpret_cast<const uint2 *>(from);
-      word[0] = v.x;
-      word[1 % (COLUMNS / 2 + 1)] = v.y;
-    } else {
-      word[0] = from[0];
-    }
-    for (int j = 0; j < COLUMNS; j++)
-      x[j] = widen_16<DTYPE>(static_cast<uint16_t>(word[j / 2] >> 16 * (j % 2)));
+  if constexpr (is_float<DTYPE>) {
+    widen<DTYPE, COLUMNS>(load_raw<DTYPE, COLUMNS>(row, col), x);
   } else {
     constexpr int bits = DTYPE == TRS_INT8 ? 8 : DTYPE == TRS_INT4 ? 4 : 2;
     const unsigned parameters = *reinterpret_cast<const unsigned *>(row),
@@ -66,6 +82,19 @@ static __device__ __forceinline__ float group_sum(float x, int lanes, unsigned m
 {
   for (int with = lanes / 2; with > 0; with /= 2) x += __shfl_xor_sync(mask, x, with);
   return x;
+}
+
+/* COLUMNS of a table's kernels. */
+static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
+{
+  switch (dtype) {
+  case TRS_FP32: return aligned ? 4 : 1;
+  case TRS_FP16:
+  case TRS_BF16: return aligned ? 8 : 1;
+  case TRS_INT8: return 4;
+  case TRS_INT4: return 8;
+  default: return 16;
+  }
 }
 
 /* Lanes of a group for D columns. */

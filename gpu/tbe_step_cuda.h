@@ -14,19 +14,25 @@ struct Step {
   float correction1, correction2; /* 1 - beta^step */
 };
 
-/* The group's row. */
-struct GroupRow {
+/*
+  The group's row. Its first columns and its state of one float a row (rowwise optimizers; NULL: none) are asked for before the gradients are: the step
+  then has to wait for one of them only.
+*/
+template <TrsDType DTYPE, int COLUMNS> struct GroupRow {
   const TrsTbeTable *table;
   char *weight; /* of the row: in its table, or in a line of a cache */
   int64_t row;
   int lane, lanes;
   unsigned mask;
+  RawColumns<DTYPE, COLUMNS> first; /* columns lane * COLUMNS .. */
+  float *row_state;
+  float row_value; /* of the row's state, in lane 0 */
 };
 
 /* Round to the table's type; random numbers are keyed by the element's place in the whole table, as on the CPU. */
 template <TrsDType DTYPE, int COLUMNS>
-static __device__ __forceinline__ void store_columns(const Step &step, const GroupRow &at, int col,
-                                                     const float *x)
+static __device__ __forceinline__ void store_columns(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
+                                                     int col, const float *x)
 {
   const TrsTbeTable *const table = at.table;
 
@@ -34,10 +40,12 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
     store_floats<COLUMNS>(reinterpret_cast<float *>(at.weight) + col, x);
     return;
   }
-  uint16_t *to = reinterpret_cast<uint16_t *>(at.weight) + col;
-  uint16_t h[COLUMNS];
+  uint16_t *const to = reinterpret_cast<uint16_t *>(at.weight) + col;
+  unsigned word[(COLUMNS + 1) / 2] = {};
   if (!table->stochastic_rounding) {
-    for (int j = 0; j < COLUMNS; j++) h[j] = DTYPE == TRS_FP16 ? float_to_half(x[j]) : TrsFloatToBf16(x[j]);
+    for (int j = 0; j < COLUMNS; j++)
+      word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? float_to_half(x[j]) : TrsFloatToBf16(x[j]))
+                     << 16 * (j % 2);
   } else {
     const int64_t place = table->row_offset + (table->row_of ? table->row_of[at.row] : at.row);
     const uint64_t element = static_cast<uint64_t>(place * table->table_dim + table->col_offset + col);
@@ -49,30 +57,41 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
       const uint64_t e = element + static_cast<uint64_t>(j);
 
       if (j == 0 || e % 4 == 0) TrsPhilox(key, stream, e / 4, random);
-      const uint32_t word = e % 4 == 0   ? random[0]
+      const uint32_t bits = e % 4 == 0   ? random[0]
                             : e % 4 == 1 ? random[1]
                             : e % 4 == 2 ? random[2]
                                          : random[3];
-      h[j] = DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], word) : TrsFloatToBf16Stochastic(x[j], word);
+      word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], bits)
+                                                             : TrsFloatToBf16Stochastic(x[j], bits))
+                     << 16 * (j % 2);
     }
   }
-  if (COLUMNS == 4) {
-    *reinterpret_cast<uint2 *>(to) = {h[0] | static_cast<unsigned>(h[1 % COLUMNS]) << 16,
-                                      h[2 % COLUMNS] | static_cast<unsigned>(h[3 % COLUMNS]) << 16};
-  } else {
-    for (int j = 0; j < COLUMNS; j++) to[j] = h[j];
-  }
+  if constexpr (COLUMNS == 8)
+    *reinterpret_cast<uint4 *>(to) = {word[0], word[1], word[2], word[3]};
+  else
+    *to = static_cast<uint16_t>(word[0]);
 }
 
-/* A state of one float a row: read by one lane before it writes, the new value to all. */
-static __device__ __forceinline__ float update_row_state(const GroupRow &at, float *state, float keep,
+/* The row's weights before the step. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void load_weights(const GroupRow<DTYPE, COLUMNS> &at, int col, float *w)
+{
+  if (col < at.lanes * COLUMNS)
+    widen<DTYPE, COLUMNS>(at.first, w);
+  else
+    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+}
+
+/* A state of one float a row: lane 0 writes it, the new value to all. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ float update_row_state(const GroupRow<DTYPE, COLUMNS> &at, float keep,
                                                          float add)
 {
   float value = 0.0f;
 
   if (at.lane == 0) {
-    value = keep * state[at.row] + add;
-    state[at.row] = value;
+    value = keep * at.row_value + add;
+    *at.row_state = value;
   }
   return __shfl_sync(at.mask, value, 0, at.lanes);
 }
@@ -91,8 +110,8 @@ static __device__ __forceinline__ void adam_direction(const Step &step, const fl
 }
 
 template <TrsDType DTYPE, int COLUMNS>
-static __device__ void step_adam_family(const Step &step, const GroupRow &at, const float *g, float *r,
-                                        bool partial, bool lamb)
+static __device__ void step_adam_family(const Step &step, const GroupRow<DTYPE, COLUMNS> &at, const float *g,
+                                        float *r, bool partial, bool lamb)
 {
   const TrsSparseOptimizerArgs &a = step.args;
   const int64_t first = at.row * at.table->dim;
@@ -104,14 +123,13 @@ static __device__ void step_adam_family(const Step &step, const GroupRow &at, co
     FOR_COLUMNS(col)
     for (int j = 0; j < COLUMNS; j++) sum += g[col + j] * g[col + j];
     sum = group_sum(sum, at.lanes, at.mask);
-    row_v = update_row_state(at, at.table->state[1], a.beta2,
-                             (1.0f - a.beta2) * (sum / static_cast<float>(at.table->dim)));
+    row_v = update_row_state(at, a.beta2, (1.0f - a.beta2) * (sum / static_cast<float>(at.table->dim)));
   }
   FOR_COLUMNS(col)
   {
     float w[COLUMNS], m[COLUMNS], v[COLUMNS], d[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+    load_weights(at, col, w);
     load_floats<COLUMNS>(at.table->state[0] + first + col, m);
     if (!partial) load_floats<COLUMNS>(at.table->state[1] + first + col, v);
     for (int j = 0; j < COLUMNS; j++) {
@@ -140,14 +158,15 @@ static __device__ void step_adam_family(const Step &step, const GroupRow &at, co
   {
     float w[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+    load_weights(at, col, w);
     for (int j = 0; j < COLUMNS; j++) w[j] -= lr * r[col + j];
     store_columns<DTYPE, COLUMNS>(step, at, col, w);
   }
 }
 
 template <TrsDType DTYPE, int COLUMNS>
-static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow &at, const float *g)
+static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
+                                            const float *g)
 {
   const TrsSparseOptimizerArgs &a = step.args;
   float sum = 0.0f, keep = 1.0f;
@@ -156,14 +175,14 @@ static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow &at
   {
     float w[COLUMNS] = {};
 
-    if (a.weight_decay_mode == TRS_DECAY_L2) load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+    if (a.weight_decay_mode == TRS_DECAY_L2) load_weights(at, col, w);
     for (int j = 0; j < COLUMNS; j++) {
       const float x = a.weight_decay_mode == TRS_DECAY_L2 ? g[col + j] + a.weight_decay * w[j] : g[col + j];
       sum += x * x;
     }
   }
   sum = group_sum(sum, at.lanes, at.mask);
-  const float m = update_row_state(at, at.table->state[0], 1.0f, sum / static_cast<float>(at.table->dim));
+  const float m = update_row_state(at, 1.0f, sum / static_cast<float>(at.table->dim));
   const float scale = a.learning_rate / (sqrtf(m) + a.eps);
   if (a.weight_decay_mode == TRS_DECAY_L2) keep = 1.0f - scale * a.weight_decay;
   if (a.weight_decay_mode == TRS_DECAY_DECOUPLE) keep = 1.0f - a.learning_rate * a.weight_decay;
@@ -171,7 +190,7 @@ static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow &at
   {
     float w[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+    load_weights(at, col, w);
     for (int j = 0; j < COLUMNS; j++) w[j] = keep * w[j] - scale * g[col + j];
     store_columns<DTYPE, COLUMNS>(step, at, col, w);
   }
@@ -200,7 +219,7 @@ static __device__ __forceinline__ void step_element(const TrsSparseOptimizerArgs
 }
 
 template <TrsDType DTYPE, int COLUMNS>
-static __device__ float lars_rate(const Step &step, const GroupRow &at, const float *g)
+static __device__ float lars_rate(const Step &step, const GroupRow<DTYPE, COLUMNS> &at, const float *g)
 {
   const TrsSparseOptimizerArgs &a = step.args;
   float w_sum = 0.0f, g_sum = 0.0f;
@@ -209,7 +228,7 @@ static __device__ float lars_rate(const Step &step, const GroupRow &at, const fl
   {
     float w[COLUMNS];
 
-    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+    load_weights(at, col, w);
     for (int j = 0; j < COLUMNS; j++) {
       w_sum += w[j] * w[j];
       g_sum += g[col + j] * g[col + j];
@@ -220,36 +239,47 @@ static __device__ float lars_rate(const Step &step, const GroupRow &at, const fl
   return below > 0.0f ? a.learning_rate * a.eta * w_norm / below : 0.0f;
 }
 
-/* Ask for the row and its first state while its gradients are still on their way: the step has to wait for one of both only. */
-template <TrsDType DTYPE, int COLUMNS>
-static __device__ __forceinline__ void prefetch_step(const Step &step, const GroupRow &at)
+/* KIND: the optimizer, where a kernel has only one, or TRS_N_OPTIMS. */
+template <int KIND> static __device__ __forceinline__ int kind_of(const Step &step)
 {
+  return KIND < TRS_N_OPTIMS ? KIND : static_cast<int>(step.args.kind);
+}
+
+/* Ask for what the step reads; at.table, weight, row and the lanes are the caller's. What does not wait in registers comes as far as L2. */
+template <int KIND, TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void begin_step(const Step &step, GroupRow<DTYPE, COLUMNS> *row)
+{
+  const int kind = kind_of<KIND>(step);
+  const GroupRow<DTYPE, COLUMNS> &at = *row;
+
+  row->row_state = kind == TRS_OPTIM_ROWWISE_ADAGRAD ? at.table->state[0] + at.row
+                   : kind == TRS_OPTIM_PARTIAL_ROWWISE_ADAM || kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB
+                       ? at.table->state[1] + at.row
+                       : nullptr;
+  if (at.row_state && at.lane == 0) row->row_value = *at.row_state;
+  if (at.lane * COLUMNS < at.table->dim) row->first = load_raw<DTYPE, COLUMNS>(at.weight, at.lane * COLUMNS);
 #if defined(__CUDA_ARCH__)
-  const bool by_row = step.args.kind == TRS_OPTIM_ROWWISE_ADAGRAD;
-  const float *const state = at.table->state[0];
+  const float *const state = kind == TRS_OPTIM_ROWWISE_ADAGRAD ? nullptr : at.table->state[0];
 
   FOR_COLUMNS(col)
   {
-    const char *const w = at.weight + col * (DTYPE == TRS_FP32 ? 4 : 2);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(w));
-    if (!by_row && state)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(state + at.row * at.table->dim + col));
+    const char *const w = at.weight + col * at.first.element;
+
+    if (col >= at.lanes * COLUMNS) asm volatile("prefetch.global.L2 [%0];" ::"l"(w));
+    if (state) asm volatile("prefetch.global.L2 [%0];" ::"l"(state + at.row * at.table->dim + col));
   }
-  if (by_row && at.lane == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(state + at.row));
-#else
-  (void)step;
-  (void)at;
 #endif
 }
 
 /* The step of the group's row with gradient g [D]; r [D] is scratch; both shared memory, every lane uses its own columns only. */
-template <TrsDType DTYPE, int COLUMNS>
-static __device__ void step_row(const Step &step, const GroupRow &at, const float *g, float *r)
+template <int KIND, TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void step_row(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
+                                                const float *g, float *r)
 {
   const TrsSparseOptimizerArgs &a = step.args;
   float rate = 0.0f;
 
-  switch (a.kind) {
+  switch (kind_of<KIND>(step)) {
   case TRS_OPTIM_ROWWISE_ADAGRAD: step_rowwise_adagrad<DTYPE, COLUMNS>(step, at, g); return;
   case TRS_OPTIM_ADAM: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, false, false); return;
   case TRS_OPTIM_PARTIAL_ROWWISE_ADAM: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, true, false); return;
@@ -265,7 +295,7 @@ static __device__ void step_row(const Step &step, const GroupRow &at, const floa
   {
     float w[COLUMNS], m[COLUMNS] = {}, *const state = at.table->state[0] + at.row * at.table->dim + col;
 
-    load_columns<DTYPE, COLUMNS>(at.weight, col, w);
+    load_weights(at, col, w);
     if (a.kind != TRS_OPTIM_SGD) load_floats<COLUMNS>(state, m);
     for (int j = 0; j < COLUMNS; j++) step_element(a, rate, g[col + j], &w[j], &m[j]);
     if (a.kind != TRS_OPTIM_SGD) store_floats<COLUMNS>(state, m);
