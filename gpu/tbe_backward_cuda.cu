@@ -16,7 +16,7 @@
 enum { TRS_UPDATE_THREADS = 128, TRS_SHARED_PLAIN = 48 << 10 /* bytes a block has without asking */ };
 
 /* Blocks that a multiprocessor should hold: what registers allow. rowwise_adagrad has a kernel of its own. */
-template <int KIND, int COLUMNS> constexpr int blocks_of = KIND == TRS_N_OPTIMS ? 6 : COLUMNS > 4 ? 7 : 8;
+template <int KIND, int COLUMNS> constexpr int blocks_of = (KIND == TRS_N_OPTIMS ? 6 : 8) - (COLUMNS > 4);
 
 /* --- sums --- */
 
@@ -39,38 +39,48 @@ static __device__ __forceinline__ float clamped(float x, float limit)
   return limit > 0.0f ? (x > limit ? limit : x < -limit ? -limit : x) : x;
 }
 
-template <int COLUMNS>
-static __device__ __forceinline__ void load_gradient(const Occurrences &o, const float *from, float *x)
-{
-  if (o.grad_aligned)
-    load_floats<COLUMNS>(from, x);
-  else
-    for (int j = 0; j < COLUMNS; j++) x[j] = from[j];
-}
-
-/* acc[COLUMNS] = sum of the gradients of sorted occurrences [begin, end), in order, in columns col .. */
-template <int COLUMNS>
-static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int64_t begin, int64_t end,
+/* acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. Places are asked for before the first gradient is. */
+template <int COLUMNS, bool ALIGNED>
+static __device__ __forceinline__ void add_occurrences(const Occurrences &o, int64_t begin, int64_t end,
                                                        int col, float *acc)
 {
   constexpr int IN_FLIGHT = COLUMNS > 4 ? 2 : 4;
 
-  for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
   for (int64_t k = begin; k < end; k += IN_FLIGHT) {
     float x[IN_FLIGHT][COLUMNS], scale[IN_FLIGHT];
+    int64_t source[IN_FLIGHT];
 
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
-      scale[u] = 0.0f;
+      source[u] = k + u < end ? o.source[k + u] : 0;
+      scale[u] = k + u >= end ? 0.0f : o.scale ? o.scale[k + u] : 1.0f;
+    }
+#pragma unroll
+    for (int u = 0; u < IN_FLIGHT; u++) {
+      const float *const from = o.grad + source[u] + col;
+
       for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
       if (k + u >= end) continue;
-      scale[u] = o.scale ? o.scale[k + u] : 1.0f;
-      load_gradient<COLUMNS>(o, o.grad + o.source[k + u] + col, x[u]);
+      if constexpr (ALIGNED)
+        load_floats<COLUMNS>(from, x[u]);
+      else
+        for (int j = 0; j < COLUMNS; j++) x[u][j] = from[j];
     }
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++)
       for (int j = 0; j < COLUMNS; j++) acc[j] += scale[u] * clamped(x[u][j], o.max_gradient);
   }
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int64_t begin, int64_t end,
+                                                       int col, float *acc)
+{
+  for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
+  if (o.grad_aligned)
+    add_occurrences<COLUMNS, true>(o, begin, end, col, acc);
+  else
+    add_occurrences<COLUMNS, false>(o, begin, end, col, acc);
 }
 
 /* Pieces of long runs of one class: a group of lanes has a piece. class_run: the class's first run, and the next class's. */
