@@ -170,6 +170,54 @@ def test_evaluate(binary, folder):
     check(abs(first[0]["eval/auc"] - auc) < 1e-6, f"eval/auc {first[0]['eval/auc']}, from the predictions {auc}")
 
 
+def evaluations(folder, name):
+    with h5py.File(os.path.join(folder, f"{name}.h5")) as h:
+        return {part: h[part][()] for part in [f"eval/{value}" for value in h["eval"]] + ["predictions"] if part in h}
+
+
+def check_same_evaluations(binary, folder, ranks, options, pipelines):
+    """Evaluations between and after the steps, and of the final checkpoint with its predictions: the bits of -pipeline base, training's losses, too."""
+    wanted = None
+    for pipeline in ("base", *pipelines):
+        what = f"{pipeline} on {ranks} ranks {options}"
+        found, state = train(binary, folder, "run", ranks, f"{options} -data_eval eval.h5 -steps 5 -eval_every 2 -pipeline {pipeline}")
+        between = evaluations(folder, "run")
+        check(between["eval/step"].tolist() == [2, 4, 5], f"{what}: evaluations after {between['eval/step']}")
+        run(binary, ranks, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size {24 // ranks} -output task.h5 {MODEL} {TABLES} {options} "
+            f"-pipeline {pipeline}", folder)
+        task = evaluations(folder, "task")
+        check(task["predictions"].shape == (101,), f"{what}: {task['predictions'].shape} predictions")
+        wanted = wanted or (found, between, task)
+        check(same_bits(found, wanted[0]), f"{what}: other losses")
+        for mine, first in ((between, wanted[1]), (task, wanted[2])):
+            check(sorted(mine) == sorted(first), f"{what}: {sorted(mine)} for {sorted(first)}")
+            for part in mine:
+                check(same_bits(mine[part], first[part]), f"{what}: {part} {mine[part]} for {first[part]}")
+
+
+def test_evaluate_pipelines(binary, folder):
+    """Evaluations run ahead under -pipeline as trainings do, and give the same bits; a last batch that not every rank has a sample of, and one batch alone."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 101, seed=8, features=FEATURES)
+    check_same_evaluations(binary, folder, 1, "", ("sparse_dist",))
+    check_same_evaluations(binary, folder, 2, f"{MIXED} -table_user_pooling none -table_user_sequence_pooling max -ec_index_dedup", ("sparse_dist", "prefetch_sparse_dist"))
+    check_same_evaluations(binary, folder, 4, "-topology_local_world_size 2 -table_user_sharding_types table_row_wise -table_item_sharding_types grid_shard "
+                           "-table_tag_sharding_types row_wise", ("sparse_dist",))
+    write_dataset(os.path.join(folder, "few.h5"), 3, seed=8, features=FEATURES)
+    for pipeline in ("base", "prefetch_sparse_dist"):
+        train(binary, folder, pipeline, 4, f"-data_eval few.h5 -steps 2 -pipeline {pipeline}")
+    check(same_bits(evaluations(folder, "base")["eval/loss"], evaluations(folder, "prefetch_sparse_dist")["eval/loss"]), "one batch: another loss")
+
+
+def test_evaluate_features(binary, folder):
+    """What keeps batches of its own in a slot: variable batches, -reproducible, sequences by rows."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 101, seed=8, features=FEATURES)
+    for ranks, options in ((2, f"{MIXED} -ebc_variable_batch"), (3, f"{MIXED} -reproducible"),
+                           (2, "-tables_sharding_types row_wise -table_user_pooling none -table_user_sequence_pooling max")):
+        check_same_evaluations(binary, folder, ranks, options, ("sparse_dist",))
+
+
 def test_eval_every(binary, folder):
     """Evaluations between steps leave the training alone."""
     make(folder)

@@ -244,6 +244,15 @@ PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsLookupEvaluated(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt)
+{
+  const TrsTbeInput input = ids_of(kjt);
+
+  PetscFunctionBegin;
+  if (!is_empty(lookup, kjt)) PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool drop)
 {
   PetscFunctionBegin;

@@ -52,6 +52,9 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
 */
 PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt);
 
+/* A batch that was looked up and has no backward is over: its lines of the caches are free. Nothing where no table is cached. */
+PetscErrorCode TrsLookupEvaluated(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt);
+
 /* The shards' memory holds what the caches do: before anything but the lookup reads it. drop: the caches are emptied, so that it may be changed. */
 PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool drop);
 

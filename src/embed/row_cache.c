@@ -3,8 +3,8 @@
 
 #include "core/events.h"
 
-/* Batches that a pipeline may have in flight, and one of an evaluation. */
-enum { TRS_CACHE_BATCHES = 4, TRS_LINE_ALIGNMENT = 64 };
+/* Batches that a training's pipeline may have in flight, and an evaluation's between its steps. */
+enum { TRS_CACHE_BATCHES = 6, TRS_LINE_ALIGNMENT = 64 };
 
 typedef enum { TRS_BATCH_FREE, TRS_BATCH_AHEAD, TRS_BATCH_LOCATED } TrsBatchState;
 
@@ -178,7 +178,7 @@ static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
   return NULL;
 }
 
-/* A place for the batch: its own, a free one, or an evaluation's, which never come to a backward. */
+/* A place for the batch: its own, a free one, or that of one that holds no lines and came to no end. */
 static PetscErrorCode take_batch(TrsRowCaches c, const TrsTbeInput *input, TrsCacheBatch **batch)
 {
   TrsCacheBatch *b = find_batch(c, input);

@@ -3,7 +3,7 @@
   The caches of one lookup: fused_uvm_caching tables of one load factor and algorithm share one (compute/cache.h), and the batches in flight know
   where their rows are.
 
-  A batch is known by its array of ids, which is its own from its prefetch, or else its forward, to its backward. With Ahead() before its forward its LRU
+  A batch is known by its array of ids, which is its own from its prefetch, or else its forward, to its backward, or Done() where it has none. With Ahead() before its forward its LRU
   lines are locked until Done(); LFU is filled in the forward, as it is without. Calls that follow another batch's prefetch look rows up again, so any
   order of these calls on one stream, or ordered by events, gives the numbers that tables without a cache give.
 
@@ -58,7 +58,7 @@ PetscErrorCode TrsRowCachesForward(TrsRowCaches caches, TrsStream stream, const 
 PetscErrorCode TrsRowCachesBackward(TrsRowCaches caches, TrsStream stream, const TrsTbe *tbe,
                                     TrsTbeInput *input);
 
-/* After the update. */
+/* After the update; after the lookup where there is no update. */
 PetscErrorCode TrsRowCachesDone(TrsRowCaches caches, TrsStream stream, const TrsTbeInput *input);
 
 /* The tables' own memory holds what the cache does; drop: and the cache no longer does, so that it may be changed. */

@@ -6,6 +6,7 @@
 #include "run/session.h"
 #include "train/metrics.h"
 #include "train/pipeline.h"
+#include "train/running_metrics.h"
 
 /* Banner: version, ranks, hosts, device, threads, libraries, dataset, plan, model, memory. Collective. */
 PetscErrorCode TrsReportBanner(const TrsSession *session);

@@ -13,7 +13,8 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsEvaluate(session->comm, session->model, reader, results, info->num_samples, NULL, values));
+  PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, results,
+                        info->num_samples, NULL, values));
   if (!session->told_of_bad_ids) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = PETSC_TRUE;
   PetscCall(TrsReaderDestroy(&reader));

@@ -141,13 +141,14 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsEvaluateObserver */
+/* TrsBatchObserver */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
-                                  double seconds)
+                                  double loss_sum, double seconds)
 {
   TrsPrediction *p = context;
 
   PetscFunctionBegin;
+  (void)loss_sum;
   TrsWatchdogBeat(p->watchdog, batch->step);
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
   for (int64_t b = 0; b < batch->batch; b++)
@@ -162,7 +163,7 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
 
 static PetscErrorCode predict(TrsPrediction *p)
 {
-  const TrsEvaluateObserver observer = {after_batch, p};
+  const TrsBatchObserver observer = {after_batch, p};
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
   TrsMetricValues values;
@@ -171,7 +172,9 @@ static PetscErrorCode predict(TrsPrediction *p)
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsEvaluate(s->comm, s->model, reader, p->results, info->num_samples, &observer, &values));
+  /* batch by batch: a latency is one batch's own */
+  PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, p->results, info->num_samples, &observer,
+                        &values));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));

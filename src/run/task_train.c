@@ -188,9 +188,23 @@ static PetscErrorCode check_evaluation(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* TrsBatchObserver: a step's predictions to the training's own metrics. */
+static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const float *predictions,
+                                  double loss_sum, double seconds)
+{
+  const TrsTraining *t = (const TrsTraining *)context;
+
+  PetscFunctionBegin;
+  (void)loss_sum;
+  (void)seconds;
+  PetscCall(TrsRunningMetricsAdd(t->metrics, batch->batch, predictions, batch->labels));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The data, the pipeline over it and what is measured on the way. */
 static PetscErrorCode set_up_steps(TrsTraining *t)
 {
+  const TrsBatchObserver observer = {add_metrics, t};
   TrsSession *s = &t->session;
   int64_t steps;
 
@@ -202,7 +216,7 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
   PetscCall(TrsResultsExpect(t->results, steps));
   PetscCall(TrsPipelineCreate(s->groups.dense, s->options, s->model, t->reader, t->start.step - t->first_step,
                               &trs_stop_requested, &t->pipeline));
-  PetscCall(TrsPipelineSetMetrics(t->pipeline, t->metrics));
+  if (t->metrics) PetscCall(TrsPipelineSetObserver(t->pipeline, &observer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -219,7 +219,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(TrsWholeRowsDestroy(&group->whole));
     PetscCall(TrsLookupDestroy(&group->lookup));
     PetscCall(TrsDeviceBufferFree(e->context.device, &group->pooled));
-    PetscCall(TrsKjtFree(e->context.device, &group->sent));
+    for (int i = 0; i < TRS_N_TURNS; i++) PetscCall(TrsKjtFree(e->context.device, &group->sent[i]));
     PetscCall(TrsKjtFree(e->context.device, &group->received));
     for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
       PetscCall(TrsKjtExchangeDestroy(&group->slot[s].exchange));
@@ -270,18 +270,18 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 }
 
 /*
-  The ids of training batches are sent one batch after the other, so that one batch's memory serves all slots: taken when a batch is prepared, given
-  back when its ids have gone. An evaluation's batch may be between the two. Calling it again undoes it.
+  Batches' ids are sent one batch after the other, so that one batch's memory serves all slots: taken when a batch is prepared, given back when its ids
+  have gone. An evaluation's may go between a training's, and have a memory of their own. Calling it again undoes it.
 */
 static void swap_sent(TrsSharding group, int slot)
 {
-  TrsKjt *send = &group->slot[slot].send, *sent = &group->sent;
+  TrsKjt *send = &group->slot[slot].send, *sent = &group->sent[TrsShardingTurn(slot)];
   TrsDeviceBuffer *buffers[][2] = {{&send->lengths, &sent->lengths},
                                    {&send->offsets, &sent->offsets},
                                    {&send->values, &sent->values},
                                    {&send->weights, &sent->weights}};
 
-  for (size_t i = 0; slot < TRS_TRAINING_SLOTS && i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+  for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
     const TrsDeviceBuffer kept = *buffers[i][0];
 
     *buffers[i][0] = *buffers[i][1];
@@ -428,6 +428,15 @@ PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stre
 
     if (TrsLookupCaches(group->lookup)) PetscCall(TrsLookupPrefetch(group->lookup, stream, ids));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (TrsLookupCaches(ebc->group[g].lookup))
+      PetscCall(TrsLookupEvaluated(ebc->group[g].lookup, stream, &ebc->group[g].slot[slot].recv));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -59,6 +59,9 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
 */
 PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream);
 
+/* A batch that has no backward is over: the caches' lines that it holds are free. Not collective. */
+PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream);
+
 /* The shards' memory holds what the caches do. Not collective. */
 PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream);
 

@@ -68,8 +68,9 @@ PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_fea
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     PetscCall(TrsKjtExchangeCreate(groups->input, n_features, n_features[groups->world->rank],
                                    sharding->weighted, source_order, &slot[s].exchange));
-    if (in_turn && s > 0 && s < TRS_TRAINING_SLOTS)
-      PetscCall(TrsKjtExchangeShare(slot[s].exchange, slot[0].exchange));
+    if (in_turn && s > 0 && s != TRS_TRAINING_SLOTS)
+      PetscCall(
+          TrsKjtExchangeShare(slot[s].exchange, slot[TrsShardingTurn(s) * TRS_TRAINING_SLOTS].exchange));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -13,10 +13,17 @@
 #include "embed/lookup.h"
 
 /*
-  Batches that may be in flight: the one computed, the next one's input dist, one whose backward a device has not ended yet, and one of an
-  evaluation between two steps.
+  Batches that may be in flight: the one computed, the next one's input dist, one that a device has not ended yet; and as many of an evaluation between
+  two steps, whose slots follow the training's.
 */
-enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS };
+enum { TRS_TRAINING_SLOTS = 3, TRS_EVALUATION_SLOTS = 3, TRS_SHARD_SLOTS = 6 };
+
+/* The slots of batches that take turns: 0 a training's, 1 an evaluation's. */
+enum { TRS_N_TURNS = 2 };
+static inline int TrsShardingTurn(int slot)
+{
+  return slot < TRS_TRAINING_SLOTS ? 0 : 1;
+}
 
 /* A [B, ...] matrix of pooled embeddings in the model's layout: feature f of sample b at data + b * stride + columns[f]. */
 typedef struct {
@@ -82,8 +89,8 @@ typedef struct TrsShardingImpl {
   float *rows; /* what the last TrsShardingLookup() gave: [G, local_dim], in `pooled` or the loan */
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
-  TrsKjt sent;     /* the memory in which training batches' ids are sent: that of one at a time; */
-  TrsKjt received; /* in host memory also that in which they are kept */
+  TrsKjt sent[TRS_N_TURNS]; /* the memory in which batches' ids are sent: that of one at a time; */
+  TrsKjt received;          /* of training batches in host memory also that in which they are kept */
   int n_runs;
   TrsColumnRun *run;    /* [n_runs] */
   TrsColumnCopy *copy;  /* [n_runs], scratch */
@@ -156,7 +163,7 @@ PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_
 
   In:  n_features    [W] that go to each rank
        source_order  as TrsKjtExchangeCreate()
-       in_turn       the training's lay out what arrives before the next one starts (TrsKjtExchangeShare()); an evaluation's may be between
+       in_turn       a batch's ids are laid out before the next one's come (TrsKjtExchangeShare()); an evaluation's may come between a training's
 */
 PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_features,
                                           const int *source_order, PetscBool in_turn);

@@ -50,7 +50,7 @@ static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const T
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
-  double *loss = (double *)m->loss.data;
+  double *loss = (double *)m->slot[slot].loss.data;
 
   PetscFunctionBegin;
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));

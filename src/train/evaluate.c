@@ -1,50 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/evaluate.h"
 
-#include "core/events.h"
+typedef struct {
+  TrsMetrics metrics;
+  TrsResults results; /* NULL: predictions are not kept */
+  int64_t n_total;
+  const TrsBatchObserver *observer; /* NULL: none */
+} TrsEvaluation;
 
-/* The next batch on all ranks, or the same error on all: the reader's, or `ierr`, of what was done with the last batch. */
-static PetscErrorCode fetch(MPI_Comm comm, TrsReader reader, PetscErrorCode ierr, TrsBatch **batch)
+/* TrsBatchObserver */
+static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
+                                  double loss_sum, double seconds)
 {
-  TrsStage before;
+  const TrsEvaluation *e = (const TrsEvaluation *)context;
 
   PetscFunctionBegin;
-  PetscCall(TrsStageSwitch(TRS_STAGE_IO, &before));
-  *batch = NULL;
-  if (ierr == PETSC_SUCCESS) ierr = TrsReaderNext(reader, batch);
-  PetscCall(TrsAgree(comm, ierr));
-  PetscCall(TrsStageSwitch(before, NULL));
+  if (e->observer) PetscCall(e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds));
+  if (batch->labels)
+    PetscCall(TrsMetricsAdd(e->metrics, batch->batch, predictions, batch->labels, NULL, loss_sum));
+  if (e->results)
+    PetscCall(TrsResultsAddPredictions(e->results, e->n_total, batch->first, batch->batch, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsEvaluate(MPI_Comm comm, TrsModelParallel model, TrsReader reader, TrsResults results,
-                           int64_t n_total, const TrsEvaluateObserver *observer, TrsMetricValues *values)
+PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
+                           TrsResults results, int64_t n_total, const TrsBatchObserver *observer,
+                           TrsMetricValues *values)
 {
-  const int slot = TRS_EVALUATION_SLOT;
-  PetscErrorCode ierr = PETSC_SUCCESS;
-  TrsMetrics metrics;
-  TrsBatch *batch;
+  TrsEvaluation e = {.results = results, .n_total = n_total, .observer = observer};
+  const TrsBatchObserver mine = {after_batch, &e};
+  PetscBool more = PETSC_TRUE;
+  TrsStepResult result;
+  TrsPipeline pipeline;
 
   PetscFunctionBegin;
-  PetscCall(TrsMetricsCreate(comm, PETSC_TRUE, &metrics));
-  PetscCall(fetch(comm, reader, ierr, &batch));
-  while (batch) {
-    const double start_s = MPI_Wtime();
-    const float *predictions;
-    double loss_sum;
-    PetscCall(TrsModelParallelInputDistStart(model, slot, batch));
-    PetscCall(TrsModelParallelInputDistTensors(model, slot));
-    PetscCall(TrsModelParallelInputDistWait(model, slot));
-    PetscCall(TrsModelParallelForward(model, slot, batch, &loss_sum, &predictions));
-    if (observer) ierr = observer->batch(observer->context, batch, predictions, MPI_Wtime() - start_s);
-    if (batch->labels)
-      PetscCall(TrsMetricsAdd(metrics, batch->batch, predictions, batch->labels, NULL, loss_sum));
-    if (results)
-      PetscCall(TrsResultsAddPredictions(results, n_total, batch->first, batch->batch, predictions));
-    PetscCall(TrsReaderReturn(reader, &batch));
-    PetscCall(fetch(comm, reader, ierr, &batch));
-  }
-  PetscCall(TrsMetricsCompute(metrics, values));
-  PetscCall(TrsMetricsDestroy(&metrics));
+  PetscCall(TrsMetricsCreate(control->mpi, PETSC_TRUE, &e.metrics));
+  PetscCall(TrsPipelineCreateEvaluation(control, options, model, reader, &pipeline));
+  PetscCall(TrsPipelineSetObserver(pipeline, &mine));
+  while (more) PetscCall(TrsPipelineProgress(pipeline, &result, &more));
+  PetscCall(TrsPipelineDestroy(&pipeline));
+  PetscCall(TrsMetricsCompute(e.metrics, values));
+  PetscCall(TrsMetricsDestroy(&e.metrics));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,29 +4,23 @@
 
 #include "io/results.h"
 #include "train/metrics.h"
-#include "train/model_parallel.h"
-
-/* The slot an evaluation uses, so that a training pipeline's batches stay in theirs. */
-enum { TRS_EVALUATION_SLOT = TRS_SHARD_SLOTS - 1 };
-
-/* Is told of every batch on every rank, after its forward: seconds from having the batch to having its
-   predictions. Its errors are agreed on before the next batch. Not collective. */
-typedef struct {
-  PetscErrorCode (*batch)(void *context, const TrsBatch *batch, const float *predictions, double seconds);
-  void *context;
-} TrsEvaluateObserver;
+#include "train/pipeline.h"
 
 /*
   TrsEvaluate - Forward of every batch of the reader.
 
-  Collective. Needs a fresh reader (one pass); labels may be missing in the data, then the metrics are not meaningful.
+  Collective. Needs a fresh reader (one pass); labels may be missing in the data, then the metrics are not meaningful. Memory beside the model's: metrics
+  keep 16 bytes a sample (train/auc.h), and exchanges the ids of the batches in flight. Nothing of it depends on the pipeline.
 
-  In:     comm      all ranks
+  In:     control   all ranks
+          options   whose -pipeline says what overlaps; NULL: nothing, one batch after the other
           results   where predictions go; NULL: not kept
           n_total   samples of the dataset
           observer  or NULL
   Out:    values    on every rank the same
-  Errors (agreed): those of the reader
+  Errors (agreed): those of the reader and of the observer
+  Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
 */
-PetscErrorCode TrsEvaluate(MPI_Comm comm, TrsModelParallel model, TrsReader reader, TrsResults results,
-                           int64_t n_total, const TrsEvaluateObserver *observer, TrsMetricValues *values);
+PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
+                           TrsResults results, int64_t n_total, const TrsBatchObserver *observer,
+                           TrsMetricValues *values);

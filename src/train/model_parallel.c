@@ -6,51 +6,30 @@ const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel m)
   return &m->shards;
 }
 
-PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel m, const TrsBatch *batch)
+PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel m, int slot, const TrsBatch *batch)
 {
-  TrsDeviceBatch *copy = &m->copy[m->next_copy];
+  TrsDeviceBatch *copy = &m->slot[slot].copy;
 
   PetscFunctionBegin;
   if (m->config.device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(!copy->host, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d training batches on the device",
-             TRS_TRAINING_SLOTS);
+  PetscCheck(!copy->host, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "two batches in slot %d", slot);
   PetscCall(TrsDeviceBatchCopy(m->config.device, m->memcpy, batch, m->config.num_dense, copy));
-  m->next_copy = (m->next_copy + 1) % TRS_TRAINING_SLOTS;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The slot's batch on the device: copied ahead, or now. */
-static PetscErrorCode take_batch(TrsModelParallel m, int slot, const TrsBatch *batch)
-{
-  const PetscBool in_turn = (PetscBool)(slot < TRS_TRAINING_SLOTS && !m->config.device->host_memory);
-  int i = in_turn ? 0 : slot;
-
-  PetscFunctionBegin;
-  if (in_turn) {
-    while (i < TRS_TRAINING_SLOTS && m->copy[i].host != batch) i++;
-    if (i == TRS_TRAINING_SLOTS) {
-      i = m->next_copy;
-      PetscCall(TrsModelParallelCopyStart(m, batch));
-    }
-  } else {
-    PetscCall(TrsDeviceBatchCopy(m->config.device, m->memcpy, batch, m->config.num_dense, &m->copy[i]));
-  }
-  m->slot[slot].copy = &m->copy[i];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, const TrsBatch *batch)
 {
   const TrsDeviceOps *device = m->config.device;
+  TrsDeviceBatch *copy = &m->slot[slot].copy;
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
-  PetscCall(take_batch(m, slot, batch));
-  PetscCall(device->stream_wait(m->data_dist, m->slot[slot].copy->copied));
+  if (copy->host != batch) PetscCall(TrsDeviceBatchCopy(device, m->memcpy, batch, m->config.num_dense, copy));
+  PetscCall(device->stream_wait(m->data_dist, copy->copied));
   PetscCall(device->stream_wait(m->data_dist, m->slot[slot].done));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
-  PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &m->slot[slot].copy->batch->kjt, m->data_dist));
+  PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &copy->batch->kjt, m->data_dist));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -85,15 +64,21 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From what was started so far on, until the next update: the caches' lines of batches in flight stay, and rows elsewhere change their place only. */
+/*
+  From the last update, and what was started after it, on: the caches' lines of batches in flight stay, and rows elsewhere change their place only. While
+  nothing is updated, in an evaluation, no forward is waited for.
+*/
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
 {
   const TrsDeviceOps *device = m->config.device;
 
   PetscFunctionBegin;
   if (!m->cached) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(device->event_record(m->computed, m->stream));
-  PetscCall(device->stream_wait(m->prefetch, m->computed));
+  if (slot < TRS_TRAINING_SLOTS || m->updated) {
+    PetscCall(device->event_record(m->computed, m->stream));
+    PetscCall(device->stream_wait(m->prefetch, m->computed));
+    m->updated = PETSC_FALSE;
+  }
   PetscCall(device->stream_wait(m->prefetch, m->slot[slot].ready));
   PetscCall(TrsTimelineMark(TRS_TRACE_PREFETCH, m->prefetch, TRS_STAGE_CACHE));
   PetscCall(TrsShardedEbcPrefetch(m->ebc, slot, m->prefetch));
@@ -116,22 +101,23 @@ static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
   PetscFunctionBegin;
   PetscCall(m->config.device->event_record(m->slot[slot].done, m->stream));
-  PetscCall(m->config.device->event_record(m->slot[slot].copy->used, m->stream));
-  m->slot[slot].copy->host = NULL;
+  PetscCall(m->config.device->event_record(m->slot[slot].copy.used, m->stream));
+  m->slot[slot].copy.host = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The probabilities to where the host can read them, once loss_ready is recorded behind this. */
-static PetscErrorCode fetch_predictions(TrsModelParallel m, int64_t n, const float **predictions)
+static PetscErrorCode fetch_predictions(TrsModelParallel m, int slot, int64_t n, const float **predictions)
 {
   const TrsDeviceOps *device = m->config.device;
   const int64_t bytes = n * (int64_t)sizeof(**predictions);
+  TrsPinnedBuffer *host = &m->slot[slot].predictions;
 
   PetscFunctionBegin;
   if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsPinnedBufferReserve(device, &m->predictions, bytes));
-  PetscCall(device->copy(m->predictions.data, *predictions, bytes, m->stream));
-  *predictions = (const float *)m->predictions.data;
+  PetscCall(TrsPinnedBufferReserve(device, host, bytes));
+  PetscCall(device->copy(host->data, *predictions, bytes, m->stream));
+  *predictions = (const float *)host->data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,41 +129,51 @@ PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStag
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBatch *batch, double *loss_sum,
+PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBatch *batch,
                                        const float **predictions)
 {
   const float scale = (float)(1.0 / (double)PetscMax(batch->global_batch, 1));
+  TrsModelSlot *s = &m->slot[slot];
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
-  *(double *)m->loss.data = 0;
+  *(double *)s->loss.data = 0;
   if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
-  PetscCall(m->dense->forward(m, slot, m->slot[slot].copy->batch, scale, predictions));
-  if (predictions) PetscCall(fetch_predictions(m, batch->batch, predictions));
-  PetscCall(m->config.device->event_record(m->loss_ready, m->stream));
+  PetscCall(m->dense->forward(m, slot, s->copy.batch, scale, predictions));
+  if (predictions) PetscCall(fetch_predictions(m, slot, batch->batch, predictions));
+  PetscCall(m->config.device->event_record(s->loss_ready, m->stream));
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(TrsCommProgress(m->config.groups->input));
   PetscCall(TrsStageSwitch(before, NULL));
-  if (loss_sum) PetscCall(TrsModelParallelLoss(m, loss_sum));
   if (slot >= TRS_TRAINING_SLOTS) PetscCall(release_slot(m, slot));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, double *loss_sum)
+PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, int slot, double *loss_sum)
 {
   const TrsDeviceOps *device = m->config.device;
 
   PetscFunctionBegin;
-  PetscCall(device->stream_wait(m->results, m->loss_ready));
+  PetscCall(device->stream_wait(m->results, m->slot[slot].loss_ready));
   PetscCall(device->stream_synchronize(m->results));
-  *loss_sum = m->blockwise ? TrsBlockwiseLoss(m->blockwise) : *(const double *)m->loss.data;
+  *loss_sum = m->blockwise ? TrsBlockwiseLoss(m->blockwise) : *(const double *)m->slot[slot].loss.data;
+  if (slot >= TRS_TRAINING_SLOTS && m->cached) {
+    PetscCall(device->stream_wait(m->prefetch, m->slot[slot].done));
+    PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
+    PetscCall(device->event_record(m->prefetched, m->prefetch)); /* the lines' locks, too, for who follows */
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel m)
 {
   return (PetscBool)!m->config.device->host_memory;
+}
+
+PetscBool TrsModelParallelForwardsAhead(TrsModelParallel m)
+{
+  return (PetscBool)(TrsModelParallelIsAsynchronous(m) && !m->blockwise);
 }
 
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsBatch *batch, int64_t step)
@@ -195,11 +191,12 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   }
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, &before));
-  PetscCall(m->dense->backward(m, slot, m->slot[slot].copy->batch, m->step_args));
+  PetscCall(m->dense->backward(m, slot, m->slot[slot].copy.batch, m->step_args));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(release_slot(m, slot));
+  m->updated = PETSC_TRUE;
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,9 +4,10 @@
   Source: TorchRec DistributedModelParallel (torchrec.distributed.model_parallel), FusedOptimizer.
 
   Streams: "memcpy" brings batches to the device, "data_dist" their ids to the shards, "prefetch" rows into caches, "compute" does the rest, "results" takes
-  the loss back; events order them, and slots and copies of batches are used in turn, so that none waits for another's work on the same batch only. A CPU's streams run inline.
+  the loss back; events order them, and slots are used in turn, so that none waits for another's work on the same batch only. A CPU's streams run inline.
 
-  A batch takes a slot of the sharded collection (shard/sharded_ebc.h): InputDist* bring its ids to the shards, Forward uses them. What
+  A batch takes a slot (shard/sharding.h): CopyStart brings it to the device, InputDist* its ids to the shards, Forward uses them; there its loss comes
+  back. In slots 0 .. TRS_TRAINING_SLOTS - 1 a Backward ends it, in an evaluation's, which follow these, Loss. What
   travels does so under compute: pooled rows under the dense arch, gradients of rows and of dense layers under the rest of the backward.
 */
 #pragma once
@@ -53,10 +54,10 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state)
 const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel model);
 
 /*
-  Start the copy of a batch of the reader to the device, ahead of its input dist: at most TRS_TRAINING_SLOTS batches between this and their Backward.
-  Where it was not called InputDistStart does it. Nothing on a CPU. Not collective. The batch is borrowed until its Backward.
+  Start the copy of a batch of the reader to the device, ahead of its input dist; the slot's last batch has had its Backward, or Forward in an evaluation.
+  Where it was not called InputDistStart does it. Nothing on a CPU. Not collective. The batch is borrowed until it ends.
 */
-PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel model, const TrsBatch *batch);
+PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel model, int slot, const TrsBatch *batch);
 
 /* The three parts of a batch's input dist (spec: runtime section 14). Collective. The batch is borrowed until the slot is used again. */
 PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel model, int slot, const TrsBatch *batch);
@@ -64,30 +65,34 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel model, int slot
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 
 /*
-  Bring the rows of a batch whose input dist is done into the device's caches, under the work of the batch before (-pipeline prefetch_sparse_dist). Between
-  that batch's Forward and Backward; a Forward that finds it undone does it itself. Nothing without caches. Not collective.
+  Bring the rows of a batch whose input dist is done into the device's caches, under the work of the batch before (-pipeline prefetch_sparse_dist). After
+  that batch's Forward, before its Backward where it has one; a Forward that finds it undone does it itself. Nothing without caches. Not collective.
 */
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
 /*
   TrsModelParallelForward - Lookup, dense arch, interaction, over arch, loss.
 
-  Collective.
+  Collective. The host does not wait for the device.
 
-  Out:    loss_sum     of this rank's samples (with -reproducible of all, on rank 0, and 0 on the others); 0 without labels. NULL: to be
-                       had later by TrsModelParallelLoss()
-          predictions  host [B] probabilities, borrowed until the next Forward; without loss_sum they are there after TrsModelParallelLoss().
-                       May be NULL
-  The host waits for the device only where an output is asked for.
+  Out:    predictions  host [B] probabilities, there after TrsModelParallelLoss(): borrowed until the next Forward, on a device the slot's next. NULL: none
 */
 PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const TrsBatch *batch,
-                                       double *loss_sum, const float **predictions);
+                                       const float **predictions);
 
-/* The last Forward's loss_sum; the host waits for that Forward, not for what was started after it. Not collective. */
-PetscErrorCode TrsModelParallelLoss(TrsModelParallel model, double *loss_sum);
+/*
+  TrsModelParallelLoss - The sum of the slot's samples' losses: of this rank's (with -reproducible of all, on rank 0, and 0 on the others); 0 without labels.
+
+  Not collective. The host waits for the slot's Forward, not for what was started after it. An evaluation's batch is over then, and gives back what it
+  holds of caches.
+*/
+PetscErrorCode TrsModelParallelLoss(TrsModelParallel model, int slot, double *loss_sum);
 
 /* Does work go on behind the host's back, so that the loss is better asked for once the backward has been started? */
 PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
+
+/* So that the next Forward may be started before this one's Loss is asked for? Not with -reproducible, which keeps the losses of one batch. */
+PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 
 /*
   TrsModelParallelBackward - Backward and both optimizers' step, after a Forward of the same batch with labels.

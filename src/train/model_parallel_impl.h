@@ -10,10 +10,12 @@
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
 
-/* A batch between its input dist and the end of its backward. */
+/* A batch from its copy to the end of its backward, or of its forward in an evaluation. */
 typedef struct {
-  TrsDeviceBatch *copy;
-  TrsEvent ready, done; /* its ids are at the shards; nothing uses them any more */
+  TrsDeviceBatch copy;
+  TrsEvent ready, done;              /* its ids are at the shards; nothing uses them any more */
+  TrsEvent loss_ready;               /* what its forward gives the host, that is: */
+  TrsPinnedBuffer loss, predictions; /* one double; [B] */
 } TrsModelSlot;
 
 /* Who does which part of the dense layers' work, and how their gradients are summed: chosen at set-up. */
@@ -43,11 +45,8 @@ struct TrsModelParallelImpl {
   TrsStream stream, memcpy, data_dist, results, prefetch;
   PetscBool cached; /* has this rank caches of tables' rows? If not nothing uses `prefetch` and these */
   TrsEvent computed, prefetched; /* the prefetch may begin; the last one is done */
+  PetscBool updated;             /* have rows changed since the last prefetch? */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
-  TrsDeviceBatch copy[TRS_SHARD_SLOTS]; /* training batches in turn, and the last for evaluations */
-  int next_copy;
-  TrsEvent loss_ready;
-  TrsPinnedBuffer loss, predictions; /* what comes back: one double, [B] */
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* with -reproducible, else NULL */
 };

@@ -105,16 +105,18 @@ static PetscErrorCode create_streams(TrsModelParallel m)
   PetscCall(device->stream_create("memcpy", &m->memcpy));
   PetscCall(device->stream_create("data_dist", &m->data_dist));
   PetscCall(device->stream_create("results", &m->results));
-  PetscCall(device->event_create(&m->loss_ready));
   PetscCall(device->stream_create("prefetch", &m->prefetch));
   PetscCall(device->event_create(&m->computed));
   PetscCall(device->event_create(&m->prefetched));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
-    PetscCall(device->event_create(&m->slot[s].ready));
-    PetscCall(device->event_create(&m->slot[s].done));
-    PetscCall(TrsDeviceBatchCreate(device, &m->copy[s]));
+    TrsModelSlot *slot = &m->slot[s];
+
+    PetscCall(device->event_create(&slot->ready));
+    PetscCall(device->event_create(&slot->done));
+    PetscCall(device->event_create(&slot->loss_ready));
+    PetscCall(TrsDeviceBatchCreate(device, &slot->copy));
+    PetscCall(TrsPinnedBufferReserve(device, &slot->loss, (int64_t)sizeof(double)));
   }
-  PetscCall(TrsPinnedBufferReserve(device, &m->loss, (int64_t)sizeof(double)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,13 +126,15 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
 
   PetscFunctionBegin;
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
-    PetscCall(TrsDeviceBatchDestroy(device, &m->copy[s]));
-    PetscCall(device->event_destroy(&m->slot[s].ready));
-    PetscCall(device->event_destroy(&m->slot[s].done));
+    TrsModelSlot *slot = &m->slot[s];
+
+    PetscCall(TrsDeviceBatchDestroy(device, &slot->copy));
+    PetscCall(TrsPinnedBufferFree(device, &slot->loss));
+    PetscCall(TrsPinnedBufferFree(device, &slot->predictions));
+    PetscCall(device->event_destroy(&slot->ready));
+    PetscCall(device->event_destroy(&slot->done));
+    PetscCall(device->event_destroy(&slot->loss_ready));
   }
-  PetscCall(TrsPinnedBufferFree(device, &m->loss));
-  PetscCall(TrsPinnedBufferFree(device, &m->predictions));
-  PetscCall(device->event_destroy(&m->loss_ready));
   PetscCall(device->event_destroy(&m->computed));
   PetscCall(device->event_destroy(&m->prefetched));
   PetscCall(device->stream_destroy(&m->prefetch));
@@ -226,6 +230,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
+  m->updated = PETSC_TRUE; /* they are yet to be filled */
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);

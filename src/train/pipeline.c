@@ -13,16 +13,23 @@ typedef enum {
   TRS_N_AGREE
 } TrsAgreement;
 
-/* Batches in hand: the one to compute, the next, and towards the end of a step the one after. */
-enum { TRS_IN_HAND = 3 };
+/* Batches in hand: the one that ends next, those whose forward and input dist are under way, and the one after. */
+enum { TRS_IN_HAND = 4 };
+
+typedef struct {
+  TrsBatch *batch;
+  const float *predictions; /* once its loss is there */
+  double start_s;           /* of its input dist */
+} TrsInHand;
 
 typedef struct {
   const char *name;
-  /* NULL where nothing runs ahead: start what a first step finds begun, for the two batches in hand */
+  /* NULL where nothing runs ahead: start what a first forward finds begun, for the two batches in hand */
   PetscErrorCode (*fill)(TrsPipeline pipeline);
-  PetscErrorCode (*progress)(TrsPipeline pipeline, TrsStepResult *result);
-  /* end what a last step left begun, when training is left early */
-  PetscErrorCode (*drain)(TrsPipeline pipeline);
+  /* the i-th batch's forward, and what of later ones goes on under it */
+  PetscErrorCode (*forward)(TrsPipeline pipeline, int i);
+  /* NULL: nothing; a batch has ended, others moved up: what is started for those behind the forwards */
+  PetscErrorCode (*next)(TrsPipeline pipeline);
 } TrsPipelineOps;
 
 struct TrsPipelineImpl {
@@ -30,14 +37,15 @@ struct TrsPipelineImpl {
   TrsComm control;
   TrsModelParallel model;
   TrsReader reader;
-  TrsRunningMetrics metrics; /* NULL: none */
-  const float *predictions;  /* of batch[0], once its loss is there */
+  TrsBatchObserver observer; /* batch NULL: none */
+  PetscBool evaluation;
   int64_t first_update;
   const volatile int *stop;
   PetscBool filled;
-  PetscErrorCode fetch_error; /* of this rank's reader, to be agreed on */
-  TrsBatch *batch[TRS_IN_HAND];
-  int slot; /* of batch[0]; slots are taken in turn */
+  PetscErrorCode error; /* of this rank's reader or observer, to be agreed on */
+  TrsInHand hand[TRS_IN_HAND];
+  int ahead;                     /* forwards under way: of hand[0] where an evaluation's go on */
+  int first_slot, n_slots, turn; /* slots are taken in turn: hand[0]'s */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   TrsSum agreement;
 };
@@ -49,45 +57,79 @@ static const TrsOptionSpec pipeline_specs[] = {
 };
 const TrsOptionGroup trs_pipeline_options = TRS_OPTION_GROUP("Pipeline", pipeline_specs);
 
+static int slot_of(TrsPipeline p, int i)
+{
+  return p->first_slot + (p->turn + i) % p->n_slots;
+}
+
 /* The reader's next batch into place i; a failure is kept until the ranks agree on it. */
 static PetscErrorCode fetch(TrsPipeline p, int i)
 {
+  TrsInHand *hand = &p->hand[i];
   TrsStage before;
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_IO, &before));
-  p->batch[i] = NULL;
-  if (!p->fetch_error) p->fetch_error = TrsReaderNext(p->reader, &p->batch[i]);
+  *hand = (TrsInHand){.batch = NULL};
+  if (!p->error) p->error = TrsReaderNext(p->reader, &hand->batch);
   PetscCall(TrsStageSwitch(before, NULL));
-  if (p->batch[i]) PetscCall(TrsModelParallelCopyStart(p->model, p->batch[i]));
+  if (hand->batch) PetscCall(TrsModelParallelCopyStart(p->model, slot_of(p, i), hand->batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Two are enough where a backward has ended when it returns; a third, where it goes on, lets the next input dist start under it. */
-static int next_slot(TrsPipeline p)
-{
-  return (p->slot + 1) % (TrsModelParallelIsAsynchronous(p->model) ? TRS_TRAINING_SLOTS : 2);
-}
+/* --- parts of a step --- */
 
-/* Forward of batch 0, whose input dist is done. */
-static PetscErrorCode forward(TrsPipeline p)
+static PetscErrorCode start_counts(TrsPipeline p, int i)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsModelParallelForward(p->model, p->slot, p->batch[0], NULL, p->metrics ? &p->predictions : NULL));
+  p->hand[i].start_s = MPI_Wtime();
+  PetscCall(TrsModelParallelInputDistStart(p->model, slot_of(p, i), p->hand[i].batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A batch's ids on their way. */
+static PetscErrorCode start_ids(TrsPipeline p, int i)
+{
+  PetscFunctionBegin;
+  PetscCall(start_counts(p, i));
+  PetscCall(TrsModelParallelInputDistTensors(p->model, slot_of(p, i)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode wait_for_ids(TrsPipeline p, int i)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelInputDistWait(p->model, slot_of(p, i)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Forward of a batch whose input dist is done. */
+static PetscErrorCode forward(TrsPipeline p, int i)
+{
+  TrsInHand *hand = &p->hand[i];
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelForward(p->model, slot_of(p, i), hand->batch,
+                                    p->observer.batch ? &hand->predictions : NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What batch 0's forward gave, and from that and the reader what the ranks agree on. */
 static PetscErrorCode agreement_start(TrsPipeline p)
 {
+  const TrsInHand *hand = &p->hand[0];
+  double *loss = &p->mine[TRS_AGREE_LOSS];
+
   PetscFunctionBegin;
-  PetscCall(TrsModelParallelLoss(p->model, &p->mine[TRS_AGREE_LOSS]));
-  if (p->metrics)
-    PetscCall(TrsRunningMetricsAdd(p->metrics, p->batch[0]->batch, p->predictions, p->batch[0]->labels));
-  p->mine[TRS_AGREE_STOP] = *p->stop != 0;
-  p->mine[TRS_AGREE_ERROR] = p->fetch_error != 0;
-  p->mine[TRS_AGREE_BAD_IDS] = (double)p->batch[0]->bad_ids;
-  p->mine[TRS_AGREE_BAD_NUMBERS] = (double)p->batch[0]->bad_numbers;
+  PetscCall(TrsModelParallelLoss(p->model, slot_of(p, 0), loss));
+  if (p->observer.batch && !p->error)
+    p->error = p->observer.batch(p->observer.context, hand->batch, hand->predictions, *loss,
+                                 MPI_Wtime() - hand->start_s);
+  if (!p->ops->fill) PetscCall(fetch(p, 1));
+  p->mine[TRS_AGREE_STOP] = p->stop && *p->stop != 0;
+  p->mine[TRS_AGREE_ERROR] = p->error != 0;
+  p->mine[TRS_AGREE_BAD_IDS] = (double)hand->batch->bad_ids;
+  p->mine[TRS_AGREE_BAD_NUMBERS] = (double)hand->batch->bad_numbers;
   PetscCall(TrsCommSumStart(p->control, TRS_N_AGREE, p->mine, p->sum, &p->agreement));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -95,22 +137,23 @@ static PetscErrorCode agreement_start(TrsPipeline p)
 /* The bad id of the lowest rank that has one, to all ranks. */
 static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
 {
-  int first = p->batch[0]->bad_ids ? p->control->rank : p->control->size;
+  const TrsBatch *batch = p->hand[0].batch;
+  int first = batch->bad_ids ? p->control->rank : p->control->size;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, p->control->mpi));
-  *bad = p->batch[0]->first_bad;
+  *bad = batch->first_bad;
   PetscCallMPI(MPI_Bcast(bad, (int)sizeof(*bad), MPI_BYTE, first, p->control->mpi));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
 {
-  const TrsBatch *batch = p->batch[0];
+  const TrsBatch *batch = p->hand[0].batch;
 
   PetscFunctionBegin;
   PetscCall(TrsCommSumWait(&p->agreement));
-  if (p->sum[TRS_AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control->mpi, p->fetch_error));
+  if (p->sum[TRS_AGREE_ERROR] > 0) PetscCall(TrsAgree(p->control->mpi, p->error));
   *result = (TrsStepResult){.step = batch->step,
                             .epoch = batch->epoch,
                             .global_batch = batch->global_batch,
@@ -123,143 +166,116 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(TrsPipeline p)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsModelParallelBackward(p->model, p->slot, p->batch[0], p->first_update + p->batch[0]->step));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Batch 0 is done: give it back, the next ones move up. */
 static PetscErrorCode advance(TrsPipeline p)
 {
   PetscFunctionBegin;
-  PetscCall(TrsReaderReturn(p->reader, &p->batch[0]));
-  for (int i = 1; i < TRS_IN_HAND; i++) p->batch[i - 1] = p->batch[i];
-  p->batch[TRS_IN_HAND - 1] = NULL;
-  p->slot = next_slot(p);
+  PetscCall(TrsReaderReturn(p->reader, &p->hand[0].batch));
+  for (int i = 1; i < TRS_IN_HAND; i++) p->hand[i - 1] = p->hand[i];
+  p->hand[TRS_IN_HAND - 1].batch = NULL;
+  p->turn = (p->turn + 1) % p->n_slots;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From the forward on: the backward, and under it what the ranks agree on. */
-static PetscErrorCode finish_step(TrsPipeline p, TrsStepResult *result)
+/* A training's, from the forward on: the backward, and under it what the ranks agree on. */
+static PetscErrorCode finish_training(TrsPipeline p, TrsStepResult *result)
 {
+  const TrsBatch *batch = p->hand[0].batch;
   const PetscBool loss_is_late = TrsModelParallelIsAsynchronous(p->model);
 
   PetscFunctionBegin;
   if (!loss_is_late) PetscCall(agreement_start(p));
-  PetscCall(backward(p));
+  PetscCall(TrsModelParallelBackward(p->model, slot_of(p, 0), batch, p->first_update + batch->step));
   if (loss_is_late) PetscCall(agreement_start(p));
   PetscCall(agreement_wait(p, result));
   PetscCall(advance(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A batch's ids on their way. */
-static PetscErrorCode start_ids(TrsPipeline p, int slot, const TrsBatch *batch)
+static PetscErrorCode finish_evaluation(TrsPipeline p, TrsStepResult *result)
 {
   PetscFunctionBegin;
-  PetscCall(TrsModelParallelInputDistStart(p->model, slot, batch));
-  PetscCall(TrsModelParallelInputDistTensors(p->model, slot));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode progress_base(TrsPipeline p, TrsStepResult *result)
-{
-  PetscFunctionBegin;
-  PetscCall(start_ids(p, p->slot, p->batch[0]));
-  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  PetscCall(forward(p));
-  PetscCall(backward(p));
-  PetscCall(fetch(p, 1));
   PetscCall(agreement_start(p));
   PetscCall(agreement_wait(p, result));
   PetscCall(advance(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Batch 0's input dist is under way when this is called. */
-static PetscErrorCode progress_sparse_dist(TrsPipeline p, TrsStepResult *result)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  if (p->batch[1]) PetscCall(TrsModelParallelInputDistStart(p->model, next_slot(p), p->batch[1]));
-  PetscCall(forward(p));
-  if (p->batch[1]) {
-    PetscCall(TrsModelParallelInputDistTensors(p->model, next_slot(p)));
-    PetscCall(fetch(p, 2));
-  }
-  PetscCall(finish_step(p, result));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+/* --- the pipelines --- */
 
-/* Batch 1's ids are under way when a step ends; its counts are not, because evaluations between steps exchange theirs (comm/shared_lanes.h). */
-static PetscErrorCode start_next(TrsPipeline p)
+static PetscErrorCode forward_base(TrsPipeline p, int i)
 {
   PetscFunctionBegin;
-  if (p->batch[1]) PetscCall(start_ids(p, next_slot(p), p->batch[1]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Batch 0's input dist and cache fill are done or under way when this is called, and batch 1's ids. Its rows are brought in between batch 0's
-  forward, whose lines they leave alone, and its update, which finds rows that have moved.
-*/
-static PetscErrorCode progress_prefetch(TrsPipeline p, TrsStepResult *result)
-{
-  PetscFunctionBegin;
-  PetscCall(forward(p));
-  if (p->batch[1]) {
-    PetscCall(TrsModelParallelInputDistWait(p->model, next_slot(p)));
-    PetscCall(TrsModelParallelPrefetch(p->model, next_slot(p)));
-    PetscCall(fetch(p, 2));
-  }
-  PetscCall(finish_step(p, result));
-  PetscCall(start_next(p));
+  PetscCall(start_ids(p, i));
+  PetscCall(wait_for_ids(p, i));
+  PetscCall(forward(p, i));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode fill_sparse_dist(TrsPipeline p)
 {
   PetscFunctionBegin;
-  PetscCall(start_ids(p, p->slot, p->batch[0]));
+  PetscCall(start_ids(p, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The batch's input dist is under way when this is called. */
+static PetscErrorCode forward_sparse_dist(TrsPipeline p, int i)
+{
+  const PetscBool more = (PetscBool)(p->hand[i + 1].batch != NULL);
+
+  PetscFunctionBegin;
+  PetscCall(wait_for_ids(p, i));
+  if (more) PetscCall(start_counts(p, i + 1));
+  PetscCall(forward(p, i));
+  if (more) {
+    PetscCall(TrsModelParallelInputDistTensors(p->model, slot_of(p, i + 1)));
+    PetscCall(fetch(p, i + 2));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The ids of the batch behind the next forward are under way when a step ends; its counts are not, because evaluations between steps exchange theirs (comm/shared_lanes.h). */
+static PetscErrorCode next_prefetch(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  if (p->hand[p->ahead + 1].batch) PetscCall(start_ids(p, p->ahead + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode fill_prefetch(TrsPipeline p)
 {
   PetscFunctionBegin;
-  PetscCall(fill_sparse_dist(p));
-  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  PetscCall(TrsModelParallelPrefetch(p->model, p->slot));
-  PetscCall(start_next(p));
+  PetscCall(start_ids(p, 0));
+  PetscCall(wait_for_ids(p, 0));
+  PetscCall(TrsModelParallelPrefetch(p->model, slot_of(p, 0)));
+  PetscCall(next_prefetch(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode drain_sparse_dist(TrsPipeline p)
+/*
+  The batch's input dist and cache fill are done or under way when this is called, and the next one's ids. Its rows are brought in between the batch's
+  forward, whose lines they leave alone, and its update, which finds rows that have moved.
+*/
+static PetscErrorCode forward_prefetch(TrsPipeline p, int i)
 {
   PetscFunctionBegin;
-  PetscCall(TrsModelParallelInputDistWait(p->model, p->slot));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode drain_prefetch(TrsPipeline p)
-{
-  PetscFunctionBegin;
-  if (p->batch[1]) PetscCall(TrsModelParallelInputDistWait(p->model, next_slot(p)));
+  PetscCall(forward(p, i));
+  if (p->hand[i + 1].batch) {
+    PetscCall(wait_for_ids(p, i + 1));
+    PetscCall(TrsModelParallelPrefetch(p->model, slot_of(p, i + 1)));
+    PetscCall(fetch(p, i + 2));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static const TrsPipelineOps pipelines[] = {
-    {.name = "base", .progress = progress_base},
-    {.name = "sparse_dist",
-     .fill = fill_sparse_dist,
-     .progress = progress_sparse_dist,
-     .drain = drain_sparse_dist},
+    {.name = "base", .forward = forward_base},
+    {.name = "sparse_dist", .fill = fill_sparse_dist, .forward = forward_sparse_dist},
     {.name = "prefetch_sparse_dist",
      .fill = fill_prefetch,
-     .progress = progress_prefetch,
-     .drain = drain_prefetch},
+     .forward = forward_prefetch,
+     .next = next_prefetch},
 };
 
 PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
@@ -267,48 +283,80 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
                                  TrsPipeline *pipeline)
 {
   TrsPipeline p;
-  int kind;
+  int kind = 0;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
-  PetscCall(TrsOptionsGetEnum(options, "-pipeline", &kind, NULL));
+  if (options) PetscCall(TrsOptionsGetEnum(options, "-pipeline", &kind, NULL));
   p->ops = &pipelines[kind];
   p->control = control;
   p->model = model;
   p->reader = reader;
   p->first_update = first_update;
   p->stop = stop;
+  /* two are enough where a batch has ended when its step does; a third, where it goes on, lets the next input dist start under it */
+  p->n_slots = TrsModelParallelIsAsynchronous(model) ? TRS_TRAINING_SLOTS : 2;
   *pipeline = p;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPipelineSetMetrics(TrsPipeline pipeline, TrsRunningMetrics metrics)
+PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, TrsModelParallel model,
+                                           TrsReader reader, TrsPipeline *pipeline)
 {
   PetscFunctionBegin;
-  pipeline->metrics = metrics;
+  PetscCall(TrsPipelineCreate(control, options, model, reader, 0, NULL, pipeline));
+  (*pipeline)->evaluation = PETSC_TRUE;
+  (*pipeline)->first_slot = TRS_TRAINING_SLOTS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first batches: two in hand, and where input dists run ahead, the first one's under way. */
+PetscErrorCode TrsPipelineSetObserver(TrsPipeline pipeline, const TrsBatchObserver *observer)
+{
+  PetscFunctionBegin;
+  pipeline->observer = *observer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The first batches: two in hand, and where input dists run ahead, the first one's under way; where forwards do, its forward. */
 static PetscErrorCode fill(TrsPipeline p)
 {
   PetscFunctionBegin;
   PetscCall(fetch(p, 0));
-  PetscCall(TrsAgree(p->control->mpi, p->fetch_error));
+  PetscCall(TrsAgree(p->control->mpi, p->error));
   p->filled = PETSC_TRUE;
-  if (!p->batch[0] || !p->ops->fill) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!p->hand[0].batch || !p->ops->fill) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(fetch(p, 1));
-  PetscCall(TrsAgree(p->control->mpi, p->fetch_error));
+  PetscCall(TrsAgree(p->control->mpi, p->error));
   PetscCall(p->ops->fill(p));
+  if (!p->evaluation || !TrsModelParallelForwardsAhead(p->model)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(p->ops->forward(p, 0));
+  PetscCall(TrsAgree(p->control->mpi, p->error));
+  p->ahead = 1;
+  if (p->ops->next) PetscCall(p->ops->next(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more)
 {
+  const TrsPipeline p = pipeline;
+
   PetscFunctionBegin;
-  if (!pipeline->filled) PetscCall(fill(pipeline));
-  *more = (PetscBool)(pipeline->batch[0] != NULL);
-  if (*more) PetscCall(pipeline->ops->progress(pipeline, result));
+  if (!p->filled) PetscCall(fill(p));
+  *more = (PetscBool)(p->hand[0].batch != NULL);
+  if (!*more) PetscFunctionReturn(PETSC_SUCCESS);
+  if (p->hand[p->ahead].batch) PetscCall(p->ops->forward(p, p->ahead));
+  PetscCall(p->evaluation ? finish_evaluation(p, result) : finish_training(p, result));
+  if (p->ops->next) PetscCall(p->ops->next(p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What was left begun: of the batch behind the forwards its input dist, or where caches are filled ahead of the one after. */
+static PetscErrorCode drain(TrsPipeline p)
+{
+  const int i = p->ahead + (p->ops->next ? 1 : 0);
+
+  PetscFunctionBegin;
+  if (p->filled && p->ops->fill && p->hand[i].batch) PetscCall(wait_for_ids(p, i));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -316,9 +364,10 @@ PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline)
 {
   PetscFunctionBegin;
   if (!*pipeline) PetscFunctionReturn(PETSC_SUCCESS);
-  if ((*pipeline)->batch[0] && (*pipeline)->ops->drain) PetscCall((*pipeline)->ops->drain(*pipeline));
+  PetscCall(drain(*pipeline));
   for (int i = 0; i < TRS_IN_HAND; i++)
-    if ((*pipeline)->batch[i]) PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->batch[i]));
+    if ((*pipeline)->hand[i].batch)
+      PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->hand[i].batch));
   PetscCall(PetscFree(*pipeline));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
