@@ -8,8 +8,9 @@ import os
 import re
 
 import law_caches
-from law_plans import MIXED, make, train
+from law_plans import FEATURES, MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
+from law_runs import check_same_evaluations
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits, write_dataset
 
 SHARED = os.environ.get("TRS_GPU_OPTIONS")  # of a machine with fewer GPUs than ranks
@@ -92,6 +93,15 @@ def test_cuda_variable_batch(binary, folder):
 def make_equal_bags(folder):
     """Few ids, so that samples share bags; bags without any; a last batch of fewer samples than ranks."""
     write_dataset(os.path.join(folder, "train.h5"), 98, features={"user": 3, "item": 30, "tag": 2, "shop": 30, "word": 4}, largest_bag=2, weighted=True)
+
+
+def test_cuda_evaluate(binary, folder):
+    """Evaluations whose forwards are started before the last one's results are taken: the bits of -pipeline base, between steps and alone; -reproducible, too."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 101, seed=8, features=FEATURES)
+    check_same_evaluations(binary, folder, 2, f"{MIXED} {NCCL} -table_item_compute_kernels fused_uvm_caching -table_item_cache_load_factor 0.3",
+                           ("sparse_dist", "prefetch_sparse_dist"))
+    check_same_evaluations(binary, folder, 1, f"{NCCL} -reproducible", ("sparse_dist",))
 
 
 def test_cuda_predict(binary, folder):

@@ -52,8 +52,8 @@ struct TrsPipelineImpl {
 
 static const TrsOptionSpec pipeline_specs[] = {
     {"-pipeline", TRS_OPTION_ENUM, "sparse_dist", NULL, "base,sparse_dist,prefetch_sparse_dist", NULL,
-     "what overlaps: nothing; the next batch's input dist; also the fill of caches (fused_uvm_caching, lru) "
-     "with its rows"},
+     "what overlaps in trainings and evaluations: nothing; the next batch's input dist; also the fill of "
+     "caches (fused_uvm_caching, lru) with its rows"},
 };
 const TrsOptionGroup trs_pipeline_options = TRS_OPTION_GROUP("Pipeline", pipeline_specs);
 
