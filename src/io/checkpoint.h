@@ -26,7 +26,22 @@ typedef struct {
   const char *options;  /* text */
   const char *plan;     /* JSON text */
   TrsCheckpointNumbers metrics, early_stopping; /* a training's, as it lays them out */
+  int n_unexpected; /* of ReadWanted, on rank 0: what the file has and the state has not, a name each: tables ("embedding/user"), tensors of dense layers. States */
+  char **unexpected; /* of optimizers are not counted */
 } TrsCheckpointInfo;
+
+/*
+  How much of a state a file must have, and which part of it is taken. All zero: every tensor but optimizers' states, as it is here. Source: torch.nn.Module
+  load_state_dict(strict=False), which names missing and unexpected keys; unlike it, a dense layer of another shape is then as good as missing.
+*/
+typedef struct {
+  PetscBool
+      initial; /* what the file lacks is left alone: tables, dense tensors, and dense ones of another shape; each with its states */
+  PetscBool
+      grow; /* tables may have fewer rows in the file: they are the first; rows behind them are left alone */
+  int n_tables;             /* 0: everything */
+  const char *const *table; /* [n_tables] only these tables, with their states */
+} TrsCheckpointWanted;
 
 /*
   TrsCheckpointWrite - Write state to path, replacing what was there in one atomic rename.
@@ -47,10 +62,15 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
 
   Out:    info  step, epoch, samples_seen, run_step (step where the file has none), global_batch (0 likewise), metrics and early_stopping where
                 there are any; texts NULL. Free with TrsCheckpointInfoFree()
+          was_read and what follows it of the state's tensors
   Errors (agreed): NO_INPUT; DATA naming file and dataset: other format or version, missing tensor, wrong shape or type, checksum mismatch
 */
 PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state,
                                  TrsCheckpointInfo *info);
+
+/* The same of a file that may have less, or more, than the state: what is wanted of it. Out: also info->unexpected */
+PetscErrorCode TrsCheckpointReadWanted(MPI_Comm comm, const char *path, const TrsState *state,
+                                       const TrsCheckpointWanted *wanted, TrsCheckpointInfo *info);
 PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info);
 
 /* How a checkpoint holds the weights of a table: numbers, or the rows of a quantised table. */

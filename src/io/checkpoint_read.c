@@ -38,70 +38,72 @@ PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsState *state, TrsCheckpointInfo *info)
+/* What is asked of a file. state NULL: its checksums alone. */
+typedef struct {
+  const char *path;
+  const TrsCheckpointWanted *wanted;
+  const TrsState *state;
+  TrsCheckpointInfo *info;
+} TrsRequestOfFile;
+
+static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFile *q, int rank)
 {
   PetscFunctionBegin;
-  PetscCall(read_info(file, info));
-  for (int i = 0; i < state->n; i++) PetscCall(TrsCheckpointReadTensor(file, state, &state->tensor[i]));
+  PetscCall(read_info(file, q->info));
+  for (int i = 0; i < q->state->n; i++)
+    PetscCall(TrsCheckpointReadTensor(file, q->wanted, q->state, &q->state->tensor[i]));
+  if (rank == 0 && q->wanted) PetscCall(TrsCheckpointFindUnexpected(file, q->state, q->info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* What a child process tries on rank 0: everything but the data. */
-typedef struct {
-  const char *path;
-  const TrsState *state;
-} TrsTrial;
-
 static PetscErrorCode try_file(void *context)
 {
-  const TrsTrial *t = context;
+  const TrsRequestOfFile *q = context;
   TrsCheckpointInfo info;
   TrsHDF5File file;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointOpen(t->path, &file));
+  PetscCall(TrsCheckpointOpen(q->path, &file));
   PetscCall(read_info(&file, &info));
   PetscCall(TrsCheckpointVerifyParts(&file, -1, 1)); /* the tables only: no part is this rank's */
-  for (int i = 0; t->state && i < t->state->n; i++)
-    PetscCall(TrsCheckpointTryTensor(&file, &t->state->tensor[i]));
+  for (int i = 0; q->state && i < q->state->n; i++)
+    PetscCall(TrsCheckpointTryTensor(&file, &q->state->tensor[i]));
+  if (q->wanted) PetscCall(TrsCheckpointFindUnexpected(&file, q->state, &info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode open_first(const char *path, const TrsState *state, TrsHDF5File *file)
+static PetscErrorCode open_first(TrsRequestOfFile *q, TrsHDF5File *file)
 {
-  TrsTrial t = {path, state};
-
   PetscFunctionBegin;
-  PetscCall(TrsPreflight(path, try_file, &t));
-  PetscCall(TrsCheckpointOpen(path, file));
+  PetscCall(TrsPreflight(q->path, try_file, q));
+  PetscCall(TrsCheckpointOpen(q->path, file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open on rank 0 first, so that a bad file is met once; then verify; then read. state NULL: verify only. */
-static PetscErrorCode read_agreed(MPI_Comm comm, const char *path, const TrsState *state,
-                                  TrsCheckpointInfo *info, TrsHDF5File *file)
+/* Open on rank 0 first, so that a bad file is met once; then verify; then read. */
+static PetscErrorCode read_agreed(MPI_Comm comm, TrsRequestOfFile *q, TrsHDF5File *file)
 {
   int rank, size;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCall(TrsAgree(comm, rank == 0 ? open_first(path, state, file) : PETSC_SUCCESS));
-  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : TrsCheckpointOpen(path, file)));
+  PetscCall(TrsAgree(comm, rank == 0 ? open_first(q, file) : PETSC_SUCCESS));
+  PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : TrsCheckpointOpen(q->path, file)));
   PetscCall(TrsAgree(comm, TrsCheckpointVerifyParts(file, rank, size)));
-  if (state) PetscCall(TrsAgree(comm, read_tensors(file, state, info)));
+  if (q->state) PetscCall(TrsAgree(comm, read_tensors(file, q, rank)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_file(MPI_Comm comm, const char *path, const TrsState *state,
-                                TrsCheckpointInfo *info)
+static PetscErrorCode read_file(MPI_Comm comm, TrsRequestOfFile *q)
 {
   TrsHDF5File file = {.path = NULL};
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
   TrsHDF5Lock(); /* for long: no reader runs while a checkpoint is loaded */
-  ierr = read_agreed(comm, path, state, info, &file);
+  ierr = read_agreed(comm, q, &file);
   (void)TrsHDF5FileClose(&file);
   TrsHDF5Unlock();
   PetscCall(ierr);
@@ -112,7 +114,17 @@ PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState
                                  TrsCheckpointInfo *info)
 {
   PetscFunctionBegin;
-  PetscCall(read_file(comm, path, state, info));
+  PetscCall(TrsCheckpointReadWanted(comm, path, state, NULL, info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointReadWanted(MPI_Comm comm, const char *path, const TrsState *state,
+                                       const TrsCheckpointWanted *wanted, TrsCheckpointInfo *info)
+{
+  TrsRequestOfFile q = {path, wanted, state, info};
+
+  PetscFunctionBegin;
+  PetscCall(read_file(comm, &q));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -121,13 +133,17 @@ PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info)
   PetscFunctionBegin;
   PetscCall(PetscFree(info->metrics.value));
   PetscCall(PetscFree(info->early_stopping.value));
-  info->metrics.n = info->early_stopping.n = 0;
+  for (int i = 0; i < info->n_unexpected; i++) PetscCall(PetscFree(info->unexpected[i]));
+  PetscCall(PetscFree(info->unexpected));
+  info->metrics.n = info->early_stopping.n = info->n_unexpected = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path)
 {
+  TrsRequestOfFile q = {.path = path};
+
   PetscFunctionBegin;
-  PetscCall(read_file(comm, path, NULL, NULL));
+  PetscCall(read_file(comm, &q));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

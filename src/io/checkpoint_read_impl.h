@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What the parts of reading a checkpoint share: one dataset (checkpoint_source.c), the checksums (checkpoint_verify.c), one tensor into this
-  rank's parts (checkpoint_tensor.c), and the file with its agreement (checkpoint_read.c). Internal to io/. Everything here is not collective,
+  What the parts of reading a checkpoint share: one dataset (checkpoint_source.c), the checksums (checkpoint_verify.c), what of file and state goes together
+  (checkpoint_match.c), one tensor into this rank's parts (checkpoint_tensor.c), and the file with its agreement (checkpoint_read.c). Internal to io/. Everything here is not collective,
   and called under the lock.
 */
 #pragma once
@@ -40,15 +40,26 @@ PetscErrorCode TrsCheckpointSourceRead(const TrsCheckpointSource *s, int64_t row
 */
 PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int size);
 
+/* Is this tensor to be read? Not one that wanted leaves out, nor a state of weights that were not read. wanted NULL: yes. */
+PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
+                             const TrsStateTensor *tensor);
+
+/* Is the tensor a table's: its weights or a state of theirs? */
+PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor);
+
+/* The names of info->unexpected. Errors: DATA */
+PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsState *state,
+                                           TrsCheckpointInfo *info);
+
 /*
   This rank's parts of one tensor, converted, spread from a mean, through strips to a device, or handed to tensor->take, as the tensor and
-  the state want it.
+  the state want it. Tensors of the state before this one have been read.
 
-  Out:    tensor->was_read, converted, other_optimizer
+  Out:    tensor->was_read and what follows it
   Errors: DATA naming the dataset (missing, of another shape or type), IO
 */
-PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsState *state,
-                                       TrsStateTensor *tensor);
+PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                       const TrsState *state, TrsStateTensor *tensor);
 
 /* Everything of that which asks HDF5 for metadata, and no data: for a child process that may crash on a damaged file. */
 PetscErrorCode TrsCheckpointTryTensor(const TrsHDF5File *file, const TrsStateTensor *tensor);

@@ -27,21 +27,43 @@ static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsStateTensor *tensor, TrsDType dtype,
-                                  int ndim, int64_t cols)
+/* What would let a shape that is not the model's pass; "": nothing would. */
+static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTensor *tensor, PetscBool fewer)
+{
+  if (!wanted) return "";
+  if (!TrsStateIsOfTable(tensor))
+    return wanted->initial ? "" : "; -init_from_missing initial takes the rest of the file";
+  return fewer && !wanted->grow ? "; -init_from_rows grow takes these as the first rows" : "";
+}
+
+/*
+  Type and shape of the dataset, [rows, cols]: the tensor's, or of a table that has grown the first rows. A dense tensor of another shape is left out where
+  it may be: then tensor->other_shape says what the file has.
+*/
+static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpointWanted *wanted,
+                                  TrsDType dtype, int ndim, int64_t cols, TrsStateTensor *tensor)
 {
   TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->rows, cols}};
+  const PetscBool flat = (PetscBool)(s->shape.ndim == ndim && s->shape.dims[1] == cols);
+  const PetscBool fewer = (PetscBool)(flat && s->shape.dims[0] < tensor->rows);
+  PetscBool same_type, same = (PetscBool)(flat && s->shape.dims[0] == tensor->rows);
   char found_text[96], want_text[96];
 
   PetscFunctionBegin;
   want.type_class = dtype == TRS_BF16 || dtype == TRS_UINT8 ? H5T_INTEGER : H5T_FLOAT;
   want.type_bytes = (size_t)TrsDTypeBytes(dtype);
+  same_type = (PetscBool)(s->shape.type_class == want.type_class && s->shape.type_bytes == want.type_bytes);
   TrsHDF5ShapeText(&s->shape, found_text, sizeof(found_text));
   TrsHDF5ShapeText(&want, want_text, sizeof(want_text));
-  TRS_CHECK_DATA(s->shape.ndim == ndim && s->shape.dims[0] == tensor->rows && s->shape.dims[1] == cols &&
-                     s->shape.type_class == want.type_class && s->shape.type_bytes == want.type_bytes,
-                 "%s: /%s is %s, the model wants %s%s", s->file->path, s->name, found_text, want_text,
-                 dtype == TRS_BF16 ? " (bfloat16 as integers)" : "");
+  tensor->rows_read = s->shape.dims[0];
+  if (wanted && wanted->grow && fewer && TrsStateIsOfTable(tensor)) same = PETSC_TRUE;
+  if (wanted && wanted->initial && same_type && !same && !TrsStateIsOfTable(tensor)) {
+    PetscCall(PetscStrncpy(tensor->other_shape, found_text, sizeof(tensor->other_shape)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  TRS_CHECK_DATA(same && same_type, "%s: /%s is %s, the model wants %s%s%s", s->file->path, s->name,
+                 found_text, want_text, dtype == TRS_BF16 ? " (bfloat16 as integers)" : "",
+                 same_type ? hint_for(wanted, tensor, fewer) : "");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -130,13 +152,14 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   PetscCall(TrsCheckpointType(dtype, &type));
   PetscCall(TrsCheckpointSourcePlace(s, type));
   for (int k = 0; k < tensor->n_parts; k++) {
-    const TrsStatePart *part = &tensor->part[k];
+    TrsStatePart part = tensor->part[k];
 
-    if (part->rows == 0 || part->cols == 0) continue;
+    part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset); /* what the file has of them */
+    if (part.rows <= 0 || part.cols == 0) continue;
     if (tensor->take) {
       PetscCall(take_part(s, tensor, k, dtype));
     } else {
-      PetscCall(read_part(s, state, tensor, part, dtype, spread));
+      PetscCall(read_part(s, state, tensor, &part, dtype, spread));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -195,35 +218,57 @@ static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsState *state, TrsStateTensor *tensor)
+/* The tensor's dataset: its own, or the mean over columns that is spread over other ones. */
+static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor *tensor,
+                                  TrsCheckpointSource *s, PetscBool *spread)
 {
-  const char *name = tensor->path;
-  PetscBool same, other = PETSC_FALSE, spread = PETSC_FALSE;
+  PetscBool same;
+
+  PetscFunctionBegin;
+  *spread = PETSC_FALSE;
+  PetscCall(TrsCheckpointSourceOpen(file, tensor->path, s));
+  if (!tensor->mean_path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(same_columns(s, tensor, &same));
+  if (same) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCheckpointSourceClose(s));
+  *spread = PETSC_TRUE;
+  PetscCall(TrsCheckpointSourceOpen(file, tensor->mean_path, s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A tensor that the model needs is not there: may it be left as it is? */
+static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
+                                    const TrsCheckpointWanted *wanted)
+{
+  PetscFunctionBegin;
+  PetscCall(refuse_quantised(file, name));
+  TRS_CHECK_DATA(wanted && wanted->initial, "%s has no dataset /%s, which the model needs%s", file->path,
+                 name, wanted ? "; -init_from_missing initial leaves it at its initial values" : "");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                       const TrsState *state, TrsStateTensor *tensor)
+{
+  PetscBool other = PETSC_FALSE, spread;
   TrsDType dtype;
   TrsCheckpointSource s;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointSourceOpen(file, name, &s));
-  if (tensor->mean_path) {
-    PetscCall(same_columns(&s, tensor, &same));
-    if (!same) {
-      PetscCall(TrsCheckpointSourceClose(&s));
-      name = tensor->mean_path;
-      spread = PETSC_TRUE;
-      PetscCall(TrsCheckpointSourceOpen(file, name, &s));
-    }
-  }
+  tensor->was_read = tensor->converted = PETSC_FALSE;
+  tensor->other_shape[0] = tensor->other_optimizer[0] = '\0';
+  tensor->unwanted = (PetscBool)!TrsCheckpointWants(wanted, state, tensor);
+  if (tensor->unwanted) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(open_source(file, tensor, &s, &spread));
   PetscCall(is_of_other(&s, tensor, &other));
   tensor->was_read = (PetscBool)(s.id >= 0 && !other);
-  tensor->converted = PETSC_FALSE;
-  if (!tensor->was_read && !tensor->optional) PetscCall(refuse_quantised(file, name));
-  TRS_CHECK_DATA(tensor->was_read || tensor->optional, "%s has no dataset /%s, which the model needs",
-                 file->path, name);
+  if (!tensor->was_read && !tensor->optional) PetscCall(check_missing(file, s.name, wanted));
   if (tensor->was_read) {
     PetscCall(find_type(&s, (PetscBool)(tensor->take || state->convert), tensor, &dtype));
     tensor->converted = (PetscBool)(dtype != tensor->dtype && !tensor->take);
-    PetscCall(check_shape(&s, tensor, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols));
-    PetscCall(read_parts(&s, state, tensor, dtype, spread));
+    PetscCall(check_shape(&s, wanted, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols, tensor));
+    tensor->was_read = (PetscBool)!tensor->other_shape[0];
+    if (tensor->was_read) PetscCall(read_parts(&s, state, tensor, dtype, spread));
   }
   PetscCall(TrsCheckpointSourceClose(&s));
   PetscFunctionReturn(PETSC_SUCCESS);

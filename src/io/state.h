@@ -56,9 +56,12 @@ typedef struct {
   */
   PetscBool
       optional; /* reading: absent in the file leaves the data alone (optimizer state of a file with none) */
-  PetscBool was_read;       /* out of reading: the file has it */
-  PetscBool converted;      /* out of reading: its numbers were of another type in the file */
-  const char *optimizer;    /* whose state it is, borrowed: an attribute of the file; NULL: no state */
+  PetscBool was_read;    /* out of reading: the file has it */
+  int64_t rows_read;     /* and so many rows of it, from the first on; the others were left alone */
+  PetscBool converted;   /* out of reading: its numbers were of another type in the file */
+  PetscBool unwanted;    /* out of reading: it was not asked for (TrsCheckpointWanted) */
+  char other_shape[96];  /* out of reading: the file's, of a tensor that was not taken for it; else empty */
+  const char *optimizer; /* whose state it is, borrowed: an attribute of the file; NULL: no state */
   char other_optimizer[32]; /* out of reading: whose the file's is, which was not taken; else empty */
   /*
     Reading in pieces: rows go to `take` instead of to the parts' memory, which there is none of, and numbers may be of any type of fp32, fp16 and bf16. For what

@@ -10,6 +10,7 @@
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/early_stopping.h"
+#include "run/start_state.h"
 #include "run/task_bench.h"
 #include "run/trace.h"
 #include "shard/sharded_ebc.h"
@@ -69,6 +70,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_trace_options,
                                                    &trs_early_stopping_options,
                                                    &checkpoint_group,
+                                                   &trs_start_options,
                                                    &trs_quant_options,
                                                    &trs_cpu_options,
                                                    &trs_comm_options,

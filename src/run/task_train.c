@@ -7,6 +7,7 @@
 #include "run/report.h"
 #include "run/session.h"
 #include "run/signals.h"
+#include "run/start_state.h"
 #include "run/task_eval.h"
 #include "run/trace.h"
 
@@ -37,46 +38,6 @@ typedef struct {
   const char *checkpoint_dir, *checkpoint_best;
   int64_t allocations; /* in steps after the warm-up */
 } TrsTraining;
-
-/*
-  What of the state was not in the file as it is here: optimizer states that are missing or another optimizer's begin at zero, which a resumed
-  training must not do unasked; tables of another type were converted.
-*/
-static PetscErrorCode tell_differences(const TrsTraining *t, const char *path, PetscBool resume)
-{
-  const TrsState *state = &t->session.state;
-  const TrsStateTensor *missing = NULL, *other = NULL;
-  int n_missing = 0, n_converted = 0;
-
-  PetscFunctionBegin;
-  for (int i = 0; i < state->n; i++) {
-    const TrsStateTensor *tensor = &state->tensor[i];
-
-    n_converted += tensor->converted ? 1 : 0;
-    if (tensor->was_read) continue;
-    if (!missing) missing = tensor;
-    if (!other && tensor->other_optimizer[0]) other = tensor;
-    n_missing++;
-  }
-  if (other && resume)
-    PetscCall(
-        TrsOptionError(t->session.options, "-resume",
-                       "%s: /%s is of optimizer %s, now it is %s: go on with that one, or take the weights "
-                       "alone with -init_from",
-                       path, other->path, other->other_optimizer, other->optimizer));
-  if (n_converted)
-    PetscCall(PetscPrintf(t->session.comm,
-                          "%-10s %d table%s of another data type converted, rounded to nearest\n", "weights",
-                          n_converted, n_converted == 1 ? "" : "s"));
-  if (other)
-    PetscCall(PetscPrintf(t->session.comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
-                          "warning", other->path, other->other_optimizer, other->optimizer, n_missing));
-  else if (n_missing && t->start.step > 0)
-    PetscCall(PetscPrintf(t->session.comm,
-                          "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
-                          "warning", n_missing, n_missing == 1 ? "" : "s", missing->path));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /*
   Where in the data a resumed training goes on. With another global batch (other ranks, say) steps are counted anew: whole epochs stay
@@ -121,36 +82,16 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Weights from the newest checkpoint under -resume, from -init_from, or the initial ones. */
+/* The weights to start from, and of a resumed training its place and memory. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
-  TrsSession *s = &t->session;
-  const char *init_from = NULL;
-  char *newest = NULL;
-  PetscBool resume;
+  char *resumed;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetBool(s->options, "-resume", &resume, NULL));
-  PetscCall(TrsOptionsGetString(s->options, "-init_from", &init_from, NULL));
-  if (resume) {
-    if (!t->checkpoint_dir)
-      PetscCall(TrsOptionError(s->options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
-    PetscCall(TrsCheckpointFolderFindNewest(s->comm, t->checkpoint_dir, &newest));
-    if (!newest)
-      PetscCall(PetscPrintf(s->comm, "%-10s no checkpoint in %s yet: starting from the beginning\n", "resume",
-                            t->checkpoint_dir));
-  }
-  if (newest || init_from) {
-    PetscCall(TrsCheckpointRead(s->comm, newest ? newest : init_from, &s->state, &t->start));
-    PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", newest ? "resume" : "weights",
-                          newest ? newest : init_from, t->start.step));
-    PetscCall(tell_differences(t, newest ? newest : init_from, (PetscBool)(newest != NULL)));
-  } else {
-    PetscCall(TrsModelParallelFillTables(s->model));
-  }
-  if (newest) PetscCall(find_place(t));
-  if (newest) PetscCall(load_memory(t, newest));
-  PetscCall(PetscFree(newest));
+  PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
+  if (resumed) PetscCall(find_place(t));
+  if (resumed) PetscCall(load_memory(t, resumed));
+  PetscCall(PetscFree(resumed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What of a file and of a state goes together, where one may have what the other has not. */
+#include "io/checkpoint_read_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char tables_group[] = "embedding/", dense_group[] = "dense/",
+                  states_group[] = "dense_optimizer/";
+
+PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor)
+{
+  return (PetscBool)(strncmp(tensor->path, tables_group, strlen(tables_group)) == 0);
+}
+
+/* Does the path begin with base and the first `length` characters of middle? */
+static PetscBool begins_with(const char *path, const char *base, const char *middle, int64_t length)
+{
+  const size_t n = strlen(base);
+
+  return (PetscBool)(strncmp(path, base, n) == 0 && strncmp(path + n, middle, (size_t)length) == 0);
+}
+
+/* Length of a path without its last part. */
+static int64_t folder_length(const char *path)
+{
+  const char *end = strrchr(path, '/');
+
+  return end ? end - path : 0;
+}
+
+/* The weights that a state belongs to: embedding/<table>/weight, or dense/<...> of dense_optimizer/<...>/<state>. NULL: it is none. */
+static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTensor *tensor)
+{
+  const PetscBool of_table = TrsStateIsOfTable(tensor);
+  const char *middle = tensor->path + strlen(of_table ? tables_group : states_group);
+  const int64_t n = folder_length(middle);
+
+  if (!tensor->optional) return NULL;
+  for (int i = 0; i < state->n; i++) {
+    const char *path = state->tensor[i].path, *base = of_table ? tables_group : dense_group;
+
+    if (begins_with(path, base, middle, n) && strcmp(path + strlen(base) + n, of_table ? "/weight" : "") == 0)
+      return &state->tensor[i];
+  }
+  return NULL;
+}
+
+/* Is the tensor one of this table's? */
+static PetscBool is_of(const TrsStateTensor *tensor, const char *table)
+{
+  const char *name = tensor->path + strlen(tables_group);
+
+  return (PetscBool)(TrsStateIsOfTable(tensor) && folder_length(name) == (int64_t)strlen(table) &&
+                     strncmp(name, table, strlen(table)) == 0);
+}
+
+PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
+                             const TrsStateTensor *tensor)
+{
+  const TrsStateTensor *weights = wanted ? weights_of(state, tensor) : NULL;
+  int i = 0;
+
+  if (!wanted) return PETSC_TRUE;
+  if (weights && !weights->was_read) return PETSC_FALSE;
+  while (i < wanted->n_tables && !is_of(tensor, wanted->table[i])) i++;
+  return (PetscBool)(wanted->n_tables == 0 || i < wanted->n_tables);
+}
+
+/* --- what the state has not --- */
+
+typedef struct {
+  const TrsState *state;
+  const char *group; /* being visited */
+  TrsCheckpointInfo *info;
+  PetscErrorCode ierr;
+} TrsVisit;
+
+static PetscBool has_tensor(const TrsState *state, const char *path)
+{
+  int i = 0;
+
+  while (i < state->n && strcmp(state->tensor[i].path, path) != 0) i++;
+  return (PetscBool)(i < state->n);
+}
+
+/* Cut `end` off the text where it ends so. */
+static PetscBool cut(char *text, const char *end)
+{
+  const size_t n = strlen(text), m = strlen(end);
+
+  if (n <= m || strcmp(text + n - m, end) != 0) return PETSC_FALSE;
+  text[n - m] = '\0';
+  return PETSC_TRUE;
+}
+
+/* A dataset of the group: tables are known by their weights, numbers or quantised rows; a dense layer's tensors each by itself. */
+static PetscErrorCode meet(TrsVisit *v, const char *name)
+{
+  char path[TRS_CHECKPOINT_MAX_NAME];
+  TrsCheckpointInfo *info = v->info;
+  PetscBool known;
+
+  PetscFunctionBegin;
+  if (snprintf(path, sizeof(path), "%s%s", v->group, name) >= TRS_CHECKPOINT_MAX_NAME)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  if (v->group == tables_group) {
+    (void)cut(path, TRS_QUANTISED_SUFFIX);
+    known = has_tensor(v->state, path);
+    if (!cut(path, "/weight")) PetscFunctionReturn(PETSC_SUCCESS); /* a state */
+  } else {
+    known = has_tensor(v->state, path);
+  }
+  if (known) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscRealloc(sizeof(*info->unexpected) * (size_t)(info->n_unexpected + 1), &info->unexpected));
+  PetscCall(PetscStrallocpy(path, &info->unexpected[info->n_unexpected]));
+  info->n_unexpected++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static herr_t visit_dataset(hid_t group, const char *name, const H5O_info_t *object, void *context)
+{
+  TrsVisit *v = context;
+
+  (void)group;
+  if (object->type == H5O_TYPE_DATASET) v->ierr = meet(v, name);
+  return v->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
+}
+
+PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsState *state,
+                                           TrsCheckpointInfo *info)
+{
+  const char *const groups[] = {tables_group, dense_group};
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+    TrsVisit v = {.state = state, .group = groups[i], .info = info};
+    char name[sizeof(states_group)];
+    herr_t status;
+    hid_t group;
+
+    PetscCall(PetscStrncpy(name, groups[i], strlen(groups[i]))); /* without its slash */
+    PetscCall(TrsHDF5Open(file, name, H5I_GROUP, &group));
+    if (group < 0) continue;
+    status = H5Ovisit2(group, H5_INDEX_NAME, H5_ITER_INC, visit_dataset, &v, H5O_INFO_BASIC);
+    PetscCall(v.ierr);
+    TRS_CHECK_DATA(status >= 0, "%s: /%s is damaged%s", file->path, name, TrsHDF5Error());
+    TrsReadHDF5(file, H5Gclose(group));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/start_state.h"
+
+#include "core/names.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const TrsOptionSpec specs[] = {
+    {"-init_from_missing", TRS_OPTION_ENUM, "fatal", NULL, "fatal,initial", NULL,
+     "what of the model -init_from lacks, as tables and dense layers, or has in another shape, as dense "
+     "layers: an error; or it keeps its initial values, each named in the log"},
+    {"-init_from_tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "take only these tables of -init_from, with their optimizers' states; the rest of the model has its "
+     "initial values"},
+    {"-init_from_rows", TRS_OPTION_ENUM, "fatal", NULL, "fatal,grow", NULL,
+     "tables with more rows than -init_from has: an error; or its rows are their first ones, the rest has "
+     "its initial values, and states of zero"},
+};
+const TrsOptionGroup trs_start_options = TRS_OPTION_GROUP("Start from another model's weights", specs);
+
+/* --- what is asked for --- */
+
+static PetscErrorCode check_tables(const TrsSession *s, const TrsCheckpointWanted *wanted)
+{
+  const char **names;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)s->tables.n, &names));
+  for (int t = 0; t < s->tables.n; t++) names[t] = s->tables.table[t].name;
+  for (int i = 0; i < wanted->n_tables; i++) {
+    int t = 0, first = 0;
+
+    while (t < s->tables.n && strcmp(names[t], wanted->table[i]) != 0) t++;
+    if (t == s->tables.n)
+      PetscCall(TrsOptionError(s->options, "-init_from_tables",
+                               "the model has no table \"%s\"; the closest is \"%s\"", wanted->table[i],
+                               names[TrsNameClosest(wanted->table[i], s->tables.n, names)]));
+    while (strcmp(wanted->table[first], wanted->table[i]) != 0) first++;
+    if (first < i)
+      PetscCall(
+          TrsOptionError(s->options, "-init_from_tables", "names the table \"%s\" twice", wanted->table[i]));
+  }
+  PetscCall(PetscFree(names));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* May something be left at its initial values? */
+static PetscBool is_partial(const TrsCheckpointWanted *wanted)
+{
+  return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
+}
+
+static PetscErrorCode read_options(const TrsSession *s, const char *init_from, PetscBool resume,
+                                   TrsCheckpointWanted *wanted)
+{
+  const char *name;
+  int missing, rows;
+
+  PetscFunctionBegin;
+  *wanted = (TrsCheckpointWanted){.n_tables = 0};
+  PetscCall(TrsOptionsGetEnum(s->options, "-init_from_missing", &missing, NULL));
+  PetscCall(TrsOptionsGetEnum(s->options, "-init_from_rows", &rows, NULL));
+  PetscCall(TrsOptionsGetStrings(s->options, "-init_from_tables", &wanted->n_tables, &wanted->table, NULL));
+  wanted->initial = (PetscBool)(missing == 1);
+  wanted->grow = (PetscBool)(rows == 1);
+  if (!is_partial(wanted)) PetscFunctionReturn(PETSC_SUCCESS);
+  name = wanted->initial ? "-init_from_missing" : wanted->grow ? "-init_from_rows" : "-init_from_tables";
+  if (resume)
+    PetscCall(TrsOptionError(s->options, name,
+                             "does not go with -resume, which goes on with the whole of its own checkpoint: "
+                             "start with -init_from, and resume without this"));
+  if (!init_from)
+    PetscCall(TrsOptionError(s->options, name, "needs -init_from, the checkpoint to take weights from"));
+  PetscCall(check_tables(s, wanted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- what came of it --- */
+
+/*
+  What of the state was not in the file as it is here: optimizer states that are missing or another optimizer's begin at zero, which a resumed
+  training must not do unasked; tables of another type were converted.
+*/
+static PetscErrorCode tell_differences(const TrsSession *s, const char *path, PetscBool resume, int64_t step)
+{
+  const TrsState *state = &s->state;
+  const TrsStateTensor *missing = NULL, *other = NULL;
+  int n_missing = 0, n_converted = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < state->n; i++) {
+    const TrsStateTensor *tensor = &state->tensor[i];
+
+    n_converted += tensor->converted && tensor->was_read ? 1 : 0;
+    if (tensor->was_read || tensor->unwanted || !tensor->optional) continue;
+    if (!missing) missing = tensor;
+    if (!other && tensor->other_optimizer[0]) other = tensor;
+    n_missing++;
+  }
+  if (other && resume)
+    PetscCall(
+        TrsOptionError(s->options, "-resume",
+                       "%s: /%s is of optimizer %s, now it is %s: go on with that one, or take the weights "
+                       "alone with -init_from",
+                       path, other->path, other->other_optimizer, other->optimizer));
+  if (n_converted)
+    PetscCall(PetscPrintf(s->comm, "%-10s %d table%s of another data type converted, rounded to nearest\n",
+                          "weights", n_converted, n_converted == 1 ? "" : "s"));
+  if (other)
+    PetscCall(PetscPrintf(s->comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
+                          "warning", other->path, other->other_optimizer, other->optimizer, n_missing));
+  else if (n_missing && step > 0)
+    PetscCall(PetscPrintf(s->comm,
+                          "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
+                          "warning", n_missing, n_missing == 1 ? "" : "s", missing->path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One tensor of the model's weights: a line where the file has not, or not all of it. */
+static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *tensor, int *n_initial,
+                                   int *n_grown)
+{
+  PetscFunctionBegin;
+  if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS); /* a state: as its weights */
+  if (tensor->was_read && tensor->rows_read < tensor->rows) {
+    ++*n_grown;
+    PetscCall(PetscPrintf(s->comm, "%-10s /%s from row %" PRId64 " on: the file has no more\n", "initial",
+                          tensor->path, tensor->rows_read));
+  }
+  if (tensor->was_read) PetscFunctionReturn(PETSC_SUCCESS);
+  ++*n_initial;
+  if (tensor->unwanted) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(s->comm, "%-10s /%s: the file has %s%s\n", "initial", tensor->path,
+                        tensor->other_shape[0] ? tensor->other_shape : "none",
+                        tensor->other_shape[0] ? ", another shape" : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode tell_parts(const TrsSession *s, const TrsCheckpointWanted *wanted,
+                                 const TrsCheckpointInfo *start, TrsResults results)
+{
+  int n_initial = 0, n_grown = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < s->state.n; i++) PetscCall(tell_initial(s, &s->state.tensor[i], &n_initial, &n_grown));
+  if (wanted->n_tables)
+    PetscCall(PetscPrintf(s->comm,
+                          "%-10s %d table%s alone taken (-init_from_tables); %d tensors are initial\n",
+                          "weights", wanted->n_tables, wanted->n_tables == 1 ? "" : "s", n_initial));
+  for (int i = 0; i < start->n_unexpected && wanted->n_tables == 0; i++)
+    PetscCall(PetscPrintf(s->comm, "%-10s /%s of the file: the model has no such %s\n", "ignored",
+                          start->unexpected[i],
+                          strncmp(start->unexpected[i], "embedding/", 10) == 0 ? "table" : "tensor"));
+  if (!is_partial(wanted)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsResultsSetInt(results, "init_from_tensors_initial", n_initial));
+  PetscCall(TrsResultsSetInt(results, "init_from_tables_grown", n_grown));
+  PetscCall(TrsResultsSetInt(results, "init_from_ignored", start->n_unexpected));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStartStateLoad(TrsSession *s, const char *checkpoint_dir, TrsResults results,
+                                 TrsCheckpointInfo *start, char **resumed)
+{
+  const char *init_from = NULL, *path;
+  TrsCheckpointWanted wanted;
+  PetscBool resume;
+
+  PetscFunctionBegin;
+  *resumed = NULL;
+  PetscCall(TrsOptionsGetBool(s->options, "-resume", &resume, NULL));
+  PetscCall(TrsOptionsGetString(s->options, "-init_from", &init_from, NULL));
+  PetscCall(read_options(s, init_from, resume, &wanted));
+  if (resume) {
+    if (!checkpoint_dir)
+      PetscCall(TrsOptionError(s->options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
+    PetscCall(TrsCheckpointFolderFindNewest(s->comm, checkpoint_dir, resumed));
+    if (!*resumed)
+      PetscCall(PetscPrintf(s->comm, "%-10s no checkpoint in %s yet: starting from the beginning\n", "resume",
+                            checkpoint_dir));
+  }
+  path = *resumed ? *resumed : init_from;
+  if (!path || is_partial(&wanted)) PetscCall(TrsModelParallelFillTables(s->model));
+  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCheckpointReadWanted(s->comm, path, &s->state, *resumed ? NULL : &wanted, start));
+  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", *resumed ? "resume" : "weights",
+                        path, start->step));
+  if (!*resumed) PetscCall(tell_parts(s, &wanted, start, results));
+  PetscCall(tell_differences(s, path, (PetscBool)(*resumed != NULL), start->step));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
