@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats on the GPU: the bytes of src/compute/codec_kernels_template.h, bit for bit. A thread a value; formats whose rows share a scale, a warp a row.
-  All are bound by memory: n floats on one side, TrsCodecBytesCuda() on the other.
+  Number formats on the GPU: the bytes of src/compute/codec_kernels_template.h, bit for bit. All are bound by memory: n floats on one side,
+  TrsCodecBytesCuda() on the other. So a lane takes four values at once, and has four such in flight (two where a row's scale has to be found first);
+  a row that shares a scale has a group of lanes, a quarter of its values. What is not aligned for that goes value by value, a warp a long row.
 
   Nothing here can be contracted to a fused multiply-add with another result: a product followed by a sum has a power of two for a factor.
 */
 #include "gpu/codec_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
 
 extern "C" {
 #include "compute/cpu_kernels_codec.h"
@@ -14,7 +16,7 @@ extern "C" {
 
 #include <math.h>
 
-enum { TRS_CODEC_THREADS = 256, TRS_WARP = 32 };
+enum { TRS_CODEC_THREADS = 256, TRS_WARP = 32, TRS_IN_FLIGHT = 4, TRS_ROWS_IN_FLIGHT = 2 };
 #define MAX_FP16 65504.0f
 #define MAX_BF16 0x1.fep127f
 
@@ -32,51 +34,45 @@ static int64_t row_values(const TrsCodec *codec)
   return in_rows && codec->row_dim > 0 ? codec->row_dim : 1;
 }
 
-/* --- 16 bits --- */
+/* --- formats of single values: Code is a value's bytes, encode() and decode() one value --- */
 
-static __device__ __forceinline__ uint16_t narrow(bool fp16, float x)
-{
-  return fp16 ? TrsFloatToHalf(x) : TrsFloatToBf16(x);
-}
+/* fp16, or bf16; SCALED: decode() divides by the loss scale. */
+template <bool FP16, bool SCALED> struct Sixteen {
+  typedef uint16_t Code;
+  float limit, scale; /* limit 0: none */
 
-static __device__ __forceinline__ float widen(bool fp16, uint16_t x)
-{
-  return fp16 ? TrsHalfToFloat(x) : TrsBf16ToFloat(x);
-}
-
-static __global__ void narrow_kernel(bool fp16, float limit, float scale, int64_t n, const float *from,
-                                     uint16_t *to)
-{
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    float x = from[i] * scale;
-
+  __device__ __forceinline__ uint16_t encode(float x) const
+  {
+    x *= scale;
     if (limit > 0.0f) x = x > limit ? limit : x < -limit ? -limit : x; /* NaN stays */
-    to[i] = narrow(fp16, x);
+    return FP16 ? float_to_half(x) : TrsFloatToBf16(x);
   }
-}
 
-static __global__ void widen_kernel(bool fp16, float scale, int64_t n, const uint16_t *from, float *to)
-{
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    const float x = widen(fp16, from[i]);
-    to[i] = scale == 1.0f ? x : x / scale;
-  }
-}
+  __device__ __forceinline__ float decode(uint16_t h) const
+  {
+    const uint32_t bits = h;
+    float x;
 
-static __global__ void round_kernel(bool fp16, int64_t rows, int64_t cols, float *matrix, int64_t stride)
-{
-  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
-    float *place = matrix + i / cols * stride + i % cols;
-    *place = widen(fp16, narrow(fp16, *place));
+    if (!FP16)
+      x = TrsBf16ToFloat(h);
+    else if ((bits & 0x7fffu) > 0x7c00u) /* the instruction has one NaN for all */
+      x = TrsBitsFloat((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
+    else
+      x = half_to_float(h);
+    return SCALED ? x / scale : x;
   }
-}
+};
 
 /* --- fp8 --- */
 
 /* A format of 1 sign, e exponent and m mantissa bits. */
 struct Fp8 {
+  typedef uint8_t Code;
   int mantissa_bits, bias;
   float largest;
+
+  __device__ __forceinline__ uint8_t encode(float x) const;
+  __device__ __forceinline__ float decode(uint8_t code) const;
 };
 
 static Fp8 format_of(const TrsCodec *codec)
@@ -92,40 +88,272 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 }
 
 /* Nearest even, saturating; below the smallest normal number the unit stays that of the smallest. */
-static __device__ __forceinline__ uint8_t encode_fp8(Fp8 f, float x)
+__device__ __forceinline__ uint8_t Fp8::encode(float x) const
 {
-  const int shift = 23 - f.mantissa_bits;
+  const int shift = 23 - mantissa_bits;
   const float absolute = TrsBitsFloat(TrsFloatBits(x) & 0x7fffffffu);
-  const float magnitude = f.largest < absolute ? f.largest : absolute;
+  const float magnitude = largest < absolute ? largest : absolute;
   const uint32_t bits = TrsFloatBits(magnitude), sign = (TrsFloatBits(x) & 0x80000000u) >> 24;
   const uint32_t normal = ((bits + (1u << (shift - 1)) - 1u + (bits >> shift & 1u)) >> shift) -
-                          (static_cast<uint32_t>(127 - f.bias) << f.mantissa_bits);
-  const uint32_t small = TrsFloatBits(magnitude * power_of_two(f.bias - 1 + f.mantissa_bits) + 0x1p23f) -
+                          (static_cast<uint32_t>(127 - bias) << mantissa_bits);
+  const uint32_t small = TrsFloatBits(magnitude * power_of_two(bias - 1 + mantissa_bits) + 0x1p23f) -
                          0x4b000000u;
 
-  return static_cast<uint8_t>((magnitude < power_of_two(1 - f.bias) ? small : normal) | sign);
+  return static_cast<uint8_t>((magnitude < power_of_two(1 - bias) ? small : normal) | sign);
 }
 
 /* The float whose exponent is off by the difference of the biases: one product makes it right, denormals too. */
-static __device__ __forceinline__ float decode_fp8(Fp8 f, uint8_t code)
+__device__ __forceinline__ float Fp8::decode(uint8_t code) const
 {
   const uint32_t bits = code;
-  const float magnitude = TrsBitsFloat((bits & 0x7fu) << (23 - f.mantissa_bits)) * power_of_two(127 - f.bias);
+  const float magnitude = TrsBitsFloat((bits & 0x7fu) << (23 - mantissa_bits)) * power_of_two(127 - bias);
 
   return TrsBitsFloat(TrsFloatBits(magnitude) | (bits & 0x80u) << 24);
 }
 
-static __global__ void encode_fp8_kernel(Fp8 f, int64_t n, const float *from, uint8_t *to)
+/* --- values --- */
+
+/* Four codes as they lie in memory. */
+static __device__ __forceinline__ void store_codes(uint16_t *to, const uint16_t *code)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) to[i] = encode_fp8(f, from[i]);
+  __stcg(reinterpret_cast<uint2 *>(to), uint2{code[0] | static_cast<unsigned>(code[1]) << 16,
+                                              code[2] | static_cast<unsigned>(code[3]) << 16});
 }
 
-static __global__ void decode_fp8_kernel(Fp8 f, int64_t n, const uint8_t *from, float *to)
+static __device__ __forceinline__ void store_codes(uint8_t *to, const uint8_t *code)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) to[i] = decode_fp8(f, from[i]);
+  __stcg(reinterpret_cast<unsigned *>(to), code[0] | static_cast<unsigned>(code[1]) << 8 |
+                                               static_cast<unsigned>(code[2]) << 16 |
+                                               static_cast<unsigned>(code[3]) << 24);
 }
 
-/* --- rows with a scale: a warp each --- */
+static __device__ __forceinline__ uint2 load_codes(const uint16_t *from)
+{
+  return *reinterpret_cast<const uint2 *>(from);
+}
+
+static __device__ __forceinline__ unsigned load_codes(const uint8_t *from)
+{
+  return *reinterpret_cast<const unsigned *>(from);
+}
+
+static __device__ __forceinline__ uint16_t code_of(uint2 codes, int j)
+{
+  return static_cast<uint16_t>((j < 2 ? codes.x : codes.y) >> 16 * (j % 2));
+}
+
+static __device__ __forceinline__ uint8_t code_of(unsigned codes, int j)
+{
+  return static_cast<uint8_t>(codes >> 8 * j);
+}
+
+/* The first 4 * fours of n values go by four; fours is 0 where they are not aligned. */
+template <class Format>
+static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
+    encode_kernel(Format f, int64_t n, int64_t fours, const float *__restrict__ from,
+                  typename Format::Code *__restrict__ to)
+{
+  const int64_t step = TrsCudaStep();
+
+  for (int64_t i = TrsCudaFirst(); i < fours; i += step * TRS_IN_FLIGHT) {
+    float x[TRS_IN_FLIGHT][4] = {};
+
+#pragma unroll
+    for (int u = 0; u < TRS_IN_FLIGHT; u++)
+      if (i + u * step < fours) load_floats<4>(from + 4 * (i + u * step), x[u]);
+#pragma unroll
+    for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+      typename Format::Code code[4];
+
+      if (i + u * step >= fours) break;
+      for (int j = 0; j < 4; j++) code[j] = f.encode(x[u][j]);
+      store_codes(to + 4 * (i + u * step), code);
+    }
+  }
+  for (int64_t i = 4 * fours + TrsCudaFirst(); i < n; i += step) to[i] = f.encode(from[i]);
+}
+
+template <class Format>
+static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
+    decode_kernel(Format f, int64_t n, int64_t fours, const typename Format::Code *__restrict__ from,
+                  float *__restrict__ to)
+{
+  const int64_t step = TrsCudaStep();
+
+  for (int64_t i = TrsCudaFirst(); i < fours; i += step * TRS_IN_FLIGHT) {
+    decltype(load_codes(from)) codes[TRS_IN_FLIGHT] = {};
+
+#pragma unroll
+    for (int u = 0; u < TRS_IN_FLIGHT; u++)
+      if (i + u * step < fours) codes[u] = load_codes(from + 4 * (i + u * step));
+#pragma unroll
+    for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+      float x[4];
+
+      if (i + u * step >= fours) break;
+      for (int j = 0; j < 4; j++) x[j] = f.decode(code_of(codes[u], j));
+      stream_floats<4>(to + 4 * (i + u * step), x);
+    }
+  }
+  for (int64_t i = 4 * fours + TrsCudaFirst(); i < n; i += step) to[i] = f.decode(from[i]);
+}
+
+/* In place, by COLUMNS of a row. */
+template <class Format, int COLUMNS>
+static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float *matrix, int64_t stride)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * (cols / COLUMNS); i += TrsCudaStep()) {
+    float x[COLUMNS], *const place = matrix + i / (cols / COLUMNS) * stride + i % (cols / COLUMNS) * COLUMNS;
+
+    load_floats<COLUMNS>(place, x);
+    for (int j = 0; j < COLUMNS; j++) x[j] = f.decode(f.encode(x[j]));
+    keep_floats<COLUMNS>(place, x);
+  }
+}
+
+/* --- rows of up to 128 values with a scale, aligned: a group of lanes each, four values a lane --- */
+
+/* The least, or the largest, of the group's lanes, the same bits in all. */
+static __device__ __forceinline__ float group_least(float x, int lanes, unsigned mask)
+{
+  for (int other = lanes / 2; other > 0; other /= 2) {
+    const float y = __shfl_xor_sync(mask, x, other);
+    x = y < x ? y : x;
+  }
+  return x;
+}
+
+static __device__ __forceinline__ float group_largest(float x, int lanes, unsigned mask)
+{
+  return -group_least(-x, lanes, mask);
+}
+
+/* What stands behind a row's codes. */
+struct RowScale {
+  float scale, bias;
+};
+
+/* n bytes, float32 scale and bias. A row of equal values has scale 0. */
+struct Int8Row {
+  /* x [4] of this lane, whose values these are if mine; also the factor of encode(). */
+  __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, unsigned mask,
+                                               float *factor) const
+  {
+    const float start = __shfl_sync(mask, x[0], 0, lanes);
+    float low = start, high = start;
+
+    for (int j = 0; j < 4 && mine; j++) {
+      low = x[j] < low ? x[j] : low;
+      high = x[j] > high ? x[j] : high;
+    }
+    low = group_least(low, lanes, mask) + 0.0f; /* +0 rather than -0 */
+    high = group_largest(high, lanes, mask) + 0.0f;
+    *factor = 255.0f / (high - low + 1e-8f);
+    return {(high - low) / 255.0f, low};
+  }
+
+  __device__ __forceinline__ uint8_t encode(const RowScale &row, float factor, float x) const
+  {
+    const float q = (x - row.bias) * factor, clamped = q > 0.0f ? (q < 255.0f ? q : 255.0f) : 0.0f;
+    return static_cast<uint8_t>(TrsFloatBits(clamped + 0x1p23f) - 0x4b000000u); /* nearest even */
+  }
+
+  __device__ __forceinline__ float decode(const RowScale &row, uint8_t code) const
+  {
+    return fmaf(static_cast<float>(code), row.scale, row.bias);
+  }
+};
+
+/* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
+struct Fp8Row {
+  Fp8 format;
+
+  __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, unsigned mask,
+                                               float *factor) const
+  {
+    float most = 0.0f;
+
+    for (int j = 0; j < 4 && mine; j++) most = fabsf(x[j]) > most ? fabsf(x[j]) : most;
+    *factor = format.largest / (1e-20f + group_largest(most, lanes, mask));
+    return {*factor, 0.0f};
+  }
+
+  __device__ __forceinline__ uint8_t encode(const RowScale &, float factor, float x) const
+  {
+    return format.encode(x * factor);
+  }
+
+  __device__ __forceinline__ float decode(const RowScale &row, uint8_t code) const
+  {
+    return format.decode(code) / row.scale;
+  }
+};
+
+template <class Row>
+static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
+    encode_rows_kernel(Row f, int64_t rows, int n, int lanes_log2, const float *__restrict__ from,
+                       uint8_t *__restrict__ to)
+{
+  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const unsigned mask = group_mask(lanes);
+  const int64_t step = TrsCudaStep() >> lanes_log2;
+  const bool mine = 4 * lane < n;
+
+  for (int64_t r = TrsCudaFirst() >> lanes_log2; r < rows; r += step * TRS_ROWS_IN_FLIGHT) {
+    float x[TRS_ROWS_IN_FLIGHT][4] = {};
+
+#pragma unroll
+    for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++)
+      if (mine && r + u * step < rows) load_floats<4>(from + (r + u * step) * n + 4 * lane, x[u]);
+#pragma unroll
+    for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++) { /* the whole group has the row, or not */
+      uint8_t *const row = to + (r + u * step) * (n + 8), code[4];
+      float factor;
+
+      if (r + u * step >= rows) break;
+      const RowScale scale = f.scale_of(x[u], mine, lanes, mask, &factor);
+      for (int j = 0; j < 4; j++) code[j] = f.encode(scale, factor, x[u][j]);
+      if (mine) store_codes(row + 4 * lane, code);
+      for (int w = lane; w < 2; w += lanes)
+        __stcg(reinterpret_cast<float *>(row + n) + w, w == 0 ? scale.scale : scale.bias);
+    }
+  }
+}
+
+template <class Row>
+static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
+    decode_rows_kernel(Row f, int64_t rows, int n, int lanes_log2, const uint8_t *__restrict__ from,
+                       float *__restrict__ to)
+{
+  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const int64_t step = TrsCudaStep() >> lanes_log2;
+
+  if (4 * lane >= n) return; /* no lane needs another */
+  for (int64_t r = TrsCudaFirst() >> lanes_log2; r < rows; r += step * TRS_IN_FLIGHT) {
+    unsigned codes[TRS_IN_FLIGHT] = {};
+    RowScale scale[TRS_IN_FLIGHT] = {};
+
+#pragma unroll
+    for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+      const uint8_t *const row = from + (r + u * step) * (n + 8);
+
+      if (r + u * step >= rows) continue;
+      codes[u] = load_codes(row + 4 * lane);
+      scale[u].scale = reinterpret_cast<const float *>(row + n)[0];
+      scale[u].bias = reinterpret_cast<const float *>(row + n)[1];
+    }
+#pragma unroll
+    for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+      float x[4];
+
+      if (r + u * step >= rows) break;
+      for (int j = 0; j < 4; j++) x[j] = f.decode(scale[u], code_of(codes[u], j));
+      stream_floats<4>(to + (r + u * step) * n + 4 * lane, x);
+    }
+  }
+}
+
+/* --- other rows with a scale: a warp each --- */
 
 static __device__ __forceinline__ int lane_of()
 {
@@ -155,7 +383,6 @@ static __device__ __forceinline__ float load_float(const uint8_t *from)
   return TrsBitsFloat(bits);
 }
 
-/* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
 static __global__ void encode_fp8_rows_kernel(Fp8 f, int64_t rows, int64_t n, const float *from, uint8_t *to)
 {
   const int64_t padded = (n + 3) / 4 * 4;
@@ -167,7 +394,7 @@ static __global__ void encode_fp8_rows_kernel(Fp8 f, int64_t rows, int64_t n, co
 
     for (int64_t i = lane_of(); i < n; i += TRS_WARP) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     scale = f.largest / (1e-20f - warp_least(-most));
-    for (int64_t i = lane_of(); i < padded; i += TRS_WARP) row[i] = i < n ? encode_fp8(f, x[i] * scale) : 0;
+    for (int64_t i = lane_of(); i < padded; i += TRS_WARP) row[i] = i < n ? f.encode(x[i] * scale) : 0;
     if (lane_of() == 0) {
       store_float(row + padded, scale);
       store_float(row + padded + 4, 0.0f);
@@ -183,11 +410,10 @@ static __global__ void decode_fp8_rows_kernel(Fp8 f, int64_t rows, int64_t n, co
     const uint8_t *row = from + r * (padded + 8);
     const float scale = load_float(row + padded);
 
-    for (int64_t i = lane_of(); i < n; i += TRS_WARP) to[r * n + i] = decode_fp8(f, row[i]) / scale;
+    for (int64_t i = lane_of(); i < n; i += TRS_WARP) to[r * n + i] = f.decode(row[i]) / scale;
   }
 }
 
-/* n bytes, float32 scale and bias. A row of equal values has scale 0. */
 static __global__ void encode_int8_kernel(int64_t rows, int64_t n, const float *from, uint8_t *to)
 {
   for (int64_t r = TrsCudaFirst() / TRS_WARP; r < rows; r += TrsCudaStep() / TRS_WARP) {
@@ -226,6 +452,100 @@ static __global__ void decode_int8_kernel(int64_t rows, int64_t n, const uint8_t
 
 /* --- the slots --- */
 
+/* Values that go by four. */
+static int64_t fours_of(int64_t n, const float *floats, const void *codes, size_t code_bytes)
+{
+  return TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, static_cast<int>(4 * code_bytes))
+             ? n / 4
+             : 0;
+}
+
+template <class Format>
+static PetscErrorCode encode_values(cudaStream_t on, const Format &f, int64_t n, const float *from, void *to)
+{
+  typedef typename Format::Code Code;
+  const int64_t fours = fours_of(n, from, to, sizeof(Code));
+
+  PetscFunctionBegin;
+  CU_LAUNCH(encode_kernel<Format>, TrsCudaBlocks(fours > 0 ? fours / TRS_IN_FLIGHT : n, TRS_CODEC_THREADS),
+            TRS_CODEC_THREADS, 0, on, f, n, fours, from, static_cast<Code *>(to));
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class Format>
+static PetscErrorCode decode_values(cudaStream_t on, const Format &f, int64_t n, const void *from, float *to)
+{
+  typedef typename Format::Code Code;
+  const int64_t fours = fours_of(n, to, from, sizeof(Code));
+
+  PetscFunctionBegin;
+  CU_LAUNCH(decode_kernel<Format>, TrsCudaBlocks(fours > 0 ? fours / TRS_IN_FLIGHT : n, TRS_CODEC_THREADS),
+            TRS_CODEC_THREADS, 0, on, f, n, fours, static_cast<const Code *>(from), to);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* 16 bits; limit 0: none. */
+static PetscErrorCode encode_16(cudaStream_t on, bool fp16, float limit, float scale, int64_t n,
+                                const float *from, void *to)
+{
+  PetscFunctionBegin;
+  if (fp16)
+    PetscCall(encode_values(on, Sixteen<true, false>{limit, scale}, n, from, to));
+  else
+    PetscCall(encode_values(on, Sixteen<false, false>{limit, scale}, n, from, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode decode_16(cudaStream_t on, bool fp16, float scale, int64_t n, const void *from,
+                                float *to)
+{
+  PetscFunctionBegin;
+  if (fp16 && scale == 1.0f)
+    PetscCall(decode_values(on, Sixteen<true, false>{0.0f, scale}, n, from, to));
+  else if (fp16)
+    PetscCall(decode_values(on, Sixteen<true, true>{0.0f, scale}, n, from, to));
+  else if (scale == 1.0f)
+    PetscCall(decode_values(on, Sixteen<false, false>{0.0f, scale}, n, from, to));
+  else
+    PetscCall(decode_values(on, Sixteen<false, true>{0.0f, scale}, n, from, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Do rows of n values go by groups of lanes? */
+static bool in_groups(int64_t n, const float *floats, const void *codes)
+{
+  return n % 4 == 0 && n <= 4 * TRS_WARP && TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, 4);
+}
+
+template <class Row>
+static PetscErrorCode encode_rows(cudaStream_t on, const Row &f, int64_t rows, int64_t n, const float *from,
+                                  uint8_t *to)
+{
+  const int lanes_log2 = TrsCudaLanesLog2(static_cast<int>(n), 4);
+
+  PetscFunctionBegin;
+  CU_LAUNCH(encode_rows_kernel<Row>,
+            TrsCudaBlocks((rows << lanes_log2) / TRS_ROWS_IN_FLIGHT, TRS_CODEC_THREADS), TRS_CODEC_THREADS, 0,
+            on, f, rows, static_cast<int>(n), lanes_log2, from, to);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class Row>
+static PetscErrorCode decode_rows(cudaStream_t on, const Row &f, int64_t rows, int64_t n, const uint8_t *from,
+                                  float *to)
+{
+  const int lanes_log2 = TrsCudaLanesLog2(static_cast<int>(n), 4);
+
+  PetscFunctionBegin;
+  CU_LAUNCH(decode_rows_kernel<Row>, TrsCudaBlocks((rows << lanes_log2) / TRS_IN_FLIGHT, TRS_CODEC_THREADS),
+            TRS_CODEC_THREADS, 0, on, f, rows, static_cast<int>(n), lanes_log2, from, to);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static dim3 value_blocks(int64_t n)
 {
   return TrsCudaBlocks(n, TRS_CODEC_THREADS);
@@ -256,20 +576,23 @@ PetscErrorCode TrsEncodeCuda(TrsStream stream, const TrsCodec *codec, int64_t n,
     break;
   case TRS_CODEC_FP16:
   case TRS_CODEC_BF16:
-    CU_LAUNCH(narrow_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, fp16, fp16 ? MAX_FP16 : MAX_BF16,
-              codec->loss_scale, n, from, static_cast<uint16_t *>(to));
+    PetscCall(encode_16(on, fp16, fp16 ? MAX_FP16 : MAX_BF16, codec->loss_scale, n, from, to));
     break;
   case TRS_CODEC_FP8:
-    if (codec->row_dim > 0)
+    if (codec->row_dim <= 0)
+      PetscCall(encode_values(on, format_of(codec), n, from, to));
+    else if (in_groups(row, from, to))
+      PetscCall(encode_rows(on, Fp8Row{format_of(codec)}, rows, row, from, bytes));
+    else
       CU_LAUNCH(encode_fp8_rows_kernel, value_blocks(rows * TRS_WARP), TRS_CODEC_THREADS, 0, on,
                 format_of(codec), rows, row, from, bytes);
-    else
-      CU_LAUNCH(encode_fp8_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, format_of(codec), n, from,
-                bytes);
     break;
   case TRS_CODEC_INT8:
-    CU_LAUNCH(encode_int8_kernel, value_blocks(rows * TRS_WARP), TRS_CODEC_THREADS, 0, on, rows, row, from,
-              bytes);
+    if (in_groups(row, from, to))
+      PetscCall(encode_rows(on, Int8Row{}, rows, row, from, bytes));
+    else
+      CU_LAUNCH(encode_int8_kernel, value_blocks(rows * TRS_WARP), TRS_CODEC_THREADS, 0, on, rows, row, from,
+                bytes);
     break;
   }
   TrsCheckLaunch();
@@ -292,19 +615,23 @@ PetscErrorCode TrsDecodeCuda(TrsStream stream, const TrsCodec *codec, int64_t n,
     break;
   case TRS_CODEC_FP16:
   case TRS_CODEC_BF16:
-    CU_LAUNCH(widen_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, codec->kind == TRS_CODEC_FP16,
-              codec->loss_scale, n, static_cast<const uint16_t *>(from), to);
+    PetscCall(decode_16(on, codec->kind == TRS_CODEC_FP16, codec->loss_scale, n, from, to));
     break;
   case TRS_CODEC_FP8:
-    if (codec->row_dim > 0)
+    if (codec->row_dim <= 0)
+      PetscCall(decode_values(on, format_of(codec), n, from, to));
+    else if (in_groups(row, to, from))
+      PetscCall(decode_rows(on, Fp8Row{format_of(codec)}, rows, row, bytes, to));
+    else
       CU_LAUNCH(decode_fp8_rows_kernel, value_blocks(rows * TRS_WARP), TRS_CODEC_THREADS, 0, on,
                 format_of(codec), rows, row, bytes, to);
-    else
-      CU_LAUNCH(decode_fp8_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, format_of(codec), n, bytes, to);
     break;
   case TRS_CODEC_INT8:
-    CU_LAUNCH(decode_int8_kernel, value_blocks(rows * TRS_WARP), TRS_CODEC_THREADS, 0, on, rows, row, bytes,
-              to);
+    if (in_groups(row, to, from))
+      PetscCall(decode_rows(on, Int8Row{}, rows, row, bytes, to));
+    else
+      CU_LAUNCH(decode_int8_kernel, value_blocks(rows * TRS_WARP), TRS_CODEC_THREADS, 0, on, rows, row, bytes,
+                to);
     break;
   }
   TrsCheckLaunch();
@@ -327,11 +654,26 @@ PetscErrorCode TrsConvertCuda(TrsStream stream, int64_t n, TrsDType from_type, c
     TrsCallCUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(n * TrsDTypeBytes(to_type)),
                                 cudaMemcpyDeviceToDevice, on));
   else if (to_half)
-    CU_LAUNCH(narrow_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, to_type == TRS_FP16, 0.0f, 1.0f, n,
-              static_cast<const float *>(from), static_cast<uint16_t *>(to));
+    PetscCall(encode_16(on, to_type == TRS_FP16, 0.0f, 1.0f, n, static_cast<const float *>(from), to));
   else
-    CU_LAUNCH(widen_kernel, value_blocks(n), TRS_CODEC_THREADS, 0, on, from_type == TRS_FP16, 1.0f, n,
-              static_cast<const uint16_t *>(from), static_cast<float *>(to));
+    PetscCall(decode_16(on, from_type == TRS_FP16, 1.0f, n, from, static_cast<float *>(to)));
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class Format>
+static PetscErrorCode round_rows(cudaStream_t on, const Format &f, int64_t rows, int64_t cols, float *matrix,
+                                 int64_t stride)
+{
+  const bool aligned = cols % 4 == 0 && TrsCudaIsAligned(matrix, stride * 4, 16);
+
+  PetscFunctionBegin;
+  if (aligned)
+    CU_LAUNCH((round_kernel<Format, 4>), value_blocks(rows * cols / 4), TRS_CODEC_THREADS, 0, on, f, rows,
+              cols, matrix, stride);
+  else
+    CU_LAUNCH((round_kernel<Format, 1>), value_blocks(rows * cols), TRS_CODEC_THREADS, 0, on, f, rows, cols,
+              matrix, stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -343,8 +685,11 @@ PetscErrorCode TrsRoundMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, 
   PetscCheck(dtype == TRS_FP16 || dtype == TRS_BF16, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no rounding to %s",
              TrsDTypeName(dtype));
   if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(round_kernel, value_blocks(rows * cols), TRS_CODEC_THREADS, 0, TrsCudaStream(stream),
-            dtype == TRS_FP16, rows, cols, matrix, stride);
-  TrsCheckLaunch();
+  if (dtype == TRS_FP16)
+    PetscCall(
+        round_rows(TrsCudaStream(stream), Sixteen<true, false>{0.0f, 1.0f}, rows, cols, matrix, stride));
+  else
+    PetscCall(
+        round_rows(TrsCudaStream(stream), Sixteen<false, false>{0.0f, 1.0f}, rows, cols, matrix, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

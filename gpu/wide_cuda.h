@@ -34,12 +34,6 @@ static __device__ __forceinline__ uint16_t float_to_half(float x)
 #endif
 }
 
-/* Two 16-bit numbers as they lie in memory. */
-static __device__ __forceinline__ unsigned pack_16(uint16_t first, uint16_t second)
-{
-  return first | static_cast<unsigned>(second) << 16;
-}
-
 /* --- COLUMNS floats: 1, or a multiple of 4 that is aligned to 16 bytes --- */
 
 template <int COLUMNS> static __device__ __forceinline__ void load_floats(const float *from, float *x)

@@ -384,38 +384,44 @@ static void test_optimizers(void **state)
   }
 }
 
-static void check_codec(const TrsCodec *codec, int64_t n, float scale)
+/* skew: floats that all arrays lie behind an aligned place */
+static void check_codec(const TrsCodec *codec, int64_t n, float scale, int skew)
 {
   Arguments a = {0};
 
-  add(&a, n);
-  add(&a, cpu->codec_bytes(codec, n) / 4 + 1);
-  add(&a, n);
+  add(&a, n + skew);
+  add(&a, cpu->codec_bytes(codec, n) / 4 + 1 + skew);
+  add(&a, n + skew);
   for (int64_t i = 0; i < n; i++) { /* all magnitudes, zeros of both signs, a constant row */
-    float *value = (float *)a.array[0].by_cpu + i;
+    float *value = (float *)a.array[0].by_cpu + skew + i;
     *value *= scale * exp2f((float)(i % 61) - 30.0f);
     if (i % 50 == 0) *value = i % 100 ? 0.0f : -0.0f;
     if (i / 32 == 2) *value = 0.375f;
   }
   memcpy(a.array[0].before, a.array[0].by_cpu, (size_t)a.array[0].bytes);
   assert_int_equal(cuda->codec_bytes(codec, n), cpu->codec_bytes(codec, n));
-  TWINS(a, 0, ops->encode(NULL, codec, n, x[0], x[1]) ? 1 : (int)ops->decode(NULL, codec, n, x[1], x[2]));
+  TWINS(a, 0,
+        ops->encode(NULL, codec, n, x[0] + skew, x[1] + skew)
+            ? 1
+            : (int)ops->decode(NULL, codec, n, x[1] + skew, x[2] + skew));
 }
 
 static void test_codecs(void **state)
 {
-  const TrsCodec codecs[] = {{TRS_CODEC_FP32, 0, 0, 1.0f},   {TRS_CODEC_FP16, 0, 0, 1.0f},
-                             {TRS_CODEC_FP16, 0, 1, 128.0f}, {TRS_CODEC_BF16, 0, 0, 1.0f},
-                             {TRS_CODEC_BF16, 0, 1, 0.25f},  {TRS_CODEC_FP8, 0, 0, 1.0f},
-                             {TRS_CODEC_FP8, 0, 1, 1.0f},    {TRS_CODEC_FP8, 30, 0, 1.0f},
-                             {TRS_CODEC_FP8, 64, 1, 1.0f},   {TRS_CODEC_INT8, 32, 0, 1.0f}};
+  const TrsCodec codecs[] = {
+      {TRS_CODEC_FP32, 0, 0, 1.0f},  {TRS_CODEC_FP16, 0, 0, 1.0f},  {TRS_CODEC_FP16, 0, 1, 128.0f},
+      {TRS_CODEC_BF16, 0, 0, 1.0f},  {TRS_CODEC_BF16, 0, 1, 0.25f}, {TRS_CODEC_FP8, 0, 0, 1.0f},
+      {TRS_CODEC_FP8, 0, 1, 1.0f},   {TRS_CODEC_FP8, 30, 0, 1.0f},  {TRS_CODEC_FP8, 64, 1, 1.0f},
+      {TRS_CODEC_INT8, 32, 0, 1.0f}, {TRS_CODEC_FP8, 24, 0, 1.0f},  {TRS_CODEC_INT8, 4, 0, 1.0f},
+      {TRS_CODEC_INT8, 30, 0, 1.0f}, {TRS_CODEC_INT8, 160, 0, 1.0f}};
 
   (void)state;
   if (!cuda) skip();
   for (size_t c = 0; c < sizeof(codecs) / sizeof(codecs[0]); c++) {
-    check_codec(&codecs[c], 0, 1.0f);
-    check_codec(&codecs[c], 960, 1.0f);
-    check_codec(&codecs[c], 1920, 1e6f);
+    check_codec(&codecs[c], 0, 1.0f, 0);
+    check_codec(&codecs[c], 960, 1.0f, 1);
+    check_codec(&codecs[c], 1920, 1e6f, 0);
+    if (codecs[c].row_dim == 0) check_codec(&codecs[c], 963, 1.0f, 0);
   }
 }
 
@@ -460,6 +466,9 @@ static void test_rounding(void **state)
 
     add(&a, 20 * 37);
     TWINS(a, 0, ops->round_matrix(NULL, 20, 35, types[t], x[0], 37));
+    Arguments aligned = {0};
+    add(&aligned, 20 * 40);
+    TWINS(aligned, 0, ops->round_matrix(NULL, 20, 36, types[t], x[0], 40));
   }
 }
 
