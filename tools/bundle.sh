@@ -49,8 +49,9 @@ mkdir -p "$to/share/runs/golden"
 cp "$source"/tools/check_train.py "$source"/regression/harness/*.py "$source"/regression/case/*.py "$source"/regression/cuda_on_cpu/law_cuda.py "$to/share/runs/"
 cp -r "$source"/regression/golden/runtime/*/ "$to/share/runs/golden/"
 cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,generate_data.py,trsdata.py} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
-bench=$build/regression/bench/bench_embedding
-[ ! -x "$bench" ] || cp "$bench" "$to/tests/"
+for program in bench/bench_embedding property/property_sharded_ebc; do
+  [ ! -x "$build/regression/$program" ] || cp "$build/regression/$program" "$to/tests/"
+done
 # the benchmark's data: four batches, again and again, of ids that do not repeat
 "${TRSHARD_PYTHON:-/usr/bin/python3}" "$source/tools/generate_data.py" --output "$to/share/bench.h5" --num-samples 32768 --features 26 --num-embeddings 1000000 \
   --num-dense 13 > /dev/null || fail "cannot make the benchmark's data (h5py)"
@@ -70,10 +71,10 @@ fi
 
 # Everything they load but the C library itself, which belongs to the machine.
 is_c_library='/(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnss_[a-z]+)\.so'
-find "$to" -type f \( -path '*/bin/*' -o -name '*.so' -o -name 'unit_*' -o -path '*/tests/bench_*' \) -print0 | xargs -0 ldd 2> /dev/null |
+find "$to" -type f \( -path '*/bin/*' -o -name '*.so' -o -name 'unit_*' -o -path '*/tests/bench_*' -o -path '*/tests/property_*' \) -print0 | xargs -0 ldd 2> /dev/null |
   awk '$3 ~ /^\// {print $3} / not found/ {print "missing " $1 > "/dev/stderr"}' | sort -u | grep -vE "$is_c_library" > "$work/libraries"
 while read -r library; do cp -L "$library" "$to/lib/"; done < "$work/libraries"
-find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
+find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' -o -path '*/tests/property_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
 glibc=$(find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -1 | sed s/GLIBC_//)
 
 # what the program opens on a machine with a GPU, if it is there; of a build without CUDA none

@@ -6,8 +6,8 @@
 #
 # PYTHON is one of that machine with h5py and numpy (whole runs) and torch (the benchmark's peer), or none. Stages, the quick and telling ones first,
 # for machines that are lent for minutes:
-#   kernels     unit tests of all that calls the GPU's kernels, on the numbers of ranks that they are made for; NCCL by one rank that sends to itself. One that
-#               fails runs again a kernel at a time and under memcheck, which names kernel and line
+#   kernels     unit tests of all that calls the GPU's kernels, on the numbers of ranks that they are made for; random models and plans beside the
+#               definition; NCCL by one rank that sends to itself. A unit test that fails runs again a kernel at a time and under memcheck, which names kernel and line
 #   bench       tools/bench_gpu.sh
 #   runs        TorchRec's golden cases on the GPU, on 1 rank and on 2 and 4 that share it; laws between whole runs, CPU beside GPU
 #   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training
@@ -155,6 +155,10 @@ for stage in $stages; do
   case $stage in
     kernels)
       unit_tests "^$on_gpu"
+      for n in 1 3; do
+        check "random models beside the definition on $n" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --draws 150
+        check "random models by every plan on $n, bit for bit" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --reproducible --draws 50
+      done
       [ -z "$nccl" ] || ! is_there "$nccl" || check "unit_comm_comm on 1, to itself by NCCL" env TRSHARD_NCCL_ALONE=1 "$here/run" unit_comm_comm ;;
     bench) bench ;;
     runs) runs ;;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A second build, with the CUDA backends on their stand-in (README.md), and tests in it:
 #
-#   cuda_on_cpu.sh build|unit|golden|golden_long|case|case_long|fault BUILD_FOLDER
+#   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|fault BUILD_FOLDER
 #   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
 #
 # On the stand-in -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
@@ -45,6 +45,13 @@ case $what in
       echo "cuda_on_cpu.sh: one rank alone does not send by NCCL" >&2
       exit 1
     fi
+    ;;
+  property) # random models and plans beside the definition
+    property=$build/regression/property/property_sharded_ebc
+    mpirun -n 1 "$property" --device cuda --backend nccl --draws 20
+    mpirun -n 3 "$property" --device cuda --backend nccl --draws 40 --first 1000
+    mpirun -n 2 "$property" --device cuda --backend mpi --draws 20 --first 2000
+    mpirun -n 2 "$property" --device cuda --backend nccl --reproducible --draws 10
     ;;
   golden)
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot

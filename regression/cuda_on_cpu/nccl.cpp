@@ -423,6 +423,21 @@ int MPI_Allreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op o
   return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
 }
 
+int MPI_Reduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Ireduce(from, to, n, type, op, root, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Gatherv(const void *from, int n_from, MPI_Datatype from_type, void *to, const int n_to[],
+                const int at[], MPI_Datatype to_type, int root, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Igatherv(from, n_from, from_type, to, n_to, at, to_type, root, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
 int MPI_Allgather(const void *from, int n_from, MPI_Datatype from_type, void *to, int n_to,
                   MPI_Datatype to_type, MPI_Comm comm)
 {

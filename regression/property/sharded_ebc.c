@@ -4,6 +4,7 @@
 
     mpirun -n W property_sharded_ebc [--reproducible] [--draws N] [--first SEED]    N models, of seeds SEED, SEED + 1, ...
     mpirun -n W property_sharded_ebc [--reproducible] --seed SEED                   one, shown in full
+    ... --device cuda [--backend nccl]                                              on GPUs (default: cpu, mpi)
 
   Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches (random_model.h), lets
   TrsShardedEbc do the steps, and after each compares pooled rows, weights and states with the unsharded definition (reference.h), which
@@ -31,8 +32,10 @@ static const float gap = 7.5F;
 typedef struct {
   int world_size, rank;
   PetscBool reproducible;
+  const char *device_name, *backend;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
+  TrsStream stream;
   int size;                           /* ranks of the run under way: the first ones */
   MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* by their number */
   TrsCommGroups groups[MODEL_MAX_RANKS + 1]
@@ -50,12 +53,12 @@ typedef struct {
   const random_model *model;
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
-  reference_table *reference;  /* on rank 0 */
-  TrsPositionWeight *position; /* [n_features] */
-  float *position_grad;        /* [n_features, MODEL_MAX_BAG] of this rank */
+  reference_table *reference;             /* on rank 0 */
+  TrsPositionWeight *position;            /* [n_features] */
+  float *position_weight, *position_grad; /* device [n_features, MODEL_MAX_BAG] of this rank */
   random_batch batch[3];
   TrsKjt kjt[3];
-  float *matrix; /* [B, stride] of this rank, pooled rows, then gradients */
+  float *matrix; /* host [B, stride] of this rank: pooled rows that are compared */
   int step;
 } property_draw;
 
@@ -75,10 +78,14 @@ __attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, cons
 
 /* --- the sharded side --- */
 
-/* memcpy, which takes no NULL, of what may be nothing. */
-static void copy(void *to, const void *from, size_t bytes)
+/* From host to device memory, or back, done when it returns. */
+static PetscErrorCode move(const property_run *run, void *to, const void *from, int64_t n, size_t size)
 {
-  if (bytes) memcpy(to, from, bytes);
+  PetscFunctionBegin;
+  if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(run->device->copy(to, from, n * (int64_t)size, run->stream));
+  PetscCall(run->device->stream_synchronize(run->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* This rank's samples of a global batch. */
@@ -86,22 +93,23 @@ static PetscErrorCode make_kjt(property_draw *draw, const random_batch *batch, T
 {
   const int F = draw->model->n_features, rank = draw->run->rank;
   const int64_t first = batch->first[rank], B = batch->first[rank + 1] - first;
+  const property_run *run = draw->run;
   int64_t n = 0;
 
   PetscFunctionBegin;
   for (int f = 0; f < F; f++)
     n += batch->offsets[f * batch->G + first + B] - batch->offsets[f * batch->G + first];
-  PetscCall(TrsKjtReserve(draw->run->device, kjt, F, B, n, draw->model->weighted));
+  PetscCall(TrsKjtReserve(run->device, kjt, F, B, n, draw->model->weighted));
   n = 0;
   for (int f = 0; f < F; f++) {
-    const int64_t b = f * batch->G + first, begin = batch->offsets[b], end = batch->offsets[b + B];
-    copy(kjt->jagged.lengths + f * B, batch->lengths + b, (size_t)B * sizeof(*batch->lengths));
-    copy(kjt->jagged.values + n, batch->values + begin, (size_t)(end - begin) * sizeof(*batch->values));
+    const int64_t b = f * batch->G + first, begin = batch->offsets[b], n_ids = batch->offsets[b + B] - begin;
+    PetscCall(move(run, kjt->jagged.lengths + f * B, batch->lengths + b, B, sizeof(*batch->lengths)));
+    PetscCall(move(run, kjt->jagged.values + n, batch->values + begin, n_ids, sizeof(*batch->values)));
     if (draw->model->weighted)
-      copy(kjt->jagged.weights + n, batch->weights + begin, (size_t)(end - begin) * sizeof(*batch->weights));
-    n += end - begin;
+      PetscCall(move(run, kjt->jagged.weights + n, batch->weights + begin, n_ids, sizeof(*batch->weights)));
+    n += n_ids;
   }
-  PetscCall(TrsKjtOffsets(draw->run->compute, NULL, kjt));
+  PetscCall(TrsKjtOffsets(run->compute, run->stream, kjt));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -109,32 +117,43 @@ static PetscErrorCode start_input_dist(property_draw *draw, int step)
 {
   PetscFunctionBegin;
   PetscCall(make_kjt(draw, &draw->batch[step], &draw->kjt[step]));
-  PetscCall(TrsShardedEbcInputDistStart(draw->ebc, step % TRS_SHARD_SLOTS, &draw->kjt[step], NULL));
-  PetscCall(TrsShardedEbcInputDistTensors(draw->ebc, step % TRS_SHARD_SLOTS, NULL));
+  PetscCall(
+      TrsShardedEbcInputDistStart(draw->ebc, step % TRS_SHARD_SLOTS, &draw->kjt[step], draw->run->stream));
+  PetscCall(TrsShardedEbcInputDistTensors(draw->ebc, step % TRS_SHARD_SLOTS, draw->run->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static double element_of(const TrsTbeTable *table, int64_t i)
+static double element_of(TrsDType dtype, const void *elements, int64_t i)
 {
-  if (table->dtype == TRS_FP16) return (double)TrsHalfToFloat(((const uint16_t *)table->weight)[i]);
-  if (table->dtype == TRS_BF16) return (double)TrsBf16ToFloat(((const uint16_t *)table->weight)[i]);
-  return (double)((const float *)table->weight)[i];
+  if (dtype == TRS_FP16) return (double)TrsHalfToFloat(((const uint16_t *)elements)[i]);
+  if (dtype == TRS_BF16) return (double)TrsBf16ToFloat(((const uint16_t *)elements)[i]);
+  return (double)((const float *)elements)[i];
 }
 
 /* Put this rank's rectangles of a table's weights (s < 0) or state into the whole, [R, width]. */
-static void place_shards(const property_draw *draw, int t, int s, PetscBool rowwise, int width, double *whole)
+static PetscErrorCode place_shards(const property_draw *draw, int t, int s, PetscBool rowwise, int width,
+                                   double *whole)
 {
+  PetscFunctionBegin;
   for (int i = 0; i < draw->shards.n; i++) {
     const TrsEmbeddingShard *shard = &draw->shards.shard[i];
     const TrsTbeTable *tbe = &shard->tbe;
     const int64_t block = draw->shards.shared_rowwise ? 0 : shard->column;
     const int64_t first = rowwise ? block : tbe->col_offset, n = rowwise ? 1 : tbe->dim;
-    if (shard->table != t) continue;
+    const int64_t stride = s < 0 ? tbe->stride : n;
+    const TrsDType dtype = s < 0 ? tbe->dtype : TRS_FP32;
+    void *elements;
+
+    if (shard->table != t || tbe->rows * n == 0) continue;
+    PetscCall(PetscMalloc((size_t)(tbe->rows * stride) * sizeof(float), &elements));
+    PetscCall(move(draw->run, elements, s < 0 ? tbe->weight : tbe->state[s], tbe->rows * stride,
+                   (size_t)TrsDTypeBytes(dtype)));
     for (int64_t row = 0; row < tbe->rows; row++)
       for (int64_t c = 0; c < n; c++)
-        whole[(tbe->row_offset + row) * width + first + c] = s < 0 ? element_of(tbe, row * tbe->stride + c)
-                                                                   : (double)tbe->state[s][row * n + c];
+        whole[(tbe->row_offset + row) * width + first + c] = element_of(dtype, elements, row * stride + c);
+    PetscCall(PetscFree(elements));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
@@ -151,7 +170,7 @@ static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1((size_t)n, &mine));
-  place_shards(draw, t, s, rowwise, width, mine);
+  PetscCall(place_shards(draw, t, s, rowwise, width, mine));
   PetscCallMPI(MPI_Reduce(mine, found, n, MPI_UINT64_T, MPI_BOR, 0, comm));
   if (draw->model->plan.table[t].sharding_type == TRS_SHARDING_DATA_PARALLEL) {
     PetscCall(PetscMalloc1((size_t)n, &common));
@@ -300,13 +319,13 @@ static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *ba
 static PetscErrorCode compare_positions(property_draw *draw, const random_batch *batch)
 {
   const int n = draw->model->n_features * MODEL_MAX_BAG;
-  float *found;
+  float *mine, *found;
   double *expected;
 
   PetscFunctionBegin;
-  PetscCall(PetscCalloc2((size_t)n, &found, (size_t)n, &expected));
-  PetscCallMPI(
-      MPI_Reduce(draw->position_grad, found, n, MPI_FLOAT, MPI_SUM, 0, draw->run->comm[draw->run->size]));
+  PetscCall(PetscCalloc3((size_t)n, &mine, (size_t)n, &found, (size_t)n, &expected));
+  PetscCall(move(draw->run, mine, draw->position_grad, n, sizeof(*mine)));
+  PetscCallMPI(MPI_Reduce(mine, found, n, MPI_FLOAT, MPI_SUM, 0, draw->run->comm[draw->run->size]));
   if (draw->run->rank == 0) {
     reference_position_gradients(draw->model, draw->reference, batch, expected);
     for (int i = 0; i < n; i++)
@@ -314,7 +333,7 @@ static PetscErrorCode compare_positions(property_draw *draw, const random_batch 
         fail(draw, "position weight %d of feature %d: gradient %.9g, expected %.9g", i % MODEL_MAX_BAG,
              i / MODEL_MAX_BAG, (double)found[i], expected[i]);
   }
-  PetscCall(PetscFree2(found, expected));
+  PetscCall(PetscFree3(mine, found, expected));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -325,7 +344,8 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   const random_model *model = draw->model;
   const random_batch *batch = &draw->batch[step];
   const int slot = step % TRS_SHARD_SLOTS;
-  const int64_t first = batch->first[draw->run->rank], B = batch->first[draw->run->rank + 1] - first;
+  const property_run *run = draw->run;
+  const int64_t first = batch->first[run->rank], n = (batch->first[run->rank + 1] - first) * model->stride;
   TrsPooledMatrix matrix = {.stride = model->stride, .columns = model->columns};
   TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS];
 
@@ -335,18 +355,22 @@ static PetscErrorCode do_step(property_draw *draw, int step)
     args[i] = model->args[i];
     args[i].step = step + 1;
   }
-  PetscCall(PetscMalloc1((size_t)(B * model->stride), &draw->matrix));
-  for (int64_t i = 0; i < B * model->stride; i++) draw->matrix[i] = gap;
-  matrix.data = draw->matrix;
+  PetscCall(PetscMalloc1((size_t)n, &draw->matrix));
+  for (int64_t i = 0; i < n; i++) draw->matrix[i] = gap;
+  PetscCall(run->device->alloc(n * (int64_t)sizeof(float), (void **)&matrix.data));
+  PetscCall(move(run, matrix.data, draw->matrix, n, sizeof(float)));
   if (step == 0 || !model->ahead) PetscCall(start_input_dist(draw, step));
-  PetscCall(TrsShardedEbcInputDistWait(draw->ebc, slot, NULL));
+  PetscCall(TrsShardedEbcInputDistWait(draw->ebc, slot, run->stream));
   if (model->ahead && step + 1 < model->n_steps) PetscCall(start_input_dist(draw, step + 1));
-  PetscCall(TrsShardedEbcForwardStart(draw->ebc, slot, NULL, &matrix));
-  PetscCall(TrsShardedEbcForwardWait(draw->ebc, slot, NULL, &matrix));
+  PetscCall(TrsShardedEbcForwardStart(draw->ebc, slot, run->stream, &matrix));
+  PetscCall(TrsShardedEbcForwardWait(draw->ebc, slot, run->stream, &matrix));
+  PetscCall(move(run, draw->matrix, matrix.data, n, sizeof(float)));
   PetscCall(compare_pooled(draw, batch));
-  copy(draw->matrix, batch->grad + first * model->stride, (size_t)(B * model->stride) * sizeof(float));
-  PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, NULL, &matrix));
-  PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, NULL, &matrix, args));
+  PetscCall(move(run, matrix.data, batch->grad + first * model->stride, n, sizeof(float)));
+  PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, run->stream, &matrix));
+  PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, run->stream, &matrix, args));
+  PetscCall(run->device->stream_synchronize(run->stream));
+  PetscCall(run->device->release((void **)&matrix.data));
   PetscCall(compare_positions(draw, batch));
   if (draw->run->rank == 0) PetscCall(reference_update(model, draw->reference, batch, step));
   PetscCall(compare_tables(draw, PETSC_FALSE));
@@ -358,14 +382,17 @@ static PetscErrorCode do_step(property_draw *draw, int step)
 static PetscErrorCode create_positions(property_draw *draw)
 {
   const random_model *model = draw->model;
+  const int64_t n = (int64_t)model->n_features * MODEL_MAX_BAG;
 
   PetscFunctionBegin;
-  PetscCall(PetscCalloc2((size_t)model->n_features, &draw->position,
-                         (size_t)model->n_features * MODEL_MAX_BAG, &draw->position_grad));
+  PetscCall(PetscCalloc1((size_t)model->n_features, &draw->position));
+  PetscCall(draw->run->device->alloc(n * (int64_t)sizeof(float), (void **)&draw->position_weight));
+  PetscCall(draw->run->device->alloc(n * (int64_t)sizeof(float), (void **)&draw->position_grad));
+  PetscCall(move(draw->run, draw->position_weight, model->position, n, sizeof(float)));
   for (int f = 0; f < model->n_features; f++)
     if (model->tables.table[model->table_of[f]].max_feature_lengths)
       draw->position[f] = (TrsPositionWeight){.length = MODEL_MAX_BAG,
-                                              .weight = model->position + (int64_t)f * MODEL_MAX_BAG,
+                                              .weight = draw->position_weight + (int64_t)f * MODEL_MAX_BAG,
                                               .grad = draw->position_grad + (int64_t)f * MODEL_MAX_BAG};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -403,8 +430,8 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   draw.model = &model;
   groups = &run->groups[size][model.local_world_size];
   if (!groups->world)
-    PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, "mpi", run->device, run->compute,
-                                  groups));
+    PetscCall(TrsCommGroupsCreate(run->comm[size], model.local_world_size, run->backend, run->device,
+                                  run->compute, groups));
   PetscCall(TrsEmbeddingShardsCreate(run->device, &model.tables, &model.plan, run->rank, &model.optimizers,
                                      &draw.shards));
   PetscCall(TrsEmbeddingShardsFill(&draw.shards, seed));
@@ -431,7 +458,9 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
     PetscCall(TrsKjtFree(run->device, &draw.kjt[s]));
   }
   PetscCall(reference_destroy(&model, &draw.reference));
-  PetscCall(PetscFree2(draw.position, draw.position_grad));
+  PetscCall(PetscFree(draw.position));
+  PetscCall(run->device->release((void **)&draw.position_weight));
+  PetscCall(run->device->release((void **)&draw.position_grad));
   PetscCall(TrsShardedEbcDestroy(&draw.ebc));
   PetscCall(TrsEmbeddingShardsDestroy(&draw.shards));
   PetscCall(random_model_destroy(&model));
@@ -480,8 +509,10 @@ static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, in
   for (int size = 1; size <= run->world_size; size++)
     PetscCallMPI(
         MPI_Comm_split(MPI_COMM_WORLD, run->rank < size ? 0 : MPI_UNDEFINED, run->rank, &run->comm[size]));
-  PetscCall(TrsDeviceFind("cpu", &run->device));
-  PetscCall(TrsComputeFind("cpu", &run->compute));
+  PetscCall(TrsDeviceFind(run->device_name, &run->device));
+  PetscCall(TrsComputeFind(run->device_name, &run->compute));
+  PetscCall(run->device->setup(run->rank, run->world_size));
+  PetscCall(run->device->stream_create("default", &run->stream));
   for (int64_t i = 0; i < n; i++) {
     PetscCall(run_draw(run, first + (uint64_t)i, (PetscBool)(n == 1)));
     *n_failed += run->failure[0] != '\0';
@@ -493,6 +524,7 @@ static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, in
     if (run->rank < size) PetscCallMPI(MPI_Comm_free(&run->comm[size]));
   }
   PetscCall(PetscFree(run->trace));
+  PetscCall(run->device->stream_destroy(&run->stream));
   if (n >= 100 && !all_met(run)) {
     if (run->rank == 0) printf("FAILED: some kind of table was never drawn\n");
     ++*n_failed;
@@ -506,7 +538,7 @@ static PetscErrorCode run_draws(property_run *run, uint64_t first, int64_t n, in
 
 int main(int argc, char **argv)
 {
-  static property_run run;
+  static property_run run = {.device_name = "cpu", .backend = "mpi"};
   uint64_t first = 1;
   int64_t n = 100;
   int n_failed = 0;
@@ -516,6 +548,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[i], "--reproducible") == 0) run.reproducible = PETSC_TRUE;
     if (strcmp(argv[i], "--draws") == 0) n = (int64_t)value;
     if (strcmp(argv[i], "--first") == 0) first = value;
+    if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) run.device_name = argv[i + 1];
+    if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc) run.backend = argv[i + 1];
     if (strcmp(argv[i], "--seed") == 0) {
       first = value;
       n = 1;

@@ -21,7 +21,7 @@ bare "$there/run" -n 2 trshard -device cpu -data_train "$there/share/bench.h5" -
   -batch_size 512 -steps 3 | grep 'trained on 3072 samples'
 bare "$there/run" gpu > "$work/gpu" && status=0 || status=$?
 if [ "$status" = 69 ]; then grep -E 'this build has cpu|no NVIDIA driver|too old|no GPU' "$work/gpu"; else cat "$work/gpu"; exit 1; fi
-foreign=$(find "$there" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' \) -print0 | xargs -0 env -i LD_LIBRARY_PATH="$there/lib" ldd |
+foreign=$(find "$there" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' -o -path '*/tests/property_*' \) -print0 | xargs -0 env -i LD_LIBRARY_PATH="$there/lib" ldd |
   awk -v here="$there" '$3 ~ /^\// && index($3, here) != 1 {print $3} / not found/ {print $1}' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|resolv|util|anl|mvec)\.so' || true)
 [ -z "$foreign" ] || { echo "taken from this machine: $foreign"; exit 1; }
