@@ -114,9 +114,8 @@ PETSC_EXTERN PetscErrorCode TrsCopyColumnsCuda(TrsStream stream, int64_t rows, i
                                                const TrsColumnCopy *copy);
 PETSC_EXTERN PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n,
                                               const TrsBlockCopy *block, const float *from, float *to);
-PETSC_EXTERN PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
-                                            int64_t from_stride, const int64_t *from_index, void *to,
-                                            int64_t to_stride, const int64_t *to_index);
+PETSC_EXTERN PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n,
+                                            const TrsRowsCopy *copy);
 PETSC_EXTERN PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,
                                                int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                                int64_t to_stride);

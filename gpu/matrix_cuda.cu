@@ -276,61 +276,84 @@ PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n
 
 /* --- rows by index --- */
 
-/* A call of move_rows. */
-struct Moved {
-  int64_t n, row_bytes;
-  const void *from;
-  int64_t from_stride;
-  const int64_t *from_index;
-  void *to;
-  int64_t to_stride;
-  const int64_t *to_index;
-};
-
-/* A thread has a T of a row, its neighbours the next ones. Reads and writes each row once, its index once a T. */
-template <class T> static __global__ void move_kernel(Moved m)
+/* Element `at` of a copy of rows, in elements of type T. */
+template <class T> static __device__ __forceinline__ void copy_element(const TrsRowsCopy &c, int64_t at)
 {
   constexpr int64_t size = static_cast<int64_t>(sizeof(T));
-  const int64_t cols = m.row_bytes / size;
-  const Matrix<const T> from = {static_cast<const T *>(m.from), m.from_stride / size};
-  const Matrix<T> to = {static_cast<T *>(m.to), m.to_stride / size};
+  const int64_t cols = c.row_bytes / size, row = at / cols, col = at - row * cols;
+  const Matrix<const T> from = {static_cast<const T *>(c.from), c.from_stride / size};
+  const Matrix<T> to = {static_cast<T *>(c.to), c.to_stride / size};
 
-  for (int64_t i = TrsCudaFirst(); i < m.n * cols; i += TrsCudaStep()) {
-    const int64_t row = i / cols, col = i % cols;
+  *to.at(c.to_index ? c.to_index[row] : row, col) = *from.at(c.from_index ? c.from_index[row] : row, col);
+}
 
-    *to.at(m.to_index ? m.to_index[row] : row, col) = *from.at(m.from_index ? m.from_index[row] : row, col);
+template <class T> static __global__ void copy_rows_kernel(TrsRowsCopy copy, int64_t n)
+{
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) copy_element<T>(copy, i);
+}
+
+/* begin [n + 1]: first element of each copy, counted over all of them. */
+template <class T>
+static __global__ void copy_many_rows_kernel(int n, const TrsRowsCopy *copy, const int64_t *begin)
+{
+  for (int64_t i = TrsCudaFirst(); i < begin[n]; i += TrsCudaStep()) {
+    const int64_t k = TrsCudaBlockOf(begin, n, i);
+    copy_element<T>(copy[k], i - begin[k]);
   }
 }
 
-template <class T> static PetscErrorCode move(TrsStream stream, const Moved *m)
+/* A thread has a T of a row, its neighbours the next ones. Reads and writes each row once, its index once a T. Several copies travel to the device first. */
+template <class T>
+static PetscErrorCode copy_rows(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
+  const int64_t size = static_cast<int64_t>(sizeof(T)), copy_bytes = n * static_cast<int64_t>(sizeof(*copy)),
+                bytes = copy_bytes + (n + 1) * static_cast<int64_t>(sizeof(int64_t));
+  TrsRowsCopy *list;
+  int64_t *begin;
+
   PetscFunctionBegin;
-  CU_LAUNCH((move_kernel<T>),
-            TrsCudaBlocks(m->n * m->row_bytes / static_cast<int64_t>(sizeof(T)), TRS_MATRIX_THREADS),
-            TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), *m);
+  if (n == 1) {
+    const int64_t n_elements = copy->n * (copy->row_bytes / size);
+
+    if (n_elements <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+    CU_LAUNCH((copy_rows_kernel<T>), TrsCudaBlocks(n_elements, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+              TrsCudaStream(stream), *copy, n_elements);
+    TrsCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &list));
+  memcpy(list, copy, static_cast<size_t>(copy_bytes));
+  begin = reinterpret_cast<int64_t *>(list + n);
+  begin[0] = 0;
+  for (int k = 0; k < n; k++) begin[k + 1] = begin[k] + copy[k].n * (copy[k].row_bytes / size);
+  if (begin[n] == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  const dim3 blocks = TrsCudaBlocks(begin[n], TRS_MATRIX_THREADS);
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_COPIES, stream, bytes, list, &list));
+  CU_LAUNCH((copy_many_rows_kernel<T>), blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), n, list,
+            reinterpret_cast<const int64_t *>(list + n));
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* By the widest type that divides addresses, strides and rows. */
-PetscErrorCode TrsMoveRowsCuda(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
-                               int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
-                               const int64_t *to_index)
+/* By the widest type that divides all addresses, strides and rows. */
+PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
-  const Moved moved = {n, row_bytes, from, from_stride, from_index, to, to_stride, to_index};
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) |
-                         static_cast<uintptr_t>(from_stride | to_stride | row_bytes);
+  uintptr_t bits = 0;
 
   PetscFunctionBegin;
-  if (n <= 0 || row_bytes <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int k = 0; k < n; k++)
+    if (copy[k].n > 0)
+      bits |= reinterpret_cast<uintptr_t>(copy[k].from) | reinterpret_cast<uintptr_t>(copy[k].to) |
+              static_cast<uintptr_t>(copy[k].from_stride | copy[k].to_stride | copy[k].row_bytes);
   if (bits % 16 == 0)
-    PetscCall(move<float4>(stream, &moved));
+    PetscCall(copy_rows<float4>(stream, workspace, n, copy));
   else if (bits % 4 == 0)
-    PetscCall(move<float>(stream, &moved));
+    PetscCall(copy_rows<float>(stream, workspace, n, copy));
   else if (bits % 2 == 0)
-    PetscCall(move<uint16_t>(stream, &moved));
+    PetscCall(copy_rows<uint16_t>(stream, workspace, n, copy));
   else
-    PetscCall(move<uint8_t>(stream, &moved));
+    PetscCall(copy_rows<uint8_t>(stream, workspace, n, copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -34,7 +34,7 @@ def run(args, folder, kind, reproducible):
     """ms a step of each stage, mean over ranks."""
     words = (f"-data_train train.h5 -batch_size {args.batch // args.ranks} -steps {args.steps} -tables_embedding_dim {args.dim} "
              f"-dense_arch 512,256,{args.dim} -over_arch 512,256,1 -embedding_optimizer {args.optimizer} -tables_sharding_types {kind} "
-             f"-tables_min_partition {args.dim // 2} -output run.h5 -reproducible {'true' if reproducible else 'false'}").split()
+             f"-tables_min_partition {args.dim // 2} -output run.h5 -device {args.device} -reproducible {'true' if reproducible else 'false'}").split()
     subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(args.ranks), os.path.abspath(args.binary)] + words,
                    cwd=folder, check=True, stdout=subprocess.DEVNULL)
     with h5py.File(os.path.join(folder, "run.h5")) as h:
@@ -60,6 +60,7 @@ def main():
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--pooling", type=int, default=8, help="ids a bag")
     parser.add_argument("--optimizer", default="rowwise_adagrad")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda with a GPU for each rank")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     found = {}

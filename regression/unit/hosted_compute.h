@@ -654,23 +654,33 @@ static int64_t hosted_rows_bytes(int64_t n, int64_t row_bytes, int64_t stride, c
   return n > 0 ? last * stride + row_bytes : 0;
 }
 
-static PetscErrorCode hosted_move_rows(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
-                                       int64_t from_stride, const int64_t *from_index, void *to,
-                                       int64_t to_stride, const int64_t *to_index)
+enum { HOSTED_COPIES = 8 };
+
+static PetscErrorCode hosted_copy_rows(TrsStream stream, TrsWorkspace workspace, int n,
+                                       const TrsRowsCopy *copy)
 {
-  const int64_t to_bytes = hosted_rows_bytes(n, row_bytes, to_stride, to_index);
-  void *in = hosted_in(from, hosted_rows_bytes(n, row_bytes, from_stride, from_index)),
-       *out = hosted_in(to, to_bytes);
-  int64_t *in_index = (int64_t *)hosted_in(from_index, n * 8),
-          *out_index = (int64_t *)hosted_in(to_index, n * 8);
+  TrsRowsCopy there[HOSTED_COPIES];
 
   PetscFunctionBegin;
-  PetscCall(
-      hosted_ops->move_rows(stream, n, row_bytes, in, from_stride, in_index, out, to_stride, out_index));
-  hosted_out(in, NULL, 0);
-  hosted_out(in_index, NULL, 0);
-  hosted_out(out_index, NULL, 0);
-  hosted_out(out, to, to_bytes);
+  assert_in_range(n, 0, HOSTED_COPIES);
+  for (int k = 0; k < n; k++) {
+    const TrsRowsCopy *c = &copy[k];
+
+    there[k] = *c;
+    there[k].from = hosted_in(c->from, hosted_rows_bytes(c->n, c->row_bytes, c->from_stride, c->from_index));
+    there[k].to = hosted_in(c->to, hosted_rows_bytes(c->n, c->row_bytes, c->to_stride, c->to_index));
+    there[k].from_index = (const int64_t *)hosted_in(c->from_index, c->n * 8);
+    there[k].to_index = (const int64_t *)hosted_in(c->to_index, c->n * 8);
+  }
+  PetscCall(hosted_ops->copy_rows(stream, workspace, n, there));
+  for (int k = 0; k < n; k++) {
+    const TrsRowsCopy *c = &copy[k];
+
+    hosted_out((void *)(uintptr_t)there[k].from, NULL, 0);
+    hosted_out((void *)(uintptr_t)there[k].from_index, NULL, 0);
+    hosted_out((void *)(uintptr_t)there[k].to_index, NULL, 0);
+    hosted_out(there[k].to, c->to, hosted_rows_bytes(c->n, c->row_bytes, c->to_stride, c->to_index));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -769,7 +779,7 @@ static const TrsComputeOps *trs_hosted(int i)
     table.tbe_update_rows = hosted_tbe_update_rows;
     table.copy_columns = hosted_copy_columns;
     table.copy_blocks = hosted_copy_blocks;
-    table.move_rows = hosted_move_rows;
+    table.copy_rows = hosted_copy_rows;
     table.sum_matrices = hosted_sum_matrices;
     table.divide_columns = hosted_divide_columns;
     table.clamp_matrix = hosted_clamp_matrix;

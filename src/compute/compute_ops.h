@@ -55,6 +55,17 @@ typedef struct {
   int64_t cols;
 } TrsMeanColumns;
 
+/* Rows to be copied: row to_index[i] of `to` becomes row from_index[i] of `from`, i in [0, n). Device memory, places in bytes. */
+typedef struct {
+  int64_t n, row_bytes;
+  const void *from;
+  int64_t from_stride;       /* from row to row, */
+  const int64_t *from_index; /* NULL: row i */
+  void *to;
+  int64_t to_stride;
+  const int64_t *to_index;
+} TrsRowsCopy;
+
 /* How ids of one feature are cut into row buckets. */
 typedef struct {
   int64_t
@@ -316,13 +327,8 @@ typedef struct {
   /* Copy n blocks of rows (host array); no two are written to the same place. */
   PetscErrorCode (*copy_blocks)(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
                                 const float *from, float *to);
-  /*
-    Row to_index[i] of to = row from_index[i] of from, i in [0, n), byte by byte; an index NULL: i. Rows have row_bytes and begin from_stride and to_stride
-    bytes apart. No row of `to` comes twice.
-  */
-  PetscErrorCode (*move_rows)(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
-                              int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
-                              const int64_t *to_index);
+  /* n copies of rows (host array); no row is written twice, or written by one and read by another. */
+  PetscErrorCode (*copy_rows)(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy);
   /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. `to` may be from[0], on the
      CPU any of them. */
   PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,

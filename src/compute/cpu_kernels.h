@@ -101,9 +101,7 @@ PetscErrorCode TrsMergeRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_t
 PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
 PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
                                 const float *from, float *to);
-PetscErrorCode TrsMoveRowsCpu(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
-                              int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
-                              const int64_t *to_index);
+PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy);
 PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
 PetscErrorCode TrsDivideColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,

@@ -67,17 +67,21 @@ PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
-PetscErrorCode TrsMoveRowsCpu(TrsStream stream, int64_t n, int64_t row_bytes, const void *from,
-                              int64_t from_stride, const int64_t *from_index, void *to, int64_t to_stride,
-                              const int64_t *to_index)
+PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
   PetscFunctionBegin;
   (void)stream;
-#pragma omp parallel for schedule(static) if (n * row_bytes > TRS_PARALLEL_FLOATS * (int64_t)sizeof(float))
-  for (int64_t i = 0; i < n; i++)
-    memcpy((char *)to + (to_index ? to_index[i] : i) * to_stride,
-           (const char *)from + (from_index ? from_index[i] : i) * from_stride, (size_t)row_bytes);
+  (void)workspace;
+  for (int k = 0; k < n; k++) {
+    const TrsRowsCopy c = copy[k];
+
+#pragma omp parallel for schedule(static) if (c.n * c.row_bytes > \
+                                              TRS_PARALLEL_FLOATS * (int64_t)sizeof(float))
+    for (int64_t i = 0; i < c.n; i++)
+      memcpy((char *)c.to + (c.to_index ? c.to_index[i] : i) * c.to_stride,
+             (const char *)c.from + (c.from_index ? c.from_index[i] : i) * c.from_stride,
+             (size_t)c.row_bytes);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -396,19 +396,22 @@ static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
 
 /* Copy the ids' rows between lookup order and arrival order. */
 static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
-                                const float *from, float *to)
+                                const float *from,
+                                float *to) /* NOLINT(readability-non-const-parameter): written to */
 {
   const int last = x->comm->size - 1;
-  const int64_t n = x->recv_values.displs[last] + x->recv_values.counts[last],
-                bytes = dim * (int64_t)sizeof(*to), *places = NULL;
+  const int64_t row_bytes = dim * (int64_t)sizeof(*to);
+  TrsRowsCopy copy = {.n = x->recv_values.displs[last] + x->recv_values.counts[last],
+                      .row_bytes = row_bytes,
+                      .from = from,
+                      .from_stride = row_bytes,
+                      .to = to,
+                      .to_stride = row_bytes};
 
   PetscFunctionBegin;
-  if (!x->in_place) {
-    if (!x->has_places) PetscCall(find_places(x, stream));
-    places = (const int64_t *)x->places.data;
-  }
-  PetscCall(x->comm->compute->move_rows(stream, n, bytes, from, bytes, to_arrival ? NULL : places, to, bytes,
-                                        to_arrival ? places : NULL));
+  if (!x->in_place && !x->has_places) PetscCall(find_places(x, stream));
+  if (!x->in_place) *(to_arrival ? &copy.to_index : &copy.from_index) = (const int64_t *)x->places.data;
+  PetscCall(x->comm->compute->copy_rows(stream, x->workspace, 1, &copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -9,6 +9,9 @@ enum {
   TRS_N_WHOLE = TRS_WHOLE_STATES + TRS_TBE_STATES
 };
 
+/* Rows are copied at once: out of the shards, out of a message, back to the shards. */
+enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
+
 /* Matrices that lie behind one another begin at multiples of so many bytes, and exchanges count in them. */
 enum { TRS_WHOLE_UNIT = 16 };
 
@@ -64,7 +67,9 @@ struct TrsWholeRowsImpl {
       *whole_begin; /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of these */
   TrsDeviceBuffer whole[TRS_N_WHOLE];
   TrsDeviceBuffer keys, index; /* of the uncut tables' rows */
-  TrsWorkspace list_workspace, cut_workspace, uncut_workspace;
+  int n_copies;                /* collected */
+  TrsRowsCopy *copy;
+  TrsWorkspace list_workspace, cut_workspace, uncut_workspace, copy_workspace[TRS_N_COPIES];
 };
 
 /* The lookup's number of a shard of this rank. */
@@ -162,6 +167,7 @@ static PetscErrorCode describe_tables(struct TrsWholeRowsImpl *w)
   }
   for (int s = 0; s < TRS_TRAINING_SLOTS; s++)
     PetscCall(PetscCalloc1((size_t)w->n_tables + 1, &w->touched[s].row_begin));
+  PetscCall(PetscMalloc1((size_t)(w->n_cut + PetscMax(w->send.n, w->recv.n) + 1) * TRS_N_WHOLE, &w->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -178,6 +184,7 @@ PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
   PetscCall(compute->workspace_create(&w->list_workspace));
   PetscCall(compute->workspace_create(&w->cut_workspace));
   PetscCall(compute->workspace_create(&w->uncut_workspace));
+  for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_create(&w->copy_workspace[i]));
   PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
   PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
   PetscCall(describe_tables(w));
@@ -216,6 +223,8 @@ PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
   PetscCall(compute->workspace_destroy(&w->list_workspace));
   PetscCall(compute->workspace_destroy(&w->cut_workspace));
   PetscCall(compute->workspace_destroy(&w->uncut_workspace));
+  for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_destroy(&w->copy_workspace[i]));
+  PetscCall(PetscFree(w->copy));
   PetscCall(PetscFree3(w->uncut, w->whole_table, w->whole_begin));
   PetscCall(PetscFree2(w->states, w->cut));
   PetscCall(PetscFree(*whole));
@@ -339,12 +348,25 @@ static int64_t message_bytes(const struct TrsWholeRowsImpl *w, const TrsRowsPair
   return is_rowwise(w, pair->local, k) ? 0 : round_up(n * pair->width * element_bytes(w, pair->local, k));
 }
 
-static PetscErrorCode move(const struct TrsWholeRowsImpl *w, TrsStream stream, int64_t n, TrsRowsAt from,
-                           TrsRowsAt to)
+static void add_copy(struct TrsWholeRowsImpl *w, int64_t n, TrsRowsAt from, TrsRowsAt to)
+{
+  if (n > 0)
+    w->copy[w->n_copies++] = (TrsRowsCopy){.n = n,
+                                           .row_bytes = from.bytes,
+                                           .from = from.data,
+                                           .from_stride = from.stride,
+                                           .from_index = from.index,
+                                           .to = to.data,
+                                           .to_stride = to.stride,
+                                           .to_index = to.index};
+}
+
+/* What was collected. */
+static PetscErrorCode make_copies(struct TrsWholeRowsImpl *w, TrsStream stream, int which)
 {
   PetscFunctionBegin;
-  PetscCall(w->sharding->context->compute->move_rows(stream, n, from.bytes, from.data, from.stride,
-                                                     from.index, to.data, to.stride, to.index));
+  PetscCall(w->sharding->context->compute->copy_rows(stream, w->copy_workspace[which], w->n_copies, w->copy));
+  w->n_copies = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -371,45 +393,61 @@ static PetscErrorCode count_bytes(struct TrsWholeRowsImpl *w, const TrsTouchedRo
 }
 
 /* All pairs' rows between a message and the shards (outgoing), or the whole rows. */
-static PetscErrorCode move_pairs(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
-                                 TrsStream stream, PetscBool outgoing, const TrsRowsTraffic *traffic)
+static void add_pair_copies(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, PetscBool outgoing,
+                            const TrsRowsTraffic *traffic)
 {
   char *at = (char *)traffic->data.data;
 
-  PetscFunctionBegin;
   for (int p = 0; p < traffic->n; p++) {
     const TrsRowsPair *pair = &traffic->pair[p];
     const int t = pair->local;
     int64_t begin, end;
     find_entries(w, touched, pair, &begin, &end);
     for (int k = 0; k < n_kinds(w, t); k++) {
+      const TrsRowsAt message = in_message(w, pair, k, at);
+
       if (is_rowwise(w, t, k)) continue;
       if (outgoing)
-        PetscCall(
-            move(w, stream, end - begin, in_shard(w, touched, t, k, begin), in_message(w, pair, k, at)));
+        add_copy(w, end - begin, in_shard(w, touched, t, k, begin), message);
       else
-        PetscCall(move(w, stream, end - begin, in_message(w, pair, k, at),
-                       in_whole(w, touched, t, k, begin, pair->column, pair->width)));
+        add_copy(w, end - begin, message, in_whole(w, touched, t, k, begin, pair->column, pair->width));
       at += message_bytes(w, pair, k, end - begin);
     }
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What other shards' columns of the touched rows are goes there, and comes from there to the whole rows. */
-static PetscErrorCode exchange(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream)
+/* Between the shards' own columns and the whole rows: there, or the updated ones back. */
+static void add_own_copies(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, PetscBool back)
+{
+  for (int t = 0; t < w->n_tables; t++) {
+    const int64_t begin = touched->row_begin[t], n = touched->row_begin[t + 1] - begin;
+
+    for (int k = back ? TRS_WHOLE_WEIGHTS : TRS_WHOLE_GRADS; w->cut[t] && k < n_kinds(w, t); k++) {
+      const TrsRowsAt shard = in_shard(w, touched, t, k, begin),
+                      whole = in_whole(w, touched, t, k, begin, w->table[t].col_offset, w->table[t].dim);
+
+      add_copy(w, n, back ? whole : shard, back ? shard : whole);
+    }
+  }
+}
+
+/* What the shards have of the touched rows goes to the whole rows, here and on the ranks that have the other columns. */
+static PetscErrorCode make_whole(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream)
 {
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
   PetscCall(count_bytes(w, touched, &w->send));
   PetscCall(count_bytes(w, touched, &w->recv));
-  PetscCall(move_pairs(w, touched, stream, PETSC_TRUE, &w->send));
+  add_pair_copies(w, touched, PETSC_TRUE, &w->send);
+  add_own_copies(w, touched, PETSC_FALSE);
+  PetscCall(make_copies(w, stream, TRS_COPY_OUT));
   PetscCall(TrsCommAlltoallv(w->sharding->context->groups->world, stream, w->send.data.data, w->send.counts,
                              w->send.displs, w->recv.data.data, w->recv.counts, w->recv.displs,
                              TRS_WHOLE_UNIT, &request));
   PetscCall(TrsRequestWait(&request, stream));
-  PetscCall(move_pairs(w, touched, stream, PETSC_FALSE, &w->recv));
+  add_pair_copies(w, touched, PETSC_FALSE, &w->recv);
+  PetscCall(make_copies(w, stream, TRS_COPY_ARRIVED));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -440,24 +478,6 @@ static PetscErrorCode lay_out(struct TrsWholeRowsImpl *w, const TrsTouchedRows *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Between the shards' own columns and the whole rows: there, or the updated ones back. */
-static PetscErrorCode move_own(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
-                               TrsStream stream, PetscBool back)
-{
-  PetscFunctionBegin;
-  for (int t = 0; t < w->n_tables; t++) {
-    const int64_t begin = touched->row_begin[t], n = touched->row_begin[t + 1] - begin;
-
-    for (int k = back ? TRS_WHOLE_WEIGHTS : TRS_WHOLE_GRADS; w->cut[t] && k < n_kinds(w, t); k++) {
-      const TrsRowsAt shard = in_shard(w, touched, t, k, begin),
-                      whole = in_whole(w, touched, t, k, begin, w->table[t].col_offset, w->table[t].dim);
-
-      PetscCall(move(w, stream, n, back ? whole : shard, back ? shard : whole));
-    }
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Update the tables of which this rank has some columns, by whole rows. */
 static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream,
                                  const TrsSparseOptimizerArgs *args)
@@ -467,8 +487,7 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRow
 
   PetscFunctionBegin;
   PetscCall(lay_out(w, touched, &n));
-  PetscCall(move_own(w, touched, stream, PETSC_FALSE));
-  PetscCall(exchange(w, touched, stream));
+  PetscCall(make_whole(w, touched, stream));
   for (int t = 0; t < w->n_tables; t++) {
     TrsTbeTable *whole = &w->whole_table[n_whole];
 
@@ -489,7 +508,8 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRow
     PetscCall(w->sharding->context->compute->tbe_update_rows(
         stream, w->cut_workspace, n_whole, w->whole_table, n, NULL, NULL,
         (const float *)w->whole[TRS_WHOLE_GRADS].data, w->whole_stride, args));
-  PetscCall(move_own(w, touched, stream, PETSC_TRUE));
+  add_own_copies(w, touched, PETSC_TRUE);
+  PetscCall(make_copies(w, stream, TRS_COPY_BACK));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

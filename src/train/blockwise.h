@@ -8,7 +8,7 @@
   All of it is enqueued; the host waits for nothing here.
 
   Cost beside the work itself: samples move to their blocks' ranks and back, layers run on TRS_BLOCK_SAMPLES samples at a time (on a GPU their
-  launches, some 10 a layer and block, take longer than small layers' work), and gradients travel after the backward, not under it.
+  launches, some 6 a layer and block, take longer than small layers' work), and gradients travel after the backward, not under it.
 */
 #pragma once
 

@@ -228,34 +228,50 @@ static void test_places(void **state)
     }
 }
 
-/* Rows of any number of bytes and between any two places, by either index, both and none. */
-static void test_move_rows(void **state)
+/* Rows of any number of bytes between any two places, by either index, both and none; each alone, two and all at once. */
+static void test_copy_rows(void **state)
 {
-  enum { N = 9, ROWS = 20, MOST = 64 };
-  static const int64_t layouts[][3] = {/* bytes of a row, between two of from, of to */
-                                       {16, 16, 48}, {48, 64, 48}, {12, 16, 20},
-                                       {6, 6, 10},   {7, 9, 7},    {0, 8, 8}};
+  enum { N = 9, ROWS = 20, MOST = 64, N_LAYOUTS = 6 };
+  static const int64_t layouts[N_LAYOUTS][3] = {/* bytes of a row, between two of from, of to */
+                                                {16, 16, 48}, {48, 64, 48}, {12, 16, 20},
+                                                {6, 6, 10},   {7, 9, 7},    {0, 8, 8}};
   static const int64_t index[2][N] = {{3, 1, 4, 1, 5, 9, 2, 6, 5}, {19, 0, 7, 3, 12, 5, 1, 18, 2}};
-  char from[ROWS * MOST], to[ROWS * MOST], expected[ROWS * MOST];
+  static char from[ROWS * MOST], to[N_LAYOUTS][ROWS * MOST], expected[N_LAYOUTS][ROWS * MOST];
+  TrsWorkspace workspace;
 
   (void)state;
   for (size_t i = 0; i < sizeof(from); i++) from[i] = (char)draw(6, (int64_t)i);
-  for (int k = 0; (ops = trs_hosted(k)); k++)
-    for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++)
-      for (int way = 0; way < 4; way++) {
-        const int64_t *const from_index = way & 1 ? index[0] : NULL, *const to_index = way & 2 ? index[1]
-                                                                                               : NULL;
-        const int64_t *const x = layouts[l];
+  for (int k = 0; (ops = trs_hosted(k)); k++) {
+    assert_petsc_ok(ops->workspace_create(&workspace));
+    for (int way = 0; way < 12; way++) {
+      const int together = way < 4 ? 1 : way < 8 ? 2 : N_LAYOUTS;
+      TrsRowsCopy copy[N_LAYOUTS];
 
-        memset(to, 1, sizeof(to));
-        memset(expected, 1, sizeof(expected));
-        for (int64_t i = 0; i < N; i++)
-          memcpy(expected + (to_index ? to_index[i] : i) * x[2],
-                 from + (from_index ? from_index[i] : i) * x[1], (size_t)x[0]);
-        assert_petsc_ok(ops->move_rows(NULL, N, x[0], from, x[1], from_index, to, x[2], to_index));
-        assert_memory_equal(to, expected, sizeof(to));
-        assert_petsc_ok(ops->move_rows(NULL, 0, x[0], NULL, x[1], NULL, NULL, x[2], NULL));
+      memset(to, 1, sizeof(to));
+      memset(expected, 1, sizeof(expected));
+      for (int l = 0; l < N_LAYOUTS; l++) {
+        const int64_t *const x = layouts[l];
+        const TrsRowsCopy c = {.n = l == way ? 0 : N,
+                               .row_bytes = x[0],
+                               .from = from,
+                               .from_stride = x[1],
+                               .from_index = way & 1 ? index[0] : NULL,
+                               .to = to[l],
+                               .to_stride = x[2],
+                               .to_index = way & 2 ? index[1] : NULL};
+
+        copy[l] = c;
+        for (int64_t i = 0; i < c.n; i++)
+          memcpy(expected[l] + (c.to_index ? c.to_index[i] : i) * x[2],
+                 from + (c.from_index ? c.from_index[i] : i) * x[1], (size_t)x[0]);
+        if (l % together == together - 1)
+          assert_petsc_ok(ops->copy_rows(NULL, workspace, together, &copy[l - together + 1]));
       }
+      assert_memory_equal(to, expected, sizeof(to));
+    }
+    assert_petsc_ok(ops->copy_rows(NULL, workspace, 0, NULL));
+    assert_petsc_ok(ops->workspace_destroy(&workspace));
+  }
 }
 
 /* Quantised tables of every width and type: the CPU's bits. */
@@ -381,4 +397,4 @@ static void test_steady_step(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs),
               cmocka_unit_test(test_long_runs), cmocka_unit_test(test_repeats), cmocka_unit_test(test_places),
-              cmocka_unit_test(test_move_rows), cmocka_unit_test(test_quantised))
+              cmocka_unit_test(test_copy_rows), cmocka_unit_test(test_quantised))
