@@ -16,7 +16,7 @@ import bench_common as common
 GOAL = 0.8  # of the best MPI all-to-all of the size; the other exchanges are held to it, too
 ALLREDUCE_GOAL, ALLREDUCE_FROM = 1 / 1.1, 1 << 20  # at most 1.1 times MPI's time for gradient buckets
 MECHANISMS = ("cma", "none")
-OURS = ("ours", "messages")
+OURS = ("ours", "messages", "bf16", "bf16_messages")  # the latter two: sums whose values travel encoded; their GB/s are of floats
 LIMIT = "memcpy"
 
 

@@ -80,6 +80,18 @@ static PetscErrorCode allreduce(bench *b, TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The same floats, half the bytes. */
+static PetscErrorCode allreduce_bf16(bench *b, TrsComm comm)
+{
+  const TrsCodec bf16 = {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F};
+  TrsRequest request = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCommAllreduce(comm, NULL, &bf16, b->send, b->n, &request));
+  PetscCall(TrsRequestWait(&request, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 #define BY_COMM(name) \
   static PetscErrorCode name##_ours(bench *b) \
   { \
@@ -93,6 +105,7 @@ BY_COMM(alltoallv)
 BY_COMM(reduce_scatterv)
 BY_COMM(allgatherv)
 BY_COMM(allreduce)
+BY_COMM(allreduce_bf16)
 
 static PetscErrorCode counts_ours(bench *b)
 {
@@ -236,6 +249,8 @@ static const struct {
     {"allgatherv", "MPI_Iallgatherv", allgatherv_nonblocking},
     {"allreduce", "ours", allreduce_ours},
     {"allreduce", "messages", allreduce_messages},
+    {"allreduce", "bf16", allreduce_bf16_ours},
+    {"allreduce", "bf16_messages", allreduce_bf16_messages},
     {"allreduce", "MPI_Allreduce", allreduce_blocking},
     {"allreduce", "MPI_Iallreduce", allreduce_nonblocking},
     {"counts", "ours", counts_ours},
