@@ -89,6 +89,8 @@ class Warns(EqualsPlain):
 
 BAD = ids((2, 20), (4, 1 << 30), (6, -2))
 ZERO = plain_copy(ids((2, 0), (4, 0), (6, 0), name="plain.h5"))
+EVALUATE = "-data_eval plain.h5 -batch_size 3 -bounds_check_mode fatal"
+LATE = r'plain\.h5: feature "tag" of sample \d+ has id 20, expected 0 to 19'
 FATAL = r'train\.h5: feature "tag" of sample \d+ has id {}, expected 0 to 19'
 
 CASES = [
@@ -100,6 +102,8 @@ CASES = [
     Case("fatal_row_wise", 65, FATAL.format(20), "-bounds_check_mode fatal -tables_sharding_types row_wise", ids((2, 20))),
     Case("fatal_in_a_later_step", 65, FATAL.format(20), "-bounds_check_mode fatal -steps 20 -batch_size 4", ids((25, 20))),
     Case("fatal_pipeline_base", 65, FATAL.format(20), "-bounds_check_mode fatal -pipeline base -batch_size 4", ids((12, 20))),
+    Case("fatal_in_a_later_evaluated_batch", 65, LATE, f"-task eval -init_from out/final.h5 {EVALUATE}", plain_copy(ids((25, 20), name="plain.h5")), ranks=3),
+    Case("fatal_evaluated_between_steps", 65, LATE, f"-eval_every 1 -pipeline prefetch_sparse_dist {EVALUATE}", plain_copy(ids((25, 20), name="plain.h5")), ranks=3),
     Case("warning", 0, "", "", both(BAD, ZERO), Warns()),
     Case("warning_row_wise", 0, "", "-tables_sharding_types row_wise", both(BAD, ZERO), Warns("-tables_sharding_types row_wise")),
     Case("ignore", 0, "", "-bounds_check_mode ignore", both(BAD, ZERO), EqualsPlain()),

@@ -13,13 +13,15 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
                                   double loss_sum, double seconds)
 {
   const TrsEvaluation *e = (const TrsEvaluation *)context;
+  PetscErrorCode ierr = PETSC_SUCCESS; /* of this rank: predictions are gathered all the same */
 
   PetscFunctionBegin;
-  if (e->observer) PetscCall(e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds));
+  if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds);
   if (batch->labels)
     PetscCall(TrsMetricsAdd(e->metrics, batch->batch, predictions, batch->labels, NULL, loss_sum));
   if (e->results)
     PetscCall(TrsResultsAddPredictions(e->results, e->n_total, batch->first, batch->batch, predictions));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

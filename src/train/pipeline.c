@@ -119,12 +119,16 @@ static PetscErrorCode agreement_start(TrsPipeline p)
 {
   const TrsInHand *hand = &p->hand[0];
   double *loss = &p->mine[TRS_AGREE_LOSS];
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelLoss(p->model, slot_of(p, 0), loss));
-  if (p->observer.batch && !p->error)
-    p->error = p->observer.batch(p->observer.context, hand->batch, hand->predictions, *loss,
-                                 MPI_Wtime() - hand->start_s);
+  if (p->observer.batch) {
+    /* with an error that only this rank knows of, too: it may be collective */
+    ierr = p->observer.batch(p->observer.context, hand->batch, hand->predictions, *loss,
+                             MPI_Wtime() - hand->start_s);
+    if (!p->error) p->error = ierr;
+  }
   if (!p->ops->fill) PetscCall(fetch(p, 1));
   p->mine[TRS_AGREE_STOP] = p->stop && *p->stop != 0;
   p->mine[TRS_AGREE_ERROR] = p->error != 0;

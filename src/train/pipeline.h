@@ -53,7 +53,8 @@ PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, 
 
 /*
   Is told of every batch of this rank, before its step ends: predictions host [B], loss_sum that of TrsModelParallelLoss(), seconds from the start of its input
-  dist until these were there. An error of its is agreed on. Not collective.
+  dist until these were there. An error of its is agreed on. Collective if the observer is: all ranks call
+  it in the same step.
 */
 typedef struct {
   PetscErrorCode (*batch)(void *context, const TrsBatch *batch, const float *predictions, double loss_sum,
