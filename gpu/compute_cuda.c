@@ -7,6 +7,7 @@
 
 const TrsComputeOps trs_compute_cuda = {
     .name = "cuda",
+    .product_unit = 16, /* 64 bytes: loads of 16 bytes, and whole steps of a tensor core's tile over k */
     .workspace_create = TrsWorkspaceCreateCuda,
     .workspace_destroy = TrsWorkspaceDestroyCuda,
     .offsets = TrsOffsetsCuda,
@@ -51,6 +52,7 @@ const TrsComputeOps trs_compute_cuda = {
     .dot_backward = TrsDotBackwardCuda,
     .cross_forward = TrsCrossForwardCuda,
     .cross_backward = TrsCrossBackwardCuda,
+    .cross_input = TrsCrossInputCuda,
     .bce = TrsBceCuda,
     .sum_of_squares = TrsSumOfSquaresCuda,
     .dense_update = TrsDenseUpdateCuda,

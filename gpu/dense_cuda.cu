@@ -2,12 +2,14 @@
 /*
   Dense layers on the GPU: products by gemm_cuda.cu, the rest by kernels that memory bounds.
 
-  Sums over samples: a block adds up a run of rows, a second kernel the runs, both in an order that depends on the shape alone.
+  Sums over samples: a block adds up a run of rows, the last block that is done the runs, both in an order that depends on the shape alone. Where memory
+  is aligned to 16 bytes a thread has four columns: the same sums in the same order.
 */
 #include "gpu/dense_cuda.h"
 #include "gpu/device_cuda.h"
 #include "gpu/gemm_cuda.h"
 
+#include <initializer_list>
 #include <math.h>
 
 enum {
@@ -16,86 +18,150 @@ enum {
   TRS_SUM_LANES = 8,       /* rows that a block reads at a time */
   TRS_SUM_MOST_RUNS = 128, /* of rows, whose sums are added in the second kernel */
   TRS_SUM_LEAST_ROWS = 64,
-  TRS_SQUARES_A_BLOCK = 16384,
-  TRS_BCE_THREADS = 1024
+  TRS_SQUARES_A_BLOCK = 16384
 };
+
+/* --- one or four floats --- */
+
+static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
+{
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+static __device__ __forceinline__ float4 operator*(float4 a, float4 b)
+{
+  return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+static __device__ __forceinline__ float masked(float y, float dy)
+{
+  return y <= 0.0f ? 0.0f : dy;
+}
+
+static __device__ __forceinline__ float4 masked(float4 y, float4 dy)
+{
+  return make_float4(masked(y.x, dy.x), masked(y.y, dy.y), masked(y.z, dy.z), masked(y.w, dy.w));
+}
+
+/* Are matrices with rows of so many floats made of whole float4? */
+static bool is_wide(std::initializer_list<const void *> arrays, int64_t sizes)
+{
+  uintptr_t bits = static_cast<uintptr_t>(4 * sizes);
+
+  for (const void *array : arrays) bits |= reinterpret_cast<uintptr_t>(array);
+  return bits % sizeof(float4) == 0;
+}
 
 /* --- column sums --- */
 
-struct Masked {   /* dy = y > 0 ? dy : 0; its columns are summed */
-  const float *y; /* NULL: no mask */
+template <class T> struct Masked { /* dy = y > 0 ? dy : 0; its columns are summed */
+  typedef T Type;
+  const T *y; /* NULL: no mask */
   int64_t y_stride;
-  float *dy;
+  T *dy;
   int64_t dy_stride;
-  __device__ __forceinline__ float operator()(int64_t r, int64_t c) const
+  __device__ __forceinline__ T operator()(int64_t r, int64_t c) const
   {
-    float *place = dy + r * dy_stride + c;
-    if (y && y[r * y_stride + c] <= 0.0f) *place = 0.0f;
-    return *place;
+    T *place = dy + r * dy_stride + c, value = *place;
+    if (y) *place = value = masked(y[r * y_stride + c], value);
+    return value;
   }
 };
 
-struct Crossed { /* dx0 += g * (u + bias); h = g * x0, whose columns are summed */
+template <class T> struct Crossed { /* dx0 (+)= g * (u + bias) (+ g); h = g * x0, whose columns are summed */
+  typedef T Type;
   int64_t n;
-  const float *x0, *u, *bias, *g;
-  float *dx0, *h;
-  __device__ __forceinline__ float operator()(int64_t r, int64_t c) const
+  int place;
+  const T *x0, *u, *bias, *g;
+  T *dx0, *h;
+  __device__ __forceinline__ T operator()(int64_t r, int64_t c) const
   {
     const int64_t i = r * n + c;
-    dx0[i] += g[i] * (u[i] + bias[c]);
-    h[i] = g[i] * x0[i];
-    return h[i];
+    const T gradient = g[i], product = gradient * x0[i];
+    T sum = gradient * (u[i] + bias[c]);
+
+    if (!(place & TRS_CROSS_FIRST)) sum = dx0[i] + sum;
+    if (place & TRS_CROSS_LAST) sum = sum + gradient;
+    dx0[i] = sum;
+    h[i] = product;
+    return product;
   }
 };
 
-/* Block (x, y): columns 32 x .., rows of run y. Visits every element once. sums [runs, cols]. */
-template <class Visit>
-static __global__ void visit_kernel(int64_t rows, int64_t cols, int64_t rows_a_run, Visit visit, float *sums)
+/* The lanes' sums, in order, in lane 0. */
+template <class T> static __device__ __forceinline__ T add_lanes(T sum, T part[][TRS_SUM_COLUMNS + 1])
 {
-  __shared__ float part[TRS_SUM_LANES][TRS_SUM_COLUMNS + 1];
+  __syncthreads(); /* whoever read part is done */
+  part[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  for (int lane = 1; threadIdx.y == 0 && lane < TRS_SUM_LANES; lane++) sum = sum + part[lane][threadIdx.x];
+  return sum;
+}
+
+/* Is this the last block of n to come here? All its threads ask; counter is 0 before, and after the last one. What each wrote before is there for the last one to read (__ldcg). */
+static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
+{
+  __shared__ bool last;
+
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    last = atomicAdd(counter, 1u) == n - 1;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  return last;
+}
+
+/* Block (x, y): columns 32 x .., in numbers of T, rows of run y. Visits every element once. sums [runs, cols], to [cols]. */
+template <class Visit>
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    visit_kernel(int64_t rows, int64_t cols, int64_t rows_a_run, Visit visit, typename Visit::Type *sums,
+                 unsigned *counters, typename Visit::Type *to)
+{
+  typedef typename Visit::Type T;
+  __shared__ T part[TRS_SUM_LANES][TRS_SUM_COLUMNS + 1];
   const int64_t c = static_cast<int64_t>(blockIdx.x) * TRS_SUM_COLUMNS + threadIdx.x;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * rows_a_run;
   const int64_t end = first + rows_a_run < rows ? first + rows_a_run : rows;
-  float sum = 0.0f;
+  const bool writes = threadIdx.y == 0 && c < cols;
+  T sum = {};
 
   if (c < cols)
-    for (int64_t r = first + threadIdx.y; r < end; r += TRS_SUM_LANES) sum += visit(r, c);
-  part[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y == 0 && c < cols) {
-    for (int lane = 1; lane < TRS_SUM_LANES; lane++) sum += part[lane][threadIdx.x];
-    sums[static_cast<int64_t>(blockIdx.y) * cols + c] = sum;
+    for (int64_t r = first + threadIdx.y; r < end; r += TRS_SUM_LANES) sum = sum + visit(r, c);
+  sum = add_lanes(sum, part);
+  if (gridDim.y > 1) {
+    if (writes) sums[static_cast<int64_t>(blockIdx.y) * cols + c] = sum;
+    if (!is_last(&counters[blockIdx.x], gridDim.y)) return;
+    sum = {};
+    for (unsigned run = threadIdx.y; c < cols && run < gridDim.y; run += TRS_SUM_LANES)
+      sum = sum + __ldcg(&sums[run * cols + c]);
+    sum = add_lanes(sum, part);
   }
+  if (writes) to[c] = sum;
 }
 
-static __global__ void add_runs_kernel(int64_t cols, int n_runs, const float *sums, float *to)
-{
-  for (int64_t c = TrsCudaFirst(); c < cols; c += TrsCudaStep()) {
-    float sum = 0.0f;
-    for (int run = 0; run < n_runs; run++) sum += sums[run * cols + c];
-    to[c] = sum;
-  }
-}
-
+/* cols in numbers of Visit::Type. */
 template <class Visit>
 static PetscErrorCode visit_and_sum(TrsStream stream, int64_t rows, int64_t cols, Visit visit, float *to)
 {
-  const int64_t wanted = (rows + TRS_SUM_LEAST_ROWS - 1) / TRS_SUM_LEAST_ROWS;
-  const int n_runs = static_cast<int>(PetscMin(wanted, static_cast<int64_t>(TRS_SUM_MOST_RUNS)));
-  const dim3 grid(static_cast<unsigned>((cols + TRS_SUM_COLUMNS - 1) / TRS_SUM_COLUMNS),
-                  static_cast<unsigned>(n_runs));
+  typedef typename Visit::Type T;
+  const int64_t wanted = PetscMax((rows + TRS_SUM_LEAST_ROWS - 1) / TRS_SUM_LEAST_ROWS,
+                                  static_cast<int64_t>(1));
+  const int64_t n_runs = PetscMin(wanted, static_cast<int64_t>(TRS_SUM_MOST_RUNS));
+  const int64_t blocks = (cols + TRS_SUM_COLUMNS - 1) / TRS_SUM_COLUMNS;
+  unsigned *counters = NULL;
   void *sums = NULL;
 
   PetscFunctionBegin;
   if (cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsCudaStreamScratch(stream, n_runs * cols * (int64_t)sizeof(float), &sums));
-  if (n_runs > 0) {
-    CU_LAUNCH((visit_kernel<Visit>), grid, dim3(TRS_SUM_COLUMNS, TRS_SUM_LANES), 0, TrsCudaStream(stream),
-              rows, cols, (rows + n_runs - 1) / n_runs, visit, static_cast<float *>(sums));
-    TrsCheckLaunch();
+  if (n_runs > 1) {
+    PetscCall(TrsCudaStreamScratch(stream, n_runs * cols * (int64_t)sizeof(T), &sums));
+    PetscCall(TrsCudaStreamCounters(stream, blocks, &counters));
   }
-  CU_LAUNCH(add_runs_kernel, TrsCudaBlocks(cols, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-            TrsCudaStream(stream), cols, n_runs, static_cast<const float *>(sums), to);
+  CU_LAUNCH((visit_kernel<Visit>), dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(n_runs)),
+            dim3(TRS_SUM_COLUMNS, TRS_SUM_LANES), 0, TrsCudaStream(stream), rows, cols,
+            (rows + n_runs - 1) / n_runs, visit, static_cast<T *>(sums), counters, reinterpret_cast<T *>(to));
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -126,7 +192,7 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
                                      TrsActivation activation, float *dy, int64_t dy_stride,
                                      float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
 {
-  const Masked masked = {activation == TRS_ACTIVATION_RELU ? y : NULL, y_stride, dy, dy_stride};
+  const float *const mask = activation == TRS_ACTIVATION_RELU ? y : NULL;
   const TrsProduct to_weight = {
       {PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride, 0.0f, grad_weight, in},
       NULL,
@@ -139,7 +205,13 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
       NULL};
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, batch, out, masked, grad_bias));
+  if (is_wide({mask, dy, grad_bias}, (mask ? y_stride : 0) | dy_stride | out))
+    PetscCall(visit_and_sum(stream, batch, out / 4,
+                            (Masked<float4>{reinterpret_cast<const float4 *>(mask), y_stride / 4,
+                                            reinterpret_cast<float4 *>(dy), dy_stride / 4}),
+                            grad_bias));
+  else
+    PetscCall(visit_and_sum(stream, batch, out, (Masked<float>{mask, y_stride, dy, dy_stride}), grad_bias));
   PetscCall(TrsProductCuda(stream, &to_weight));
   if (dx) PetscCall(TrsProductCuda(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -147,33 +219,91 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
 
 /* --- cross layers --- */
 
-static __global__ void cross_forward_kernel(int64_t batch, int64_t n, const float *x0, const float *u,
-                                            const float *bias, const float *x, float *y)
+/* cols in numbers of T. A thread has a column of some rows. Reads x0, u, x and writes y once. */
+template <class T>
+static __global__ void cross_forward_kernel(int64_t rows, int64_t cols, const T *x0, const T *u,
+                                            const T *bias, const T *x, T *y)
 {
-  for (int64_t i = TrsCudaFirst(); i < batch * n; i += TrsCudaStep())
-    y[i] = x0[i] * (u[i] + bias[i % n]) + x[i];
+  const int64_t c = TrsCudaFirst();
+
+  if (c >= cols) return;
+  const T b = bias[c];
+  for (int64_t i = blockIdx.y * cols + c; i < rows * cols; i += gridDim.y * cols)
+    y[i] = x0[i] * (u[i] + b) + x[i];
 }
 
-/* Reads x0, u, x and writes y once. */
+template <class T>
+static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols, const float *x0,
+                                    const float *u, const float *bias, const float *x, float *y)
+{
+  const int64_t blocks = (cols + TRS_DENSE_THREADS - 1) / TRS_DENSE_THREADS, most = 65535;
+
+  PetscFunctionBegin;
+  CU_LAUNCH((cross_forward_kernel<T>),
+            dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(PetscMin(rows, most))),
+            TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, reinterpret_cast<const T *>(x0),
+            reinterpret_cast<const T *>(u), reinterpret_cast<const T *>(bias), reinterpret_cast<const T *>(x),
+            reinterpret_cast<T *>(y));
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
                                    const float *u, const float *bias, const float *x, float *y)
 {
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(cross_forward_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-            TrsCudaStream(stream), batch, n, x0, u, bias, x, y);
-  TrsCheckLaunch();
+  if (is_wide({x0, u, bias, x, y}, n))
+    PetscCall(cross_forward<float4>(stream, batch, n / 4, x0, u, bias, x, y));
+  else
+    PetscCall(cross_forward<float>(stream, batch, n, x0, u, bias, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+template <class T>
+static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t cols, int place, const float *x0,
+                                     const float *u, const float *bias, const float *g, float *dx0, float *h,
+                                     float *grad_bias)
+{
+  const Crossed<T> crossed = {cols,
+                              place,
+                              reinterpret_cast<const T *>(x0),
+                              reinterpret_cast<const T *>(u),
+                              reinterpret_cast<const T *>(bias),
+                              reinterpret_cast<const T *>(g),
+                              reinterpret_cast<T *>(dx0),
+                              reinterpret_cast<T *>(h)};
+
+  PetscFunctionBegin;
+  PetscCall(visit_and_sum(stream, rows, cols, crossed, grad_bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Reads g, x0, u and, but in the first call, dx0; writes dx0 and h. */
+PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
                                     const float *u, const float *bias, const float *g, float *dx0, float *h,
                                     float *grad_bias)
 {
-  const Crossed crossed = {n, x0, u, bias, g, dx0, h};
+  PetscFunctionBegin;
+  if (is_wide({x0, u, bias, g, dx0, h, grad_bias}, n))
+    PetscCall(cross_backward<float4>(stream, batch, n / 4, place, x0, u, bias, g, dx0, h, grad_bias));
+  else
+    PetscCall(cross_backward<float>(stream, batch, n, place, x0, u, bias, g, dx0, h, grad_bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* dx0 has g already: the product adds to it on its way to dx. */
+PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
+                                 const float *V, float *g, const float *dx0, float *dx)
+{
+  const TrsProduct product = {{PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, rank, V, n, 1.0f, dx, n},
+                              NULL,
+                              TRS_ACTIVATION_NONE,
+                              dx0};
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, batch, n, crossed, grad_bias));
+  (void)g;
+  PetscCall(TrsProductCuda(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -184,6 +314,7 @@ static __device__ __forceinline__ double block_sum(double value, double *part)
 {
   const unsigned thread = threadIdx.x;
 
+  __syncthreads(); /* whoever read part is done */
   part[thread] = value;
   __syncthreads();
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
@@ -193,14 +324,15 @@ static __device__ __forceinline__ double block_sum(double value, double *part)
   return part[0];
 }
 
-/* One block: there are few samples, and their sum has one order. In double, as on the CPU. */
-static __global__ void bce_kernel(int64_t batch, const float *z, int64_t z_stride, const float *y,
-                                  float scale, double *loss, float *dz, int64_t dz_stride, float *p)
+/* A thread has a sample at a time; blocks' sums are added up, in their order, by the last one that is done. In double, as on the CPU. */
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    bce_kernel(int64_t batch, const float *z, int64_t z_stride, const float *y, float scale, double *sums,
+               unsigned *counter, double *loss, float *dz, int64_t dz_stride, float *p)
 {
-  __shared__ double part[TRS_BCE_THREADS];
+  __shared__ double part[TRS_DENSE_THREADS];
   double sum = 0.0;
 
-  for (int64_t b = threadIdx.x; b < batch; b += blockDim.x) {
+  for (int64_t b = TrsCudaFirst(); b < batch; b += TrsCudaStep()) {
     const double logit = static_cast<double>(z[b * z_stride]), e = exp(-fabs(logit));
     const double sigmoid = logit >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
 
@@ -209,27 +341,42 @@ static __global__ void bce_kernel(int64_t batch, const float *z, int64_t z_strid
     sum += fmax(logit, 0.0) - logit * static_cast<double>(y[b]) + log1p(e);
     if (dz) dz[b * dz_stride] = static_cast<float>(sigmoid - static_cast<double>(y[b])) * scale;
   }
+  if (!y) return;
   sum = block_sum(sum, part);
-  if (y && threadIdx.x == 0) *loss += sum;
+  if (gridDim.x > 1) {
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    if (!is_last(counter, gridDim.x)) return;
+    sum = 0.0;
+    for (unsigned k = threadIdx.x; k < gridDim.x; k += blockDim.x) sum += __ldcg(&sums[k]);
+    sum = block_sum(sum, part);
+  }
+  if (threadIdx.x == 0) *loss += sum;
 }
 
 PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
                           float scale, double *loss, float *dz, int64_t dz_stride, float *p)
 {
-  unsigned threads = 32;
+  const dim3 blocks = TrsCudaBlocks(batch, TRS_DENSE_THREADS);
+  unsigned *counter = NULL, threads = 32;
+  void *sums = NULL;
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  while (threads < TRS_BCE_THREADS && threads < batch) threads *= 2;
-  CU_LAUNCH(bce_kernel, 1, threads, 0, TrsCudaStream(stream), batch, z, z_stride, y, scale, loss, dz,
-            dz_stride, p);
+  while (threads < TRS_DENSE_THREADS && threads < batch) threads *= 2;
+  if (blocks.x > 1) {
+    PetscCall(TrsCudaStreamScratch(stream, blocks.x * (int64_t)sizeof(double), &sums));
+    PetscCall(TrsCudaStreamCounters(stream, 1, &counter));
+  }
+  CU_LAUNCH(bce_kernel, blocks, threads, 0, TrsCudaStream(stream), batch, z, z_stride, y, scale,
+            static_cast<double *>(sums), counter, loss, dz, dz_stride, p);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- optimizers --- */
 
-static __global__ void squares_kernel(int64_t n, const float *x, double *sums)
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    squares_kernel(int64_t n, const float *x, double *sums, unsigned *counter, double *to)
 {
   __shared__ double part[TRS_DENSE_THREADS];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * TRS_SQUARES_A_BLOCK;
@@ -239,60 +386,77 @@ static __global__ void squares_kernel(int64_t n, const float *x, double *sums)
   for (int64_t i = first + threadIdx.x; i < end; i += TRS_DENSE_THREADS)
     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   sum = block_sum(sum, part);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
-static __global__ void add_squares_kernel(int64_t n, const double *sums, double *to)
-{
-  __shared__ double part[TRS_DENSE_THREADS];
-  double sum = 0.0;
-
-  for (int64_t i = threadIdx.x; i < n; i += TRS_DENSE_THREADS) sum += sums[i];
-  sum = block_sum(sum, part);
+  if (gridDim.x > 1) {
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    if (!is_last(counter, gridDim.x)) return;
+    sum = 0.0;
+    for (unsigned k = threadIdx.x; k < gridDim.x; k += TRS_DENSE_THREADS) sum += __ldcg(&sums[k]);
+    sum = block_sum(sum, part);
+  }
   if (threadIdx.x == 0) *to = sum;
 }
 
 PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, double *sum)
 {
-  const int64_t blocks = (n + TRS_SQUARES_A_BLOCK - 1) / TRS_SQUARES_A_BLOCK;
+  const int64_t blocks = PetscMax((n + TRS_SQUARES_A_BLOCK - 1) / TRS_SQUARES_A_BLOCK,
+                                  static_cast<int64_t>(1));
+  unsigned *counter = NULL;
   void *sums = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsCudaStreamScratch(stream, PetscMax(blocks, (int64_t)1) * (int64_t)sizeof(double), &sums));
-  if (blocks > 0) {
-    CU_LAUNCH(squares_kernel, static_cast<unsigned>(blocks), TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n,
-              x, static_cast<double *>(sums));
-    TrsCheckLaunch();
-  }
-  CU_LAUNCH(add_squares_kernel, 1, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), blocks,
-            static_cast<const double *>(sums), sum);
+  PetscCall(TrsCudaStreamScratch(stream, blocks * (int64_t)sizeof(double), &sums));
+  PetscCall(TrsCudaStreamCounters(stream, 1, &counter));
+  CU_LAUNCH(squares_kernel, static_cast<unsigned>(blocks), TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n, x,
+            static_cast<double *>(sums), counter, sum);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 struct Update {
+  const double *squares; /* NULL: no clipping */
+  double max_norm;
   float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root;
 };
 
-/* Reads grad, reads and writes weight and states once. The formulas are dense_kernels_template.h's. */
+/* The factor of the gradient. All threads of the block call it. */
+static __device__ __forceinline__ float gradient_scale(const Update &a)
+{
+  __shared__ float scale;
+
+  if (!a.squares) return a.scale;
+  if (threadIdx.x == 0) {
+    const double factor = a.max_norm / (sqrt(*a.squares) + 1e-6);
+
+    scale = factor < 1.0 ? a.scale * static_cast<float>(factor) : a.scale;
+  }
+  __syncthreads();
+  return scale;
+}
+
+/*
+  Reads grad, reads and writes weight and states once. The formulas are dense_kernels_template.h's, but that 0 / 0 (no gradient yet and eps 0) is 0 here: the
+  zeros that fill a weight up stay zeros.
+*/
 template <TrsDenseOptimizerKind kind>
 static __global__ void update_kernel(int64_t n, Update a, const float *grad, float *weight, float *state1,
                                      float *state2)
 {
+  const float scale = gradient_scale(a);
+
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    const float w = weight[i], g = grad[i] * a.scale + a.decay * w;
+    const float w = weight[i], g = grad[i] * scale + a.decay * w;
 
     if (kind == TRS_DENSE_SGD) weight[i] = w - a.lr * g;
     if (kind == TRS_DENSE_ADAGRAD) {
       const float sum = state1[i] + g * g;
       state1[i] = sum;
-      weight[i] = w - a.lr * g / (sqrtf(sum) + a.eps);
+      weight[i] = g == 0.0f ? w : w - a.lr * g / (sqrtf(sum) + a.eps);
     }
     if (kind == TRS_DENSE_ADAM) {
       const float mean = a.b1 * state1[i] + a.rest1 * g, square = a.b2 * state2[i] + a.rest2 * g * g;
       state1[i] = mean;
       state2[i] = square;
-      weight[i] = w - a.adam_lr * mean / (sqrtf(square) / a.root + a.eps);
+      weight[i] = mean == 0.0f ? w : w - a.adam_lr * mean / (sqrtf(square) / a.root + a.eps);
     }
   }
 }
@@ -302,7 +466,9 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
 {
   const float correction1 = static_cast<float>(1.0 - pow(args->beta1, static_cast<double>(args->step)));
   const float correction2 = static_cast<float>(1.0 - pow(args->beta2, static_cast<double>(args->step)));
-  const Update a = {args->learning_rate,
+  const Update a = {args->squares,
+                    args->max_norm,
+                    args->learning_rate,
                     args->eps,
                     args->weight_decay,
                     args->grad_scale,

@@ -30,9 +30,12 @@ PETSC_EXTERN PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batc
                                                   float *grad_bias, float *dx, int64_t dx_stride);
 PETSC_EXTERN PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
                                                 const float *u, const float *bias, const float *x, float *y);
-PETSC_EXTERN PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                                 const float *u, const float *bias, const float *g,
-                                                 float *dx0, float *h, float *grad_bias);
+PETSC_EXTERN PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
+                                                 const float *x0, const float *u, const float *bias,
+                                                 const float *g, float *dx0, float *h, float *grad_bias);
+PETSC_EXTERN PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
+                                              const float *q, const float *V, float *g, const float *dx0,
+                                              float *dx);
 PETSC_EXTERN PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, const float *z, int64_t z_stride,
                                        const float *y, float scale, double *loss, float *dz,
                                        int64_t dz_stride, float *p);
@@ -43,7 +46,7 @@ PETSC_EXTERN PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, cons
 
 /* interact_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                              const float *x, int64_t x_stride, float *out,
+                                              int n_zeros, const float *x, int64_t x_stride, float *out,
                                               int64_t out_stride);
 PETSC_EXTERN PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied,
                                                const float *x, int64_t x_stride, const float *dout,

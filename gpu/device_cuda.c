@@ -27,14 +27,17 @@ enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
 static double zero_s;
 
-/* What device work of this process is on, beside the default stream, and each one's scratch. */
+/* What kernels on a stream share: scratch, counters. */
+enum { TRS_CUDA_SCRATCH, TRS_CUDA_COUNTERS, TRS_CUDA_KINDS };
+
+/* What device work of this process is on, beside the default stream. */
 enum { TRS_CUDA_STREAMS = 64 };
 static struct {
   cudaStream_t stream;
-  TrsDeviceBuffer scratch;
+  TrsDeviceBuffer room[TRS_CUDA_KINDS];
 } streams[TRS_CUDA_STREAMS];
 static int n_streams;
-static TrsDeviceBuffer default_scratch;
+static TrsDeviceBuffer default_room[TRS_CUDA_KINDS];
 
 /* The host waits until `query` says that the stream or event is done; not for good when something is wrong. */
 static PetscErrorCode wait_for(cudaError_t (*query)(const void *what), const void *what)
@@ -307,9 +310,10 @@ static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
   PetscCall(wait_stream(destroyed));
   for (int i = 0; i < n_streams; i++) {
     if (streams[i].stream != destroyed) continue;
-    PetscCall(TrsDeviceBufferFree(&trs_device_cuda, &streams[i].scratch));
+    for (int k = 0; k < TRS_CUDA_KINDS; k++)
+      PetscCall(TrsDeviceBufferFree(&trs_device_cuda, &streams[i].room[k]));
     streams[i] = streams[--n_streams];
-    streams[n_streams].scratch = (TrsDeviceBuffer){0};
+    memset(&streams[n_streams], 0, sizeof(streams[n_streams]));
     break;
   }
   TrsCallCUDA(cudaStreamDestroy(destroyed));
@@ -317,16 +321,33 @@ static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCudaStreamScratch(TrsStream stream, int64_t bytes, void **scratch)
+static PetscErrorCode room_of(TrsStream stream, int kind, int64_t bytes, void **room)
 {
-  TrsDeviceBuffer *buffer = stream ? NULL : &default_scratch;
+  TrsDeviceBuffer *buffer = stream ? NULL : &default_room[kind];
 
   PetscFunctionBegin;
   for (int i = 0; !buffer && i < n_streams; i++)
-    if (streams[i].stream == TrsStreamCuda(stream)) buffer = &streams[i].scratch;
+    if (streams[i].stream == TrsStreamCuda(stream)) buffer = &streams[i].room[kind];
   PetscCheck(buffer, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a stream that is not the CUDA device's");
   PetscCall(TrsDeviceBufferReserve(&trs_device_cuda, buffer, bytes));
-  *scratch = buffer->data;
+  *room = buffer->data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaStreamScratch(TrsStream stream, int64_t bytes, void **scratch)
+{
+  PetscFunctionBegin;
+  PetscCall(room_of(stream, TRS_CUDA_SCRATCH, bytes, scratch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaStreamCounters(TrsStream stream, int64_t n, unsigned **counters)
+{
+  void *room;
+
+  PetscFunctionBegin;
+  PetscCall(room_of(stream, TRS_CUDA_COUNTERS, n * (int64_t)sizeof(**counters), &room));
+  *counters = (unsigned *)room;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -25,5 +25,8 @@ PetscErrorCode TrsCudaEventWait(cudaEvent_t event);
 */
 void TrsCudaWhileWaiting(PetscErrorCode (*check)(double start_s));
 
+/* n counters for kernels on the stream: zeros, which the kernel leaves as zeros. As scratch otherwise, but other memory. */
+PETSC_EXTERN PetscErrorCode TrsCudaStreamCounters(TrsStream stream, int64_t n, unsigned **counters);
+
 /* Memory for kernels on the stream: the last user is done when the next one runs. Grows, then stays until the stream is destroyed. Not collective. Errors: MEMORY */
 PETSC_EXTERN PetscErrorCode TrsCudaStreamScratch(TrsStream stream, int64_t bytes, void **scratch);

@@ -19,7 +19,7 @@ enum {
 /* Sizes of a call; x [batch, n * D]. */
 struct Dot {
   int64_t batch;
-  int n, D, copied;
+  int n, D, copied, n_zeros;
   int pitch; /* floats from vector to vector in shared memory: an odd number of float4, so that 8 neighbours lie in different banks */
   int tiles; /* n / 4, rounded up */
   int samples; /* of a block at a time */
@@ -130,6 +130,8 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
         to[c] = SHARED ? vectors[m * s.n * s.pitch + c] : s.x[(first + m) * s.x_stride + c];
       for (int k = static_cast<int>(threadIdx.x); SHARED && k < n_products; k += TRS_DOT_THREADS)
         to[s.copied + k] = products[m * n_products + k];
+      for (int k = static_cast<int>(threadIdx.x); k < s.n_zeros; k += TRS_DOT_THREADS)
+        to[s.copied + n_products + k] = 0.0f;
     }
     __syncthreads(); /* the next samples come to the same place */
   }
@@ -243,11 +245,11 @@ static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static Dot dot_of(int64_t batch, int n, int D, int copied, const float *x, int64_t x_stride)
+static Dot dot_of(int64_t batch, int n, int D, int copied, int n_zeros, const float *x, int64_t x_stride)
 {
   const int aligned = D % 4 == 0 && TrsCudaIsAligned(x, x_stride * static_cast<int64_t>(sizeof(float)), 16);
 
-  return {batch, n, D, copied, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, aligned, x, x_stride};
+  return {batch, n, D, copied, n_zeros, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, aligned, x, x_stride};
 }
 
 static dim3 blocks_of(const Dot *s)
@@ -255,10 +257,10 @@ static dim3 blocks_of(const Dot *s)
   return TrsCudaBlocks((s->batch + s->samples - 1) / s->samples * TRS_DOT_THREADS, TRS_DOT_THREADS);
 }
 
-PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                 int64_t x_stride, float *out, int64_t out_stride)
+PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                 const float *x, int64_t x_stride, float *out, int64_t out_stride)
 {
-  Dot s = dot_of(batch, n, D, copied, x, x_stride);
+  Dot s = dot_of(batch, n, D, copied, n_zeros, x, x_stride);
   size_t bytes;
 
   PetscFunctionBegin;
@@ -279,7 +281,7 @@ PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D,
                                   int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
                                   int64_t dx_stride)
 {
-  Dot s = dot_of(batch, n, D, copied, x, x_stride);
+  Dot s = dot_of(batch, n, D, copied, 0, x, x_stride);
   size_t bytes;
 
   PetscFunctionBegin;

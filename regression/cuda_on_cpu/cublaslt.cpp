@@ -208,6 +208,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   (void)workspace_bytes;
   if (c != d && (c_layout->rows != ld.rows || c_layout->cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
   const int64_t c_stride = c_layout->ld;
+  cuda_on_cpu::count_product(algo->a < 16 || algo->b < 16 || algo->d < 16);
   check("A", a, la.ld, algo->a);
   check("B", b, lb.ld, algo->b);
   check("C", c, c_stride, algo->c);

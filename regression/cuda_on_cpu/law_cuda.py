@@ -160,12 +160,14 @@ def test_cuda_steady_step(binary, folder):
 def count_steps(binary, folder, more, steps):
     """[allocations, device waits, pageable copies] of the ranks, from the stand-in's report."""
     caches = CACHES.replace("-pipeline prefetch_sparse_dist", "")
-    words = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} {caches} -steps {steps} {NCCL} {more}"
+    words = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} {caches} -steps {steps} {NCCL} -dense_max_gradient_norm 0.5 {more}"
     text = run(binary, 2, words, folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
     check(text.count("hit rate") >= 2, f"no caches:\n{text[-1000:]}")
     counts = [sorted(count(text, what)) for what in ("allocations", "device waits", "pageable copies")]
     check(len(counts[0]) == 2, f"no report of the stand-in:\n{text[-1000:]}")
     check(sorted(count(text, "ranges begun")) == sorted(int(n) for n in re.findall(r"begun, (\d+) ended", text)), f"a stage's range was not ended:\n{text[-1000:]}")
+    odd = count(text, "odd ones")  # those of the first layer, whose input is the dataset's, and of the last, which has one column; none of dot's output
+    check(len(odd) == 2 and 0 < max(odd) <= 5 * steps, f"{odd} products of {steps} steps with memory on less than 16 bytes:\n{text[-1000:]}")
     check(min(count(text, "ranges begun")) > 5 * steps, f"not a range a stage:\n{text[-1000:]}")
     return counts
 

@@ -106,11 +106,12 @@ machine::~machine()
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
             "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable copies, %zu "
-            "bytes left, %lld ranges begun, %lld ended\n",
+            "bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
             static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits), static_cast<long long>(counters.pageable_copies),
             used_bytes, static_cast<long long>(counters.range_pushes),
-            static_cast<long long>(counters.range_pops));
+            static_cast<long long>(counters.range_pops), static_cast<long long>(counters.products),
+            static_cast<long long>(counters.odd_products));
 }
 
 machine &m()
@@ -313,6 +314,13 @@ void get_on()
   m().running = true;
   step_any();
   m().running = false;
+}
+
+void count_product(bool odd)
+{
+  guard g;
+  m().counters.products++;
+  m().counters.odd_products += odd;
 }
 
 void count_launch()

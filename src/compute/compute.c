@@ -11,6 +11,7 @@
 
 static const TrsComputeOps compute_cpu = {
     .name = "cpu",
+    .product_unit = 1,
     .workspace_create = TrsWorkspaceCreateCpu,
     .workspace_destroy = TrsWorkspaceDestroyCpu,
     .offsets = TrsOffsetsCpu,
@@ -56,6 +57,7 @@ static const TrsComputeOps compute_cpu = {
     .dot_backward = TrsDotBackwardCpu,
     .cross_forward = TrsCrossForwardCpu,
     .cross_backward = TrsCrossBackwardCpu,
+    .cross_input = TrsCrossInputCpu,
     .bce = TrsBceCpu,
     .sum_of_squares = TrsSumOfSquaresCpu,
     .dense_update = TrsDenseUpdateCpu,

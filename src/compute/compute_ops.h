@@ -76,14 +76,20 @@ typedef struct {
 
 typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
 
+/* Where in a backward a cross layer is: bits. */
+enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
+
 typedef enum { TRS_DENSE_SGD, TRS_DENSE_ADAGRAD, TRS_DENSE_ADAM } TrsDenseOptimizerKind;
 
 typedef struct {
   TrsDenseOptimizerKind kind;
   float learning_rate, eps, weight_decay;
   double beta1, beta2; /* 1 - beta is taken in double: 1 - 0.999f is off by 1e-5 */
-  float grad_scale;    /* factor of the gradient, from clipping; 1: none */
-  int64_t step;        /* t, counted from 1 */
+  float grad_scale;    /* factor of the gradient; 1: none */
+  const double *
+      squares; /* as sum_of_squares made it of the whole gradient, which is scaled down to a 2-norm of max_norm where it is longer; NULL: no clipping */
+  double max_norm;
+  int64_t step; /* t, counted from 1 */
 } TrsDenseOptimizerArgs;
 
 /* How the rows of a bag of a sequence feature become what the model sees (spec: runtime section 8, rule A26). */
@@ -120,6 +126,11 @@ typedef struct {
 
 typedef struct {
   const char *name;
+  /*
+    Floats: matrix products are fast where rows begin at multiples of this, and as many terms are added. Who lays a matrix out may fill it up with zeros.
+    1: anything is as good.
+  */
+  int64_t product_unit;
 
   PetscErrorCode (*workspace_create)(TrsWorkspace *workspace);
   PetscErrorCode (*workspace_destroy)(TrsWorkspace *workspace);
@@ -371,10 +382,10 @@ typedef struct {
 
   /*
     Dot interaction (rule A1) of n vectors a sample, x [B, n*D] with x_stride: out[b] = [first `copied` floats of x | x_i . x_j, i < j,
-    row by row of the upper triangle]. copied is D with a dense vector, else 0.
+    row by row of the upper triangle | n_zeros zeros]. copied is D with a dense vector, else 0.
   */
-  PetscErrorCode (*dot_forward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                int64_t x_stride, float *out, int64_t out_stride);
+  PetscErrorCode (*dot_forward)(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                const float *x, int64_t x_stride, float *out, int64_t out_stride);
   PetscErrorCode (*dot_backward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
                                  int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
                                  int64_t dx_stride);
@@ -382,10 +393,16 @@ typedef struct {
   /* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All [B, n] dense. */
   PetscErrorCode (*cross_forward)(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
                                   const float *bias, const float *x, float *y);
-  /* dx0 += g * (u + bias); h = g * x0; grad_bias [n] = sum over samples of h. */
-  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+  /*
+    A layer's backward: h = g * x0; grad_bias [n] = sum over samples of h; g * (u + bias) is added to dx0, or written there by the call that is the FIRST of a
+    backward. The LAST one may add g, too, for cross_input.
+  */
+  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
                                    const float *u, const float *bias, const float *g, float *dx0, float *h,
                                    float *grad_bias);
+  /* After the LAST cross_backward: dx [batch, n] = g + dx0 + q V, q [batch, rank], V [rank, n]. g is overwritten or not. */
+  PetscErrorCode (*cross_input)(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
+                                const float *V, float *g, const float *dx0, float *dx);
 
   /*
     Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over samples of max(z,0) - z*y + log1p(exp(-|z|));

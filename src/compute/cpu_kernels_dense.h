@@ -26,9 +26,11 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
                                     float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
 PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
                                   const float *bias, const float *x, float *y);
-PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
                                    const float *u, const float *bias, const float *g, float *dx0, float *h,
                                    float *grad_bias);
+PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
+                                const float *V, float *g, const float *dx0, float *dx);
 PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
                          float scale, double *loss, float *dz, int64_t dz_stride, float *p);
 PetscErrorCode TrsSumOfSquaresCpu(TrsStream stream, int64_t n, const float *x, double *sum);
@@ -36,8 +38,8 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
                                  const float *grad, float *weight, float *state1, float *state2);
 
 /* interact_cpu.c */
-PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                int64_t x_stride, float *out, int64_t out_stride);
+PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                const float *x, int64_t x_stride, float *out, int64_t out_stride);
 PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
                                  int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
                                  int64_t dx_stride);

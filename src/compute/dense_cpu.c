@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "compute/cpu_kernels.h"
 #include "compute/cpu_kernels_dense.h"
 #include "compute/dense_kernels.h"
 
@@ -88,7 +89,7 @@ PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
                                    const float *u, const float *bias, const float *g, float *dx0, float *h,
                                    float *grad_bias)
 {
@@ -97,10 +98,23 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, c
 
   (void)stream;
   PetscFunctionBegin;
+  if (place & TRS_CROSS_FIRST) memset(dx0, 0, (size_t)(batch * n) * sizeof(float));
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < n; c += part)
     kernels->cross_backward(batch, min_int64(part, n - c), n, x0 + c, u + c, bias + c, g + c, dx0 + c, h + c,
                             grad_bias + c);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The layers' gradient is whole before x0's comes to it: g was not added there. */
+PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
+                                const float *V, float *g, const float *dx0, float *dx)
+{
+  const float *parts[2] = {g, dx0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, rank, V, n, 1.0f, g, n));
+  PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, dx, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -156,11 +170,18 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
   const float correction1 = (float)(1.0 - pow(args->beta1, (double)args->step));
   const float correction2 = (float)(1.0 - pow(args->beta2, (double)args->step));
 
+  TrsDenseOptimizerArgs scaled = *args;
+
   (void)stream;
   PetscFunctionBegin;
+  if (args->squares) { /* torch adds 1e-6 to the norm */
+    const double factor = args->max_norm / (sqrt(*args->squares) + 1e-6);
+
+    if (factor < 1.0) scaled.grad_scale *= (float)factor;
+  }
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < n; i += ELEMENTS_A_PART)
-    kernels->update(min_int64(ELEMENTS_A_PART, n - i), args, correction1, correction2, grad + i, weight + i,
-                    state1 ? state1 + i : NULL, state2 ? state2 + i : NULL);
+    kernels->update(min_int64(ELEMENTS_A_PART, n - i), &scaled, correction1, correction2, grad + i,
+                    weight + i, state1 ? state1 + i : NULL, state2 ? state2 + i : NULL);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -7,8 +7,8 @@
 
 /* One sample after the other, in any order: each is computed by one thread. */
 
-PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                int64_t x_stride, float *out, int64_t out_stride)
+PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                const float *x, int64_t x_stride, float *out, int64_t out_stride)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
@@ -21,6 +21,7 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
 
     memcpy(to, from, (size_t)copied * sizeof(float));
     kernels->dot_forward(n, D, from, to + copied);
+    memset(to + copied + n * (n - 1) / 2, 0, (size_t)n_zeros * sizeof(float));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -45,7 +45,9 @@ static const TrsOptionSpec specs[] = {
      "concatenation"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
-     "-device cuda only. bf16 is faster on GPUs and on CPUs with AMX or AMD's AVX512_BF16"},
+     "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
+     "CPUs with AMX or "
+     "AMD's AVX512_BF16"},
     {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "cross layers of dcn"},
     {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "rank of dcn's cross layers"},
 };
@@ -238,12 +240,12 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N, N,
                       (PetscBool)(num_dense > 0));
   /* In the order in which the backward completes gradients. */
-  PetscCall(TrsMlpDeclare(&dlrm->over, "over_arch", dlrm->n_over_arch, interaction->width, dlrm->over_arch,
-                          PETSC_FALSE));
+  PetscCall(TrsMlpDeclare(&dlrm->over, "over_arch", dlrm->n_over_arch, interaction->width,
+                          interaction->filled, dlrm->over_arch, PETSC_FALSE));
   PetscCall(TrsInteractionDeclare(interaction));
   if (num_dense)
-    PetscCall(TrsMlpDeclare(&dlrm->dense, "dense_arch", dlrm->n_dense_arch, num_dense, dlrm->dense_arch,
-                            PETSC_TRUE));
+    PetscCall(TrsMlpDeclare(&dlrm->dense, "dense_arch", dlrm->n_dense_arch, num_dense, num_dense,
+                            dlrm->dense_arch, PETSC_TRUE));
   for (int i = 0; i < dlrm->n_positions; i++)
     PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
@@ -356,7 +358,7 @@ static PetscErrorCode add_tensor(TrsState *state, const TrsDenseParameter *param
   PetscCall(TrsStateAdd(state, path, TRS_FP32, param->ndim, param->rows, param->cols, &tensor));
   tensor->replicated = PETSC_TRUE;
   tensor->optional = optional;
-  PetscCall(TrsStateAddPart(tensor, 0, 0, param->rows, param->cols, data, param->cols));
+  PetscCall(TrsStateAddPart(tensor, 0, 0, param->rows, param->cols, data, param->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -24,7 +24,8 @@ typedef struct {
   const char *name;    /* "dense_arch/0/weight", "over_arch/1/bias", "crossnet/0/W" */
   int64_t rows, cols;  /* a bias has rows = N, cols = 1 */
   int ndim;            /* 1 or 2 */
-  float *value, *grad; /* [rows * cols] device memory */
+  int64_t stride;      /* floats from row to row: cols, or more, then with zeros behind them */
+  float *value, *grad; /* [rows, stride] device memory */
 } TrsDenseParameter;
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm);

@@ -7,14 +7,17 @@
 
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int64_t N, PetscBool has_dense)
 {
+  const int64_t unit = interaction->compute->product_unit;
+
   interaction->n_vectors = n_vectors;
   interaction->D = D;
   interaction->N = N;
-  interaction->width = interaction->stride = N;
+  interaction->width = interaction->filled = interaction->stride = N;
   if (interaction->kind == TRS_INTERACTION_DOT) {
     interaction->copied = has_dense ? D : 0;
     interaction->width = interaction->copied + (int64_t)n_vectors * (n_vectors - 1) / 2;
-    interaction->stride = (interaction->width + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    interaction->filled = (interaction->width + unit - 1) / unit * unit;
+    interaction->stride = (interaction->filled + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   }
 }
 
@@ -103,15 +106,14 @@ static PetscErrorCode cross_backward(const TrsInteraction *interaction, TrsStrea
   const TrsDenseParameter *param = interaction->params->param;
   const int64_t N = interaction->N, rank = interaction->rank;
   float *g = interaction->dout, *h = interaction->h, *q = interaction->q;
-  const float *parts[2] = {g, interaction->dx0};
 
   PetscFunctionBegin;
-  PetscCall(interaction->device->zero(interaction->dx0, n * N * (int64_t)sizeof(float), stream));
   for (int l = interaction->n_layers - 1; l >= 0; l--) {
     const TrsCrossLayer *layer = &interaction->layer[l];
     const TrsDenseParameter *W = &param[layer->W], *V = &param[layer->V], *bias = &param[layer->bias];
+    const int place = (l == interaction->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
 
-    PetscCall(compute->cross_backward(stream, n, N, interaction->x, layer->u, bias->value, g,
+    PetscCall(compute->cross_backward(stream, n, N, place, interaction->x, layer->u, bias->value, g,
                                       interaction->dx0, h, bias->grad));
     PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, rank, n, 1.0f, h, N, layer->v, rank, 0.0f,
                             W->grad, rank));
@@ -119,11 +121,13 @@ static PetscErrorCode cross_backward(const TrsInteraction *interaction, TrsStrea
                             rank));
     PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, rank, N, n, 1.0f, q, rank, layer->x, N, 0.0f,
                             V->grad, N));
-    PetscCall(
-        compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, rank, 1.0f, q, rank, V->value, N, 1.0f, g, N));
+    if (l > 0)
+      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, rank, 1.0f, q, rank, V->value, N, 1.0f,
+                              g, N));
+    else
+      PetscCall(compute->cross_input(stream, n, N, rank, q, V->value, g, interaction->dx0, interaction->dx));
     PetscCall(TrsParametersReady(interaction->params, layer->bias));
   }
-  PetscCall(compute->sum_matrices(stream, 2, parts, N, n, N, interaction->dx, N));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -132,9 +136,10 @@ PetscErrorCode TrsInteractionForward(const TrsInteraction *interaction, TrsStrea
   PetscFunctionBegin;
   if (interaction->kind == TRS_INTERACTION_DCN) PetscCall(cross_forward(interaction, stream, n));
   if (interaction->kind == TRS_INTERACTION_DOT) {
-    PetscCall(interaction->compute->dot_forward(stream, n, interaction->n_vectors, interaction->D,
-                                                interaction->copied, interaction->x, interaction->N,
-                                                interaction->out, interaction->stride));
+    PetscCall(interaction->compute->dot_forward(
+        stream, n, interaction->n_vectors, interaction->D, interaction->copied,
+        (int)(interaction->filled - interaction->width), interaction->x, interaction->N, interaction->out,
+        interaction->stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -28,16 +28,17 @@ typedef struct {
   const TrsComputeOps *compute;
   TrsParameters *params;
   TrsInteractionKind kind;
-  int n_vectors, D;      /* vectors of a sample; their width (dot) */
-  int copied;            /* dot: floats of the dense vector that go to the output as they are */
-  int64_t N;             /* width of X */
-  int64_t width, stride; /* of the output */
-  float *x, *dx;         /* X and its gradient [max_batch, N] */
-  float *own_dx;         /* dx, where it is this one's */
-  float *out, *dout;     /* [max_batch, stride], borrowed; X and its gradient for cat */
-  int n_layers, rank;    /* dcn */
-  TrsCrossLayer *layer;  /* [n_layers] */
-  float *dx0, *h, *q;    /* dcn: [max_batch, N], [max_batch, N], [max_batch, rank] */
+  int n_vectors, D; /* vectors of a sample; their width (dot) */
+  int copied;       /* dot: floats of the dense vector that go to the output as they are */
+  int64_t N;        /* width of X */
+  int64_t width, filled,
+      stride; /* of the output: columns, with zeros behind them (compute's product_unit), floats from row to row */
+  float *x, *dx;        /* X and its gradient [max_batch, N] */
+  float *own_dx;        /* dx, where it is this one's */
+  float *out, *dout;    /* [max_batch, stride], borrowed; X and its gradient for cat */
+  int n_layers, rank;   /* dcn */
+  TrsCrossLayer *layer; /* [n_layers] */
+  float *dx0, *h, *q;   /* dcn: [max_batch, N], [max_batch, N], [max_batch, rank] */
 } TrsInteraction;
 
 /* Widths for n_vectors vectors of D (cat: of any widths), N floats in all; has_dense: the first vector is the dense arch's. kind is set. */

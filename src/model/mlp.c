@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, const int64_t *out,
-                             PetscBool relu_last)
+PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, int64_t filled,
+                             const int64_t *out, PetscBool relu_last)
 {
   PetscFunctionBegin;
   mlp->n_layers = n_layers;
@@ -14,11 +14,13 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int6
     float bound;
 
     layer->in = l ? out[l - 1] : in;
+    layer->filled = l ? layer->in : filled;
     layer->out = out[l];
     layer->activation = l < n_layers - 1 || relu_last ? TRS_ACTIVATION_RELU : TRS_ACTIVATION_NONE;
     bound = (float)(1.0 / sqrt((double)layer->in)); /* torch.nn.Linear's */
     PetscCall(TrsParametersAdd(mlp->params, module, l, "weight", layer->out, layer->in, TRS_INIT_UNIFORM,
                                bound, &layer->weight));
+    TrsParametersFillUp(mlp->params, layer->filled);
     PetscCall(TrsParametersAdd(mlp->params, module, l, "bias", layer->out, 0, TRS_INIT_UNIFORM, bound,
                                &layer->bias));
   }
@@ -68,7 +70,7 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
     const TrsMlpLayer *layer = &mlp->layer[l];
     const TrsDenseParameter *param = mlp->params->param;
 
-    PetscCall(mlp->compute->linear_forward(stream, n, layer->in, layer->out, x, x_stride,
+    PetscCall(mlp->compute->linear_forward(stream, n, layer->filled, layer->out, x, x_stride,
                                            param[layer->weight].value, param[layer->bias].value,
                                            layer->activation, layer->y, layer->y_stride));
     x = layer->y;
@@ -88,7 +90,7 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
     float *to = below ? below->dy : dx;
     const int64_t to_stride = below ? below->out : dx_stride;
 
-    PetscCall(mlp->compute->linear_backward(stream, n, layer->in, layer->out, below ? below->y : x,
+    PetscCall(mlp->compute->linear_backward(stream, n, layer->filled, layer->out, below ? below->y : x,
                                             below ? below->y_stride : x_stride, weight->value, layer->y,
                                             layer->y_stride, layer->activation, dy, dy_stride, weight->grad,
                                             bias->grad, to, to_stride));

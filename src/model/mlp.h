@@ -6,6 +6,7 @@
 
 typedef struct {
   int64_t in, out;
+  int64_t filled; /* columns of the input, and of the weight, with zeros behind the first `in`; else in */
   TrsActivation activation;
   int weight, bias; /* indices in the parameters */
   float *y;         /* output [max_batch, y_stride] */
@@ -21,9 +22,12 @@ typedef struct {
   TrsMlpLayer *layer; /* [n_layers] */
 } TrsMlp;
 
-/* Declare the layers in -> out[0] -> ... -> out[n_layers - 1], the last first (its gradient comes first); all end in ReLU, the last if relu_last. */
-PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, const int64_t *out,
-                             PetscBool relu_last);
+/*
+  Declare the layers in -> out[0] -> ... -> out[n_layers - 1], the last first (its gradient comes first); all end in ReLU, the last if relu_last. The input's
+  rows, and its gradient's, have `filled` >= in columns, those behind the first `in` zeros.
+*/
+PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, int64_t filled,
+                             const int64_t *out, PetscBool relu_last);
 
 /* Where a stack's inner outputs and their gradients lie, in floats from their memory's beginning, all of whole cache lines. */
 typedef struct {

@@ -3,6 +3,8 @@
 
 #include "core/random.h"
 
+#include <string.h>
+
 #define ALIGNMENT 16 /* floats: a cache line */
 
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
@@ -30,7 +32,8 @@ PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, in
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->scale), &params->scale));
     PetscCall(PetscRealloc((size_t)params->capacity * sizeof(*params->offset), &params->offset));
   }
-  params->param[n] = (TrsDenseParameter){.rows = rows, .cols = cols ? cols : 1, .ndim = cols ? 2 : 1};
+  params->param[n] = (TrsDenseParameter){
+      .rows = rows, .cols = cols ? cols : 1, .stride = cols ? cols : 1, .ndim = cols ? 2 : 1};
   PetscCall(PetscStrallocpy(name, &params->name[n]));
   params->param[n].name = params->name[n];
   params->init[n] = init;
@@ -41,7 +44,16 @@ PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Initial values of parameter p, on the host. */
+void TrsParametersFillUp(TrsParameters *params, int64_t stride)
+{
+  TrsDenseParameter *last = &params->param[params->n - 1];
+
+  last->stride = stride;
+  params->n_values = params->offset[params->n - 1] +
+                     (last->rows * stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Initial values of parameter p, on the host: those of its logical matrix, wherever its rows begin. */
 static void initialise(const TrsParameters *params, int p, uint64_t seed, float *values)
 {
   const TrsDenseParameter *param = &params->param[p];
@@ -54,6 +66,11 @@ static void initialise(const TrsParameters *params, int p, uint64_t seed, float 
   if (params->init[p] == TRS_INIT_NORMAL)
     TrsRandomNormalFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, scale, values);
   for (int64_t i = 0; params->init[p] == TRS_INIT_ONE && i < n; i++) values[i] = 1.0F;
+  for (int64_t r = param->rows - 1; param->stride > param->cols && r >= 0; r--) {
+    memmove(values + r * param->stride, values + r * param->cols, (size_t)param->cols * sizeof(float));
+    memset(values + r * param->stride + param->cols, 0,
+           (size_t)(param->stride - param->cols) * sizeof(float));
+  }
 }
 
 PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed)
@@ -67,7 +84,7 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
     PetscCall(TrsDeviceAllocShared(device, bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];
-    const int64_t n_bytes = param->rows * param->cols * (int64_t)sizeof(float);
+    const int64_t n_bytes = param->rows * param->stride * (int64_t)sizeof(float);
 
     param->value = params->values + params->offset[p];
     param->grad = params->grads ? params->grads + params->offset[p] : NULL;

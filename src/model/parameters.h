@@ -35,7 +35,10 @@ typedef struct {
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index);
 
-/* The same with a name of its own, copied. */
+/* Rows of the parameter declared last begin `stride` floats apart, zeros behind their columns; its gradient's, too, must stay zeros. */
+void TrsParametersFillUp(TrsParameters *params, int64_t stride);
+
+/* The same as Add with a name of its own, copied. */
 PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, int64_t rows, int64_t cols,
                                      TrsParameterInit init, float scale, int *index);
 

@@ -3,8 +3,6 @@
 
 #include "core/buffer.h"
 
-#include <math.h>
-
 struct TrsDenseOptimizerImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -86,21 +84,6 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The factor that brings the gradient to the longest norm allowed (torch adds 1e-6 to the norm). The host waits for it. */
-static PetscErrorCode clip(TrsDenseOptimizer optimizer, TrsStream stream, const float *grads,
-                           float *grad_scale)
-{
-  double squares = 0.0, factor;
-
-  PetscFunctionBegin;
-  PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->norm));
-  PetscCall(optimizer->device->copy(&squares, optimizer->norm, (int64_t)sizeof(double), stream));
-  PetscCall(optimizer->device->stream_synchronize(stream));
-  factor = optimizer->max_gradient_norm / (sqrt(squares) + 1e-6);
-  *grad_scale = factor < 1.0 ? (float)factor : 1.0f;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
                                      double scale, const float *grads)
 {
@@ -110,7 +93,12 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
   args->step = step;
   args->learning_rate = (float)(optimizer->learning_rate * scale);
   args->grad_scale = 1.0f;
-  if (optimizer->max_gradient_norm > 0.0) PetscCall(clip(optimizer, stream, grads, &args->grad_scale));
+  if (optimizer->max_gradient_norm >
+      0.0) { /* the update reads it on the device: no host waits for the backward */
+    PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->norm));
+    args->squares = optimizer->norm;
+    args->max_norm = optimizer->max_gradient_norm;
+  }
   PetscCall(optimizer->compute->dense_update(stream, optimizer->n_values, args, grads, optimizer->values,
                                              optimizer->state[0], optimizer->state[1]));
   PetscFunctionReturn(PETSC_SUCCESS);

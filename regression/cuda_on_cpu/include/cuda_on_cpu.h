@@ -22,6 +22,9 @@ void with_memory(const std::function<void()> &use);
 /* One step of some stream, for whoever waits elsewhere; nothing inside of an operation. */
 void get_on();
 
+/* cuBLASLt makes a product; odd: an address or a stride is on less than 16 bytes. */
+void count_product(bool odd);
+
 /* A random number of the stand-in's own sequence: the environment's CUDA_ON_CPU_SEED. */
 unsigned random();
 

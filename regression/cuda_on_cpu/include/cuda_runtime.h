@@ -215,6 +215,10 @@ static inline int __clzll(long long x)
 {
   return x ? __builtin_clzll((unsigned long long)x) : 64;
 }
+template <class T> static inline T __ldcg(const T *from)
+{
+  return *from;
+}
 static inline void __threadfence()
 {
 }

@@ -280,7 +280,11 @@ static void test_dot_batch(void **state)
   float *p = numbers(N * (N - 1) / 2, 1), *direct = numbers(N * D, 1);
 
   (void)state;
-  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE));
+  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, x, X_STRIDE, out, OUT_STRIDE));
+  for (int b = 0; b < B; b++)
+    for (int c = D + N * (N - 1) / 2; c < OUT_STRIDE; c++)
+      assert_true((out[b * OUT_STRIDE + c] == 0.0f) ==
+                  (c < OUT_STRIDE - 1)); /* 3 zeros, the last column as before */
   assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE, dx, X_STRIDE));
   for (int b = 0; b < B; b++) {
     trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
@@ -366,7 +370,7 @@ static void test_cross(void **state)
 
   (void)state;
   assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, x0, u, bias, x, y));
-  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, x0, u, bias, g, dx0, h, db));
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, 0, x0, u, bias, g, dx0, h, db));
   for (int c = 0; c < N; c++) {
     double sum = 0.0;
 
@@ -380,8 +384,12 @@ static void test_cross(void **state)
     }
     assert_close(db[c], sum, 1e-6, 0.0);
   }
-  assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, x0, u, bias, g, dx0, h, db));
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, 0, x0, u, bias, g, dx0, h, db));
   for (int c = 0; c < N; c++) assert_true(db[c] == 0.0f);
+  assert_petsc_ok(
+      TrsCrossBackwardCpu(NULL, B, N, TRS_CROSS_FIRST, x0, u, bias, g, dx0, h, db)); /* written, not added */
+  for (int i = 0; i < B * N; i++)
+    assert_close(dx0[i], (double)g[i] * ((double)u[i] + (double)bias[i % N]), 1e-6, 0.0);
   float *all[] = {x0, u, bias, x, y, g, dx0, before, h, db};
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) release(all[i]);
 }
