@@ -459,6 +459,15 @@ static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Blocks that move rows from and to the host's memory: 64 have 256 KiB on their way, more than PCIe's bandwidth times its latency. More of them would hold
+  the multiprocessors that the dense layers compute on meanwhile.
+*/
+static dim3 move_blocks(int64_t n_threads)
+{
+  return dim3(PetscMin(TrsCudaBlocks(n_threads, TRS_CACHE_THREADS).x, 64u));
+}
+
 PetscErrorCode TrsCachePrefetchCuda(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                     const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
                                     int32_t *held)
@@ -474,8 +483,7 @@ PetscErrorCode TrsCachePrefetchCuda(TrsStream stream, TrsWorkspace workspace, co
   PetscCall(list_ids(stream, workspace, cache, tbe, input, locations, &b));
   PetscCall(sort_misses(stream, workspace, cache, &b));
   CU_LAUNCH(insert_kernel, blocks, TRS_CACHE_THREADS, 0, s, *cache, b);
-  CU_LAUNCH(move_kernel, TrsCudaBlocks(n << tables.lanes_log2, TRS_CACHE_THREADS), TRS_CACHE_THREADS, 0, s,
-            *cache, b, tables);
+  CU_LAUNCH(move_kernel, move_blocks(n << tables.lanes_log2), TRS_CACHE_THREADS, 0, s, *cache, b, tables);
   CU_LAUNCH(settle_kernel, blocks, TRS_CACHE_THREADS, 0, s, *cache, b, held);
   CU_LAUNCH(locations_kernel, blocks, TRS_CACHE_THREADS, 0, s, b, locations);
   TrsCheckLaunch();
@@ -515,8 +523,7 @@ PetscErrorCode TrsCacheWriteBackCuda(TrsStream stream, TrsWorkspace workspace, c
 
   PetscFunctionBegin;
   PetscCall(upload_tables(stream, workspace, cache, tbe, &tables));
-  CU_LAUNCH(write_back_kernel,
-            TrsCudaBlocks(cache->n_sets * TRS_CACHE_WAYS << tables.lanes_log2, TRS_CACHE_THREADS),
+  CU_LAUNCH(write_back_kernel, move_blocks(cache->n_sets * TRS_CACHE_WAYS << tables.lanes_log2),
             TRS_CACHE_THREADS, 0, TrsCudaStream(stream), *cache, tables);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -65,6 +65,8 @@ static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *su
   const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE,
                 first = tile + static_cast<int64_t>(threadIdx.x) * TRS_SCAN_ITEMS;
   const int64_t base = sum[tile];
+  __shared__ int64_t
+      out[TRS_SCAN_TILE + TRS_SCAN_THREADS]; /* a place of padding a thread: no bank conflicts */
   int32_t count[TRS_SCAN_ITEMS];
   int64_t mine = 0, at, total;
 
@@ -74,8 +76,13 @@ static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *su
   }
   at = base + block_scan(mine, &total); /* its barriers: all have read base before one writes there */
   for (int i = 0; i < TRS_SCAN_ITEMS; i++) {
-    if (first + i < n) sum[first + i] = at;
+    out[threadIdx.x * (TRS_SCAN_ITEMS + 1) + i] = at;
     at += count[i];
+  }
+  __syncthreads();
+  for (int i = 0; i < TRS_SCAN_ITEMS; i++) { /* neighbours store to neighbouring places */
+    const int k = i * TRS_SCAN_THREADS + static_cast<int>(threadIdx.x);
+    if (tile + k < n) sum[tile + k] = out[k + k / TRS_SCAN_ITEMS];
   }
 }
 
@@ -98,20 +105,42 @@ PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
-                                uint32_t *sorted_items)
+template <class Key>
+static PetscErrorCode sort_pairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
+                                 const Key *keys, Key *sorted_keys, const uint32_t *items,
+                                 uint32_t *sorted_items)
 {
+  const uint32_t n_items = static_cast<uint32_t>(n); /* CUB counts with the type that it is given */
   size_t bytes = 0;
   void *temp;
 
   PetscFunctionBegin;
   if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, items, sorted_items, n, 0,
-                                              bits, TrsCudaStream(stream)));
+  PetscCheck(n <= UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a sort of %" PRId64 " items: 2^32 or more",
+             n);
+  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, items, sorted_items, n_items,
+                                              0, bits, TrsCudaStream(stream)));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SORT, static_cast<int64_t>(bytes), 1, &temp));
-  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted_keys, items, sorted_items, n, 0, bits,
-                                              TrsCudaStream(stream)));
+  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted_keys, items, sorted_items, n_items, 0,
+                                              bits, TrsCudaStream(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
+                                const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
+                                uint32_t *sorted_items)
+{
+  PetscFunctionBegin;
+  PetscCall(sort_pairs(workspace, stream, n, bits, keys, sorted_keys, items, sorted_items));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaSortPairs32(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
+                                  const uint32_t *keys, uint32_t *sorted_keys, const uint32_t *items,
+                                  uint32_t *sorted_items)
+{
+  PetscFunctionBegin;
+  PetscCall(sort_pairs(workspace, stream, n, bits, keys, sorted_keys, items, sorted_items));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -120,19 +149,20 @@ PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_
 static __global__ void run_flags_kernel(Runs runs, uint64_t end_key)
 {
   for (int64_t i = TrsCudaFirst(); i < runs.n; i += TrsCudaStep())
-    runs.flags[i] = runs.key[i] < end_key && (i == 0 || runs.key[i] != runs.key[i - 1]);
+    runs.flags[i] = TrsCudaKey(runs, i) < end_key &&
+                    (i == 0 || TrsCudaKey(runs, i) != TrsCudaKey(runs, i - 1));
 }
 
 /* begin[runs] is the end of the last: the first key that is in no run. */
 static __global__ void run_begin_kernel(Runs runs, uint64_t end_key)
 {
   for (int64_t i = TrsCudaFirst(); i <= runs.n; i += TrsCudaStep()) {
-    const bool valid = i < runs.n && runs.key[i] < end_key;
+    const bool valid = i < runs.n && TrsCudaKey(runs, i) < end_key;
 
     if (valid && runs.flags[i]) {
       runs.begin[runs.before[i]] = i;
-      runs.key_of[runs.before[i]] = runs.key[i];
-    } else if (!valid && (i == 0 || runs.key[i - 1] < end_key)) {
+      runs.key_of[runs.before[i]] = TrsCudaKey(runs, i);
+    } else if (!valid && (i == 0 || TrsCudaKey(runs, i - 1) < end_key)) {
       runs.begin[runs.before[runs.n]] = i;
     }
   }
@@ -142,6 +172,7 @@ PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs)
 {
   PetscFunctionBegin;
   runs->n = n;
+  runs->key_32 = nullptr;
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*runs->key), &runs->key));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*runs->flags), &runs->flags));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, 3 * (n + 1), sizeof(*runs->before), &runs->before));

@@ -12,17 +12,21 @@
 PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum);
 
 /*
-  Stable sort of pairs by key bits [0, bits). keys, items [n] are left as they are; the sorted ones are in other scratch. Scratch of the sort
-  itself is in the workspace.
+  Stable sort of n < 2^32 pairs by key bits [0, bits). keys, items [n] are left as they are; the sorted ones are in other scratch. Scratch of the sort
+  itself is in the workspace. A pass moves 24 n bytes, or 16 n with keys of 32 bits.
 */
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
                                 const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
                                 uint32_t *sorted_items);
+PetscErrorCode TrsCudaSortPairs32(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
+                                  const uint32_t *keys, uint32_t *sorted_keys, const uint32_t *items,
+                                  uint32_t *sorted_items);
 
 /* Runs of equal keys among sorted ones. Device memory; how many runs there are is known there alone. */
 struct Runs {
   int64_t n;
   uint64_t *key;    /* [n] sorted; those from end_key on are in no run */
+  uint32_t *key_32; /* or here, where it is not NULL: keys that need no more bits */
   int32_t *flags;   /* [n] does a run begin here? Scratch of whoever comes later */
   int64_t *before;  /* [n + 1] runs that begin before; before[n] is their number */
   int64_t *begin;   /* [runs + 1] */
@@ -34,6 +38,11 @@ PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs)
 
 /* From runs->key to the rest. Not collective; enqueued on the stream. */
 PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *runs);
+
+static __device__ __forceinline__ uint64_t TrsCudaKey(const Runs &runs, int64_t i)
+{
+  return runs.key_32 ? runs.key_32[i] : runs.key[i];
+}
 
 /* Bits of a key up to `largest`. */
 int TrsCudaBitsFor(uint64_t largest);

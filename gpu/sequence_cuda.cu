@@ -144,7 +144,7 @@ enum { TRS_POSITIONS = 32, TRS_POSITION_THREADS = 128, TRS_POSITION_PARTS = 64 }
 static __global__ void position_sums_kernel(int64_t n_bags, const int64_t *offsets, const float *positions,
                                             const float *grad_weights, int64_t length, double *sums)
 {
-  __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS];
+  __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS + 1]; /* columns are read, too: each bank once */
   const int64_t first = offsets[0], n = offsets[n_bags] - first,
                 low = static_cast<int64_t>(blockIdx.x) * TRS_POSITIONS;
   const int64_t begin = first + n * blockIdx.y / TRS_POSITION_PARTS,

@@ -2,7 +2,7 @@
 /*
   Keys, sort, runs and pieces of the rows that a batch touches; classes of their tables.
 
-  Bytes moved for N occurrences: keys about 24 N a pass of the sort and its bits / 8 passes. Scratch: 100 N bytes and N / 32 rows of sums.
+  Bytes moved for N occurrences: keys about 16 N a pass of the sort (24 N where the tables have 2^32 rows or more), its bits / 8 passes. Scratch: 100 N bytes and N / 32 rows of sums.
   Source: FBGEMM transpose_embedding_input
 */
 #include "gpu/scan_cuda.h"
@@ -20,11 +20,19 @@ struct UpdateFeature {
 
 /* --- keys --- */
 
+static __device__ __forceinline__ void set_key(const Unsorted &u, int64_t i, uint64_t key)
+{
+  if (u.key_32)
+    u.key_32[i] = static_cast<uint32_t>(key);
+  else
+    u.key[i] = key;
+  u.item[i] = static_cast<uint32_t>(i);
+}
+
 /* A value that is in no bag of the call: those of a view's other features lie before and behind its own. */
 static __device__ __forceinline__ void pass_over(const Unsorted &u, int64_t i, uint64_t end_key)
 {
-  u.key[i] = end_key;
-  u.item[i] = static_cast<uint32_t>(i);
+  set_key(u, i, end_key);
   if (u.source) u.source[i] = 0;
   if (u.scale) u.scale[i] = 0.0f;
 }
@@ -50,10 +58,10 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
     for (int64_t i = begin + lane; i < end; i += lanes) {
       const int64_t id = input.values[i];
 
-      u.key[i] = static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows)
-                     ? static_cast<uint64_t>(f.key_begin + id)
-                     : end_key;
-      u.item[i] = static_cast<uint32_t>(i);
+      set_key(u, i,
+              static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows)
+                  ? static_cast<uint64_t>(f.key_begin + id)
+                  : end_key);
       if (u.source) u.source[i] = pooled ? place : i * grad_stride;
       if (u.scale) u.scale[i] = input.weights ? input.weights[i] * share : share;
     }
@@ -98,12 +106,13 @@ static __global__ void piece_counts_kernel(Occurrences o)
   }
 }
 
-/* First run whose key is not below each of n boundaries. */
+/* First run whose key is not below each of n boundaries; the first and the last need no search. */
 static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_table, int64_t *run)
 {
   for (int64_t c = TrsCudaFirst(); c < n; c += TrsCudaStep()) {
     const uint64_t key = static_cast<uint64_t>(o.table[boundary_table[c]].key_begin);
-    int64_t low = 0, high = o.runs.before[o.runs.n];
+    const int64_t n_runs = o.runs.before[o.runs.n];
+    int64_t low = boundary_table[c] == o.n_tables ? n_runs : 0, high = key == 0 ? 0 : n_runs;
 
     while (low < high) {
       const int64_t middle = (low + high) / 2;
@@ -218,6 +227,7 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   const TrsTbe *tbe = b->tbe;
   const int64_t n_bags = tbe->n_features * input->batch;
   UpdateFeature *list, *features;
+  const int bits = TrsCudaBitsFor(b->end_key);
   Unsorted *u = &b->u;
   int lanes_log2 = 0;
 
@@ -227,6 +237,10 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
              static_cast<long long>(b->o.runs.n));
   while (lanes_log2 < 5 && n_bags << lanes_log2 < input->n_values) lanes_log2++; /* lanes: ids of a bag */
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, b->o.runs.n, sizeof(*u->key), &u->key));
+  if (bits <= 32) { /* half of the same room */
+    u->key_32 = reinterpret_cast<uint32_t *>(u->key);
+    b->o.runs.key_32 = reinterpret_cast<uint32_t *>(b->o.runs.key);
+  }
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, b->o.runs.n, sizeof(*u->item), &u->item));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, b->o.runs.n, sizeof(*u->sorted_item),
                            &u->sorted_item));
@@ -247,8 +261,12 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
             TrsCudaStream(stream), features, tbe->n_features, *input, b->end_key, static_cast<int>(b->pooled),
             b->grad_stride, lanes_log2, *u);
   TrsCheckLaunch();
-  PetscCall(TrsCudaSortPairs(workspace, stream, b->o.runs.n, TrsCudaBitsFor(b->end_key), u->key,
-                             b->o.runs.key, u->item, u->sorted_item));
+  if (u->key_32)
+    PetscCall(TrsCudaSortPairs32(workspace, stream, b->o.runs.n, bits, u->key_32, b->o.runs.key_32, u->item,
+                                 u->sorted_item));
+  else
+    PetscCall(TrsCudaSortPairs(workspace, stream, b->o.runs.n, bits, u->key, b->o.runs.key, u->item,
+                               u->sorted_item));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

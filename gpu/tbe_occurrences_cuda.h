@@ -40,6 +40,7 @@ struct Occurrences {
 /* The same before the sort: item is the number of a value in the batch. */
 struct Unsorted {
   uint64_t *key;
+  uint32_t *key_32; /* or here, as Runs has them */
   uint32_t *item, *sorted_item;
   int64_t *source;
   float *scale;
