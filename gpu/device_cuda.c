@@ -214,7 +214,7 @@ static PetscErrorCode memory_cuda(int64_t *free_bytes, int64_t *total_bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode alloc_cuda(int64_t bytes, void **pointer)
+PetscErrorCode TrsCudaAllocUnset(int64_t bytes, void **pointer)
 {
   size_t now_free = 0, total = 0;
   cudaError_t error;
@@ -230,6 +230,14 @@ static PetscErrorCode alloc_cuda(int64_t bytes, void **pointer)
   PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, TRS_ERR_MEMORY,
              "the GPU has no %" PRId64 " bytes left: %zu of its %zu are free", bytes, now_free, total);
   TrsCallCUDA(error);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode alloc_cuda(int64_t bytes, void **pointer)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCudaAllocUnset(bytes, pointer));
+  if (!*pointer) PetscFunctionReturn(PETSC_SUCCESS);
   TrsCallCUDA(cudaMemset(*pointer, 0, (size_t)bytes));
   TrsCallCUDA(cudaStreamSynchronize(NULL)); /* our streams do not wait for the default one */
   PetscFunctionReturn(PETSC_SUCCESS);

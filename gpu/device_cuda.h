@@ -16,6 +16,9 @@ static inline cudaEvent_t TrsEventCuda(TrsEvent event)
   return (cudaEvent_t)(void *)event;
 }
 
+/* alloc() of memory that nobody may read before it was written, so that whoever does is found (compute-sanitizer's initcheck). Not collective. */
+PetscErrorCode TrsCudaAllocUnset(int64_t bytes, void **pointer);
+
 /* The host waits for an event, as for a stream: see TrsCudaWhileWaiting(). */
 PetscErrorCode TrsCudaEventWait(cudaEvent_t event);
 

@@ -40,9 +40,16 @@ PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size
                               void *pointer_to_pointer)
 {
   TrsDeviceBuffer *buffer = &workspace->scratch[which];
+  const int64_t bytes = PetscMax(n, 1) * (int64_t)size;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(device, buffer, PetscMax(n, 1) * (int64_t)size));
+  if (bytes > buffer->capacity_bytes) {
+    const int64_t capacity_bytes = PetscMax(bytes, buffer->capacity_bytes + buffer->capacity_bytes / 2);
+
+    PetscCall(TrsDeviceBufferFree(device, buffer));
+    PetscCall(TrsCudaAllocUnset(capacity_bytes, &buffer->data));
+    buffer->capacity_bytes = capacity_bytes;
+  }
   *(void **)pointer_to_pointer = buffer->data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
