@@ -102,6 +102,20 @@ static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTens
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* n rows of a part from `stage`, where they lie one behind the other, to the device. Gaps between rows there are left alone: a copy a row. */
+static PetscErrorCode copy_rows(const TrsStateMemory *memory, const TrsStatePart *part, int64_t element_bytes,
+                                int64_t n, void *stage, char *to)
+{
+  const int64_t at_once = part->stride == part->cols ? n : 1;
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < n; r += at_once)
+    PetscCall(memory->copy(memory->context, to + r * part->stride * element_bytes,
+                           (char *)stage + r * part->cols * element_bytes,
+                           at_once * part->cols * element_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Rows of a part, strip by strip: as in the file, then of the tensor's type, then as in the part, where that is not the same; through memory
   of its own to a part that the host cannot write. `spread`: one column in the file for every column of the part.
@@ -122,8 +136,6 @@ static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *st
     PetscCall(TrsCheckpointSourceRead(s, part->row_offset, part->rows, col, cols, part->data));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCheck(!memory->copy || part->stride == part->cols, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "/%s: a part on the device has gaps", s->name);
   PetscCall(TrsAlloc(at_once * file_bytes, 1, &strip));
   if (tensor->converted) PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &numbers));
   if (memory->copy) PetscCall(memory->alloc(memory->context, at_once * part->cols * element_bytes, &stage));
@@ -133,9 +145,9 @@ static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *st
 
     PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
     if (tensor->converted) PetscCall(state->convert(n * cols, dtype, strip, tensor->dtype, numbers));
-    place_rows(part, element_bytes, spread, numbers ? numbers : strip, n, part->stride,
-               memory->copy ? stage : to);
-    if (memory->copy) PetscCall(memory->copy(memory->context, to, stage, n * part->cols * element_bytes));
+    place_rows(part, element_bytes, spread, numbers ? numbers : strip, n,
+               memory->copy ? part->cols : part->stride, memory->copy ? stage : to);
+    if (memory->copy) PetscCall(copy_rows(memory, part, element_bytes, n, stage, to));
   }
   if (memory->copy) PetscCall(memory->release(memory->context, &stage));
   PetscCall(TrsFree(&numbers));
