@@ -68,8 +68,9 @@ def test_start_changed_model(binary, folder):
         counts = [int(attribute(os.path.join(folder, "run.h5"), f"init_from_{name}")) for name in ("tensors_initial", "tables_grown", "ignored")]
         check(counts == [1, 1, 1], f"{ranks} ranks: counts {counts}")
     # it trains on from there, and what it writes is a whole checkpoint of the new model
-    train(binary, folder, "on", 2, f"{options.replace('-steps 0', '-steps 3')} -checkpoint_dir ckpt -checkpoint_every 2")
-    _, text = train(binary, folder, "resumed", 4, f"-data_train new_data.h5 -steps 4 {HALVES} -checkpoint_dir ckpt -resume -init_from old.final.h5")
+    again = f"{options} -checkpoint_dir ckpt -resume"  # as a job that is requeued
+    train(binary, folder, "on", 2, f"{again.replace('-steps 0', '-steps 3')} -checkpoint_every 2")
+    _, text = train(binary, folder, "resumed", 4, again.replace("-steps 0", "-steps 4"))
     check("/ckpt/step-000000007.h5, after 7 updates" in text, f"not resumed:\n{text}")
 
 

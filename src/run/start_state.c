@@ -51,8 +51,7 @@ static PetscBool is_partial(const TrsCheckpointWanted *wanted)
   return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
 }
 
-static PetscErrorCode read_options(const TrsSession *s, const char *init_from, PetscBool resume,
-                                   TrsCheckpointWanted *wanted)
+static PetscErrorCode read_options(const TrsSession *s, const char *init_from, TrsCheckpointWanted *wanted)
 {
   const char *name;
   int missing, rows;
@@ -66,10 +65,6 @@ static PetscErrorCode read_options(const TrsSession *s, const char *init_from, P
   wanted->grow = (PetscBool)(rows == 1);
   if (!is_partial(wanted)) PetscFunctionReturn(PETSC_SUCCESS);
   name = wanted->initial ? "-init_from_missing" : wanted->grow ? "-init_from_rows" : "-init_from_tables";
-  if (resume)
-    PetscCall(TrsOptionError(s->options, name,
-                             "does not go with -resume, which goes on with the whole of its own checkpoint: "
-                             "start with -init_from, and resume without this"));
   if (!init_from)
     PetscCall(TrsOptionError(s->options, name, "needs -init_from, the checkpoint to take weights from"));
   PetscCall(check_tables(s, wanted));
@@ -170,7 +165,7 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const char *checkpoint_dir, TrsR
   *resumed = NULL;
   PetscCall(TrsOptionsGetBool(s->options, "-resume", &resume, NULL));
   PetscCall(TrsOptionsGetString(s->options, "-init_from", &init_from, NULL));
-  PetscCall(read_options(s, init_from, resume, &wanted));
+  PetscCall(read_options(s, init_from, &wanted));
   if (resume) {
     if (!checkpoint_dir)
       PetscCall(TrsOptionError(s->options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
@@ -180,7 +175,7 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const char *checkpoint_dir, TrsR
                             checkpoint_dir));
   }
   path = *resumed ? *resumed : init_from;
-  if (!path || is_partial(&wanted)) PetscCall(TrsModelParallelFillTables(s->model));
+  if (!path || (!*resumed && is_partial(&wanted))) PetscCall(TrsModelParallelFillTables(s->model));
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCheckpointReadWanted(s->comm, path, &s->state, *resumed ? NULL : &wanted, start));
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", *resumed ? "resume" : "weights",
