@@ -326,20 +326,23 @@ static __device__ __forceinline__ double block_sum(double value, double *part)
 
 /* A thread has a sample at a time; blocks' sums are added up, in their order, by the last one that is done. In double, as on the CPU. */
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
-    bce_kernel(int64_t batch, const float *z, int64_t z_stride, const float *y, float scale, double *sums,
-               unsigned *counter, double *loss, float *dz, int64_t dz_stride, float *p)
+    bce_kernel(int64_t batch, int64_t stride, const float *z, const float *y, const float *w, float scale,
+               double *sums, unsigned *counter, double *loss, float *dz, float *p)
 {
   __shared__ double part[TRS_DENSE_THREADS];
   double sum = 0.0;
 
   for (int64_t b = TrsCudaFirst(); b < batch; b += TrsCudaStep()) {
-    const double logit = static_cast<double>(z[b * z_stride]), e = exp(-fabs(logit));
+    const double logit = static_cast<double>(z[b * stride]), e = exp(-fabs(logit));
     const double sigmoid = logit >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
+    const double weight = w ? static_cast<double>(w[b]) : 1.0;
 
     if (p) p[b] = static_cast<float>(sigmoid);
     if (!y) continue;
-    sum += fmax(logit, 0.0) - logit * static_cast<double>(y[b]) + log1p(e);
-    if (dz) dz[b * dz_stride] = static_cast<float>(sigmoid - static_cast<double>(y[b])) * scale;
+    sum += weight * (fmax(logit, 0.0) - logit * static_cast<double>(y[b]) + log1p(e));
+    if (dz)
+      dz[b * stride] = static_cast<float>(sigmoid - static_cast<double>(y[b])) *
+                       (scale * static_cast<float>(weight));
   }
   if (!y) return;
   sum = block_sum(sum, part);
@@ -353,8 +356,8 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   if (threadIdx.x == 0) *loss += sum;
 }
 
-PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
-                          float scale, double *loss, float *dz, int64_t dz_stride, float *p)
+PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,
+                          const float *w, float scale, double *loss, float *dz, float *p)
 {
   const dim3 blocks = TrsCudaBlocks(batch, TRS_DENSE_THREADS);
   unsigned *counter = NULL, threads = 32;
@@ -367,8 +370,8 @@ PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, const float *z, int64
     PetscCall(TrsCudaStreamScratch(stream, blocks.x * (int64_t)sizeof(double), &sums));
     PetscCall(TrsCudaStreamCounters(stream, 1, &counter));
   }
-  CU_LAUNCH(bce_kernel, blocks, threads, 0, TrsCudaStream(stream), batch, z, z_stride, y, scale,
-            static_cast<double *>(sums), counter, loss, dz, dz_stride, p);
+  CU_LAUNCH(bce_kernel, blocks, threads, 0, TrsCudaStream(stream), batch, stride, z, y, w, scale,
+            static_cast<double *>(sums), counter, loss, dz, p);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -36,9 +36,9 @@ PETSC_EXTERN PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch
 PETSC_EXTERN PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
                                               const float *q, const float *V, float *g, const float *dx0,
                                               float *dx);
-PETSC_EXTERN PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, const float *z, int64_t z_stride,
-                                       const float *y, float scale, double *loss, float *dz,
-                                       int64_t dz_stride, float *p);
+PETSC_EXTERN PetscErrorCode TrsBceCuda(TrsStream stream, int64_t batch, int64_t stride, const float *z,
+                                       const float *y, const float *w, float scale, double *loss, float *dz,
+                                       float *p);
 PETSC_EXTERN PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, double *sum);
 PETSC_EXTERN PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                                const float *grad, float *weight, float *state1,

@@ -34,6 +34,15 @@ def number(word):
     return value
 
 
+def interval(word):
+    """0:2 as (0.0, 2.0)."""
+    low, _, high = word.partition(":")
+    low, high = float(low), float(high)
+    if not 0 <= low <= high < np.inf:
+        raise argparse.ArgumentTypeError(f"{word} is not LOW:HIGH with 0 <= LOW <= HIGH")
+    return low, high
+
+
 def per_feature(name, words, count, convert):
     words = words.split(",")
     if len(words) not in (1, count):
@@ -82,6 +91,14 @@ def hidden_weight(ids, feature, seed):
     return (x / 2.0**64 - 0.5) * np.sqrt(12.0)
 
 
+def sample_weights(args, chunk, n):
+    """Of the first n samples of a chunk, uniform in [low, high); None: samples have none."""
+    if not args.weights:
+        return None
+    low, high = args.weights
+    return (low + (high - low) * stream(args.seed, 2, 0, chunk).random(CHUNK)[:n]).astype(np.float32)
+
+
 def chunk_of(args, chunk, n):
     """dense, labels, lengths, values, weights, true probabilities of the first n samples of a chunk."""
     lengths = np.empty((CHUNK, len(args.names)), np.int32)
@@ -111,13 +128,14 @@ def chunk_of(args, chunk, n):
 def write(args, path, begin, end):
     """Samples begin to end of the endless stream."""
     loss = 0.0
-    with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress) as out:
+    with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress, bool(args.weights)) as out:
         with tqdm(total=end - begin, desc=path, unit=" samples", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
             for chunk in range(begin // CHUNK, -(-end // CHUNK)):
                 first, last = max(begin - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
                 dense, labels, lengths, values, weights, p = chunk_of(args, chunk, last)
-                skip = lengths[:first].sum()
-                out.append(dense[first:], labels[first:], lengths[first:], values[skip:], None if weights is None else weights[skip:])
+                skip, samples = lengths[:first].sum(), sample_weights(args, chunk, last)
+                out.append(dense[first:], labels[first:], lengths[first:], values[skip:], None if weights is None else weights[skip:],
+                           None if samples is None else samples[first:])
                 p = np.clip(p[first:], 1e-12, 1 - 1e-12)
                 loss -= (p * np.log(p) + (1 - p) * np.log1p(-p)).sum()
                 bar.update(last - first)
@@ -137,6 +155,7 @@ def parse():
     parser.add_argument("--pooling", default="1", metavar="LIST", help="ids per sample of each: 5, 1:9 or geometric:5 (default: %(default)s)")
     parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform", help="how ids are spread (default: %(default)s)")
     parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf (default: %(default)s)")
+    parser.add_argument("--weights", type=interval, metavar="LOW:HIGH", help="weights of samples, uniform in [LOW, HIGH) (default: none, all count alike)")
     parser.add_argument("--weighted", default="", metavar="LIST|all", help="features whose ids carry weights, uniform in [0, 2); the others' are 1")
     parser.add_argument("--num-dense", type=int, default=13, metavar="N", help="dense features, uniform in [0, 1) (default: %(default)s)")
     parser.add_argument("--strength", type=float, default=2.0, help="of the planted signal; 0: labels are coin flips (default: %(default)s)")

@@ -61,6 +61,8 @@ class Dataset:
         expected = {"labels": (total,), "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
         if num_dense:
             expected["dense"] = (total, num_dense)
+        if "weights" in handle:
+            expected["weights"] = (total,)
         for name, shape in expected.items():
             if name not in handle:
                 self.problems.append(f"no /{name}")
@@ -94,6 +96,10 @@ class Dataset:
             for what, numbers in (("dense", dense), ("labels", labels), ("weights", weights)):
                 if numbers is not None and not np.all(np.isfinite(numbers)):
                     self.problems.append(f"{what} that are not finite in samples {first} to {first + len(labels) - 1}")
+            if "weights" in handle:
+                of_samples = handle["weights"][first:first + len(labels)]
+                if not np.all(np.isfinite(of_samples)) or of_samples.min(initial=0) < 0:
+                    self.problems.append(f"weights of samples that are negative or not finite in samples {first} to {first + len(labels) - 1}")
             if labels.size and (labels.min() < 0 or labels.max() > 1):
                 self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1}")
         for f, name in enumerate(names):

@@ -66,11 +66,12 @@ class DatasetWriter:
     features, num_embeddings  key order and id range of the sparse features
     num_dense                 0: the dataset gets no /dense
     weighted                  with /sparse/weights
+    sample_weighted           with /weights
     id_dtype                  np.int32 or np.int64, of /sparse/values
     compress                  gzip level with shuffle and fletcher32, or None
     """
 
-    def __init__(self, path, features, num_embeddings, num_dense, weighted=False, id_dtype=np.int32, compress=None):
+    def __init__(self, path, features, num_embeddings, num_dense, weighted=False, id_dtype=np.int32, compress=None, sample_weighted=False):
         self.features = list(features)
         self.num_dense = num_dense
         self.num_samples = self.num_ids = 0
@@ -89,6 +90,8 @@ class DatasetWriter:
             self.parts["dense"] = self._dataset("dense", (num_dense,), np.float32)
         if weighted:
             self.parts["sparse/weights"] = self._dataset("sparse/weights", (), np.float32)
+        if sample_weighted:
+            self.parts["weights"] = self._dataset("weights", (), np.float32)
         self._append("sparse/offsets", np.zeros(1, np.int64))
 
     def _dataset(self, name, row, dtype):
@@ -104,8 +107,8 @@ class DatasetWriter:
         if len(rows):
             part[start:] = rows
 
-    def append(self, dense, labels, lengths, values, weights=None):
-        """dense [n, num_dense] (or None), labels [n], lengths [n, F], values and weights [sum of lengths], sample by sample."""
+    def append(self, dense, labels, lengths, values, weights=None, sample_weights=None):
+        """dense [n, num_dense] (or None), labels [n], lengths [n, F], values and weights [sum of lengths], sample by sample; sample_weights [n]."""
         per_sample = np.asarray(lengths, np.int64).sum(axis=1)
         if per_sample.sum() != len(values) or len(labels) != len(lengths):
             raise ValueError(f"{len(values)} ids for lengths that add up to {per_sample.sum()}")
@@ -113,6 +116,8 @@ class DatasetWriter:
             self._append("dense", dense)
         if weights is not None:
             self._append("sparse/weights", weights)
+        if sample_weights is not None:
+            self._append("weights", sample_weights)
         self._append("labels", labels)
         self._append("sparse/lengths", lengths)
         self._append("sparse/values", values)

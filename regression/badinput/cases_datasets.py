@@ -58,6 +58,15 @@ def weighted(index, value):
     return prepare
 
 
+def sample_weights(value, row=17):
+    """A prepare function: samples of train.h5 weigh 1, but one of them."""
+    def prepare(folder):
+        weights = np.ones(40, np.float32)
+        weights[row] = value
+        trsrun.write_dataset(os.path.join(folder, "train.h5"), sample_weights=weights)
+    return prepare
+
+
 def second(change=None, **more):
     """A prepare function: second.h5, a file to go with train.h5 but for the change."""
     def prepare(folder):
@@ -126,6 +135,14 @@ CASES = [
     Case("evaluation_has_other_dense", 65, r"eval\.h5: /dense has 5 columns.*has 3", "-data_eval eval.h5", evaluation(num_dense=5)),
     Case("evaluation_lacks_a_feature", 65, r"eval\.h5: /sparse has no feature .item.", "-data_eval eval.h5", evaluation(features={"user": 50, "tag": 20})),
     Case("evaluation_has_more_ids", 65, r"eval\.h5: feature .item. has ids below 31", "-data_eval eval.h5", evaluation(features={"user": 50, "item": 31, "tag": 20})),
+    Case("sample_weight_negative", 65, r"train\.h5: /weights\[17, 0\] is -2, expected a finite number that is not negative", prepare=sample_weights(-2)),
+    Case("sample_weight_nan", 65, r"train\.h5: /weights\[17, 0\] is -?nan", prepare=sample_weights(np.nan)),
+    Case("sample_weight_infinite", 65, r"train\.h5: /weights\[3, 0\] is inf", "-data_shuffle -steps 10", prepare=sample_weights(np.inf, 3)),
+    Case("sample_weight_negative_is_counted", 0, "", "-data_check warning", prepare=sample_weights(-2)),
+    Case("sample_weight_unused", 0, "", "-data_weights false", prepare=sample_weights(-2)),
+    Case("sample_weights_too_few", 65, r"train\.h5: /weights is float32 \[39\], expected 40 rows", prepare=edit(lambda h: h.__setitem__("weights", np.ones(39, np.float32)))),
+    Case("sample_weights_are_integers", 65, r"train\.h5: /weights is int64 \[40\], expected float32", prepare=edit(lambda h: h.__setitem__("weights", np.ones(40, np.int64)))),
+    Case("second_has_sample_weights", 65, r"second\.h5 has a /weights, but .*train\.h5 has none", BOTH, second(sample_weights=1)),
     Case("two_files", 0, "", BOTH, second()),
     Case("pattern", 0, "", "-data_train '[ts][re]*[nd].h5' -data_eval second.*", second()),
     Case("pattern_without_a_match", 66, r"day_\*\.h5: no file matches this pattern", "-data_train 'day_*.h5'"),

@@ -126,7 +126,7 @@ static PetscErrorCode run_part(Bench *bench, int part, int64_t step)
     PetscCall(TrsDlrmForwardDense(bench->dlrm, NULL, bench->batch, bench->dense));
     break;
   case PART_FORWARD:
-    PetscCall(TrsDlrmForward(bench->dlrm, NULL, bench->batch, bench->labels, 1.0f / (float)bench->batch,
+    PetscCall(TrsDlrmForward(bench->dlrm, NULL, bench->batch, bench->labels, NULL, 1.0f / (float)bench->batch,
                              &loss, &predictions));
     break;
   case PART_BACKWARD_OVER: PetscCall(TrsDlrmBackwardOver(bench->dlrm, NULL, bench->batch)); break;

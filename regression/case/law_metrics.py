@@ -5,8 +5,8 @@ import os
 import h5py
 import numpy as np
 
-from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
-from trsrun import attribute, check, check_same_tensors, run, same_bits, tensors, write_dataset
+from law_plans import FEATURES, MIXED, MODEL, TABLES, TOLERANCE, make, train
+from trsrun import attribute, check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits, tensors, write_dataset
 
 STANDSTILL = "-embedding_learning_rate 0 -dense_learning_rate 0 -embedding_optimizer sgd"
 
@@ -49,6 +49,59 @@ def test_metrics_of_a_standstill(binary, folder):
                         continue
                     wrong = abs(found[prefix + name][i] - value)
                     check(wrong <= 1e-5 * (1 + abs(value)), f"{ranks} ranks, step {step}: {prefix}{name} is {found[prefix + name][i]}, by hand {value}")
+
+
+def test_sample_weights(binary, folder):
+    """/weights of samples: the weighted mean in losses and metrics, on any ranks and pipeline; equal weights are none."""
+    path, samples = os.path.join(folder, "train.h5"), 130
+    wanted, state = None, None
+    for weight, options in ((None, ""), (1.0, ""), (4.0, ""), (np.arange(samples), "-data_weights false")):  # a power of two: the same bits
+        write_dataset(path, samples, features=FEATURES, sample_weights=weight)
+        found, other = train(binary, folder, "equal", 2, f"{MIXED} -epochs 2 {options}")
+        if wanted is None:
+            wanted, state = found, os.path.join(folder, "first.h5")
+            os.replace(other, state)
+            continue
+        check(same_bits(found, wanted), f"weights of {weight}: losses {found} for {wanted}")
+        check_same_tensors(other, state, f"weights of {weight}")
+    weights = np.random.default_rng(5).choice([0, 0.25, 1, 3.5], samples)
+    weights[48:72] = 0  # a batch that does not count
+    write_dataset(path, samples, features=FEATURES, sample_weights=weights)
+    wanted = None
+    for ranks, options in ((1, ""), (2, "-pipeline base"), (3, "-pipeline prefetch_sparse_dist"), (4, MIXED)):
+        found, other = train(binary, folder, f"ranks{ranks}", ranks, f"{options} -epochs 2 -embedding_optimizer adagrad")
+        if wanted is None:
+            wanted, state = found, other
+        check(found[2] == found[8] == 0.0, f"the loss of a batch without weight is {found[2]}")
+        check_close_losses(np.delete(found, [2, 8]), np.delete(wanted, [2, 8]), TOLERANCE, f"{ranks} ranks {options}")
+        check_close_tensors(other, state, TOLERANCE, f"{ranks} ranks {options}")
+    run(binary, 2, f"-task eval -data_eval train.h5 -init_from {state} -batch_size 40 -output eval.h5 {MODEL} {TABLES}", folder)
+    with h5py.File(path) as h, h5py.File(os.path.join(folder, "eval.h5")) as found:
+        p, y = found["predictions"][()].astype(np.float64), h["labels"][()].astype(np.float64)
+        entropy = -(y * np.log(p) + (1 - y) * np.log1p(-p))
+        for name, value in (("loss", np.average(entropy, weights=weights)), ("ctr", np.average(y, weights=weights)), ("mse", np.average((p - y)**2, weights=weights))):
+            check(abs(found[f"eval/{name}"][0] - value) < 1e-6, f"eval/{name} is {found[f'eval/{name}'][0]}, by hand {value}")
+
+
+def test_weights_are_copies(binary, folder):
+    """A sample of weight 3 is three samples: the loss of one step of all samples, and what it leaves."""
+    path, whole, weights = os.path.join(folder, "train.h5"), 24, [3, 1, 0, 2] * 6
+    write_dataset(path, whole, features=FEATURES, sample_weights=weights)
+    wanted, state = train(binary, folder, "weights", 2, "-steps 1 -embedding_optimizer adagrad")
+    with h5py.File(path, "r+") as h:
+        lengths, offsets, values = h["sparse/lengths"][()], h["sparse/offsets"][()], h["sparse/values"][()]
+        rows = np.repeat(np.arange(whole), weights)
+        parts = {"labels": h["labels"][()][rows], "dense": h["dense"][()][rows], "sparse/lengths": lengths[rows],
+                 "sparse/values": np.concatenate([values[offsets[r]:offsets[r + 1]] for r in rows]),
+                 "sparse/offsets": np.concatenate([[0], np.cumsum(lengths[rows].sum(axis=1))])}
+        del h["weights"]
+        for name, data in parts.items():
+            del h[name]
+            h[name] = data
+        h.attrs["num_samples"] = np.int64(len(rows))
+    found, other = train(binary, folder, "copies", 2, "-steps 1 -embedding_optimizer adagrad", global_batch=len(rows))
+    check_close_losses(found, wanted, TOLERANCE, "copies")
+    check_close_tensors(other, state, TOLERANCE, "copies")
 
 
 def test_metrics_leave_training_alone(binary, folder):

@@ -41,7 +41,9 @@ def compare_runs(binary, folder, seed, rank_counts):
     rng = random.Random(seed)
     model, sequences = draw_model(rng)
     global_batch = rng.choice((24, 180, 300, 420))  # dense layers work on blocks of 64 samples
-    write_dataset(os.path.join(folder, "train.h5"), rng.randint(30, 900), seed=seed, features=ROWS, weighted=True)
+    samples = rng.randint(30, 900)
+    weights = [rng.choice((0.0, 1e-30, 0.1, rng.random(), 1e20)) for _ in range(samples)] if seed % 2 else None  # no order of adding is exact in floats
+    write_dataset(os.path.join(folder, "train.h5"), samples, seed=seed, features=ROWS, weighted=True, sample_weights=weights)
     wanted = None
     for ranks in rank_counts:
         plan, environment = draw_plan(rng, ranks, sequences)

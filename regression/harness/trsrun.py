@@ -134,7 +134,7 @@ def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
     return result
 
 
-def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3):
+def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None):
     """A dataset of random numbers, in the newest file format, every part contiguous."""
     rng = np.random.default_rng(seed)
     features = features or FEATURES
@@ -152,6 +152,8 @@ def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, 
         sparse["lengths"], sparse["offsets"], sparse["values"] = lengths, offsets, values.astype(np.int32)
         if weighted:
             sparse["weights"] = rng.random(len(values), np.float32)
+        if sample_weights is not None:  # one number for all, or those of each
+            h["weights"] = np.broadcast_to(np.asarray(sample_weights, np.float32), samples)
     return path
 
 

@@ -405,11 +405,12 @@ typedef struct {
                                 const float *V, float *g, const float *dx0, float *dx);
 
   /*
-    Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over samples of max(z,0) - z*y + log1p(exp(-|z|));
-    dz (or NULL) = (sigmoid(z) - y) * scale; p (or NULL) = sigmoid(z). y may be NULL when only p is wanted.
+    Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over samples of w * (max(z,0) - z*y + log1p(exp(-|z|)));
+    dz (or NULL) = (sigmoid(z) - y) * (scale * w); p (or NULL) = sigmoid(z). y may be NULL when only p is wanted, w for weights of 1.
+    stride: floats from one z, and dz, to the next.
   */
-  PetscErrorCode (*bce)(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
-                        float scale, double *loss, float *dz, int64_t dz_stride, float *p);
+  PetscErrorCode (*bce)(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,
+                        const float *w, float scale, double *loss, float *dz, float *p);
 
   /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double */
   PetscErrorCode (*sum_of_squares)(TrsStream stream, int64_t n, const float *x, double *sum);

@@ -31,8 +31,8 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
                                    float *grad_bias);
 PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
                                 const float *V, float *g, const float *dx0, float *dx);
-PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
-                         float scale, double *loss, float *dz, int64_t dz_stride, float *p);
+PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,
+                         const float *w, float scale, double *loss, float *dz, float *p);
 PetscErrorCode TrsSumOfSquaresCpu(TrsStream stream, int64_t n, const float *x, double *sum);
 PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                  const float *grad, float *weight, float *state1, float *state2);

@@ -118,21 +118,22 @@ PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, const float *z, int64_t z_stride, const float *y,
-                         float scale, double *loss, float *dz, int64_t dz_stride, float *p)
+PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,
+                         const float *w, float scale, double *loss, float *dz, float *p)
 {
   double sum = 0.0;
 
   (void)stream;
   PetscFunctionBegin;
   for (int64_t b = 0; b < batch; b++) { /* a handful of operations a sample: not worth threads */
-    const double logit = (double)z[b * z_stride];
+    const double logit = (double)z[b * stride];
     const double e = exp(-fabs(logit));
     const double sigmoid = logit >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
+    const double weight = w ? (double)w[b] : 1.0;
 
     if (p) p[b] = (float)sigmoid;
-    if (y) sum += fmax(logit, 0.0) - logit * (double)y[b] + log1p(e);
-    if (y && dz) dz[b * dz_stride] = (float)(sigmoid - (double)y[b]) * scale;
+    if (y) sum += weight * (fmax(logit, 0.0) - logit * (double)y[b] + log1p(e));
+    if (y && dz) dz[b * stride] = (float)(sigmoid - (double)y[b]) * (scale * (float)weight);
   }
   if (y) *loss += sum;
   PetscFunctionReturn(PETSC_SUCCESS);

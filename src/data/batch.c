@@ -14,6 +14,7 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
   PetscCall(TrsAlloc(max_batch * spec->info->num_dense, sizeof(*scratch->dense), &scratch->dense));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->labels), &scratch->labels));
+  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample_weights), &scratch->sample_weights));
   PetscCall(TrsAlloc(max_batch * spec->info->n_features, sizeof(*scratch->lengths), &scratch->lengths));
   PetscCall(TrsAlloc(2 * max_batch, sizeof(*scratch->offsets), &scratch->offsets));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -35,6 +36,7 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
   PetscCall(TrsFree(&scratch->run));
   PetscCall(TrsFree(&scratch->dense));
   PetscCall(TrsFree(&scratch->labels));
+  PetscCall(TrsFree(&scratch->sample_weights));
   PetscCall(TrsFree(&scratch->lengths));
   PetscCall(TrsFree(&scratch->offsets));
   PetscCall(TrsBufferFree(&scratch->values));
@@ -104,8 +106,9 @@ static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, cons
 }
 
 static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                    const float *dense, const float *labels, TrsFault *fault)
+                                    const TrsSampleRows *rows, TrsFault *fault)
 {
+  const float *dense = rows->dense, *labels = rows->labels, *weights = rows->weights;
   int num_dense = spec->info->num_dense;
   PetscErrorCode code = PETSC_SUCCESS;
 
@@ -121,6 +124,9 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
     }
     if (labels && code == PETSC_SUCCESS && !(labels[i] >= 0.0f && labels[i] <= 1.0f))
       code = bad_number(spec, batch, "labels", sample, 0, (double)labels[i], "a number in [0, 1]", fault);
+    if (weights && code == PETSC_SUCCESS && !(weights[i] >= 0.0f && isfinite(weights[i])))
+      code = bad_number(spec, batch, "weights", sample, 0, (double)weights[i],
+                        "a finite number that is not negative", fault);
     if (code != PETSC_SUCCESS) return code;
   }
   return PETSC_SUCCESS;
@@ -132,22 +138,27 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   size_t row_bytes = (size_t)spec->info->num_dense * sizeof(float);
   float *dense = shuffle ? scratch->dense : batch->dense;
   float *labels = !spec->with_labels ? NULL : shuffle ? scratch->labels : batch->labels;
+  float *weights = !spec->with_sample_weights ? NULL : shuffle ? scratch->sample_weights : batch->weights;
   const TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
                               .labels = labels,
+                              .weights = weights,
                               .lengths = scratch->lengths,
                               .offsets = scratch->offsets};
 
   order_samples(shuffle, scratch, batch);
   batch->bad_numbers = 0;
   if (read_runs(spec, scratch, batch->batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
-  if (check_numbers(spec, scratch, batch, dense, labels, fault) != PETSC_SUCCESS) return fault->code;
+  if (check_numbers(spec, scratch, batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
   for (int64_t i = 0; shuffle && i < batch->batch; i++) {
     int64_t place = scratch->sample[i].place;
 
     if (row_bytes)
       memcpy(batch->dense + place * spec->info->num_dense, dense + i * spec->info->num_dense, row_bytes);
     if (labels) batch->labels[place] = labels[i];
+    if (weights) batch->weights[place] = weights[i];
   }
+  memset(batch->weight_digits, 0, sizeof(batch->weight_digits));
+  if (weights) TrsWeightSumAdd(batch->weight_digits, batch->batch, batch->weights);
   return PETSC_SUCCESS;
 }
 

@@ -21,8 +21,9 @@ typedef struct {
   int *selected_of_key; /* [info->n_features] place among the selected ones, -1: not selected */
   int64_t *rows;        /* [n] */
   TrsBoundsCheckMode *mode;
-  int32_t *max_length; /* [n] ids of a sample; 0: any number */
-  PetscBool with_weights, with_labels;
+  int32_t *max_length;                 /* [n] ids of a sample; 0: any number */
+  PetscBool with_weights, with_labels; /* weights of ids */
+  PetscBool with_sample_weights;
   TrsDataCheck check;
 } TrsBatchSpec;
 
@@ -37,6 +38,7 @@ typedef struct {
   TrsRowRun *run;         /* [B] of consecutive samples; then of their values */
   int64_t n_runs;
   float *dense, *labels; /* [B, num_dense], [B]: file order, used when that is not the batch's */
+  float *sample_weights; /* [B], likewise */
   int32_t *lengths;      /* [B, info->n_features], file order */
   int64_t *offsets;      /* [2 * B] */
   int64_t n_values;      /* of this batch, all features */

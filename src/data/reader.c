@@ -17,6 +17,8 @@ static const TrsOptionSpec reader_options[] = {
      "dataset to train on: files one after the other; 'day_*.h5' stands for those it matches, sorted"},
     {"-data_eval", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
      "dataset to evaluate or predict on, in the same way"},
+    {"-data_weights", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
+     "samples count in losses and metrics by the dataset's /weights, where it has them"},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of a rank"},
     {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, "steps",
      "length of training; passes over the data repeat until it is reached (default: as -epochs)"},
@@ -29,7 +31,9 @@ static const TrsOptionSpec reader_options[] = {
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
-     "NaN and Inf in dense features and weights, labels outside [0, 1]: stop, count, or do not look"},
+     "NaN and Inf in dense features and weights, samples' weights below 0, labels outside [0, 1]: stop, "
+     "count, "
+     "or do not look"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches", "read before they are needed"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
@@ -38,7 +42,7 @@ typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT 
 
 typedef struct {
   TrsBatch batch; /* first: a batch's address is its slot's */
-  TrsDeviceBuffer dense, labels;
+  TrsDeviceBuffer dense, labels, weights;
   int64_t room;       /* ids that fit */
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
@@ -50,7 +54,7 @@ struct TrsReaderImpl {
   TrsDeviceOps memory; /* whose alloc gives memory for batches: the host's */
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given; -1: not */
-  PetscBool training, shuffle;
+  PetscBool training, shuffle, weighted;
   int64_t seed, read_ahead;
   TrsBatchSpec spec;
   int64_t start, total, max_batch, max_global;
@@ -80,6 +84,7 @@ PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
   r->schedule.batch_size = 512;
   r->steps = r->epochs = -1;
   r->read_ahead = 2;
+  r->weighted = PETSC_TRUE;
   PetscCall(TrsDeviceFind("cpu", &cpu));
   PetscCall(TrsReaderSetDevice(r, cpu));
   PetscCheck(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, NULL) == 0,
@@ -97,6 +102,7 @@ PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, Pet
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &reader->schedule.batch_size, NULL));
   PetscCall(TrsOptionsGetInt(options, "-data_read_ahead", &reader->read_ahead, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-data_check", &check, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-data_weights", &reader->weighted, NULL));
   reader->spec.check = (TrsDataCheck)check;
   if (training) {
     PetscCall(TrsOptionsGetInt(options, "-steps", &reader->steps, NULL));
@@ -307,6 +313,11 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
         TrsDeviceBufferReserve(&reader->memory, &s->labels, reader->max_batch * (int64_t)sizeof(float)));
     s->batch.labels = s->labels.data;
   }
+  if (spec->with_sample_weights) {
+    PetscCall(
+        TrsDeviceBufferReserve(&reader->memory, &s->weights, reader->max_batch * (int64_t)sizeof(float)));
+    s->batch.weights = s->weights.data;
+  }
   PetscCall(PetscCalloc1(spec->n, &s->bad_ids));
   PetscCall(make_room(reader, s, n_values));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -341,6 +352,7 @@ static PetscErrorCode set_up(TrsReader reader)
              spec->info->path, spec->info->num_samples, reader->schedule.batch_size * reader->schedule.size);
   find_largest(reader);
   spec->with_labels = spec->info->has_labels;
+  spec->with_sample_weights = (PetscBool)(spec->info->has_sample_weights && reader->weighted);
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
@@ -474,6 +486,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   for (int64_t i = 0; r->slots && i < r->n_slots; i++) {
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].dense));
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].labels));
+    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].weights));
     PetscCall(TrsKjtFree(&r->memory, &r->slots[i].batch.kjt));
     PetscCall(PetscFree(r->slots[i].bad_ids));
   }

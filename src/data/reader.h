@@ -7,6 +7,7 @@
 */
 #pragma once
 
+#include "data/weight_sum.h"
 #include "io/dataset.h"
 #include "sparse/kjt.h"
 #include "spec/table_config.h"
@@ -26,21 +27,24 @@ typedef struct {
 typedef struct {
   int64_t step; /* global step, counted from 0 of the whole training */
   int64_t epoch;
-  int64_t batch;        /* B: samples of this rank, may be 0 */
-  int64_t global_batch; /* G: over all ranks */
-  int64_t first;        /* place of the first sample in the epoch's order */
-  int64_t position;     /* samples of the epoch before this step, for the checkpoint */
-  float *dense;         /* [B, num_dense] */
-  float *labels;        /* [B]; NULL without labels */
-  TrsKjt kjt;           /* the selected features, in the selected order; is_weighted where asked */
-  int64_t bad_ids;      /* repaired by the bounds check in mode warning */
-  TrsBadId first_bad;   /* one of them, if any */
-  int64_t bad_numbers;  /* NaN, Inf, labels outside [0, 1], under -data_check warning: left as they are */
+  int64_t batch;                           /* B: samples of this rank, may be 0 */
+  int64_t global_batch;                    /* G: over all ranks */
+  int64_t first;                           /* place of the first sample in the epoch's order */
+  int64_t position;                        /* samples of the epoch before this step, for the checkpoint */
+  float *dense;                            /* [B, num_dense] */
+  float *labels;                           /* [B]; NULL without labels */
+  float *weights;                          /* [B] of samples; NULL: all count alike */
+  double weight_digits[TRS_WEIGHT_DIGITS]; /* their sum on this rank */
+  double weight_sum;                       /* of all ranks: set by who adds up, before the batch's forward */
+  TrsKjt kjt;          /* the selected features, in the selected order; is_weighted where asked */
+  int64_t bad_ids;     /* repaired by the bounds check in mode warning */
+  TrsBadId first_bad;  /* one of them, if any */
+  int64_t bad_numbers; /* NaN, Inf, labels outside [0, 1], under -data_check warning: left as they are */
 } TrsBatch;
 
 typedef struct TrsReaderImpl *TrsReader;
 
-/* -data_train -data_eval -batch_size -steps -epochs -drop_last -data_shuffle -seed -data_check -data_read_ahead */
+/* -data_train -data_eval -data_weights -batch_size -steps -epochs -drop_last -data_shuffle -seed -data_check -data_read_ahead */
 extern const TrsOptionGroup trs_reader_options;
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader);

@@ -146,6 +146,7 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
       return fault->code;
     if (at.dense) at.dense += part.rows * info->num_dense;
     if (at.labels) at.labels += part.rows;
+    if (at.weights) at.weights += part.rows;
     at.lengths += part.rows * info->n_features;
     at.offsets += part.rows + part.n;
     if (left.done > 0) at.offsets--; /* the end in this file is the beginning in the next */
@@ -232,6 +233,7 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
   PetscCall(check_columns(file, first, TRS_COLUMN_DENSE));
   PetscCall(check_columns(file, first, TRS_COLUMN_LABELS));
   PetscCall(check_columns(file, first, TRS_COLUMN_WEIGHTS));
+  PetscCall(check_columns(file, first, TRS_COLUMN_SAMPLE_WEIGHTS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -286,6 +288,7 @@ static void place_files(TrsDataset dataset)
   info->num_dense = first->column[TRS_COLUMN_DENSE].rows >= 0 ? first->column[TRS_COLUMN_DENSE].cols : 0;
   info->has_weights = (PetscBool)(first->column[TRS_COLUMN_WEIGHTS].rows >= 0);
   info->has_labels = (PetscBool)(first->column[TRS_COLUMN_LABELS].rows >= 0);
+  info->has_sample_weights = (PetscBool)(first->column[TRS_COLUMN_SAMPLE_WEIGHTS].rows >= 0);
 }
 
 /* Rank 0's part of the lengths' mean: what was looked at of each file stands for all of it. */

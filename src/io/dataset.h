@@ -27,11 +27,12 @@ typedef struct {
   int64_t num_samples;
   int num_dense; /* 0: no /dense */
   int n_features;
-  const char *const *features;   /* [n_features] key order, the same in all */
-  const int64_t *num_embeddings; /* [n_features] the largest of all files, */
-  const char *const *largest_in; /* [n_features] and the first file that says so */
-  double *mean_lengths;          /* [n_features], over a sample of each file */
-  PetscBool has_weights, has_labels;
+  const char *const *features;       /* [n_features] key order, the same in all */
+  const int64_t *num_embeddings;     /* [n_features] the largest of all files, */
+  const char *const *largest_in;     /* [n_features] and the first file that says so */
+  double *mean_lengths;              /* [n_features], over a sample of each file */
+  PetscBool has_weights, has_labels; /* weights of ids */
+  PetscBool has_sample_weights;
   int64_t num_values;
   int value_bytes; /* of an id as TrsDatasetReadValues() gives it: 4 (int32) where the files' are no larger, else 8 (int64) */
 } TrsDatasetInfo;
@@ -47,6 +48,7 @@ typedef struct {
   float *labels;    /* [n] */
   int32_t *lengths; /* [n, n_features] */
   int64_t *offsets; /* [n + n_runs] of each run one more than its samples */
+  float *weights;   /* [n] of samples */
 } TrsSampleRows;
 
 /*

@@ -147,6 +147,7 @@ static PetscErrorCode open_columns(TrsDatasetFile *file)
   PetscCall(open_column(file, TRS_COLUMN_WEIGHTS, "sparse/weights", H5T_FLOAT, 1, n_values, 1));
   PetscCall(open_column(file, TRS_COLUMN_DENSE, "dense", H5T_FLOAT, 2, n, -1));
   PetscCall(open_column(file, TRS_COLUMN_LABELS, "labels", H5T_FLOAT, 1, n, 1));
+  PetscCall(open_column(file, TRS_COLUMN_SAMPLE_WEIGHTS, "weights", H5T_FLOAT, 1, n, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -161,6 +162,7 @@ static PetscErrorCode place_columns(TrsDatasetFile *file)
   PetscCall(place_column(&column[TRS_COLUMN_WEIGHTS], H5T_NATIVE_FLOAT));
   PetscCall(place_column(&column[TRS_COLUMN_DENSE], H5T_NATIVE_FLOAT));
   PetscCall(place_column(&column[TRS_COLUMN_LABELS], H5T_NATIVE_FLOAT));
+  PetscCall(place_column(&column[TRS_COLUMN_SAMPLE_WEIGHTS], H5T_NATIVE_FLOAT));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -142,6 +142,7 @@ PetscErrorCode TrsDatasetFileReadSamples(TrsDatasetFile *file, int64_t n_runs, c
 
   if (gather_rows(file, TRS_COLUMN_DENSE, n_runs, run, 0, to->dense, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_LABELS, n_runs, run, 0, to->labels, fault) != PETSC_SUCCESS ||
+      gather_rows(file, TRS_COLUMN_SAMPLE_WEIGHTS, n_runs, run, 0, to->weights, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_LENGTHS, n_runs, run, 0, to->lengths, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_OFFSETS, n_runs, run, 1, offsets, fault) != PETSC_SUCCESS)
     return fault->code;

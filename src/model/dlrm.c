@@ -288,8 +288,8 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels, float scale,
-                              double *loss_sum, const float **predictions)
+PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
+                              const float *weights, float scale, double *loss_sum, const float **predictions)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
   float *p = predictions ? dlrm->predictions : NULL;
@@ -298,8 +298,8 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   PetscCall(TrsInteractionForward(interaction, stream, n));
   PetscCall(TrsMlpForward(&dlrm->over, stream, n, interaction->out, interaction->stride));
   if (labels) PetscCall(dlrm->device->zero(dlrm->loss, (int64_t)sizeof(double), stream));
-  PetscCall(
-      interaction->compute->bce(stream, n, dlrm->logits, 1, labels, scale, dlrm->loss, dlrm->dlogits, 1, p));
+  PetscCall(interaction->compute->bce(stream, n, 1, dlrm->logits, labels, weights, scale, dlrm->loss,
+                                      dlrm->dlogits, p));
   if (labels) PetscCall(dlrm->device->copy(loss_sum, dlrm->loss, (int64_t)sizeof(double), stream));
   if (predictions) *predictions = p;
   PetscFunctionReturn(PETSC_SUCCESS);

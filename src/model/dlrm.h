@@ -87,12 +87,13 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
   TrsDlrmForward - Interaction, over arch, and the loss with its gradient.
 
   In:     labels       [n] in [0, 1]; NULL: predictions only
-          scale        1/G of the global batch: factor of the loss' gradient
-  Out:    loss_sum     sum over the n samples (not divided by G), valid when the stream has come here; untouched without labels
+          weights      [n] of the samples in the loss; NULL: 1
+          scale        1 over the weights of the global batch: factor of the loss' gradient
+  Out:    loss_sum     weighted sum over the n samples (not divided), valid when the stream has come here; untouched without labels
           predictions  probabilities [n], borrowed until the next Forward; NULL: not wanted, not computed
 */
-PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels, float scale,
-                              double *loss_sum, const float **predictions);
+PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
+                              const float *weights, float scale, double *loss_sum, const float **predictions);
 
 /* Backward of the over arch and the interaction, after a Forward with labels. Overwrites the gradients. */
 PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n);

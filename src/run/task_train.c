@@ -138,7 +138,7 @@ static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const fl
   PetscFunctionBegin;
   (void)loss_sum;
   (void)seconds;
-  PetscCall(TrsRunningMetricsAdd(t->metrics, batch->batch, predictions, batch->labels));
+  PetscCall(TrsRunningMetricsAdd(t->metrics, batch->batch, predictions, batch->labels, batch->weights));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -78,6 +78,7 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
 /* What a block is computed from, and where its results go. */
 typedef struct {
   const float *rows, *dense, *labels; /* of all my blocks' samples; labels NULL: none */
+  const float *weights;               /* NULL: 1 */
   float scale;
   PetscBool backward, predict;
 } TrsBlockJob;
@@ -91,7 +92,8 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionBegin;
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
-  PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin : NULL, job->scale, loss,
+  PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin : NULL,
+                           job->weights ? job->weights + begin : NULL, job->scale, loss,
                            job->predict ? &predictions : NULL));
   if (job->predict)
     PetscCall(b->device->copy((float *)b->block_predictions.data + begin, predictions,
@@ -145,6 +147,10 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   if (batch->labels) {
     PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_LABELS, 1, batch->labels, &to));
     job->labels = to;
+  }
+  if (batch->weights) {
+    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &to));
+    job->weights = to;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -60,7 +60,8 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(round_outputs(m, batch->batch, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, scale, loss, predictions));
+  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, batch->weights, scale, loss,
+                           predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

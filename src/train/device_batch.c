@@ -67,6 +67,11 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
     PetscCall(device->copy(batch->labels.data, host->labels, label_bytes, stream));
     batch->twin.labels = (float *)batch->labels.data;
   }
+  if (host->weights) {
+    PetscCall(TrsDeviceBufferReserve(device, &batch->weights, label_bytes));
+    PetscCall(device->copy(batch->weights.data, host->weights, label_bytes, stream));
+    batch->twin.weights = (float *)batch->weights.data;
+  }
   PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_STAGE_NONE));
   PetscCall(device->event_record(batch->copied, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -78,6 +83,7 @@ PetscErrorCode TrsDeviceBatchDestroy(const TrsDeviceOps *device, TrsDeviceBatch 
   PetscCall(TrsKjtFree(device, &batch->twin.kjt));
   PetscCall(TrsDeviceBufferFree(device, &batch->dense));
   PetscCall(TrsDeviceBufferFree(device, &batch->labels));
+  PetscCall(TrsDeviceBufferFree(device, &batch->weights));
   PetscCall(TrsBufferFree(&batch->id_begin));
   PetscCall(device->event_destroy(&batch->copied));
   PetscCall(device->event_destroy(&batch->used));

@@ -12,7 +12,7 @@ typedef struct {
   const TrsBatch *host; /* what was copied; NULL: nothing, the place is free */
   TrsBatch twin;
   const TrsBatch *batch; /* the twin, or on a CPU host */
-  TrsDeviceBuffer dense, labels;
+  TrsDeviceBuffer dense, labels, weights;
   TrsBuffer id_begin; /* of the twin's KJT */
   TrsEvent copied, used;
 } TrsDeviceBatch;

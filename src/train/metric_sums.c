@@ -78,7 +78,7 @@ void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values)
 
   *values = (TrsMetricValues){
       .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
-      .loss = total->sum[TRS_SUM_LOSS] / fmax(total->sum[TRS_SUM_SAMPLES], 1.0),
+      .loss = w > 0.0 ? total->sum[TRS_SUM_LOSS] / w : 0.0,
       .ne = w > 0.0 ? total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean : 0.0,
       .auc = NAN,
       .auprc = precision_recall_area(total),

@@ -129,10 +129,18 @@ PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStag
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* One over what the samples of the global batch weigh; 0 where they weigh nothing, or where nobody has added it up, for no gradient is wanted. */
+static float loss_scale(const TrsBatch *batch)
+{
+  const double sum = batch->weights ? batch->weight_sum : (double)PetscMax(batch->global_batch, 1);
+
+  return sum > 0.0 ? (float)(1.0 / sum) : sum == 0.0 ? 0.0f : NAN;
+}
+
 PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBatch *batch,
                                        const float **predictions)
 {
-  const float scale = (float)(1.0 / (double)PetscMax(batch->global_batch, 1));
+  const float scale = loss_scale(batch);
   TrsModelSlot *s = &m->slot[slot];
   TrsStage before;
 

@@ -10,7 +10,8 @@ typedef enum {
   TRS_AGREE_ERROR,
   TRS_AGREE_BAD_IDS,
   TRS_AGREE_BAD_NUMBERS,
-  TRS_N_AGREE
+  TRS_AGREE_WEIGHTS, /* where samples have weights: what those of the next batch add up to */
+  TRS_N_AGREE = TRS_AGREE_WEIGHTS + TRS_WEIGHT_DIGITS
 } TrsAgreement;
 
 /* Batches in hand: the one that ends next, those whose forward and input dist are under way, and the one after. */
@@ -114,10 +115,41 @@ static PetscErrorCode forward(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Does the step's mean go by samples' weights? An evaluation's is not asked for: its forwards run ahead of what the ranks add up. */
+static PetscBool is_weighted(TrsPipeline p, const TrsBatch *batch)
+{
+  return (PetscBool)(batch->weights && !p->evaluation);
+}
+
+/* This rank's part of what a batch's samples weigh, to be added up; NULL: there is none. */
+static PetscErrorCode put_weights(TrsPipeline p, const TrsBatch *batch)
+{
+  PetscFunctionBegin;
+  for (int k = 0; k < TRS_WEIGHT_DIGITS; k++)
+    p->mine[TRS_AGREE_WEIGHTS + k] = batch ? batch->weight_digits[k] : 0.0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Of the first batch, that no step before it has added up. */
+static PetscErrorCode add_first_weights(TrsPipeline p)
+{
+  TrsBatch *batch = p->hand[0].batch;
+
+  PetscFunctionBegin;
+  if (!batch || !is_weighted(p, batch)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(put_weights(p, batch));
+  PetscCall(TrsCommSumStart(p->control, TRS_WEIGHT_DIGITS, p->mine + TRS_AGREE_WEIGHTS,
+                            p->sum + TRS_AGREE_WEIGHTS, &p->agreement));
+  PetscCall(TrsCommSumWait(&p->agreement));
+  batch->weight_sum = TrsWeightSumTotal(p->sum + TRS_AGREE_WEIGHTS);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What batch 0's forward gave, and from that and the reader what the ranks agree on. */
 static PetscErrorCode agreement_start(TrsPipeline p)
 {
   const TrsInHand *hand = &p->hand[0];
+  const PetscBool weighted = is_weighted(p, hand->batch);
   double *loss = &p->mine[TRS_AGREE_LOSS];
   PetscErrorCode ierr;
 
@@ -134,7 +166,9 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   p->mine[TRS_AGREE_ERROR] = p->error != 0;
   p->mine[TRS_AGREE_BAD_IDS] = (double)hand->batch->bad_ids;
   p->mine[TRS_AGREE_BAD_NUMBERS] = (double)hand->batch->bad_numbers;
-  PetscCall(TrsCommSumStart(p->control, TRS_N_AGREE, p->mine, p->sum, &p->agreement));
+  if (weighted) PetscCall(put_weights(p, p->hand[1].batch));
+  PetscCall(TrsCommSumStart(p->control, weighted ? TRS_N_AGREE : TRS_AGREE_WEIGHTS, p->mine, p->sum,
+                            &p->agreement));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -154,6 +188,8 @@ static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
 static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
 {
   const TrsBatch *batch = p->hand[0].batch;
+  const PetscBool weighted = is_weighted(p, batch);
+  const double weight = weighted ? batch->weight_sum : (double)batch->global_batch;
 
   PetscFunctionBegin;
   PetscCall(TrsCommSumWait(&p->agreement));
@@ -162,10 +198,12 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
                             .epoch = batch->epoch,
                             .global_batch = batch->global_batch,
                             .position = batch->position,
-                            .loss = p->sum[TRS_AGREE_LOSS] / (double)batch->global_batch,
+                            .loss = weight == 0.0 ? 0.0 : p->sum[TRS_AGREE_LOSS] / weight,
                             .stop = (PetscBool)(p->sum[TRS_AGREE_STOP] > 0),
                             .bad_ids = (int64_t)p->sum[TRS_AGREE_BAD_IDS],
                             .bad_numbers = (int64_t)p->sum[TRS_AGREE_BAD_NUMBERS]};
+  if (weighted && p->hand[1].batch)
+    p->hand[1].batch->weight_sum = TrsWeightSumTotal(p->sum + TRS_AGREE_WEIGHTS);
   if (result->bad_ids) PetscCall(share_bad_id(p, &result->first_bad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -328,6 +366,7 @@ static PetscErrorCode fill(TrsPipeline p)
   PetscCall(fetch(p, 0));
   PetscCall(TrsAgree(p->control->mpi, p->error));
   p->filled = PETSC_TRUE;
+  PetscCall(add_first_weights(p));
   if (!p->hand[0].batch || !p->ops->fill) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(fetch(p, 1));
   PetscCall(TrsAgree(p->control->mpi, p->error));

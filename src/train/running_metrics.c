@@ -54,14 +54,15 @@ PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, int64_t window_samples, Tr
 }
 
 PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float *predictions,
-                                    const float *labels)
+                                    const float *labels, const float *weights)
 {
   PetscFunctionBegin;
   for (int64_t i = 0; i < n;) { /* runs that do not wrap around */
     const int64_t run = PetscMin(n - i, m->capacity - m->next);
 
     for (int64_t k = 0; k < run; k++)
-      m->record[m->next + k] = (TrsAucRecord){predictions[i + k], labels[i + k], 1.0f};
+      m->record[m->next + k] = (TrsAucRecord){predictions[i + k], labels[i + k],
+                                              weights ? weights[i + k] : 1.0f};
     TrsMetricSumsAdd(&m->lifetime, run, m->record + m->next);
     i += run;
     m->next = (m->next + run) % m->capacity;

@@ -29,9 +29,9 @@ extern const TrsOptionGroup trs_metrics_options; /* -metrics_every -metrics_wind
 /* window_samples: of all ranks together, at least 1. Collective on comm (duplicated). Errors: MEMORY */
 PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, int64_t window_samples, TrsRunningMetrics *metrics);
 
-/* Add n samples of this rank: predictions, labels host [n]. Not collective, no allocation. */
+/* Add n samples of this rank: predictions, labels, weights (NULL: 1) host [n]. Not collective, no allocation. */
 PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics metrics, int64_t n, const float *predictions,
-                                    const float *labels);
+                                    const float *labels, const float *weights);
 
 /* A step over global_batch samples of all ranks has ended at this time of a monotonic clock. Not collective. */
 PetscErrorCode TrsRunningMetricsStep(TrsRunningMetrics metrics, int64_t global_batch, double now_s);

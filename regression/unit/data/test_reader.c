@@ -88,6 +88,7 @@ static void check_sample(const TrsBatch *batch, int64_t b, int64_t sample)
   const TrsJagged *jagged = &batch->kjt.jagged;
 
   assert_true(batch->labels[b] == made_label(sample));
+  assert_true(batch->weights[b] == made_sample_weight(sample));
   for (int d = 0; d < MADE_DENSE; d++) assert_true(batch->dense[b * MADE_DENSE + d] == made_dense(sample, d));
   for (int f = 0; f < 2; f++) {
     int64_t bag = f * batch->batch + b;
@@ -111,6 +112,7 @@ static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
   for (;; steps++) {
     TrsShuffle shuffle;
     TrsBatch *batch;
+    double weight = 0.0;
 
     assert_petsc_ok(TrsReaderNext(f->reader, &batch));
     if (!batch) break;
@@ -122,6 +124,8 @@ static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
     assert_int_equal(batch->kjt.jagged.offsets[0], 0);
     assert_int_equal(batch->kjt.jagged.offsets[2 * batch->batch], batch->kjt.jagged.n_values);
     if (shuffle_seed >= 0) TrsShuffleInit(&shuffle, (uint64_t)shuffle_seed, batch->epoch, MADE_SAMPLES);
+    for (int64_t b = 0; b < batch->batch; b++) weight += (double)batch->weights[b];
+    assert_true(TrsWeightSumTotal(batch->weight_digits) == weight); /* multiples of a half */
     for (int64_t b = 0; b < batch->batch; b++)
       check_sample(batch, b, shuffle_seed >= 0 ? TrsShuffleAt(&shuffle, batch->first + b) : batch->first + b);
     assert_petsc_ok(TrsReaderReturn(f->reader, &batch));

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shuffle is a permutation, differs by seed and epoch, and looks like one drawn at random. */
+/* The shuffle is a permutation, differs by seed and epoch, and looks like one drawn at random. Sums of weights are exact in any order. */
 #include "data/shuffle.h"
+#include "data/weight_sum.h"
 #include "trs_test.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 static void test_permutation(void **state)
@@ -68,5 +71,69 @@ static void test_mixing(void **state)
   assert_true(chi_square < 160);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_permutation), cmocka_unit_test(test_orders_differ),
+/* By hand: largest and smallest floats together, carries, nothing, and what is not finite. */
+static void test_weight_sums(void **state)
+{
+  const float extremes[] = {FLT_MAX, 0x1p-149f, 1.0f, FLT_MAX}, thirds[] = {0.1f, 0.2f, 0.3f};
+  const float infinite[] = {1.0f, INFINITY}, nan[] = {NAN, 1.0f};
+  double digits[TRS_WEIGHT_DIGITS] = {0};
+
+  (void)state;
+  TrsWeightSumAdd(digits, 0, NULL);
+  assert_true(TrsWeightSumTotal(digits) == 0.0);
+  TrsWeightSumAdd(digits, 4, extremes);
+  assert_true(TrsWeightSumTotal(digits) == 2.0 * (double)FLT_MAX);
+  memset(digits, 0, sizeof(digits));
+  TrsWeightSumAdd(digits, 1, extremes + 1);
+  assert_true(TrsWeightSumTotal(digits) == 0x1p-149);
+  memset(digits, 0, sizeof(digits));
+  for (int i = 0; i < 100000; i++) TrsWeightSumAdd(digits, 3, thirds);
+  assert_close(TrsWeightSumTotal(digits), 100000 * ((double)0.1f + (double)0.2f + (double)0.3f), 0.0, 1e-15);
+  memset(digits, 0, sizeof(digits));
+  TrsWeightSumAdd(digits, 2, infinite);
+  assert_true(!isfinite(TrsWeightSumTotal(digits)));
+  memset(digits, 0, sizeof(digits));
+  TrsWeightSumAdd(digits, 2, nan);
+  assert_true(TrsWeightSumTotal(digits) != TrsWeightSumTotal(digits));
+}
+
+/* Of 200,000 weights over 40 decades: the same bits in either order and from 7 ranks, as any double sum of them is not. */
+static void test_weight_sums_in_any_order(void **state)
+{
+  enum { N = 200000, PARTS = 7 };
+  float *weight = malloc(N * sizeof(*weight)), *backwards = malloc(N * sizeof(*weight));
+  double forth[TRS_WEIGHT_DIGITS] = {0}, back[TRS_WEIGHT_DIGITS] = {0}, ranks[TRS_WEIGHT_DIGITS] = {0};
+  double plain[2] = {0.0, 0.0}, total;
+  TrsShuffle shuffle;
+
+  (void)state;
+  TrsShuffleInit(&shuffle, 3, 0, N);
+  for (int64_t i = 0; i < N; i++) {
+    const int64_t r = TrsShuffleAt(&shuffle, i);
+
+    weight[i] = ldexpf(1.0f + (float)r / (float)N, (int)(r % 133) - 66);
+    backwards[N - 1 - i] = weight[i];
+    plain[0] += (double)weight[i];
+  }
+  for (int64_t i = 0; i < N; i++) plain[1] += (double)backwards[i];
+  TrsWeightSumAdd(forth, N, weight);
+  TrsWeightSumAdd(back, N, backwards);
+  for (int p = 0; p < PARTS; p++) {
+    const int64_t first = (int64_t)N * p / PARTS, end = (int64_t)N * (p + 1) / PARTS;
+    double part[TRS_WEIGHT_DIGITS] = {0};
+
+    TrsWeightSumAdd(part, end - first, weight + first);
+    for (int k = 0; k < TRS_WEIGHT_DIGITS; k++) ranks[k] += part[k];
+  }
+  total = TrsWeightSumTotal(forth);
+  assert_true(plain[0] != plain[1]);
+  assert_close(total, plain[0], 0.0, 1e-10);
+  assert_true(TrsWeightSumTotal(back) == total);
+  assert_true(TrsWeightSumTotal(ranks) == total);
+  free(weight);
+  free(backwards);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_weight_sums), cmocka_unit_test(test_weight_sums_in_any_order),
+              cmocka_unit_test(test_permutation), cmocka_unit_test(test_orders_differ),
               cmocka_unit_test(test_mixing))

@@ -342,22 +342,23 @@ static void test_loss(void **state)
 
   (void)state;
   if (!cuda) skip();
-  for (int s = 0; s < 6; s++) {
+  for (int s = 0; s < 9; s++) {
     const int64_t B = batches[s % 3];
     double loss[2] = {0.25, 0.25}, *on_device;
     Arguments a = {0};
 
-    for (int i = 0; i < 4; i++) add(&a, B * (i == 1 || i == 3 ? 1 : 2));
+    for (int i = 0; i < 5; i++) add(&a, B * (i == 1 || i >= 3 ? 1 : 2)); /* z, y, dz, p, w */
     for (int64_t i = 0; i < B; i++) {
       ((float *)a.array[0].by_cpu)[2 * i] *= i % 7 ? 3.0f : 100.0f;
       ((float *)a.array[1].by_cpu)[i] = (float)(i % 2);
+      ((float *)a.array[4].by_cpu)[i] = 0.5f * (float)(i % 3);
     }
-    for (int i = 0; i < 2; i++) memcpy(a.array[i].before, a.array[i].by_cpu, (size_t)a.array[i].bytes);
+    for (int i = 0; i < 5; i++) memcpy(a.array[i].before, a.array[i].by_cpu, (size_t)a.array[i].bytes);
     assert_petsc_ok(device->alloc((int64_t)sizeof(loss), (void **)&on_device));
     assert_petsc_ok(device->copy(on_device, loss, (int64_t)sizeof(loss), NULL));
     TWINS(a, 1e-6,
-          ops->bce(NULL, B, x[0], 2, s < 3 ? x[1] : NULL, 0.125f, ops == cpu ? &loss[0] : on_device, x[2], 2,
-                   x[3]));
+          ops->bce(NULL, B, 2, x[0], s < 6 ? x[1] : NULL, s < 3 ? NULL : x[4], 0.125f,
+                   ops == cpu ? &loss[0] : on_device, x[2], x[3]));
     assert_petsc_ok(device->copy(&loss[1], on_device, (int64_t)sizeof(double), NULL));
     assert_petsc_ok(device->stream_synchronize(NULL));
     loss[1] = 0.25 + (loss[1] - 0.25) / 2; /* called twice there */

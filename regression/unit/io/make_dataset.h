@@ -31,6 +31,11 @@ static inline float made_label(int64_t i)
   return (float)(i % 5) * 0.25f;
 }
 
+static inline float made_sample_weight(int64_t i)
+{
+  return (float)(i % 3) * 0.5f;
+}
+
 static inline float made_weight(int64_t i, int f, int j)
 {
   return 1.0f + (float)i + 0.25f * (float)f + 0.0625f * (float)j;
@@ -127,7 +132,7 @@ static inline void made_sparse(hid_t file, made_kind kind, int first, int sample
 /* A good file of the kind: samples first .. first + samples - 1 of the law. */
 static inline void made_part(const char *path, made_kind kind, int first, int samples)
 {
-  static float dense[MADE_SAMPLES][MADE_DENSE], labels[MADE_SAMPLES];
+  static float dense[MADE_SAMPLES][MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES];
   const char *const features[MADE_FEATURES] = {"user", "item", "hist"}, *const format = "trshard-dataset";
   const int64_t num_samples = samples, version = 1, num_embeddings[MADE_FEATURES] = {50, 50, 60};
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), group;
@@ -136,6 +141,7 @@ static inline void made_part(const char *path, made_kind kind, int first, int sa
   for (int i = 0; i < samples; i++) {
     for (int d = 0; d < MADE_DENSE; d++) dense[i][d] = made_dense(first + i, d);
     labels[i] = made_label(first + i);
+    weights[i] = made_sample_weight(first + i);
   }
   group = H5Gcreate2(file, "sparse", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   made_put_text(file, "format", 0, &format, kind % 2);
@@ -149,6 +155,8 @@ static inline void made_part(const char *path, made_kind kind, int first, int sa
            (hsize_t)samples, MADE_DENSE, kind, dense);
   made_put(file, "labels", kind == MADE_BIG_ENDIAN ? H5T_IEEE_F32BE : H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1,
            (hsize_t)samples, 1, kind, labels);
+  made_put(file, "weights", kind == MADE_BIG_ENDIAN ? H5T_IEEE_F32BE : H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1,
+           (hsize_t)samples, 1, kind, weights);
   assert_true(H5Fclose(file) >= 0);
 }
 

@@ -43,7 +43,8 @@ static void check_runs(TrsDataset dataset)
   float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + N_RUNS], values[MADE_SAMPLES * 9], row = 0, at = 0;
-  const TrsSampleRows to = {dense, labels, lengths, offsets};
+  float of_samples[MADE_SAMPLES];
+  const TrsSampleRows to = {dense, labels, lengths, offsets, of_samples};
   TrsFault fault = {PETSC_SUCCESS, ""};
   const TrsDatasetInfo *info;
   TrsRowRun of_values[N_RUNS];
@@ -57,6 +58,7 @@ static void check_runs(TrsDataset dataset)
   for (int r = 0; r < N_RUNS; r++) {
     for (int64_t i = run[r].first; i < run[r].first + run[r].n; i++, row++) {
       assert_true(labels[row] == made_label(i));
+      assert_true(of_samples[row] == made_sample_weight(i));
       assert_true(dense[row * MADE_DENSE] == made_dense(i, 0));
       for (int f = 0; f < MADE_FEATURES; f++) {
         assert_int_equal(lengths[row * MADE_FEATURES + f], made_length(i, f));
@@ -93,7 +95,8 @@ static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
   float dense[MADE_SAMPLES * MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES * 9];
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + 1], values[MADE_SAMPLES * 9], at = 0;
-  const TrsSampleRows to = {dense, labels, lengths, offsets};
+  float of_samples[MADE_SAMPLES];
+  const TrsSampleRows to = {dense, labels, lengths, offsets, of_samples};
   const TrsDatasetInfo *info;
   TrsFault fault = {PETSC_SUCCESS, ""};
   TrsRowRun run = {first, n};
@@ -104,6 +107,7 @@ static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
   assert_int_equal(TrsDatasetReadValues(dataset, 1, &run, values, weights, &fault), PETSC_SUCCESS);
   for (int64_t i = 0; i < n; i++) {
     assert_true(labels[i] == made_label(first + i));
+    assert_true(of_samples[i] == made_sample_weight(first + i));
     for (int d = 0; d < MADE_DENSE; d++) assert_true(dense[i * MADE_DENSE + d] == made_dense(first + i, d));
     assert_int_equal(offsets[i] - offsets[0], at);
     for (int f = 0; f < MADE_FEATURES; f++) {
@@ -132,7 +136,7 @@ static void test_kinds(void **state)
     assert_int_equal(info->n_features, MADE_FEATURES);
     assert_string_equal(info->features[2], "hist");
     assert_int_equal(info->num_embeddings[2], 60);
-    assert_true(info->has_weights && info->has_labels);
+    assert_true(info->has_weights && info->has_labels && info->has_sample_weights);
     assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15); /* 9 times 0+1+2+3, and one 0 */
     check_samples(dataset, 0, MADE_SAMPLES);
     check_samples(dataset, 5, 13);
@@ -671,7 +675,7 @@ static void test_many_files(void **state)
         float labels[6];
         int32_t lengths[6 * MADE_FEATURES];
         int64_t offsets[7];
-        const TrsSampleRows to = {NULL, labels, lengths, offsets};
+        const TrsSampleRows to = {.labels = labels, .lengths = lengths, .offsets = offsets};
 
         if (run.first + run.n > 4 * (int64_t)n) continue;
         assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, &to, &fault), PETSC_SUCCESS);
@@ -694,7 +698,7 @@ static void test_many_files(void **state)
       const TrsRowRun run = {4 * i, 1};
       int32_t lengths[MADE_FEATURES];
       int64_t offsets[2];
-      const TrsSampleRows to = {NULL, NULL, lengths, offsets};
+      const TrsSampleRows to = {.lengths = lengths, .offsets = offsets};
 
       if (TrsDatasetReadSamples(dataset, 1, &run, &to, &fault) != PETSC_SUCCESS)
         assert_non_null(strstr(fault.text, "has changed since this run checked it"));

@@ -312,7 +312,7 @@ static void run_case(const Case *c, int n)
 
   for (int64_t i = 0; i < n_values; i++) grads[i] = 3.0f; /* gradients are overwritten, whatever was there */
   assert_petsc_ok(TrsDlrmForwardDense(dlrm, NULL, n, dense));
-  assert_petsc_ok(TrsDlrmForward(dlrm, NULL, n, labels, scale, &loss, &predictions));
+  assert_petsc_ok(TrsDlrmForward(dlrm, NULL, n, labels, NULL, scale, &loss, &predictions));
   assert_close(loss, reference_loss(&reference, c, &batch), 1e-6, 1e-6);
   for (int b = 0; b < n; b++) {
     const double z = logit(&reference, c, batch.dense + b * c->num_dense, batch.embeddings + b * batch.width);
