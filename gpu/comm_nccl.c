@@ -21,18 +21,22 @@
 #include <sched.h>
 #include <stdlib.h>
 
+/* Of up to so many parts the sum may lie on one (sum_matrices). */
+enum { TRS_NCCL_IN_PLACE = 64 };
+
 typedef struct TrsNcclRequest {
   struct TrsRequestImpl base;
   struct TrsNcclRequest *next; /* of the free ones */
   cudaEvent_t before, done;
+  cudaStream_t stream;   /* that it is on */
   TrsChunks chunks;      /* of a sum, or of what is gathered */
   TrsDeviceBuffer parts; /* what the ranks have for my chunk */
 } TrsNcclRequest;
 
 typedef struct TrsNcclData {
   const TrsNccl *nccl;
-  ncclComm_t comm; /* NULL: a group of one rank */
-  cudaStream_t stream;
+  ncclComm_t comm;                           /* NULL: a group of one rank */
+  cudaStream_t stream;                       /* without NCCL: the caller's */
   TrsDeviceBuffer encoded, arrived, decoded; /* of the all-reduce on the stream that has codes */
   TrsNcclRequest *free;
   struct TrsNcclData *next; /* of all communicators of this process */
@@ -52,12 +56,17 @@ static TrsNcclData *all_communicators; /* so that a failure of one ends them all
 
 /* --- errors --- */
 
+/* In one group: an abort alone waits, in some versions of NCCL, for the device, where the other communicators' kernels would go on. */
 static void abort_all(void)
 {
+  const TrsNccl *nccl = all_communicators ? all_communicators->nccl : NULL;
+
+  if (nccl) (void)nccl->GroupStart();
   for (TrsNcclData *data = all_communicators; data; data = data->next) {
     if (data->comm) (void)data->nccl->CommAbort(data->comm);
     data->comm = NULL;
   }
+  if (nccl) (void)nccl->GroupEnd();
   all_communicators = NULL;
 }
 
@@ -146,7 +155,7 @@ static PetscErrorCode free_request(TrsNcclRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A request from the pool; the communicator's stream goes on from where the caller's is. */
+/* A request from the pool; the communicator's stream goes on from where the caller's is. Without NCCL all is done on the caller's. */
 static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **request)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
@@ -155,8 +164,13 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
   if (!data->free) PetscCall(new_request(comm, &data->free));
   *request = data->free;
   data->free = (*request)->next;
-  TrsCallCUDA(cudaEventRecord((*request)->before, TrsStreamCuda(stream)));
-  TrsCallCUDA(cudaStreamWaitEvent(data->stream, (*request)->before, 0));
+  if (data->nccl) {
+    TrsCallCUDA(cudaEventRecord((*request)->before, TrsStreamCuda(stream)));
+    TrsCallCUDA(cudaStreamWaitEvent(data->stream, (*request)->before, 0));
+  } else {
+    data->stream = TrsStreamCuda(stream);
+  }
+  (*request)->stream = data->stream;
   PetscCall(TrsTimelineBegin(TRS_TRACE_EXCHANGE, (TrsStream)(void *)data->stream, comm->trace_as,
                              &(*request)->base.span));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -170,7 +184,7 @@ static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 
   PetscFunctionBegin;
   PetscCall(TrsTimelineEnd(&span, (TrsStream)(void *)data->stream));
-  TrsCallCUDA(cudaEventRecord(started->done, data->stream));
+  if (data->nccl) TrsCallCUDA(cudaEventRecord(started->done, data->stream));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -225,8 +239,10 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
       result = data->nccl->Recv(x->recv + x->recv_displs[from_rank] * x->elem_bytes, received, ncclUint8,
                                 from_rank, data->comm, data->stream);
   }
-  if (result != ncclSuccess && result != ncclInProgress)
+  if (result != ncclSuccess && result != ncclInProgress) {
+    (void)data->nccl->GroupEnd(); /* else the abort would only join this group */
     PetscCall(fail(data->nccl, result, data->comm, "an exchange"));
+  }
   PetscCall(settle(data->nccl, data->comm, data->nccl->GroupEnd(), "an exchange"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -238,13 +254,14 @@ static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, floa
   const TrsNcclData *data = (const TrsNcclData *)comm->data;
   const int64_t n = request->chunks.counts[comm->rank];
   const float *own = send + request->chunks.displs[comm->rank];
-  TrsNcclBlocks blocks = {.send = (const char *)send,
-                          .send_counts = request->chunks.counts,
-                          .send_displs = request->chunks.displs,
-                          .recv_counts = request->chunks.own_counts,
-                          .recv_displs = request->chunks.part_displs,
-                          .elem_bytes = (int64_t)sizeof(float),
-                          .skip_own = (PetscBool)(own != to)}; /* the kernel's result may not lie on a part */
+  TrsNcclBlocks blocks = {
+      .send = (const char *)send,
+      .send_counts = request->chunks.counts,
+      .send_displs = request->chunks.displs,
+      .recv_counts = request->chunks.own_counts,
+      .recv_displs = request->chunks.part_displs,
+      .elem_bytes = (int64_t)sizeof(float),
+      .skip_own = (PetscBool)(own != to || (comm->size > 1 && comm->size <= TRS_NCCL_IN_PLACE))};
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(comm->device, &request->parts, comm->size * n * (int64_t)sizeof(float)));
@@ -339,19 +356,20 @@ static PetscErrorCode setup_nccl(TrsComm comm)
   PetscCall(PetscNew(&data));
   comm->data = data;
   if (wants_nccl(comm)) PetscCall(TrsNcclOpen(&data->nccl));
+  if (!data->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(comm->device->stream_create("nccl", &stream));
   data->stream = TrsStreamCuda(stream);
-  if (data->nccl) PetscCall(TrsAgree(comm->mpi, connect(comm)));
+  PetscCall(TrsAgree(comm->mpi, connect(comm)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode destroy_nccl(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
-  TrsStream stream = (TrsStream)(void *)data->stream;
+  TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL; /* else the caller's */
 
   PetscFunctionBegin;
-  PetscCall(comm->device->stream_synchronize(stream));
+  if (stream) PetscCall(comm->device->stream_synchronize(stream));
   for (TrsNcclData **at = &all_communicators; *at; at = &(*at)->next) {
     if (*at != data) continue;
     *at = data->next;
@@ -501,7 +519,10 @@ static PetscErrorCode wait_nccl(TrsRequest base, TrsStream stream)
   TrsNcclData *data = (TrsNcclData *)base->comm->data;
 
   PetscFunctionBegin;
-  TrsCallCUDA(cudaStreamWaitEvent(TrsStreamCuda(stream), request->done, 0));
+  if (!data->nccl && request->stream != TrsStreamCuda(stream))
+    TrsCallCUDA(cudaEventRecord(request->done, request->stream));
+  if (request->stream != TrsStreamCuda(stream))
+    TrsCallCUDA(cudaStreamWaitEvent(TrsStreamCuda(stream), request->done, 0));
   request->next = data->free;
   data->free = request;
   PetscCall(check_all(0));

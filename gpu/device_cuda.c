@@ -15,6 +15,7 @@
 #include <nvtx3/nvToolsExt.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Streams are asked this often between two looks at what may hold them up, and before the processor is offered to others. */
@@ -133,6 +134,9 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
     snprintf(why_not, size, "%s", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
 }
 
+/* Hardware queues, as many as there are. By default 8, fewer than a model's and its communicators' streams: two in one wait for one another. */
+#define TRS_CUDA_QUEUES "32"
+
 /* GPUs that are too old are none. */
 static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_not_size)
 {
@@ -142,6 +146,7 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 
   PetscFunctionBegin;
   *n_devices = 0;
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", TRS_CUDA_QUEUES, 0); /* the first call reads it */
   error = cudaGetDeviceCount(&n_gpus);
   if (error != cudaSuccess || n_gpus == 0) {
     say_why_not(error, why_not, why_not_size);
@@ -295,15 +300,23 @@ static PetscErrorCode zero_cuda(void *to, int64_t bytes, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Small kernels that others wait for go before the next blocks of the large ones; of those, rows on their way from the host to a cache hold many an SM. */
+static PetscBool is_urgent(const char *name)
+{
+  return (PetscBool)(strcmp(name, "compute") != 0 && strcmp(name, "prefetch") != 0);
+}
+
 static PetscErrorCode stream_create_cuda(const char *name, TrsStream *stream)
 {
+  int least = 0, greatest = 0;
   cudaStream_t created;
 
   PetscFunctionBegin;
-  (void)name;
   PetscCheck(n_streams < TRS_CUDA_STREAMS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d streams",
              TRS_CUDA_STREAMS);
-  TrsCallCUDA(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+  TrsCallCUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  TrsCallCUDA(
+      cudaStreamCreateWithPriority(&created, cudaStreamNonBlocking, is_urgent(name) ? greatest : least));
   streams[n_streams++].stream = created; /* without scratch: see stream_destroy_cuda() */
   *stream = (TrsStream)(void *)created;
   PetscFunctionReturn(PETSC_SUCCESS);

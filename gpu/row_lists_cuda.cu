@@ -33,9 +33,9 @@ PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, cons
   b.tbe = tbe;
   PetscCall(TrsCudaFindRows(stream, workspace, input, &b));
   CU_LAUNCH(rows_of_runs_kernel, TrsCudaBlocks(b.o.runs.n, TRS_LIST_THREADS), TRS_LIST_THREADS, 0,
-            TrsCudaStream(stream), b.o, b.class_run, rows);
+            TrsCudaStream(stream), b.o, b.table_run, rows);
   TrsCheckLaunch();
-  PetscCall(TrsCudaAnswer(workspace, stream, (n + 1) * static_cast<int64_t>(sizeof(*row_begin)), b.class_run,
+  PetscCall(TrsCudaAnswer(workspace, stream, (n + 1) * static_cast<int64_t>(sizeof(*row_begin)), b.table_run,
                           row_begin));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

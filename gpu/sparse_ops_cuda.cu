@@ -302,11 +302,10 @@ static __device__ void repair_offsets(const CheckJob &job)
 /* One block: opens the report, checks the last offset and the order of all. Reads the offsets once. */
 static __global__ void check_offsets_kernel(CheckJob job)
 {
-  __shared__ int any;
   const int64_t n_bags = job.n_features * job.batch;
+  int bad = 0;
 
   if (threadIdx.x == 0) {
-    any = 0;
     if (job.report[0] == 0) {
       job.report[1] = NO_KEY;
       job.report[2] = NOT_FOUND;
@@ -323,10 +322,9 @@ static __global__ void check_offsets_kernel(CheckJob job)
     }
   }
   __syncthreads();
-  for (int64_t bag = threadIdx.x; bag < n_bags; bag += blockDim.x)
-    if (bad_offsets(job, bag)) atomicOr(&any, 1);
-  __syncthreads();
-  if (threadIdx.x == 0 && any) repair_offsets(job);
+#pragma unroll 8
+  for (int64_t bag = threadIdx.x; bag < n_bags; bag += blockDim.x) bad |= bad_offsets(job, bag);
+  if (__syncthreads_or(bad) && threadIdx.x == 0) repair_offsets(job);
 }
 
 /* A thread has a bag. Reads the values once. */

@@ -205,7 +205,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     list_kernel(Occurrences o, const int64_t *class_run, int lanes_log2, int64_t *rows, float *row_grad,
-                int64_t row_stride)
+                int64_t row_stride, bool wide)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
@@ -219,7 +219,11 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
       float acc[COLUMNS];
 
       sum_run<COLUMNS>(o, r, run, col, acc);
-      for (int j = 0; j < COLUMNS; j++) row_grad[r * row_stride + col + j] = acc[j];
+      if (wide) {
+        keep_floats<COLUMNS>(row_grad + r * row_stride + col, acc);
+      } else {
+        for (int j = 0; j < COLUMNS; j++) row_grad[r * row_stride + col + j] = acc[j];
+      }
     }
   }
 }
@@ -265,20 +269,38 @@ static PetscErrorCode launch_update_by_kind(TrsStream stream, const Backward *b,
 }
 
 /* Sums of pieces: at most one for each SHORT_RUN / 2 occurrences. */
-static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, const UpdateClass *class_,
-                                    const int64_t *class_run)
+static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
 {
-  const int lanes_log2 = class_->key % 6;
+  const int lanes_log2 = b->classes[c].key % 6;
   const dim3 blocks = TrsCudaBlocks((b->o.runs.n / (TRS_SHORT_RUN / 2)) << lanes_log2, TRS_UPDATE_THREADS);
 
   PetscFunctionBegin;
   if (b->o.runs.n <= TRS_SHORT_RUN) PetscFunctionReturn(PETSC_SUCCESS);
-  if (class_->key / 6 % 2)
-    CU_LAUNCH((piece_sums_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, class_run,
-              lanes_log2);
+  if (b->classes[c].key / 6 % 2)
+    CU_LAUNCH((piece_sums_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o,
+              b->class_run + c, lanes_log2);
   else
-    CU_LAUNCH((piece_sums_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, class_run,
-              lanes_log2);
+    CU_LAUNCH((piece_sums_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o,
+              b->class_run + c, lanes_log2);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The class's rows, each with its sum. */
+static PetscErrorCode launch_list(TrsStream stream, const Backward *b, int c, int64_t *rows, float *row_grad,
+                                  int64_t row_stride)
+{
+  const int lanes_log2 = b->classes[c].key % 6;
+  const dim3 blocks = TrsCudaBlocks(b->o.runs.n << lanes_log2, TRS_UPDATE_THREADS);
+  const bool wide = TrsCudaIsAligned(row_grad, row_stride * 4, 16);
+
+  PetscFunctionBegin;
+  if (b->classes[c].key / 6 % 2)
+    CU_LAUNCH((list_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->class_run + c,
+              lanes_log2, rows, row_grad, row_stride, wide);
+  else
+    CU_LAUNCH((list_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->class_run + c,
+              lanes_log2, rows, row_grad, row_stride, wide);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -292,7 +314,7 @@ static PetscErrorCode update_classes(TrsStream stream, const Backward *b, const 
     const Step step = {*own, static_cast<float>(1.0 - pow(static_cast<double>(own->beta1), t)),
                        static_cast<float>(1.0 - pow(static_cast<double>(own->beta2), t))};
 
-    PetscCall(launch_pieces(stream, b, &b->classes[c], b->class_run + c));
+    PetscCall(launch_pieces(stream, b, c));
     switch (b->classes[c].key / 6) {
     case 2 * TRS_FP32: PetscCall((launch_update_by_kind<TRS_FP32, 1>)(stream, b, c, step)); break;
     case 2 * TRS_FP32 + 1: PetscCall((launch_update_by_kind<TRS_FP32, 4>)(stream, b, c, step)); break;
@@ -357,30 +379,19 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
   if (row_begin) memset(row_begin, 0, static_cast<size_t>(tbe->n_tables + 1) * sizeof(*row_begin));
   if (input->n_values <= 0 || tbe->n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = tbe;
-  b.pooled = b.in_order = b.by_table = true;
+  b.pooled = b.in_order = true;
+  b.by_table = row_begin != NULL;
   b.grad_stride = grad_stride;
   b.o.grad = grad;
   b.o.max_gradient = max_gradient;
   PetscCall(TrsCudaFindOccurrences(stream, workspace, input, &b));
-  for (int t = 0; t < tbe->n_tables; t++) { /* table by table: few tables are data_parallel */
-    UpdateClass one = {0, 0, t, t + 1, b.table[t].table.dim};
-
-    for (int c = 0; c < b.n_classes; c++)
-      if (b.classes[c].first_table <= t && t < b.classes[c].end_table) one.key = b.classes[c].key;
-    const int lanes_log2 = one.key % 6;
-    const dim3 blocks = TrsCudaBlocks(b.o.runs.n << lanes_log2, TRS_UPDATE_THREADS);
-    PetscCall(launch_pieces(stream, &b, &one, b.class_run + t));
-    if (one.key / 6 % 2)
-      CU_LAUNCH((list_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b.o, b.class_run + t,
-                lanes_log2, rows, row_grad, row_stride);
-    else
-      CU_LAUNCH((list_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b.o, b.class_run + t,
-                lanes_log2, rows, row_grad, row_stride);
-    TrsCheckLaunch();
+  for (int c = 0; c < b.n_classes; c++) {
+    PetscCall(launch_pieces(stream, &b, c));
+    PetscCall(launch_list(stream, &b, c, rows, row_grad, row_stride));
   }
   if (row_begin)
     PetscCall(TrsCudaAnswer(workspace, stream, (tbe->n_tables + 1) * static_cast<int64_t>(sizeof(*row_begin)),
-                            b.class_run, row_begin));
+                            b.table_run, row_begin));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

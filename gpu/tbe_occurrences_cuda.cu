@@ -270,21 +270,23 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the classes' runs begin; by_table: each table's. */
+/* Where the classes' runs begin, and by_table each table's. */
 static PetscErrorCode find_class_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
 {
-  const int n = b->by_table ? b->tbe->n_tables : b->n_classes;
+  const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (b->by_table ? n_tables + 1 : 0);
   int *boundary, *boundaries;
 
   PetscFunctionBegin;
-  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_LOOKUP, n + 1, sizeof(*boundary), &boundary));
-  for (int i = 0; i < n; i++) boundary[i] = b->by_table ? i : b->classes[i].first_table;
-  boundary[n] = b->tbe->n_tables;
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_LOOKUP, n, sizeof(*boundary), &boundary));
+  for (int c = 0; c < b->n_classes; c++) boundary[c] = b->classes[c].first_table;
+  boundary[b->n_classes] = n_tables;
+  for (int i = b->n_classes + 1; i < n; i++) boundary[i] = i - b->n_classes - 1;
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CLASSES, stream,
-                               (n + 1) * static_cast<int64_t>(sizeof(*boundary)), boundary, &boundaries));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_CLASS_RUNS, n + 1, sizeof(*b->class_run), &b->class_run));
-  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n + 1, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
-            b->o, n + 1, boundaries, b->class_run);
+                               n * static_cast<int64_t>(sizeof(*boundary)), boundary, &boundaries));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_CLASS_RUNS, n, sizeof(*b->class_run), &b->class_run));
+  b->table_run = b->class_run + b->n_classes + 1;
+  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream), b->o,
+            n, boundaries, b->class_run);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

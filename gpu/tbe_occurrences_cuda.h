@@ -56,13 +56,14 @@ struct Backward {
   const TrsTbe *tbe;
   int64_t grad_stride;
   bool pooled, in_order; /* in_order: keys in the order of tables */
-  bool by_table;         /* class_run is [n_tables + 1], of tables in order */
+  bool by_table;         /* each table's runs are asked for, too */
   UpdateTable *table;    /* [n_tables + 1] host */
   int *place;            /* [n_tables] of each table in it */
   UpdateClass *classes;  /* [n_tables] */
   int n_classes, widest;
   uint64_t end_key;
   int64_t *class_run; /* device [n_classes + 1] */
+  int64_t *table_run; /* device [n_tables + 1], by_table */
   Occurrences o;
   Unsorted u;
 };
@@ -74,7 +75,7 @@ struct Backward {
 PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                       Backward *b);
 
-/* Of a batch the rows alone, no gradients: runs in the order of tables, class_run [n_tables + 1]. b->tbe is the caller's. */
+/* Of a batch the rows alone, no gradients: runs in the order of tables, table_run. b->tbe is the caller's. */
 PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                Backward *b);
 

@@ -603,9 +603,18 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
   return cudaMemsetAsync(to, value, bytes, nullptr);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
+// Priorities are hints: the order stays random.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
   guard g;
+  if (priority > 0 || priority < -5) fail("a stream's priority is none of the device's");
   if (flags != cudaStreamNonBlocking)
     fail("only streams that do not wait for the default stream are made here");
   *stream = new CUstream_st;

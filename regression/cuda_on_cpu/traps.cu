@@ -55,8 +55,8 @@ static int two_streams(const char *name, int *device)
   int *host, sum = 0;
 
   cudaHostAlloc(reinterpret_cast<void **>(&host), N * sizeof(*host), cudaHostAllocDefault);
-  cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking);
-  cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
+  cudaStreamCreateWithPriority(&first, cudaStreamNonBlocking, 0);
+  cudaStreamCreateWithPriority(&second, cudaStreamNonBlocking, 0);
   cudaEventCreateWithFlags(&set, cudaEventDisableTiming);
   for (int round = 0; round < 20; round++) {
     cudaMemsetAsync(device, 0, N * sizeof(*device), first);

@@ -129,6 +129,18 @@ static inline void __syncthreads()
   cuda_on_cpu::meet_block();
 }
 
+static inline int __syncthreads_or(int predicate)
+{
+  static int any; // of the block that runs: one at a time
+
+  cuda_on_cpu::meet_block();
+  any = 0;
+  cuda_on_cpu::meet_block();
+  any |= predicate;
+  cuda_on_cpu::meet_block();
+  return any != 0;
+}
+
 static inline void __syncwarp(unsigned mask = ~0u)
 {
   cuda_on_cpu::meet_warp(mask, 0, cuda_on_cpu::SYNC);
