@@ -420,86 +420,140 @@ PetscErrorCode TrsBoundsCheckCuda(TrsStream stream, int mode, int n_features, in
 
 /* --- unique --- */
 
-static __global__ void unique_keys_kernel(int64_t n, const int64_t *values, uint64_t *keys, uint32_t *items)
+/* Ids below 0 are one, and first. */
+static __device__ __forceinline__ uint64_t unique_key(int64_t id)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    keys[i] = static_cast<uint64_t>(values[i] < 0 ? 0 : values[i] + 1); /* ids below 0 are one, and first */
-    items[i] = static_cast<uint32_t>(i);
+  return static_cast<uint64_t>(id < 0 ? 0 : id + 1);
+}
+
+/* A call: values [first, n), those of table t from begin[t] on. */
+struct UniqueIds {
+  int64_t first, n;
+  int n_tables, in_table;
+  const int64_t *begin; /* [n_tables + 1] */
+  const int64_t *values;
+  uint64_t *key, *sorted_key; /* [n] */
+  uint32_t *item, *sorted_item;
+  int32_t *flags;  /* [n] does a new one begin here? */
+  int64_t *before; /* [n + 1] */
+};
+
+static __global__ void unique_keys_kernel(UniqueIds job)
+{
+  for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep()) {
+    job.key[i] = unique_key(job.values[i]);
+    job.item[i] = static_cast<uint32_t>(i);
   }
+}
+
+/* The tables of values that are sorted by id. */
+static __global__ void unique_table_keys_kernel(UniqueIds job)
+{
+  for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
+    job.key[i] = static_cast<uint64_t>(TrsCudaBlockOf(job.begin, job.n_tables, job.sorted_item[i]));
+}
+
+/* The ids again, in the order of tables. */
+static __global__ void unique_gather_kernel(UniqueIds job)
+{
+  for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
+    job.sorted_key[i] = unique_key(job.values[job.sorted_item[i]]);
 }
 
 /* Values before the first table's are not the call's. */
-static __global__ void unique_flags_kernel(int64_t first, int64_t n, const uint64_t *keys, int32_t *flags)
+static __global__ void unique_flags_kernel(UniqueIds job)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep())
-    flags[i] = i >= first && (i == first || keys[i] != keys[i - 1]);
+  for (int64_t i = TrsCudaFirst(); i < job.n; i += TrsCudaStep())
+    job.flags[i] = i >= job.first && (i == job.first || job.sorted_key[i] != job.sorted_key[i - 1]);
 }
 
 /* The first value of a table is new whatever is before it. */
-static __global__ void unique_tables_kernel(int n_tables, const int64_t *begin, int32_t *flags)
+static __global__ void unique_tables_kernel(UniqueIds job)
 {
-  for (int64_t t = TrsCudaFirst(); t < n_tables; t += TrsCudaStep())
-    if (begin[t] < begin[t + 1]) flags[begin[t]] = 1;
+  for (int64_t t = TrsCudaFirst(); t < job.n_tables; t += TrsCudaStep())
+    if (job.begin[t] < job.begin[t + 1]) job.flags[job.begin[t]] = 1;
 }
 
-static __global__ void unique_place_kernel(int64_t first, int64_t n, const uint64_t *keys,
-                                           const uint32_t *items, const int32_t *flags, const int64_t *before,
-                                           int64_t *unique_values, int64_t *reverse)
+static __global__ void unique_place_kernel(UniqueIds job, int64_t *unique_values, int64_t *reverse)
 {
-  for (int64_t i = first + TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    const int64_t at = before[i] + flags[i] - 1;
-    if (flags[i]) unique_values[at] = static_cast<int64_t>(keys[i]) - 1;
-    reverse[items[i]] = at;
+  for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep()) {
+    const int64_t at = job.before[i] + job.flags[i] - 1;
+    const int64_t from = job.in_table ? job.before[job.begin[TrsCudaBlockOf(job.begin, job.n_tables, i)]] : 0;
+
+    if (job.flags[i]) unique_values[at] = static_cast<int64_t>(job.sorted_key[i]) - 1;
+    reverse[job.sorted_item[i]] = at - from;
   }
 }
 
-static __global__ void unique_begin_kernel(int n_tables, const int64_t *begin, const int64_t *before,
-                                           int64_t *unique_begin)
+static __global__ void unique_begin_kernel(UniqueIds job, int64_t *unique_begin)
 {
-  for (int64_t t = TrsCudaFirst(); t <= n_tables; t += TrsCudaStep()) unique_begin[t] = before[begin[t]];
+  for (int64_t t = TrsCudaFirst(); t <= job.n_tables; t += TrsCudaStep())
+    unique_begin[t] = job.before[job.begin[t]];
 }
 
-/* Ids are sorted by all 64 bits, table by table: nothing is known of them on the host. Waits for the numbers of unique ids. */
+/* By all 64 bits of the id, of which the host knows nothing; then, stable, by the table: two sorts for any number of tables. */
+static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, UniqueIds *job)
+{
+  const int64_t first = job->first, n = job->n - first;
+  const dim3 blocks = TrsCudaBlocks(n, TRS_SPARSE_THREADS);
+  const cudaStream_t s = TrsCudaStream(stream);
+  uint32_t *const by_table = job->item;
+
+  PetscFunctionBegin;
+  CU_LAUNCH(unique_keys_kernel, blocks, TRS_SPARSE_THREADS, 0, s, *job);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaSortPairs(workspace, stream, n, 64, job->key + first, job->sorted_key + first,
+                             job->item + first, job->sorted_item + first));
+  if (job->n_tables == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(unique_table_keys_kernel, blocks, TRS_SPARSE_THREADS, 0, s, *job);
+  TrsCheckLaunch();
+  PetscCall(TrsCudaSortPairs(workspace, stream, n, TrsCudaBitsFor(static_cast<uint64_t>(job->n_tables)),
+                             job->key + first, job->sorted_key + first, job->sorted_item + first,
+                             job->item + first));
+  job->item = job->sorted_item;
+  job->sorted_item = by_table;
+  CU_LAUNCH(unique_gather_kernel, blocks, TRS_SPARSE_THREADS, 0, s, *job);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Waits for the numbers of unique ids. */
 PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                             const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
-                             int64_t *unique_values, int64_t *reverse)
+                             const int64_t *values_begin, const int64_t *values, PetscBool in_table,
+                             int64_t *unique_begin, int64_t *unique_values, int64_t *reverse)
 {
   const int64_t n = values_begin[n_tables];
   const dim3 blocks = TrsCudaBlocks(n, TRS_SPARSE_THREADS), threads = TRS_SPARSE_THREADS;
+  const dim3 few = TrsCudaBlocks(n_tables + 1, TRS_SPARSE_THREADS);
   const cudaStream_t s = TrsCudaStream(stream);
-  uint64_t *keys, *sorted_keys;
-  uint32_t *items, *sorted_items;
-  int64_t *before, *begin, *answer;
-  int32_t *flags;
+  UniqueIds job = {};
+  int64_t *answer;
 
   PetscFunctionBegin;
   PetscCheck(n <= UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%lld ids are too many to be made unique at once", static_cast<long long>(n));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, n, sizeof(*keys), &keys));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*keys), &sorted_keys));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, n, sizeof(*items), &items));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, n, sizeof(*items), &sorted_items));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*flags), &flags));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n + 1, sizeof(*before), &before));
+  job.first = values_begin[0];
+  job.n = n;
+  job.n_tables = n_tables;
+  job.in_table = in_table;
+  job.values = values;
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, n, sizeof(*job.key), &job.key));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*job.key), &job.sorted_key));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, n, sizeof(*job.item), &job.item));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, n, sizeof(*job.item), &job.sorted_item));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*job.flags), &job.flags));
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, n + 1, sizeof(*job.before), &job.before));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_PIECES, n_tables + 1, sizeof(*answer), &answer));
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_TABLES_BEGIN, stream,
-                               (n_tables + 1) * static_cast<int64_t>(sizeof(*begin)), values_begin, &begin));
-  CU_LAUNCH(unique_keys_kernel, blocks, threads, 0, s, n, values, keys, items);
+                               (n_tables + 1) * static_cast<int64_t>(sizeof(*job.begin)), values_begin,
+                               &job.begin));
+  PetscCall(sort_unique(stream, workspace, &job));
+  CU_LAUNCH(unique_flags_kernel, blocks, threads, 0, s, job);
+  CU_LAUNCH(unique_tables_kernel, few, threads, 0, s, job);
   TrsCheckLaunch();
-  for (int t = 0; t < n_tables; t++) {
-    const int64_t at = values_begin[t];
-    PetscCall(TrsCudaSortPairs(workspace, stream, values_begin[t + 1] - at, 64, keys + at, sorted_keys + at,
-                               items + at, sorted_items + at));
-  }
-  CU_LAUNCH(unique_flags_kernel, blocks, threads, 0, s, values_begin[0], n, sorted_keys, flags);
-  CU_LAUNCH(unique_tables_kernel, TrsCudaBlocks(n_tables, TRS_SPARSE_THREADS), threads, 0, s, n_tables, begin,
-            flags);
-  TrsCheckLaunch();
-  PetscCall(TrsCudaScan(stream, n, flags, before));
-  CU_LAUNCH(unique_place_kernel, blocks, threads, 0, s, values_begin[0], n, sorted_keys, sorted_items, flags,
-            before, unique_values, reverse);
-  CU_LAUNCH(unique_begin_kernel, TrsCudaBlocks(n_tables + 1, TRS_SPARSE_THREADS), threads, 0, s, n_tables,
-            begin, before, answer);
+  PetscCall(TrsCudaScan(stream, n, job.flags, job.before));
+  CU_LAUNCH(unique_place_kernel, blocks, threads, 0, s, job, unique_values, reverse);
+  CU_LAUNCH(unique_begin_kernel, few, threads, 0, s, job, answer);
   TrsCheckLaunch();
   PetscCall(TrsCudaAnswer(workspace, stream, (n_tables + 1) * static_cast<int64_t>(sizeof(*answer)), answer,
                           unique_begin));

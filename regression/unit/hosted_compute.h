@@ -133,15 +133,16 @@ static PetscErrorCode hosted_bounds_check(TrsStream stream, int mode, int n_feat
 }
 
 static PetscErrorCode hosted_unique(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                    const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
-                                    int64_t *unique_values, int64_t *reverse)
+                                    const int64_t *values_begin, const int64_t *values, PetscBool in_table,
+                                    int64_t *unique_begin, int64_t *unique_values, int64_t *reverse)
 {
   const int64_t n = values_begin[n_tables];
   int64_t *in = (int64_t *)hosted_in(values, n * 8), *unique = (int64_t *)hosted_in(unique_values, n * 8),
           *back = (int64_t *)hosted_in(reverse, n * 8);
 
   PetscFunctionBegin;
-  PetscCall(hosted_ops->unique(stream, workspace, n_tables, values_begin, in, unique_begin, unique, back));
+  PetscCall(hosted_ops->unique(stream, workspace, n_tables, values_begin, in, in_table, unique_begin, unique,
+                               back));
   hosted_out(in, NULL, 0);
   hosted_out(unique, unique_values, n * 8);
   hosted_out(back, reverse, n * 8);

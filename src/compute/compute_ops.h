@@ -173,12 +173,13 @@ typedef struct {
 
   /*
     Unique ids, ascending, of each table's run of values, and where each value went: unique [<= N], reverse [N] (index into the whole
-    unique array), unique_begin [T+1] host array. values_begin host [T+1]. Ids below 0 are one id, -1, that comes first.
+    unique array; in_table: counted from the table's first), unique_begin [T+1] host array. values_begin host [T+1]. Ids below 0 are one id, -1, that comes
+    first. A device's host waits for unique_begin.
     Source: FBGEMM jagged_unique_indices
   */
   PetscErrorCode (*unique)(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                           const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
-                           int64_t *unique_values, int64_t *reverse);
+                           const int64_t *values_begin, const int64_t *values, PetscBool in_table,
+                           int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
 
   /* to[i] = from[index[i]], i in [0, n); to may be index. */
   PetscErrorCode (*gather_ids)(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
@@ -340,8 +341,8 @@ typedef struct {
                                 const float *from, float *to);
   /* n copies of rows (host array); no row is written twice, or written by one and read by another. */
   PetscErrorCode (*copy_rows)(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy);
-  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. `to` may be from[0], on the
-     CPU any of them. */
+  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. `to` may be any of the
+     first 64 of them, on the CPU of all. */
   PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);
   /* Row b of n runs of columns (host array) divided by the run's lengths[b], rows `stride` floats apart; where the length is 0 they stay. */

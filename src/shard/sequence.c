@@ -88,14 +88,13 @@ static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *seque
                                    batch->group.jagged.n_values * (int64_t)sizeof(int64_t)));
   PetscCall(TrsPinnedBufferReserve(device, &batch->lengths, bags * (int64_t)sizeof(*lengths)));
   lengths = (int32_t *)batch->lengths.data;
+  PetscCall(compute->unique(stream, sequence->unique_workspace, sharding->n_tables, batch->begin,
+                            batch->group.jagged.values, PETSC_TRUE, batch->unique_begin,
+                            unique->jagged.values, (int64_t *)batch->reverse.data));
   for (int i = 0; i < sharding->n_tables; i++) {
     const int first = sequence->table_feature[i];
-    int64_t found[2] = {0, 0};
-    PetscCall(compute->unique(
-        stream, sequence->unique_workspace, 1, batch->begin + i, batch->group.jagged.values, found,
-        unique->jagged.values + batch->unique_begin[i], (int64_t *)batch->reverse.data));
-    batch->unique_begin[i + 1] = batch->unique_begin[i] + found[1];
-    spread(found[1], sequence->table_feature[i + 1] - first, B, lengths + first * B, batch->id_begin + first);
+    spread(batch->unique_begin[i + 1] - batch->unique_begin[i], sequence->table_feature[i + 1] - first, B,
+           lengths + first * B, batch->id_begin + first);
   }
   unique->jagged.n_values = batch->unique_begin[sharding->n_tables];
   unique->id_begin = batch->id_begin;

@@ -107,7 +107,8 @@ static void check_unique_pruned(void)
   TrsWorkspace workspace = NULL;
 
   assert_petsc_ok(compute->workspace_create(&workspace));
-  assert_petsc_ok(compute->unique(NULL, workspace, 2, begin, values, unique_begin, unique, reverse));
+  assert_petsc_ok(
+      compute->unique(NULL, workspace, 2, begin, values, PETSC_FALSE, unique_begin, unique, reverse));
   assert_int_equal(unique_begin[1], 3);
   assert_int_equal(unique_begin[2], 4);
   assert_memory_equal(unique, wanted, sizeof(wanted));
