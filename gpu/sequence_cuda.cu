@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Sequences and positions on the GPU: rows of a bag to what the model sees, and the way back; weights by position. Twin of
-  src/compute/sequence_cpu.c, with its bits but for the sums of position_gradients. A thread has a column of a bag, its neighbours the next ones.
+  src/compute/sequence_cpu.c, with its bits but for the sums of position_gradients. A thread has four columns of a bag (one, where
+  they are not aligned), its neighbours the next ones.
 */
 #include "gpu/compute_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
 #include "gpu/workspace_cuda.h"
 
 enum { TRS_SEQUENCE_THREADS = 256 };
@@ -13,75 +15,138 @@ static __device__ __forceinline__ int64_t row_of(const TrsSequenceBags &bags, in
   return ((bags.index ? bags.index[id] : id) + bags.shift) * bags.row_stride;
 }
 
-/* The bag's id that has the maximum of column d first, or end: all are pruned. */
-static __device__ int64_t first_maximum(const TrsSequenceBags &bags, const float *rows, int64_t begin,
-                                        int64_t end, int64_t d)
-{
-  int64_t at = begin;
+enum { TRS_IN_FLIGHT = 4 };
 
-  while (at < end && bags.ids[at] < 0) at++;
-  for (int64_t i = at + 1; i < end; i++)
-    if (bags.ids[i] >= 0 && rows[row_of(bags, i) + d] > rows[row_of(bags, at) + d]) at = i;
-  return at;
+/* x[u] = columns d .. of the row of id i + u; zeros where it is pruned or not before end. All places are asked for before the first row is. */
+template <int COLUMNS>
+static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, const float *rows, int64_t i,
+                                                 int64_t end, int64_t d, float (*x)[COLUMNS])
+{
+  int64_t at[TRS_IN_FLIGHT];
+  bool is_row[TRS_IN_FLIGHT];
+
+#pragma unroll
+  for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+    is_row[u] = i + u < end && bags.ids[i + u] >= 0;
+    at[u] = i + u < end ? row_of(bags, i + u) : 0;
+  }
+#pragma unroll
+  for (int u = 0; u < TRS_IN_FLIGHT; u++) {
+    for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
+    if (is_row[u]) load_floats<COLUMNS>(rows + at[u] + d, x[u]);
+  }
+}
+
+/* The bag's maxima of columns d .. and the ids that have them first, or end: all are pruned. */
+template <int COLUMNS>
+static __device__ void find_maxima(const TrsSequenceBags &bags, const float *rows, int64_t begin, int64_t end,
+                                   int64_t d, int64_t *at, float *maximum)
+{
+  for (int j = 0; j < COLUMNS; j++) {
+    at[j] = end;
+    maximum[j] = 0.0f;
+  }
+  for (int64_t i = begin; i < end; i++) {
+    float x[COLUMNS];
+
+    if (bags.ids[i] < 0) continue;
+    load_floats<COLUMNS>(rows + row_of(bags, i) + d, x);
+    for (int j = 0; j < COLUMNS; j++)
+      if (at[j] == end || x[j] > maximum[j]) {
+        at[j] = i;
+        maximum[j] = x[j];
+      }
+  }
 }
 
 /* Reads each row that is not pruned once, writes the result once. */
-static __global__ void sequence_forward_kernel(TrsSequenceBags bags, const float *rows, float *out,
-                                               int64_t out_stride)
+template <int COLUMNS>
+static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
+    sequence_forward_kernel(TrsSequenceBags bags, const float *rows, float *out, int64_t out_stride)
 {
-  for (int64_t k = TrsCudaFirst(); k < bags.batch * bags.dim; k += TrsCudaStep()) {
-    const int64_t b = k / bags.dim, d = k % bags.dim, begin = bags.offsets[b], end = bags.offsets[b + 1];
-    float *const to = out + b * out_stride + d, x = 0.0f;
+  const int64_t lanes = bags.dim / COLUMNS; /* of a bag */
+
+  for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
+    const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
+    float *const to = out + b * out_stride + d, x[TRS_IN_FLIGHT][COLUMNS], sum[COLUMNS] = {};
+    int64_t at[COLUMNS];
 
     if (bags.pooling == TRS_SEQUENCE_CONCAT) {
-      for (int64_t place = 0; place < bags.places; place++) {
-        const int64_t i = begin + place;
-        to[place * bags.place_stride] = i < end && bags.ids[i] >= 0 ? rows[row_of(bags, i) + d] : 0.0f;
+      for (int64_t place = 0; place < bags.places; place += TRS_IN_FLIGHT) {
+        load_rows<COLUMNS>(bags, rows, begin + place, end, d, x);
+#pragma unroll
+        for (int u = 0; u < TRS_IN_FLIGHT; u++)
+          if (place + u < bags.places) stream_floats<COLUMNS>(to + (place + u) * bags.place_stride, x[u]);
       }
       continue;
     }
     if (bags.pooling == TRS_SEQUENCE_MEAN) {
-      for (int64_t i = begin; i < end; i++)
-        if (bags.ids[i] >= 0) x += rows[row_of(bags, i) + d];
-      if (end - begin > 1) x /= static_cast<float>(end - begin);
+      for (int64_t i = begin; i < end; i += TRS_IN_FLIGHT) {
+        load_rows<COLUMNS>(bags, rows, i, end, d, x);
+#pragma unroll
+        for (int u = 0; u < TRS_IN_FLIGHT; u++)
+          for (int j = 0; j < COLUMNS; j++) sum[j] += x[u][j];
+      }
+      for (int j = 0; j < COLUMNS && end - begin > 1; j++) sum[j] /= static_cast<float>(end - begin);
     } else {
-      const int64_t at = first_maximum(bags, rows, begin, end, d);
-      if (at < end) x = rows[row_of(bags, at) + d];
+      find_maxima<COLUMNS>(bags, rows, begin, end, d, at, sum);
     }
-    *to = x;
+    stream_floats<COLUMNS>(to, sum);
   }
+}
+
+/* May a thread take four columns of all that a kernel reads and writes? */
+static bool by_four(const TrsSequenceBags *bags, const float *rows, const float *matrix, int64_t stride,
+                    const float *to)
+{
+  return bags->dim % 4 == 0 && bags->row_stride % 4 == 0 && TrsCudaIsAligned(rows, 0, 16) &&
+         TrsCudaIsAligned(matrix, stride * 4, 16) && TrsCudaIsAligned(to, 0, 16) &&
+         (bags->pooling != TRS_SEQUENCE_CONCAT || bags->place_stride % 4 == 0);
 }
 
 PetscErrorCode TrsSequenceForwardCuda(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
                                       float *out, int64_t out_stride)
 {
+  const bool wide = by_four(bags, rows, out, out_stride, nullptr);
+  const dim3 blocks = TrsCudaBlocks(bags->batch * bags->dim / (wide ? 4 : 1), TRS_SEQUENCE_THREADS);
+
   PetscFunctionBegin;
   if (bags->batch <= 0 || bags->dim <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(sequence_forward_kernel, TrsCudaBlocks(bags->batch * bags->dim, TRS_SEQUENCE_THREADS),
-            TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags, rows, out, out_stride);
+  if (wide)
+    CU_LAUNCH(sequence_forward_kernel<4>, blocks, TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags, rows,
+              out, out_stride);
+  else
+    CU_LAUNCH(sequence_forward_kernel<1>, blocks, TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags, rows,
+              out, out_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static __global__ void sequence_backward_kernel(TrsSequenceBags bags, const float *rows, const float *grad,
-                                                int64_t grad_stride, int by_id, float *to)
+template <int COLUMNS>
+static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
+    sequence_backward_kernel(TrsSequenceBags bags, const float *rows, const float *grad, int64_t grad_stride,
+                             int by_id, float *to)
 {
-  for (int64_t k = TrsCudaFirst(); k < bags.batch * bags.dim; k += TrsCudaStep()) {
-    const int64_t b = k / bags.dim, d = k % bags.dim, begin = bags.offsets[b], end = bags.offsets[b + 1];
+  const int64_t lanes = bags.dim / COLUMNS; /* of a bag */
+
+  for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
+    const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
     const float *const g = grad + b * grad_stride + d;
-    const int64_t maximum = bags.pooling == TRS_SEQUENCE_MAX ? first_maximum(bags, rows, begin, end, d) : end;
+    const bool concat = bags.pooling == TRS_SEQUENCE_CONCAT, mean = bags.pooling == TRS_SEQUENCE_MEAN;
+    float own[COLUMNS] = {}, maximum[COLUMNS];
+    int64_t at[COLUMNS];
 
+    if (!concat) load_floats<COLUMNS>(g, own);
+    if (bags.pooling == TRS_SEQUENCE_MAX) find_maxima<COLUMNS>(bags, rows, begin, end, d, at, maximum);
+    for (int j = 0; j < COLUMNS && mean; j++) own[j] /= static_cast<float>(end - begin);
     for (int64_t i = begin; i < end; i++) {
-      const int64_t place = i - begin;
-      float x = 0.0f;
+      float x[COLUMNS] = {};
 
-      if (bags.ids[i] >= 0 && bags.pooling == TRS_SEQUENCE_MEAN)
-        x = *g / static_cast<float>(end - begin);
-      else if (bags.ids[i] >= 0 && bags.pooling == TRS_SEQUENCE_CONCAT && place < bags.places)
-        x = g[place * bags.place_stride];
-      else if (i == maximum)
-        x = *g;
-      to[(by_id ? i * bags.row_stride : row_of(bags, i)) + d] = x;
+      if (bags.ids[i] >= 0 && concat && i - begin < bags.places)
+        load_floats<COLUMNS>(g + (i - begin) * bags.place_stride, x);
+      else if (bags.ids[i] >= 0 && !concat)
+        for (int j = 0; j < COLUMNS; j++) x[j] = mean || at[j] == i ? own[j] : 0.0f;
+      keep_floats<COLUMNS>(to + (by_id ? i * bags.row_stride : row_of(bags, i)) + d, x);
     }
   }
 }
@@ -89,11 +154,17 @@ static __global__ void sequence_backward_kernel(TrsSequenceBags bags, const floa
 PetscErrorCode TrsSequenceBackwardCuda(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
                                        const float *grad, int64_t grad_stride, PetscBool by_id, float *to)
 {
+  const bool wide = by_four(bags, rows, grad, grad_stride, to);
+  const dim3 blocks = TrsCudaBlocks(bags->batch * bags->dim / (wide ? 4 : 1), TRS_SEQUENCE_THREADS);
+
   PetscFunctionBegin;
   if (bags->batch <= 0 || bags->dim <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(sequence_backward_kernel, TrsCudaBlocks(bags->batch * bags->dim, TRS_SEQUENCE_THREADS),
-            TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags, rows, grad, grad_stride,
-            static_cast<int>(by_id), to);
+  if (wide)
+    CU_LAUNCH(sequence_backward_kernel<4>, blocks, TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags,
+              rows, grad, grad_stride, static_cast<int>(by_id), to);
+  else
+    CU_LAUNCH(sequence_backward_kernel<1>, blocks, TRS_SEQUENCE_THREADS, 0, TrsCudaStream(stream), *bags,
+              rows, grad, grad_stride, static_cast<int>(by_id), to);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

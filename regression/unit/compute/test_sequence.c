@@ -99,6 +99,40 @@ static void check_index(void)
   for (int i = 0; i < N; i++) assert_rows(to + (straight[i] + 1) * 4, expected + i * 4L, D);
 }
 
+/* Widths of several columns a lane against the CPU's columns, with bags longer than what is in flight at a time. */
+static void check_widths(void)
+{
+  enum { WIDE = 8, STRIDE = 12, N_IDS = 15, N_BAGS = 5, PLACES = 6 };
+  const int64_t begins[N_BAGS + 1] = {0, 6, 6, 7, 11, 15};
+  int64_t some_ids[N_IDS];
+  float in[N_IDS * STRIDE], out[2][N_BAGS * PLACES * WIDE], to[2][N_IDS * STRIDE];
+  const TrsComputeOps *cpu;
+
+  assert_petsc_ok(TrsComputeFind("cpu", &cpu));
+  for (int i = 0; i < N_IDS; i++) some_ids[i] = i % 4 == 1 || i == 6 ? -1 : i % 3;
+  for (int i = 0; i < N_IDS * STRIDE; i++) in[i] = 0.25F * (float)(i * 37 % 11 - 5);
+  for (int pooling = TRS_SEQUENCE_MEAN; pooling <= TRS_SEQUENCE_CONCAT; pooling++) {
+    const int64_t stride = (pooling == TRS_SEQUENCE_CONCAT ? PLACES : 1) * (int64_t)WIDE;
+    const TrsSequenceBags b = {.pooling = (TrsSequencePooling)pooling,
+                               .batch = N_BAGS,
+                               .dim = WIDE,
+                               .row_stride = STRIDE,
+                               .places = PLACES,
+                               .place_stride = WIDE,
+                               .offsets = begins,
+                               .ids = some_ids};
+    for (int k = 0; k < 2; k++) {
+      const TrsComputeOps *ops = k ? compute : cpu;
+
+      memset(to[k], 0, sizeof(to[k]));
+      assert_petsc_ok(ops->sequence_forward(NULL, &b, in, out[k], stride));
+      assert_petsc_ok(ops->sequence_backward(NULL, &b, in, out[0], stride, PETSC_FALSE, to[k]));
+    }
+    assert_rows(out[1], out[0], N_BAGS * stride);
+    assert_rows(to[1], to[0], (int64_t)N_IDS * STRIDE);
+  }
+}
+
 static void check_unique_pruned(void)
 {
   const int64_t begin[3] = {0, 4, 6}, values[6] = {5, -1, 0, -7, 9, 9};
@@ -126,6 +160,7 @@ static void test_all(void **state)
     check_forward();
     check_backward();
     check_index();
+    check_widths();
     check_unique_pruned();
   }
 }
