@@ -257,15 +257,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
     members[0] = me;
     for (int i = 1; i < size; i++) {
       int pair[2];
-      MPI_Recv(pair, 2, MPI_INT, MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      PMPI_Recv(pair, 2, MPI_INT, MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       members[static_cast<size_t>(pair[0])] = pair[1];
     }
     for (int i = 1; i < size; i++)
-      MPI_Send(members.data(), size, MPI_INT, members[static_cast<size_t>(i)], tag + 1000, MPI_COMM_WORLD);
+      PMPI_Send(members.data(), size, MPI_INT, members[static_cast<size_t>(i)], tag + 1000, MPI_COMM_WORLD);
   } else {
     const int pair[2] = {rank, me};
-    MPI_Send(pair, 2, MPI_INT, place.root, tag, MPI_COMM_WORLD);
-    MPI_Recv(members.data(), size, MPI_INT, place.root, tag + 1000, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    PMPI_Send(pair, 2, MPI_INT, place.root, tag, MPI_COMM_WORLD);
+    PMPI_Recv(members.data(), size, MPI_INT, place.root, tag + 1000, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   }
   MPI_Comm_group(MPI_COMM_WORLD, &world);
   MPI_Group_incl(world, size, members.data(), &group);
@@ -402,6 +402,41 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
   return wait_for(request, status);
 }
 
+/* Whoever waits for other ranks' memory looks here now and then (comm/relax.c). */
+int MPI_Iprobe(int source, int tag, MPI_Comm comm, int *found, MPI_Status *status)
+{
+  cuda_on_cpu::get_on();
+  return PMPI_Iprobe(source, tag, comm, found, status);
+}
+
+int MPI_Waitall(int n, MPI_Request *requests, MPI_Status *statuses)
+{
+  int done = 0, error = MPI_SUCCESS;
+
+  while (!done && error == MPI_SUCCESS) {
+    error = PMPI_Testall(n, requests, &done, statuses);
+    if (!done) {
+      cuda_on_cpu::get_on();
+      sched_yield();
+    }
+  }
+  return error;
+}
+
+int MPI_Recv(void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status)
+{
+  MPI_Request request;
+  const int error = PMPI_Irecv(data, n, type, from, tag, comm, &request);
+  return error ? error : wait_for(&request, status);
+}
+
+int MPI_Send(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Isend(data, n, type, to, tag, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
 int MPI_Barrier(MPI_Comm comm)
 {
   MPI_Request request;
@@ -420,6 +455,21 @@ int MPI_Allreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op o
 {
   MPI_Request request;
   const int error = PMPI_Iallreduce(from, to, n, type, op, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Exscan(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Iexscan(from, to, n, type, op, comm, &request);
+  return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Gather(const void *from, int n_from, MPI_Datatype from_type, void *to, int n_to, MPI_Datatype to_type,
+               int root, MPI_Comm comm)
+{
+  MPI_Request request;
+  const int error = PMPI_Igather(from, n_from, from_type, to, n_to, to_type, root, comm, &request);
   return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
 }
 
