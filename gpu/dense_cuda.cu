@@ -261,34 +261,32 @@ PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, c
 }
 
 template <class T>
-static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t cols, int place, const float *x0,
-                                     const float *u, const float *bias, const float *g, float *dx0, float *h,
-                                     float *grad_bias)
+static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t cols, int place,
+                                     const TrsCrossBackward *layer)
 {
   const Crossed<T> crossed = {cols,
                               place,
-                              reinterpret_cast<const T *>(x0),
-                              reinterpret_cast<const T *>(u),
-                              reinterpret_cast<const T *>(bias),
-                              reinterpret_cast<const T *>(g),
-                              reinterpret_cast<T *>(dx0),
-                              reinterpret_cast<T *>(h)};
+                              reinterpret_cast<const T *>(layer->x0),
+                              reinterpret_cast<const T *>(layer->u),
+                              reinterpret_cast<const T *>(layer->bias),
+                              reinterpret_cast<const T *>(layer->g),
+                              reinterpret_cast<T *>(layer->dx0),
+                              reinterpret_cast<T *>(layer->h)};
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, rows, cols, crossed, grad_bias));
+  PetscCall(visit_and_sum(stream, rows, cols, crossed, layer->grad_bias));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Reads g, x0, u and, but in the first call, dx0; writes dx0 and h. */
-PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
-                                    const float *u, const float *bias, const float *g, float *dx0, float *h,
-                                    float *grad_bias)
+PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
+                                    const TrsCrossBackward *layer)
 {
   PetscFunctionBegin;
-  if (is_wide({x0, u, bias, g, dx0, h, grad_bias}, n))
-    PetscCall(cross_backward<float4>(stream, batch, n / 4, place, x0, u, bias, g, dx0, h, grad_bias));
+  if (is_wide({layer->x0, layer->u, layer->bias, layer->g, layer->dx0, layer->h, layer->grad_bias}, n))
+    PetscCall(cross_backward<float4>(stream, batch, n / 4, place, layer));
   else
-    PetscCall(cross_backward<float>(stream, batch, n, place, x0, u, bias, g, dx0, h, grad_bias));
+    PetscCall(cross_backward<float>(stream, batch, n, place, layer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

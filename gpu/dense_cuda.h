@@ -31,8 +31,7 @@ PETSC_EXTERN PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batc
 PETSC_EXTERN PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
                                                 const float *u, const float *bias, const float *x, float *y);
 PETSC_EXTERN PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
-                                                 const float *x0, const float *u, const float *bias,
-                                                 const float *g, float *dx0, float *h, float *grad_bias);
+                                                 const TrsCrossBackward *layer);
 PETSC_EXTERN PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
                                               const float *q, const float *V, float *g, const float *dx0,
                                               float *dx);

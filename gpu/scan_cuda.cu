@@ -44,7 +44,7 @@ static __global__ void tile_sums_kernel(int64_t n, const int32_t *counts, int64_
 }
 
 /* One block: the tiles' sums become the sums before them. */
-static __global__ void scan_tiles_kernel(int64_t n, int64_t *sum)
+static __global__ void __launch_bounds__(1024) scan_tiles_kernel(int64_t n, int64_t *sum)
 {
   int64_t before = 0;
 

@@ -300,7 +300,7 @@ static __device__ void repair_offsets(const CheckJob &job)
 }
 
 /* One block: opens the report, checks the last offset and the order of all. Reads the offsets once. */
-static __global__ void check_offsets_kernel(CheckJob job)
+static __global__ void __launch_bounds__(TRS_CHECK_THREADS) check_offsets_kernel(CheckJob job)
 {
   const int64_t n_bags = job.n_features * job.batch;
   int bad = 0;

@@ -285,8 +285,8 @@ static PetscErrorCode find_class_runs(TrsStream stream, TrsWorkspace workspace, 
                                n * static_cast<int64_t>(sizeof(*boundary)), boundary, &boundaries));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_CLASS_RUNS, n, sizeof(*b->class_run), &b->class_run));
   b->table_run = b->class_run + b->n_classes + 1;
-  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream), b->o,
-            n, boundaries, b->class_run);
+  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
+            b->o, n, boundaries, b->class_run);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -273,7 +273,8 @@ static PetscErrorCode run_interaction(bench *b)
   double start = bench_now();
 
   PetscFunctionBegin;
-  PetscCall(b->compute->dot_forward(NULL, b->batch, n, D, D, 0, b->vectors, width, b->products, n_products(b)));
+  PetscCall(
+      b->compute->dot_forward(NULL, b->batch, n, D, D, 0, b->vectors, width, b->products, n_products(b)));
   note(b, "interaction dot", NULL, (double)b->batch, bytes, bench_now() - start);
   start = bench_now();
   PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, b->vectors, width, b->products, n_products(b),

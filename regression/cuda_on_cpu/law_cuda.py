@@ -66,6 +66,12 @@ def test_cuda_reproducible(binary, folder):
                                  environment={"CUDA_ON_CPU_SEED": str(ranks)})
             check(same_bits(found, wanted), f"{ranks} ranks {backend} {plan}: losses {list(found)}, on one rank {list(wanted)}")
             check_same_tensors(other, state, f"{ranks} ranks {backend} {plan}")
+    make(folder, 3)  # a rank without a sample has all blocks
+    wanted, state = train(binary, folder, "one", 1, f"-reproducible {NCCL}", global_batch=8)
+    for backend in (NCCL, MPI):
+        found, other = train(binary, folder, "other", 4, f"-reproducible {backend}", global_batch=8)
+        check(same_bits(found, wanted), f"3 samples on 4 ranks {backend}: losses {list(found)}, on one rank {list(wanted)}")
+        check_same_tensors(other, state, f"3 samples on 4 ranks {backend}")
 
 
 def test_cuda_caches(binary, folder):

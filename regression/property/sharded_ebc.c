@@ -26,6 +26,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* As many as a pipeline on a CPU has: the third step takes the first one's again. */
+enum { N_SLOTS = 2 };
+
 /* Written beside the features' columns, to see that nobody else does. */
 static const float gap = 7.5F;
 
@@ -117,9 +120,8 @@ static PetscErrorCode start_input_dist(property_draw *draw, int step)
 {
   PetscFunctionBegin;
   PetscCall(make_kjt(draw, &draw->batch[step], &draw->kjt[step]));
-  PetscCall(
-      TrsShardedEbcInputDistStart(draw->ebc, step % TRS_SHARD_SLOTS, &draw->kjt[step], draw->run->stream));
-  PetscCall(TrsShardedEbcInputDistTensors(draw->ebc, step % TRS_SHARD_SLOTS, draw->run->stream));
+  PetscCall(TrsShardedEbcInputDistStart(draw->ebc, step % N_SLOTS, &draw->kjt[step], draw->run->stream));
+  PetscCall(TrsShardedEbcInputDistTensors(draw->ebc, step % N_SLOTS, draw->run->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -343,7 +345,7 @@ static PetscErrorCode do_step(property_draw *draw, int step)
 {
   const random_model *model = draw->model;
   const random_batch *batch = &draw->batch[step];
-  const int slot = step % TRS_SHARD_SLOTS;
+  const int slot = step % N_SLOTS;
   const property_run *run = draw->run;
   const int64_t first = batch->first[run->rank], n = (batch->first[run->rank + 1] - first) * model->stride;
   TrsPooledMatrix matrix = {.stride = model->stride, .columns = model->columns};

@@ -79,6 +79,12 @@ typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
 /* Where in a backward a cross layer is: bits. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
+/* Arrays of a cross layer's backward: [B, n] all, but bias and grad_bias, [n]. */
+typedef struct {
+  const float *x0, *u, *bias, *g;
+  float *dx0, *h, *grad_bias;
+} TrsCrossBackward;
+
 typedef enum { TRS_DENSE_SGD, TRS_DENSE_ADAGRAD, TRS_DENSE_ADAM } TrsDenseOptimizerKind;
 
 typedef struct {
@@ -398,9 +404,8 @@ typedef struct {
     A layer's backward: h = g * x0; grad_bias [n] = sum over samples of h; g * (u + bias) is added to dx0, or written there by the call that is the FIRST of a
     backward. The LAST one may add g, too, for cross_input.
   */
-  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
-                                   const float *u, const float *bias, const float *g, float *dx0, float *h,
-                                   float *grad_bias);
+  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, int place,
+                                   const TrsCrossBackward *layer);
   /* After the LAST cross_backward: dx [batch, n] = g + dx0 + q V, q [batch, rank], V [rank, n]. g is overwritten or not. */
   PetscErrorCode (*cross_input)(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
                                 const float *V, float *g, const float *dx0, float *dx);

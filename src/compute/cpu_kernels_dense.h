@@ -26,9 +26,8 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
                                     float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
 PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
                                   const float *bias, const float *x, float *y);
-PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
-                                   const float *u, const float *bias, const float *g, float *dx0, float *h,
-                                   float *grad_bias);
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place,
+                                   const TrsCrossBackward *layer);
 PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
                                 const float *V, float *g, const float *dx0, float *dx);
 PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,

@@ -89,20 +89,19 @@ PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place, const float *x0,
-                                   const float *u, const float *bias, const float *g, float *dx0, float *h,
-                                   float *grad_bias)
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place,
+                                   const TrsCrossBackward *layer)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const int64_t part = columns_a_part(n);
 
   (void)stream;
   PetscFunctionBegin;
-  if (place & TRS_CROSS_FIRST) memset(dx0, 0, (size_t)(batch * n) * sizeof(float));
+  if (place & TRS_CROSS_FIRST) memset(layer->dx0, 0, (size_t)(batch * n) * sizeof(float));
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < n; c += part)
-    kernels->cross_backward(batch, min_int64(part, n - c), n, x0 + c, u + c, bias + c, g + c, dx0 + c, h + c,
-                            grad_bias + c);
+    kernels->cross_backward(batch, min_int64(part, n - c), n, layer->x0 + c, layer->u + c, layer->bias + c,
+                            layer->g + c, layer->dx0 + c, layer->h + c, layer->grad_bias + c);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

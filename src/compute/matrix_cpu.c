@@ -15,11 +15,12 @@ enum { TRS_FETCH_FLOATS = 512 };
 enum { TRS_COPY_ROWS = 16 };
 
 /* Rows [begin, end) of the run. */
-static void copy_rows(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
+static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
 {
   const int64_t cols = run->cols, from_stride = run->from_stride, to_stride = run->to_stride;
   const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
 
+  if (cols == 0) return; /* of no memory, perhaps, and memcpy takes no NULL */
   if (!past_cache && from_stride == cols && to_stride == cols) {
     memcpy(run->to + begin * cols, run->from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
     return;
@@ -44,8 +45,8 @@ PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const Tr
 #pragma omp for schedule(static) nowait
     for (int64_t begin = 0; begin < rows; begin += TRS_COPY_ROWS)
       for (int i = 0; i < n; i++)
-        copy_rows(&copy[i], begin, PetscMin(begin + TRS_COPY_ROWS, rows),
-                  TrsPastCacheMatrix(rows, copy[i].cols, copy[i].to, copy[i].to_stride));
+        copy_strip(&copy[i], begin, PetscMin(begin + TRS_COPY_ROWS, rows),
+                   TrsPastCacheMatrix(rows, copy[i].cols, copy[i].to, copy[i].to_stride));
     TrsPastCacheEnd();
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -10,7 +10,9 @@
 #include <signal.h>
 #include <string.h>
 
-enum { TRS_SLOTS_OUT = 3 }; /* batches that may be borrowed at a time */
+enum {
+  TRS_SLOTS_OUT = 3
+}; /* batches that may be borrowed at a time; for a device that copies them, one more */
 
 static const TrsOptionSpec reader_options[] = {
     {"-data_train", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
@@ -52,6 +54,7 @@ typedef struct {
 struct TrsReaderImpl {
   MPI_Comm comm;
   TrsDeviceOps memory; /* whose alloc gives memory for batches: the host's */
+  PetscBool copied;    /* does the device compute with copies of them? */
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given; -1: not */
   PetscBool training, shuffle, weighted;
@@ -158,6 +161,7 @@ PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length)
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device)
 {
   PetscFunctionBegin;
+  reader->copied = (PetscBool)!device->host_memory;
   reader->memory = *device;
   reader->memory.alloc = device->alloc_host;
   reader->memory.release = device->release_host;
@@ -357,7 +361,7 @@ static PetscErrorCode set_up(TrsReader reader)
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
   PetscCall(TrsBatchScratchReserve(spec, &reader->scratch, n_values));
-  reader->n_slots = TRS_SLOTS_OUT + reader->read_ahead;
+  reader->n_slots = TRS_SLOTS_OUT + reader->copied + reader->read_ahead;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
   reader->next_out = reader->start;

@@ -84,7 +84,7 @@ PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epo
 PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch);
 
 /*
-  TrsReaderNext - The next batch, borrowed until TrsReaderReturn; up to 3 may be out at a time (a pipeline's depth).
+  TrsReaderNext - The next batch, borrowed until TrsReaderReturn; up to 3 may be out at a time (a pipeline's depth; 4 with a device that copies them).
 
   Not collective: an error on one rank is returned on that rank only; the pipeline agrees on it at the step's agreement.
   Out: batch  NULL after the last step (the same step on all ranks)

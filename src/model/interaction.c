@@ -113,8 +113,10 @@ static PetscErrorCode cross_backward(const TrsInteraction *interaction, TrsStrea
     const TrsDenseParameter *W = &param[layer->W], *V = &param[layer->V], *bias = &param[layer->bias];
     const int place = (l == interaction->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
 
-    PetscCall(compute->cross_backward(stream, n, N, place, interaction->x, layer->u, bias->value, g,
-                                      interaction->dx0, h, bias->grad));
+    const TrsCrossBackward backward = {interaction->x,   layer->u, bias->value, g,
+                                       interaction->dx0, h,        bias->grad};
+
+    PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, rank, n, 1.0f, h, N, layer->v, rank, 0.0f,
                             W->grad, rank));
     PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, rank, N, 1.0f, h, N, W->value, rank, 0.0f, q,

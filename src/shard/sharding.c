@@ -69,8 +69,8 @@ PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_fea
     PetscCall(TrsKjtExchangeCreate(groups->input, n_features, n_features[groups->world->rank],
                                    sharding->weighted, source_order, &slot[s].exchange));
     if (in_turn && s > 0 && s != TRS_TRAINING_SLOTS)
-      PetscCall(
-          TrsKjtExchangeShare(slot[s].exchange, slot[TrsShardingTurn(s) * TRS_TRAINING_SLOTS].exchange));
+      PetscCall(TrsKjtExchangeShare(slot[s].exchange,
+                                    slot[(int64_t)TrsShardingTurn(s) * TRS_TRAINING_SLOTS].exchange));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

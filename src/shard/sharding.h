@@ -16,7 +16,7 @@
   Batches that may be in flight: the one computed, the next one's input dist, one that a device has not ended yet; and as many of an evaluation between
   two steps, whose slots follow the training's.
 */
-enum { TRS_TRAINING_SLOTS = 3, TRS_EVALUATION_SLOTS = 3, TRS_SHARD_SLOTS = 6 };
+enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS = 2 * TRS_TRAINING_SLOTS };
 
 /* The slots of batches that take turns: 0 a training's, 1 an evaluation's. */
 enum { TRS_N_TURNS = 2 };

@@ -45,6 +45,7 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
 {
   const int64_t dense_bytes = host->batch * num_dense * (int64_t)sizeof(*host->dense);
   const int64_t label_bytes = host->batch * (int64_t)sizeof(*host->labels);
+  const int64_t label_room = label_bytes + (int64_t)sizeof(float); /* NULL would say that there are none */
   TrsKjt kept = batch->twin.kjt;
 
   PetscFunctionBegin;
@@ -63,12 +64,12 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
     batch->twin.dense = (float *)batch->dense.data;
   }
   if (host->labels) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->labels, label_bytes));
+    PetscCall(TrsDeviceBufferReserve(device, &batch->labels, label_room));
     PetscCall(device->copy(batch->labels.data, host->labels, label_bytes, stream));
     batch->twin.labels = (float *)batch->labels.data;
   }
   if (host->weights) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->weights, label_bytes));
+    PetscCall(TrsDeviceBufferReserve(device, &batch->weights, label_room));
     PetscCall(device->copy(batch->weights.data, host->weights, label_bytes, stream));
     batch->twin.weights = (float *)batch->weights.data;
   }

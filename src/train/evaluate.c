@@ -17,8 +17,8 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
 
   PetscFunctionBegin;
   if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds);
-  if (batch->labels)
-    PetscCall(TrsMetricsAdd(e->metrics, batch->batch, predictions, batch->labels, batch->weights, loss_sum));
+  if (!ierr && batch->labels)
+    ierr = TrsMetricsAdd(e->metrics, batch->batch, predictions, batch->labels, batch->weights, loss_sum);
   if (e->results)
     PetscCall(TrsResultsAddPredictions(e->results, e->n_total, batch->first, batch->batch, predictions));
   PetscCall(ierr);

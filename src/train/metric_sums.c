@@ -78,7 +78,7 @@ void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values)
 
   *values = (TrsMetricValues){
       .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
-      .loss = w > 0.0 ? total->sum[TRS_SUM_LOSS] / w : 0.0,
+      .loss = w == 0.0 ? 0.0 : total->sum[TRS_SUM_LOSS] / w, /* NaN stays NaN */
       .ne = w > 0.0 ? total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean : 0.0,
       .auc = NAN,
       .auprc = precision_recall_area(total),

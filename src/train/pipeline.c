@@ -204,7 +204,7 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
                             .bad_numbers = (int64_t)p->sum[TRS_AGREE_BAD_NUMBERS]};
   if (weighted && p->hand[1].batch)
     p->hand[1].batch->weight_sum = TrsWeightSumTotal(p->sum + TRS_AGREE_WEIGHTS);
-  if (result->bad_ids) PetscCall(share_bad_id(p, &result->first_bad));
+  if (result->bad_ids && !p->evaluation) PetscCall(share_bad_id(p, &result->first_bad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -27,7 +27,7 @@ typedef struct {
   double loss;          /* mean over the global batch, before this step's update; the same on all ranks */
   PetscBool stop;       /* some rank was asked to stop */
   int64_t bad_ids;      /* of all ranks: ids that the bounds check made 0 under mode warning */
-  TrsBadId first_bad;   /* one of them, the same on all ranks; only where there are any */
+  TrsBadId first_bad;   /* of a training: one of them, the same on all ranks; only where there are any */
   int64_t bad_numbers;  /* of all ranks: not finite, or labels outside [0, 1], under -data_check warning */
 } TrsStepResult;
 

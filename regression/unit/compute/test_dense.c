@@ -367,10 +367,11 @@ static void test_cross(void **state)
         *y = numbers(B * N, 24);
   float *g = numbers(B * N, 25), *dx0 = numbers(B * N, 26), *before = numbers(B * N, 26),
         *h = numbers(B * N, 27), *db = numbers(N, 28);
+  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db};
 
   (void)state;
   assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, x0, u, bias, x, y));
-  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, 0, x0, u, bias, g, dx0, h, db));
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, 0, &layer));
   for (int c = 0; c < N; c++) {
     double sum = 0.0;
 
@@ -384,10 +385,9 @@ static void test_cross(void **state)
     }
     assert_close(db[c], sum, 1e-6, 0.0);
   }
-  assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, 0, x0, u, bias, g, dx0, h, db));
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, 0, &layer));
   for (int c = 0; c < N; c++) assert_true(db[c] == 0.0f);
-  assert_petsc_ok(
-      TrsCrossBackwardCpu(NULL, B, N, TRS_CROSS_FIRST, x0, u, bias, g, dx0, h, db)); /* written, not added */
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, TRS_CROSS_FIRST, &layer)); /* written, not added */
   for (int i = 0; i < B * N; i++)
     assert_close(dx0[i], (double)g[i] * ((double)u[i] + (double)bias[i % N]), 1e-6, 0.0);
   float *all[] = {x0, u, bias, x, y, g, dx0, before, h, db};

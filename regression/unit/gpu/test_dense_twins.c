@@ -246,7 +246,8 @@ static void test_streams(void **state)
     assert_petsc_ok(device->release(&data));
     assert_petsc_ok(device->memory(&now, &total));
     if (i == 0) before = now; /* the library's own state is made by the first product */
-    assert_true(now >= before);
+    assert_true(now + (64 << 20) >=
+                before); /* a leak is 80 times 32 MiB; a driver keeps some memory for itself */
   }
 }
 
@@ -297,6 +298,16 @@ static void test_dot(void **state)
   }
 }
 
+static PetscErrorCode cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
+                                     float *const *x)
+{
+  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6]};
+
+  PetscFunctionBegin;
+  PetscCall(ops->cross_backward(NULL, B, n, place, &layer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* dx comes to x[0], g and dx0 are zeros then: theirs is no result. */
 static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n, int64_t rank, int layers,
                                   float *const *x)
@@ -304,10 +315,8 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
   const TrsDeviceOps *on = ops == cpu ? trs_device_backends[0] : device;
 
   PetscFunctionBegin;
-  if (layers > 1)
-    PetscCall(ops->cross_backward(NULL, B, n, TRS_CROSS_FIRST, x[0], x[1], x[2], x[3], x[4], x[5], x[6]));
-  PetscCall(ops->cross_backward(NULL, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST,
-                                x[0], x[1], x[2], x[3], x[4], x[5], x[6]));
+  if (layers > 1) PetscCall(cross_backward(ops, B, n, TRS_CROSS_FIRST, x));
+  PetscCall(cross_backward(ops, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, x));
   PetscCall(ops->cross_input(NULL, B, n, rank, x[7], x[8], x[3], x[4], x[0]));
   for (int i = 3; i < 5; i++) PetscCall(on->zero(x[i], B * n * (int64_t)sizeof(float), NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -327,9 +336,7 @@ static void test_cross(void **state)
     for (int i = 0; i < 5; i++) add(&forward, i == 2 ? n : B * n);
     TWINS(forward, 1e-6, ops->cross_forward(NULL, B, n, x[0], x[1], x[2], x[3], x[4]));
     for (int i = 0; i < 7; i++) add(&backward, i == 2 || i == 6 ? n : B * n);
-    TWINS(backward, 1e-5,
-          ops->cross_backward(NULL, B, n, s % 3 ? TRS_CROSS_FIRST : 0, x[0], x[1], x[2], x[3], x[4], x[5],
-                              x[6]));
+    TWINS(backward, 1e-5, cross_backward(ops, B, n, s % 3 ? TRS_CROSS_FIRST : 0, x));
     for (int i = 0; i < 9; i++)
       add(&input, i == 2 || i == 6 ? n : i == 7 ? B * rank : i == 8 ? rank * n : B * n);
     TWINS(input, 1e-5, whole_cross(ops, B, n, rank, 1 + s % 2, x));
