@@ -38,7 +38,6 @@ const TrsComputeOps trs_compute_cuda = {
     .tbe_row_gradients = TrsTbeRowGradientsCuda,
     .tbe_update_rows = TrsTbeUpdateRowsCuda,
     .copy_columns = TrsCopyColumnsCuda,
-    .copy_blocks = TrsCopyBlocksCuda,
     .copy_rows = TrsCopyRowsCuda,
     .sum_matrices = TrsSumMatricesCuda,
     .divide_columns = TrsDivideColumnsCuda,

@@ -113,8 +113,6 @@ PETSC_EXTERN PetscErrorCode TrsMergeRowsCuda(TrsStream stream, TrsWorkspace work
 /* matrix_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsCopyColumnsCuda(TrsStream stream, int64_t rows, int n,
                                                const TrsColumnCopy *copy);
-PETSC_EXTERN PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n,
-                                              const TrsBlockCopy *block, const float *from, float *to);
 PETSC_EXTERN PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n,
                                             const TrsRowsCopy *copy);
 PETSC_EXTERN PetscErrorCode TrsSumMatricesCuda(TrsStream stream, int n_parts, const float *const *from,

@@ -212,69 +212,7 @@ PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- blocks --- */
-
-/* Blocks of a copy, in elements of type T: first element of each, counted over all of them. */
-struct Copies {
-  const int64_t *begin; /* [n + 1] */
-  const TrsBlockCopy *block;
-  int64_t n;
-};
-
-/* A thread has an element: reads and writes each once, neighbours together. */
-template <class T> static __global__ void copy_blocks_kernel(Copies copies, const T *from, T *to)
-{
-  for (int64_t i = TrsCudaFirst(); i < copies.begin[copies.n]; i += TrsCudaStep()) {
-    const int64_t b = TrsCudaBlockOf(copies.begin, copies.n, i), at = i - copies.begin[b];
-    const TrsBlockCopy block = copies.block[b];
-    const int64_t row = at / block.cols, col = at - row * block.cols;
-
-    to[block.to + row * block.to_stride + col] = from[block.from + row * block.from_stride + col];
-  }
-}
-
-/* Elements of 16 bytes where all blocks are made of such, else of 4. One launch; the blocks travel to the device first when they are not there yet. */
-PetscErrorCode TrsCopyBlocksCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
-                                 const float *from, float *to)
-{
-  const int64_t block_bytes = n * static_cast<int64_t>(sizeof(*block)),
-                bytes = block_bytes + (n + 1) * static_cast<int64_t>(sizeof(int64_t));
-  bool wide = is_wide(from, 0, 0) && is_wide(to, 0, 0);
-  TrsBlockCopy *copy;
-  int64_t *begin;
-  Copies copies;
-  dim3 blocks;
-
-  PetscFunctionBegin;
-  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &copy));
-  begin = reinterpret_cast<int64_t *>(copy + n);
-  for (int i = 0; i < n; i++)
-    wide = wide &&
-           (block[i].cols | block[i].from | block[i].from_stride | block[i].to | block[i].to_stride) % 4 == 0;
-  begin[0] = 0;
-  for (int i = 0; i < n; i++) {
-    const int64_t per = wide ? 4 : 1;
-
-    copy[i] = {block[i].rows,     block[i].cols / per,     block[i].from / per, block[i].from_stride / per,
-               block[i].to / per, block[i].to_stride / per};
-    begin[i + 1] = begin[i] + copy[i].rows * copy[i].cols;
-  }
-  if (begin[n] == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  blocks = TrsCudaBlocks(begin[n], TRS_MATRIX_THREADS);
-  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_COPIES, stream, bytes, copy, &copies.block));
-  copies.begin = reinterpret_cast<const int64_t *>(copies.block + n);
-  copies.n = n;
-  if (wide)
-    CU_LAUNCH((copy_blocks_kernel<float4>), blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), copies,
-              reinterpret_cast<const float4 *>(from), reinterpret_cast<float4 *>(to));
-  else
-    CU_LAUNCH((copy_blocks_kernel<float>), blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), copies, from,
-              to);
-  TrsCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* --- rows by index --- */
+/* --- rows --- */
 
 /* Element `at` of a copy of rows, in elements of type T. */
 template <class T> static __device__ __forceinline__ void copy_element(const TrsRowsCopy &c, int64_t at)

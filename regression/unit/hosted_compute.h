@@ -222,34 +222,6 @@ static PetscErrorCode hosted_pad_offsets(TrsStream stream, TrsWorkspace workspac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Floats that blocks reach: of what they come from, or of where they go. */
-static int64_t hosted_reach(int n, const TrsBlockCopy *block, PetscBool to)
-{
-  int64_t floats = 0;
-
-  for (int i = 0; i < n; i++) {
-    const int64_t begin = to ? block[i].to : block[i].from,
-                  stride = to ? block[i].to_stride : block[i].from_stride;
-
-    if (block[i].rows > 0) floats = PetscMax(floats, begin + (block[i].rows - 1) * stride + block[i].cols);
-  }
-  return floats;
-}
-
-static PetscErrorCode hosted_copy_blocks(TrsStream stream, TrsWorkspace workspace, int n,
-                                         const TrsBlockCopy *block, const float *from, float *to)
-{
-  const int64_t bytes = hosted_reach(n, block, PETSC_TRUE) * 4;
-  float *f = (float *)hosted_in(from, hosted_reach(n, block, PETSC_FALSE) * 4),
-        *t = (float *)hosted_in(to, bytes);
-
-  PetscFunctionBegin;
-  PetscCall(hosted_ops->copy_blocks(stream, workspace, n, block, f, t));
-  hosted_out(f, NULL, 0);
-  hosted_out(t, to, bytes);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* --- sequences and positions --- */
 
 static PetscErrorCode hosted_gather_ids(TrsStream stream, int64_t n, const int64_t *index,
@@ -779,7 +751,6 @@ static const TrsComputeOps *trs_hosted(int i)
     table.tbe_row_gradients = hosted_tbe_row_gradients;
     table.tbe_update_rows = hosted_tbe_update_rows;
     table.copy_columns = hosted_copy_columns;
-    table.copy_blocks = hosted_copy_blocks;
     table.copy_rows = hosted_copy_rows;
     table.sum_matrices = hosted_sum_matrices;
     table.divide_columns = hosted_divide_columns;

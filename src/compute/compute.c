@@ -42,7 +42,6 @@ static const TrsComputeOps compute_cpu = {
     .tbe_row_gradients = TrsTbeRowGradientsCpu,
     .tbe_update_rows = TrsTbeUpdateRowsCpu,
     .copy_columns = TrsCopyColumnsCpu,
-    .copy_blocks = TrsCopyBlocksCpu,
     .copy_rows = TrsCopyRowsCpu,
     .sum_matrices = TrsSumMatricesCpu,
     .divide_columns = TrsDivideColumnsCpu,

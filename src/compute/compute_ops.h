@@ -33,13 +33,6 @@ typedef struct {
   int64_t *n;      /* [features], none above B */
 } TrsBagLists;
 
-/* A block of rows to be copied: places in the memory it comes from and goes to, in floats. */
-typedef struct {
-  int64_t rows, cols;
-  int64_t from, from_stride;
-  int64_t to, to_stride;
-} TrsBlockCopy;
-
 /* Adjacent columns of rows that are copied: the first one's place in the first row, and floats from row to row. */
 typedef struct {
   const float *from;
@@ -342,9 +335,6 @@ typedef struct {
 
   /* Copy n runs of columns of so many rows (host array), in one go; no two are written to the same place. */
   PetscErrorCode (*copy_columns)(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
-  /* Copy n blocks of rows (host array); no two are written to the same place. */
-  PetscErrorCode (*copy_blocks)(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
-                                const float *from, float *to);
   /* n copies of rows (host array); no row is written twice, or written by one and read by another. */
   PetscErrorCode (*copy_rows)(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy);
   /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. `to` may be any of the

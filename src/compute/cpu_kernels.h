@@ -99,8 +99,6 @@ PetscErrorCode TrsMergeRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_t
 
 /* matrix_cpu.c */
 PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
-PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
-                                const float *from, float *to);
 PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy);
 PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
                                  int64_t rows, int64_t cols, float *to, int64_t to_stride);

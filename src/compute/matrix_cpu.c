@@ -52,22 +52,6 @@ PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCopyBlocksCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsBlockCopy *block,
-                                const float *from, float *to)
-{
-  PetscFunctionBegin;
-  (void)workspace;
-  for (int i = 0; i < n; i++) {
-    TrsColumnCopy copy = {.from = from + block[i].from,
-                          .from_stride = block[i].from_stride,
-                          .to_stride = block[i].to_stride,
-                          .cols = block[i].cols};
-    copy.to = to + block[i].to;
-    PetscCall(TrsCopyColumnsCpu(stream, block[i].rows, 1, &copy));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
   PetscFunctionBegin;
@@ -76,6 +60,7 @@ PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, c
   for (int k = 0; k < n; k++) {
     const TrsRowsCopy c = copy[k];
 
+    if (c.row_bytes == 0) continue; /* of no memory, perhaps */
 #pragma omp parallel for schedule(static) if (c.n * c.row_bytes > \
                                               TRS_PARALLEL_FLOATS * (int64_t)sizeof(float))
     for (int64_t i = 0; i < c.n; i++)

@@ -42,12 +42,12 @@ typedef struct {
   TrsBuffer id_begin;
   TrsDeviceBuffer device_limits;
   TrsDeviceBuffer inverse; /* by tables: [n_features][B], */
-  TrsBlockCopy *repeat;    /* [n_expanded] and its parts at the places sent */
+  TrsRowsCopy *repeat;     /* [n_expanded] and its parts at the places sent */
   TrsKjt padded, cut;      /* by rows: the distinct bags, and in buckets */
   TrsRowSplit split;       /* by rows */
   /* of the forward and backward of one batch at a time */
   TrsWorkspace workspace;
-  TrsBlockCopy *copy; /* [W * n_local] */
+  TrsRowsCopy *copy;  /* [W * n_local] */
   int64_t *first_bag; /* [n_local] */
   TrsDeviceBuffer flat;
   int64_t *displs; /* [n_features + 1] by rows: floats of the summed blocks */
@@ -236,15 +236,17 @@ static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsVariableBatc
                                      int64_t B, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  const int64_t floats = B * (int64_t)(sizeof(int64_t) / sizeof(float));
+  const int64_t bytes = B * (int64_t)sizeof(int64_t);
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(context->device, &own->inverse,
-                                   v->n_expanded * floats * (int64_t)sizeof(float)));
-  for (int j = 0; j < v->n_expanded; j++)
-    v->repeat[j] = (TrsBlockCopy){.rows = 1, .cols = floats, .from = v->sent[j] * floats, .to = j * floats};
-  PetscCall(context->compute->copy_blocks(stream, sharding->workspace, v->n_expanded, v->repeat,
-                                          (const float *)v->inverse.data, (float *)own->inverse.data));
+  PetscCall(TrsDeviceBufferReserve(context->device, &own->inverse, v->n_expanded * bytes));
+  for (int j = 0; j < v->n_expanded && bytes > 0; j++)
+    v->repeat[j] = (TrsRowsCopy){.n = 1,
+                                 .row_bytes = bytes,
+                                 .from = (const char *)v->inverse.data + v->sent[j] * bytes,
+                                 .to = (char *)own->inverse.data + j * bytes};
+  if (bytes > 0)
+    PetscCall(context->compute->copy_rows(stream, sharding->workspace, v->n_expanded, v->repeat));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -316,34 +318,48 @@ static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, 
 /* --- rows --- */
 
 /*
-  Copies between the lookup's matrix, [bags of the longest feature, local_dim], and the flat vector for each source, for each feature, [bags, D]. Returns the
-  floats of the latter.
+  Copy between the lookup's matrix, [bags of the longest feature, local_dim], and the flat vector for each source, for each feature, [bags, D]: to the flat
+  one, or from it.
 */
-static int64_t plan_copies(TrsSharding sharding, const TrsVariableBatch *v, const int64_t *source_strides,
-                           PetscBool to_flat)
+static PetscErrorCode copy_flat(TrsSharding sharding, const TrsVariableBatch *v, TrsStream stream,
+                                const int64_t *source_strides, const float *from, float *to,
+                                PetscBool to_flat)
 {
   const int n = sharding->context->groups->world->size * v->n_local;
+  const int64_t matrix_stride = sharding->local_dim * (int64_t)sizeof(float);
   int64_t at = 0, column = 0;
 
+  PetscFunctionBegin;
   for (int f = 0; f < v->n_local; f++) v->first_bag[f] = 0;
   for (int i = 0; i < n; i++) {
     const int f = i % v->n_local;
-    const int64_t D = v->local_dim[f], rows = source_strides[i];
+    const int64_t D = v->local_dim[f], rows = source_strides[i], row_bytes = D * (int64_t)sizeof(float);
     int64_t in_matrix;
 
     if (f == 0) column = 0;
     in_matrix = v->first_bag[f] * sharding->local_dim + column;
-    v->copy[i] = (TrsBlockCopy){.rows = rows,
-                                .cols = D,
-                                .from = to_flat ? in_matrix : at,
-                                .from_stride = to_flat ? sharding->local_dim : D,
-                                .to = to_flat ? at : in_matrix,
-                                .to_stride = to_flat ? D : sharding->local_dim};
+    v->copy[i] = (TrsRowsCopy){.n = rows,
+                               .row_bytes = row_bytes,
+                               .from = rows ? from + (to_flat ? in_matrix : at) : NULL,
+                               .from_stride = to_flat ? matrix_stride : row_bytes,
+                               .to = rows ? to + (to_flat ? at : in_matrix) : NULL,
+                               .to_stride = to_flat ? row_bytes : matrix_stride};
     v->first_bag[f] += rows;
     column += D;
     at += rows * D;
   }
-  return at;
+  PetscCall(sharding->context->compute->copy_rows(stream, v->workspace, n, v->copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Floats of the flat vector. */
+static int64_t count_flat(TrsSharding sharding, const TrsVariableBatch *v, const int64_t *source_strides)
+{
+  int64_t floats = 0;
+
+  for (int i = 0; i < sharding->context->groups->world->size * v->n_local; i++)
+    floats += source_strides[i] * v->local_dim[i % v->n_local];
+  return floats;
 }
 
 static PetscErrorCode forward_start_variable_batch(TrsSharding sharding, TrsShardingSlot *slot,
@@ -352,20 +368,18 @@ static PetscErrorCode forward_start_variable_batch(TrsSharding sharding, TrsShar
   const TrsShardingContext *context = sharding->context;
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
   const int64_t *source_strides;
-  int64_t floats;
 
   PetscFunctionBegin;
   (void)pooled;
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
-  floats = plan_copies(sharding, v, source_strides, PETSC_TRUE);
   PetscCall(TrsDeviceBufferReserve(context->device, &sharding->pooled,
                                    slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
-  PetscCall(TrsDeviceBufferReserve(context->device, &v->flat, floats * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(context->device, &v->flat,
+                                   count_flat(sharding, v, source_strides) * (int64_t)sizeof(float)));
   PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
                              sharding->local_dim));
-  PetscCall(context->compute->copy_blocks(stream, v->workspace, context->groups->world->size * v->n_local,
-                                          v->copy, (const float *)sharding->pooled.data,
-                                          (float *)v->flat.data));
+  PetscCall(copy_flat(sharding, v, stream, source_strides, (const float *)sharding->pooled.data,
+                      (float *)v->flat.data, PETSC_TRUE));
   if (v->by_rows)
     PetscCall(TrsVariableReduceScatterStart(v->sum, stream, (float *)v->flat.data, source_strides));
   else
@@ -433,7 +447,6 @@ static PetscErrorCode backward_update_variable_batch(TrsSharding sharding, TrsSh
                                                      const TrsSparseOptimizerArgs *args)
 {
   TrsVariableBatch *v = (TrsVariableBatch *)sharding->data;
-  const TrsShardingContext *context = sharding->context;
   const int64_t *source_strides;
   const float *arrived;
 
@@ -444,9 +457,8 @@ static PetscErrorCode backward_update_variable_batch(TrsSharding sharding, TrsSh
   else
     PetscCall(TrsVariableAllToAllGradWait(v->dist, stream, &arrived));
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
-  (void)plan_copies(sharding, v, source_strides, PETSC_FALSE);
-  PetscCall(context->compute->copy_blocks(stream, v->workspace, context->groups->world->size * v->n_local,
-                                          v->copy, arrived, (float *)sharding->pooled.data));
+  PetscCall(
+      copy_flat(sharding, v, stream, source_strides, arrived, (float *)sharding->pooled.data, PETSC_FALSE));
   PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, (const float *)sharding->pooled.data,
                               sharding->local_dim, args));
   PetscFunctionReturn(PETSC_SUCCESS);

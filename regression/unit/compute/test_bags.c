@@ -244,35 +244,6 @@ static void check_pad(void)
   assert_int_equal(to[0], 5);
 }
 
-/* Blocks of [rows, cols] between matrices 12 and 10 floats wide, some empty; wide: all in units of 16 bytes. */
-static void check_copies(PetscBool wide)
-{
-  const int64_t unit = wide ? 4 : 1, from_stride = 3 * unit, to_stride = 5 * unit;
-  const TrsBlockCopy block[4] = {
-      {.rows = 3, .cols = unit, .from = unit, .from_stride = from_stride, .to = 0, .to_stride = to_stride},
-      {.rows = 0, .cols = unit, .from = 0, .from_stride = unit, .to = unit, .to_stride = unit},
-      {.rows = 1, .cols = 2 * unit, .from = 4 * from_stride, .to = 3 * to_stride + unit},
-      {.rows = 5,
-       .cols = unit,
-       .from = 0,
-       .from_stride = from_stride,
-       .to = 2 * unit,
-       .to_stride = to_stride},
-  };
-  float from[60], to[100], wanted[100];
-
-  for (int i = 0; i < 60; i++) from[i] = (float)(i + 1);
-  for (int i = 0; i < 100; i++) to[i] = wanted[i] = -1.0F;
-  for (int i = 0; i < 4; i++)
-    for (int64_t r = 0; r < block[i].rows; r++)
-      for (int64_t c = 0; c < block[i].cols; c++)
-        wanted[block[i].to + r * block[i].to_stride + c] = from[block[i].from + r * block[i].from_stride + c];
-  assert_petsc_ok(compute->copy_blocks(NULL, workspace, 4, block, from, to));
-  assert_memory_equal(to, wanted, sizeof(wanted));
-  assert_petsc_ok(compute->copy_blocks(NULL, workspace, 1, block + 1, from, to));
-  assert_memory_equal(to, wanted, sizeof(wanted));
-}
-
 /* Runs of width, 2 * width or unit columns are taken out of one matrix and laid down in another in the reverse order, gaps between them; then each is a mean. */
 static void check_columns(int64_t rows, int n, int64_t width, int64_t unit)
 {
@@ -332,8 +303,6 @@ static void test_bags(void **state)
     }
     check_collisions();
     check_pad();
-    check_copies(PETSC_FALSE);
-    check_copies(PETSC_TRUE);
     for (int64_t rows = 0; rows <= 37; rows = rows < 2 ? rows + 1 : rows * 5 + 7) {
       check_columns(rows, 1, 3, 1);
       check_columns(rows, 3, 1, 0);
