@@ -340,10 +340,12 @@ static PetscErrorCode copy_flat(TrsSharding sharding, const TrsVariableBatch *v,
     in_matrix = v->first_bag[f] * sharding->local_dim + column;
     v->copy[i] = (TrsRowsCopy){.n = rows,
                                .row_bytes = row_bytes,
-                               .from = rows ? from + (to_flat ? in_matrix : at) : NULL,
                                .from_stride = to_flat ? matrix_stride : row_bytes,
-                               .to = rows ? to + (to_flat ? at : in_matrix) : NULL,
                                .to_stride = to_flat ? row_bytes : matrix_stride};
+    if (rows) {
+      v->copy[i].from = from + (to_flat ? in_matrix : at);
+      v->copy[i].to = to + (to_flat ? at : in_matrix);
+    }
     v->first_bag[f] += rows;
     column += D;
     at += rows * D;
