@@ -15,7 +15,6 @@ const TrsComputeOps trs_compute_cuda = {
     .bucketize = TrsBucketizeCuda,
     .bounds_check = TrsBoundsCheckCuda,
     .unique = TrsUniqueCuda,
-    .gather_ids = TrsGatherIdsCuda,
     .unique_bags = TrsUniqueBagsCuda,
     .take_bags = TrsTakeBagsCuda,
     .pad_offsets = TrsPadOffsetsCuda,

@@ -29,11 +29,7 @@ PETSC_EXTERN PetscErrorCode TrsBoundsCheckCuda(TrsStream stream, int mode, int n
                                                int64_t n_values, int64_t report[5]);
 PETSC_EXTERN PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                           const int64_t *values_begin, const int64_t *values,
-                                          PetscBool in_table, int64_t *unique_begin, int64_t *unique_values,
-                                          int64_t *reverse);
-
-PETSC_EXTERN PetscErrorCode TrsGatherIdsCuda(TrsStream stream, int64_t n, const int64_t *index,
-                                             const int64_t *from, int64_t *to);
+                                          int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
 
 /* bags_cuda.cu */
 PETSC_EXTERN PetscErrorCode TrsUniqueBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_features,

@@ -214,7 +214,20 @@ PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const
 
 /* --- rows --- */
 
-/* Element `at` of a copy of rows, in elements of type T. */
+/* A copy of rows in elements of `size` bytes, the widest that divide its addresses, strides and rows. */
+struct SizedCopy {
+  TrsRowsCopy rows;
+  int size;
+};
+
+static int size_of(const TrsRowsCopy &c)
+{
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(c.from) | reinterpret_cast<uintptr_t>(c.to) |
+                         static_cast<uintptr_t>(c.from_stride | c.to_stride | c.row_bytes);
+
+  return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
+}
+
 template <class T> static __device__ __forceinline__ void copy_element(const TrsRowsCopy &c, int64_t at)
 {
   constexpr int64_t size = static_cast<int64_t>(sizeof(T));
@@ -225,73 +238,66 @@ template <class T> static __device__ __forceinline__ void copy_element(const Trs
   *to.at(c.to_index ? c.to_index[row] : row, col) = *from.at(c.from_index ? c.from_index[row] : row, col);
 }
 
-template <class T> static __global__ void copy_rows_kernel(TrsRowsCopy copy, int64_t n)
+static __device__ __forceinline__ void copy_sized(const SizedCopy &copy, int64_t at)
 {
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) copy_element<T>(copy, i);
-}
-
-/* begin [n + 1]: first element of each copy, counted over all of them. */
-template <class T>
-static __global__ void copy_many_rows_kernel(int n, const TrsRowsCopy *copy, const int64_t *begin)
-{
-  for (int64_t i = TrsCudaFirst(); i < begin[n]; i += TrsCudaStep()) {
-    const int64_t k = TrsCudaBlockOf(begin, n, i);
-    copy_element<T>(copy[k], i - begin[k]);
+  switch (copy.size) {
+  case 16: copy_element<float4>(copy.rows, at); break;
+  case 4: copy_element<float>(copy.rows, at); break;
+  case 2: copy_element<uint16_t>(copy.rows, at); break;
+  default: copy_element<uint8_t>(copy.rows, at); break;
   }
 }
 
-/* A thread has a T of a row, its neighbours the next ones. Reads and writes each row once, its index once a T. Several copies travel to the device first. */
-template <class T>
-static PetscErrorCode copy_rows(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
+static __global__ void copy_rows_kernel(SizedCopy copy, int64_t n)
 {
-  const int64_t size = static_cast<int64_t>(sizeof(T)), copy_bytes = n * static_cast<int64_t>(sizeof(*copy)),
-                bytes = copy_bytes + (n + 1) * static_cast<int64_t>(sizeof(int64_t));
-  TrsRowsCopy *list;
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) copy_sized(copy, i);
+}
+
+/* begin [n + 1]: first element of each copy, counted over all of them. */
+static __global__ void copy_many_rows_kernel(int n, const SizedCopy *copy, const int64_t *begin)
+{
+  for (int64_t i = TrsCudaFirst(); i < begin[n]; i += TrsCudaStep()) {
+    const int64_t k = TrsCudaBlockOf(begin, n, i);
+    copy_sized(copy[k], i - begin[k]);
+  }
+}
+
+/* A thread has an element of a row, its neighbours the next ones. Reads and writes each row once, its index once an element. Several copies travel to the
+   device first. */
+PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
+{
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(SizedCopy)) +
+                        (n + 1) * static_cast<int64_t>(sizeof(int64_t));
+  SizedCopy *list;
   int64_t *begin;
 
   PetscFunctionBegin;
   if (n == 1) {
-    const int64_t n_elements = copy->n * (copy->row_bytes / size);
+    const SizedCopy one = {*copy, size_of(*copy)};
+    const int64_t n_elements = copy->n * (copy->row_bytes / one.size);
 
     if (n_elements <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-    CU_LAUNCH((copy_rows_kernel<T>), TrsCudaBlocks(n_elements, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
-              TrsCudaStream(stream), *copy, n_elements);
+    CU_LAUNCH(copy_rows_kernel, TrsCudaBlocks(n_elements, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+              TrsCudaStream(stream), one, n_elements);
     TrsCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (n <= 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &list));
-  memcpy(list, copy, static_cast<size_t>(copy_bytes));
+  memset(list, 0,
+         static_cast<size_t>(
+             bytes)); /* the bytes between members, too: what is there already is not sent again */
   begin = reinterpret_cast<int64_t *>(list + n);
-  begin[0] = 0;
-  for (int k = 0; k < n; k++) begin[k + 1] = begin[k] + copy[k].n * (copy[k].row_bytes / size);
+  for (int k = 0; k < n; k++) {
+    list[k].rows = copy[k];
+    list[k].size = size_of(copy[k]);
+    begin[k + 1] = begin[k] + copy[k].n * (copy[k].row_bytes / list[k].size);
+  }
   if (begin[n] == 0) PetscFunctionReturn(PETSC_SUCCESS);
   const dim3 blocks = TrsCudaBlocks(begin[n], TRS_MATRIX_THREADS);
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_COPIES, stream, bytes, list, &list));
-  CU_LAUNCH((copy_many_rows_kernel<T>), blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), n, list,
+  CU_LAUNCH(copy_many_rows_kernel, blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), n, list,
             reinterpret_cast<const int64_t *>(list + n));
   TrsCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* By the widest type that divides all addresses, strides and rows. */
-PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
-{
-  uintptr_t bits = 0;
-
-  PetscFunctionBegin;
-  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int k = 0; k < n; k++)
-    if (copy[k].n > 0)
-      bits |= reinterpret_cast<uintptr_t>(copy[k].from) | reinterpret_cast<uintptr_t>(copy[k].to) |
-              static_cast<uintptr_t>(copy[k].from_stride | copy[k].to_stride | copy[k].row_bytes);
-  if (bits % 16 == 0)
-    PetscCall(copy_rows<float4>(stream, workspace, n, copy));
-  else if (bits % 4 == 0)
-    PetscCall(copy_rows<float>(stream, workspace, n, copy));
-  else if (bits % 2 == 0)
-    PetscCall(copy_rows<uint16_t>(stream, workspace, n, copy));
-  else
-    PetscCall(copy_rows<uint8_t>(stream, workspace, n, copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -106,9 +106,9 @@ PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, i
 }
 
 template <class Key>
-static PetscErrorCode sort_pairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                 const Key *keys, Key *sorted_keys, const uint32_t *items,
-                                 uint32_t *sorted_items)
+PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
+                                const Key *keys, Key *sorted_keys, const uint32_t *items,
+                                uint32_t *sorted_items)
 {
   const uint32_t n_items = static_cast<uint32_t>(n); /* CUB counts with the type that it is given */
   size_t bytes = 0;
@@ -126,23 +126,10 @@ static PetscErrorCode sort_pairs(TrsWorkspace workspace, TrsStream stream, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
-                                uint32_t *sorted_items)
-{
-  PetscFunctionBegin;
-  PetscCall(sort_pairs(workspace, stream, n, bits, keys, sorted_keys, items, sorted_items));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsCudaSortPairs32(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                  const uint32_t *keys, uint32_t *sorted_keys, const uint32_t *items,
-                                  uint32_t *sorted_items)
-{
-  PetscFunctionBegin;
-  PetscCall(sort_pairs(workspace, stream, n, bits, keys, sorted_keys, items, sorted_items));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+template PetscErrorCode TrsCudaSortPairs(TrsWorkspace, TrsStream, int64_t, int, const uint64_t *, uint64_t *,
+                                         const uint32_t *, uint32_t *);
+template PetscErrorCode TrsCudaSortPairs(TrsWorkspace, TrsStream, int64_t, int, const uint32_t *, uint32_t *,
+                                         const uint32_t *, uint32_t *);
 
 /* --- runs of equal keys --- */
 

@@ -12,15 +12,13 @@
 PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum);
 
 /*
-  Stable sort of n < 2^32 pairs by key bits [0, bits). keys, items [n] are left as they are; the sorted ones are in other scratch. Scratch of the sort
-  itself is in the workspace. A pass moves 24 n bytes, or 16 n with keys of 32 bits.
+  Stable sort of n < 2^32 pairs by key bits [0, bits), Key being uint64_t or uint32_t. keys, items [n] are left as they are; the sorted ones are in other
+  scratch. Scratch of the sort itself is in the workspace. A pass moves 24 n bytes, or 16 n with keys of 32 bits.
 */
+template <class Key>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                const uint64_t *keys, uint64_t *sorted_keys, const uint32_t *items,
+                                const Key *keys, Key *sorted_keys, const uint32_t *items,
                                 uint32_t *sorted_items);
-PetscErrorCode TrsCudaSortPairs32(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                  const uint32_t *keys, uint32_t *sorted_keys, const uint32_t *items,
-                                  uint32_t *sorted_items);
 
 /* Runs of equal keys among sorted ones. Device memory; how many runs there are is known there alone. */
 struct Runs {

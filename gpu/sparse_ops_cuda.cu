@@ -429,7 +429,7 @@ static __device__ __forceinline__ uint64_t unique_key(int64_t id)
 /* A call: values [first, n), those of table t from begin[t] on. */
 struct UniqueIds {
   int64_t first, n;
-  int n_tables, in_table;
+  int n_tables;
   const int64_t *begin; /* [n_tables + 1] */
   const int64_t *values;
   uint64_t *key, *sorted_key; /* [n] */
@@ -478,7 +478,7 @@ static __global__ void unique_place_kernel(UniqueIds job, int64_t *unique_values
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep()) {
     const int64_t at = job.before[i] + job.flags[i] - 1;
-    const int64_t from = job.in_table ? job.before[job.begin[TrsCudaBlockOf(job.begin, job.n_tables, i)]] : 0;
+    const int64_t from = job.before[job.begin[TrsCudaBlockOf(job.begin, job.n_tables, i)]];
 
     if (job.flags[i]) unique_values[at] = static_cast<int64_t>(job.sorted_key[i]) - 1;
     reverse[job.sorted_item[i]] = at - from;
@@ -519,8 +519,8 @@ static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, Uniq
 
 /* Waits for the numbers of unique ids. */
 PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                             const int64_t *values_begin, const int64_t *values, PetscBool in_table,
-                             int64_t *unique_begin, int64_t *unique_values, int64_t *reverse)
+                             const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                             int64_t *unique_values, int64_t *reverse)
 {
   const int64_t n = values_begin[n_tables];
   const dim3 blocks = TrsCudaBlocks(n, TRS_SPARSE_THREADS), threads = TRS_SPARSE_THREADS;
@@ -535,7 +535,6 @@ PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tab
   job.first = values_begin[0];
   job.n = n;
   job.n_tables = n_tables;
-  job.in_table = in_table;
   job.values = values;
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, n, sizeof(*job.key), &job.key));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*job.key), &job.sorted_key));
@@ -557,23 +556,5 @@ PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tab
   TrsCheckLaunch();
   PetscCall(TrsCudaAnswer(workspace, stream, (n_tables + 1) * static_cast<int64_t>(sizeof(*answer)), answer,
                           unique_begin));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* --- gather --- */
-
-static __global__ void gather_ids_kernel(int64_t n, const int64_t *index, const int64_t *from, int64_t *to)
-{
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) to[i] = from[index[i]];
-}
-
-PetscErrorCode TrsGatherIdsCuda(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
-                                int64_t *to)
-{
-  PetscFunctionBegin;
-  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(gather_ids_kernel, TrsCudaBlocks(n, TRS_SPARSE_THREADS), TRS_SPARSE_THREADS, 0,
-            TrsCudaStream(stream), n, index, from, to);
-  TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -262,8 +262,8 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
             b->grad_stride, lanes_log2, *u);
   TrsCheckLaunch();
   if (u->key_32)
-    PetscCall(TrsCudaSortPairs32(workspace, stream, b->o.runs.n, bits, u->key_32, b->o.runs.key_32, u->item,
-                                 u->sorted_item));
+    PetscCall(TrsCudaSortPairs(workspace, stream, b->o.runs.n, bits, u->key_32, b->o.runs.key_32, u->item,
+                               u->sorted_item));
   else
     PetscCall(TrsCudaSortPairs(workspace, stream, b->o.runs.n, bits, u->key, b->o.runs.key, u->item,
                                u->sorted_item));

@@ -133,16 +133,15 @@ static PetscErrorCode hosted_bounds_check(TrsStream stream, int mode, int n_feat
 }
 
 static PetscErrorCode hosted_unique(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                    const int64_t *values_begin, const int64_t *values, PetscBool in_table,
-                                    int64_t *unique_begin, int64_t *unique_values, int64_t *reverse)
+                                    const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                                    int64_t *unique_values, int64_t *reverse)
 {
   const int64_t n = values_begin[n_tables];
   int64_t *in = (int64_t *)hosted_in(values, n * 8), *unique = (int64_t *)hosted_in(unique_values, n * 8),
           *back = (int64_t *)hosted_in(reverse, n * 8);
 
   PetscFunctionBegin;
-  PetscCall(hosted_ops->unique(stream, workspace, n_tables, values_begin, in, in_table, unique_begin, unique,
-                               back));
+  PetscCall(hosted_ops->unique(stream, workspace, n_tables, values_begin, in, unique_begin, unique, back));
   hosted_out(in, NULL, 0);
   hosted_out(unique, unique_values, n * 8);
   hosted_out(back, reverse, n * 8);
@@ -224,24 +223,6 @@ static PetscErrorCode hosted_pad_offsets(TrsStream stream, TrsWorkspace workspac
 
 /* --- sequences and positions --- */
 
-static PetscErrorCode hosted_gather_ids(TrsStream stream, int64_t n, const int64_t *index,
-                                        const int64_t *from, int64_t *to)
-{
-  int64_t n_from = 0, *i, *f, *t;
-
-  PetscFunctionBegin;
-  for (int64_t k = 0; k < n; k++) n_from = PetscMax(n_from, index[k] + 1);
-  i = (int64_t *)hosted_in(index, n * 8);
-  f = (int64_t *)hosted_in(from, n_from * 8);
-  t = (int64_t *)hosted_in(to, n * 8);
-  PetscCall(hosted_ops->gather_ids(stream, n, i, f, t));
-  hosted_out(i, NULL, 0);
-  hosted_out(f, NULL, 0);
-  hosted_out(t, to, n * 8);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Device copies of bags; n_rows: rows they reach. */
 static TrsSequenceBags hosted_bags_in(const TrsSequenceBags *bags, int64_t *n_rows)
 {
   const int64_t n = bags->offsets[bags->batch];
@@ -732,7 +713,6 @@ static const TrsComputeOps *trs_hosted(int i)
     table.bucketize = hosted_bucketize;
     table.bounds_check = hosted_bounds_check;
     table.unique = hosted_unique;
-    table.gather_ids = hosted_gather_ids;
     table.unique_bags = hosted_unique_bags;
     table.take_bags = hosted_take_bags;
     table.pad_offsets = hosted_pad_offsets;

@@ -19,7 +19,6 @@ static const TrsComputeOps compute_cpu = {
     .bucketize = TrsBucketizeCpu,
     .bounds_check = TrsBoundsCheckCpu,
     .unique = TrsUniqueCpu,
-    .gather_ids = TrsGatherIdsCpu,
     .unique_bags = TrsUniqueBagsCpu,
     .take_bags = TrsTakeBagsCpu,
     .pad_offsets = TrsPadOffsetsCpu,

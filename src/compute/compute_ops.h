@@ -171,18 +171,13 @@ typedef struct {
                                  int64_t report[5]);
 
   /*
-    Unique ids, ascending, of each table's run of values, and where each value went: unique [<= N], reverse [N] (index into the whole
-    unique array; in_table: counted from the table's first), unique_begin [T+1] host array. values_begin host [T+1]. Ids below 0 are one id, -1, that comes
-    first. A device's host waits for unique_begin.
-    Source: FBGEMM jagged_unique_indices
+    Unique ids, ascending, of each table's run of values, and where each value went: unique [<= N], reverse [N] (index into the table's
+    unique ids), unique_begin [T+1] host array. values_begin host [T+1]. Ids below 0 are one id, -1, that comes first. A device's host waits for unique_begin.
+    Source: FBGEMM jagged_unique_indices, whose reverse is an index into all tables' ids
   */
   PetscErrorCode (*unique)(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                           const int64_t *values_begin, const int64_t *values, PetscBool in_table,
-                           int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
-
-  /* to[i] = from[index[i]], i in [0, n); to may be index. */
-  PetscErrorCode (*gather_ids)(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
-                               int64_t *to);
+                           const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                           int64_t *unique_values, int64_t *reverse);
 
   /* --- bags that samples share (variable batch per feature); blocks are runs of B = lists->batch bags --- */
 

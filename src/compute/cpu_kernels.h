@@ -25,10 +25,8 @@ PetscErrorCode TrsBoundsCheckCpu(TrsStream stream, int mode, int n_features, int
                                  const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
                                  int64_t report[5]);
 PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                            const int64_t *values_begin, const int64_t *values, PetscBool in_table,
-                            int64_t *unique_begin, int64_t *unique_values, int64_t *reverse);
-PetscErrorCode TrsGatherIdsCpu(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
-                               int64_t *to);
+                            const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                            int64_t *unique_values, int64_t *reverse);
 
 /* bags_cpu.c */
 PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,

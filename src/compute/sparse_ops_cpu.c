@@ -107,8 +107,8 @@ PetscErrorCode TrsBoundsCheckCpu(TrsStream stream, int mode, int n_features, int
 /* --- unique --- */
 
 PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                            const int64_t *values_begin, const int64_t *values, PetscBool in_table,
-                            int64_t *unique_begin, int64_t *unique_values, int64_t *reverse)
+                            const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                            int64_t *unique_values, int64_t *reverse)
 {
   int64_t n_unique = 0;
 
@@ -136,20 +136,9 @@ PetscErrorCode TrsUniqueCpu(TrsStream stream, TrsWorkspace workspace, int n_tabl
       const uint64_t row = key[i] >> position_bits;
       if (i == 0 || row != key[i - 1] >> position_bits) unique_values[n_unique++] = (int64_t)row - 1;
       reverse[begin + (int64_t)(key[i] & (((uint64_t)1 << position_bits) - 1))] = n_unique - 1 -
-                                                                                  (in_table ? unique_begin[t]
-                                                                                            : 0);
+                                                                                  unique_begin[t];
     }
   }
   unique_begin[n_tables] = n_unique;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsGatherIdsCpu(TrsStream stream, int64_t n, const int64_t *index, const int64_t *from,
-                               int64_t *to)
-{
-  PetscFunctionBegin;
-  (void)stream;
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < n; i++) to[i] = from[index[i]];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -73,7 +73,6 @@ typedef struct {
   const TrsState *state;
   const char *group; /* being visited */
   TrsCheckpointInfo *info;
-  PetscErrorCode ierr;
 } TrsVisit;
 
 static PetscBool has_tensor(const TrsState *state, const char *path)
@@ -95,8 +94,9 @@ static PetscBool cut(char *text, const char *end)
 }
 
 /* A dataset of the group: tables are known by their weights, numbers or quantised rows; a dense layer's tensors each by itself. */
-static PetscErrorCode meet(TrsVisit *v, const char *name)
+static PetscErrorCode meet(void *context, const char *name)
 {
+  const TrsVisit *v = (const TrsVisit *)context;
   char path[TRS_CHECKPOINT_MAX_NAME];
   TrsCheckpointInfo *info = v->info;
   PetscBool known;
@@ -118,15 +118,6 @@ static PetscErrorCode meet(TrsVisit *v, const char *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static herr_t visit_dataset(hid_t group, const char *name, const H5O_info_t *object, void *context)
-{
-  TrsVisit *v = context;
-
-  (void)group;
-  if (object->type == H5O_TYPE_DATASET) v->ierr = meet(v, name);
-  return v->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
-}
-
 PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsState *state,
                                            TrsCheckpointInfo *info)
 {
@@ -136,16 +127,9 @@ PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsSta
   for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
     TrsVisit v = {.state = state, .group = groups[i], .info = info};
     char name[sizeof(states_group)];
-    herr_t status;
-    hid_t group;
 
     PetscCall(PetscStrncpy(name, groups[i], strlen(groups[i]))); /* without its slash */
-    PetscCall(TrsHDF5Open(file, name, H5I_GROUP, &group));
-    if (group < 0) continue;
-    status = H5Ovisit2(group, H5_INDEX_NAME, H5_ITER_INC, visit_dataset, &v, H5O_INFO_BASIC);
-    PetscCall(v.ierr);
-    TRS_CHECK_DATA(status >= 0, "%s: /%s is damaged%s", file->path, name, TrsHDF5Error());
-    TrsReadHDF5(file, H5Gclose(group));
+    PetscCall(TrsHDF5EachDataset(file, name, meet, &v));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

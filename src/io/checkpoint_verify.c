@@ -13,7 +13,6 @@ typedef struct {
   int64_t n_parts; /* seen */
   char *strip;     /* trs_strip_bytes, or one row */
   int64_t strip_bytes;
-  PetscErrorCode ierr;
 } TrsVerifier;
 
 static PetscErrorCode hash_part(TrsVerifier *v, const TrsCheckpointSource *s, const int64_t *part,
@@ -85,8 +84,9 @@ static PetscErrorCode check_parts(TrsVerifier *v, const TrsCheckpointSource *s,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_table(TrsVerifier *v, const char *name)
+static PetscErrorCode check_table(void *context, const char *name)
 {
+  TrsVerifier *v = (TrsVerifier *)context;
   char table_name[TRS_CHECKPOINT_MAX_NAME];
   TrsCheckpointSource table, tensor;
 
@@ -108,29 +108,15 @@ static PetscErrorCode check_table(TrsVerifier *v, const char *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static herr_t visit_table(hid_t group, const char *name, const H5O_info_t *info, void *context)
-{
-  TrsVerifier *v = context;
-
-  (void)group;
-  if (info->type == H5O_TYPE_DATASET) v->ierr = check_table(v, name);
-  return v->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
-}
-
 PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int size)
 {
   TrsVerifier v = {.file = file, .rank = rank, .size = size, .strip_bytes = trs_strip_bytes};
-  hid_t sums;
-  herr_t status;
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(TrsHDF5Open(file, TRS_CHECKSUMS, H5I_GROUP, &sums));
-  if (sums < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsAlloc(v.strip_bytes, 1, &v.strip));
-  status = H5Ovisit2(sums, H5_INDEX_NAME, H5_ITER_INC, visit_table, &v, H5O_INFO_BASIC);
+  ierr = TrsHDF5EachDataset(file, TRS_CHECKSUMS, check_table, &v);
   PetscCall(TrsFree(&v.strip));
-  PetscCall(v.ierr);
-  TRS_CHECK_DATA(status >= 0, "%s: /checksums is damaged%s", file->path, TrsHDF5Error());
-  TrsReadHDF5(file, H5Gclose(sums));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -222,7 +222,6 @@ PetscErrorCode TrsDatasetFileWake(TrsDatasetFile *file, TrsFault *fault)
 {
   TrsStamp now;
 
-  if (file->h5.fd >= 0) return fault->code;
   file->h5.fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file->h5.fd < 0)
     return TrsFaultSet(fault, TRS_ERR_IO, "%s: cannot be opened again: %s", file->path, strerror(errno));

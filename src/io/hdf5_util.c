@@ -175,6 +175,39 @@ PetscErrorCode TrsHDF5Open(const TrsHDF5File *file, const char *name, H5I_type_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+typedef struct {
+  PetscErrorCode (*visit)(void *context, const char *name);
+  void *context;
+  PetscErrorCode ierr;
+} TrsWalk;
+
+static herr_t visit_object(hid_t group, const char *name, const H5O_info_t *object, void *context)
+{
+  TrsWalk *walk = (TrsWalk *)context;
+
+  (void)group;
+  if (object->type == H5O_TYPE_DATASET) walk->ierr = walk->visit(walk->context, name);
+  return walk->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
+}
+
+PetscErrorCode TrsHDF5EachDataset(const TrsHDF5File *file, const char *group,
+                                  PetscErrorCode (*visit)(void *context, const char *name), void *context)
+{
+  TrsWalk walk = {visit, context, PETSC_SUCCESS};
+  herr_t status;
+  hid_t id;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5Open(file, group, H5I_GROUP, &id));
+  if (id < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  status = H5Ovisit2(id, H5_INDEX_NAME, H5_ITER_INC, visit_object, &walk, H5O_INFO_BASIC);
+  PetscCall(walk.ierr);
+  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is damaged%s", file->path, group,
+             TrsHDF5Error());
+  TrsReadHDF5(file, H5Gclose(id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsHDF5CheckFormat(const TrsHDF5File *file, const char *format, int64_t version)
 {
   char *found_format;

@@ -58,6 +58,14 @@ hid_t TrsHDF5OpenAgain(const char *path);
 */
 PetscErrorCode TrsHDF5Open(const TrsHDF5File *file, const char *name, H5I_type_t type, hid_t *id);
 
+/*
+  TrsHDF5EachDataset - visit(context, name) for each dataset in a group and the groups in it, by name, until one fails. Nothing where there is no such group.
+
+  Not collective. Errors: visit's, and those of TrsHDF5Open()
+*/
+PetscErrorCode TrsHDF5EachDataset(const TrsHDF5File *file, const char *group,
+                                  PetscErrorCode (*visit)(void *context, const char *name), void *context);
+
 /* Shape and element type of a dataset. */
 typedef struct {
   int ndim;

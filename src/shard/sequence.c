@@ -89,8 +89,8 @@ static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *seque
   PetscCall(TrsPinnedBufferReserve(device, &batch->lengths, bags * (int64_t)sizeof(*lengths)));
   lengths = (int32_t *)batch->lengths.data;
   PetscCall(compute->unique(stream, sequence->unique_workspace, sharding->n_tables, batch->begin,
-                            batch->group.jagged.values, PETSC_TRUE, batch->unique_begin,
-                            unique->jagged.values, (int64_t *)batch->reverse.data));
+                            batch->group.jagged.values, batch->unique_begin, unique->jagged.values,
+                            (int64_t *)batch->reverse.data));
   for (int i = 0; i < sharding->n_tables; i++) {
     const int first = sequence->table_feature[i];
     spread(batch->unique_begin[i + 1] - batch->unique_begin[i], sequence->table_feature[i + 1] - first, B,

@@ -29,6 +29,7 @@ typedef struct {
   int n_entries;
   int *place;             /* [n_entries] feature of the group at each place sent (by rows: in each bucket) */
   TrsSequenceRows *where; /* [pieces] of the batch under way */
+  TrsRowsCopy *found;     /* [pieces] by rows: ids' rows */
   TrsRowSplit split;      /* by rows */
   TrsKjt blocks;          /* by rows: the group's features for each column block */
   TrsSequenceAllToAll dist;
@@ -131,7 +132,8 @@ static PetscErrorCode setup_sequence(TrsSharding sharding)
     visit(sharding, q, &d->n_entries, NULL, &n_pieces, NULL);
   PetscCall(
       PetscMalloc3((size_t)d->n_entries, &entry, (size_t)n_pieces, &piece, (size_t)comm->size, &n_features));
-  PetscCall(PetscMalloc2((size_t)d->n_entries, &d->place, (size_t)n_pieces, &d->where));
+  PetscCall(PetscMalloc3((size_t)d->n_entries, &d->place, (size_t)n_pieces, &d->where, (size_t)n_pieces,
+                         &d->found));
   d->n_entries = n_pieces = 0;
   for (int q = 0; q < comm->size; q++) {
     const int first = by_rows ? 0 : d->n_entries;
@@ -160,7 +162,7 @@ static PetscErrorCode destroy_sequence(TrsSharding sharding)
   PetscCall(TrsKjtFree(device, &d->blocks));
   PetscCall(TrsDeviceBufferFree(device, &d->rows));
   PetscCall(TrsDeviceBufferFree(device, &d->ordered));
-  PetscCall(PetscFree2(d->place, d->where));
+  PetscCall(PetscFree3(d->place, d->where, d->found));
   PetscCall(PetscFree(d));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -179,7 +181,7 @@ static PetscErrorCode prepare_by_tables(TrsSharding sharding, TrsShardingSlot *s
 }
 
 /* The row of every id of the group, piece after piece: from the id to its table's distinct one, from there to where that went. */
-static PetscErrorCode compose(TrsSharding sharding, const TrsSequenceDist *d, TrsSequenceBatch *batch,
+static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSequenceBatch *batch,
                               TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
@@ -193,12 +195,17 @@ static PetscErrorCode compose(TrsSharding sharding, const TrsSequenceDist *d, Tr
   for (int p = 0; p < sequence->n_pieces; p++) {
     const int i = sequence->piece[p].table;
     n = batch->begin[i + 1] - batch->begin[i];
-    PetscCall(context->compute->gather_ids(stream, n, (const int64_t *)batch->reverse.data + batch->begin[i],
-                                           (const int64_t *)batch->places.data + at,
-                                           (int64_t *)batch->row.data + at_id));
+    d->found[p] = (TrsRowsCopy){.n = n,
+                                .row_bytes = sizeof(int64_t),
+                                .from = (const int64_t *)batch->places.data + at,
+                                .from_stride = sizeof(int64_t),
+                                .from_index = (const int64_t *)batch->reverse.data + batch->begin[i],
+                                .to = (int64_t *)batch->row.data + at_id,
+                                .to_stride = sizeof(int64_t)};
     at += TrsSequenceIds(sequence, batch, i);
     at_id += n;
   }
+  PetscCall(context->compute->copy_rows(stream, sharding->workspace, sequence->n_pieces, d->found));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

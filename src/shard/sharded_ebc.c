@@ -193,6 +193,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
     PetscCall(add_table(e, t));
   }
   for (int g = 0; g < e->n_groups; g++) {
+    PetscCall(PetscMalloc1((size_t)TrsShardingFeatures(&e->group[g], NULL), &e->group[g].mean));
     PetscCall(e->group[g].ops->setup(&e->group[g]));
     if (config->dist.reproducible && shards->optimizers) /* quantised tables are never updated */
       PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));

@@ -158,7 +158,6 @@ PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlo
   int n = 0;
 
   PetscFunctionBegin;
-  if (!sharding->mean) PetscCall(PetscMalloc1((size_t)TrsShardingFeatures(sharding, NULL), &sharding->mean));
   for (int i = 0; i < sharding->n_tables; i++) {
     const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
     const int first = TrsShardingFirstFeature(sharding, i);

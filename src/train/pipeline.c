@@ -3,7 +3,7 @@
 
 #include "core/events.h"
 
-/* What the ranks agree on in a step: sums over ranks. */
+/* What the ranks agree on in a step: sums over ranks. As many as a post of comm/shared_lanes.h takes: one more, and weighted steps go by MPI. */
 typedef enum {
   TRS_AGREE_LOSS,
   TRS_AGREE_STOP,

@@ -3,7 +3,8 @@
 
 struct TrsSampleBlocksImpl {
   TrsComm comm;
-  int64_t *sample, *block;           /* [W + 1] first sample, first block of each rank */
+  const int64_t *sample;             /* [W + 1] borrowed: first sample of each rank */
+  int64_t *block;                    /* [W + 1] its first block */
   int64_t *to_blocks, *to_blocks_at; /* [W] own samples in each rank's blocks, and before them */
   int64_t *to_owners, *to_owners_at; /* [W] samples of my blocks that each rank has */
   TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
@@ -17,8 +18,8 @@ PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks)
   PetscFunctionBegin;
   PetscCall(PetscNew(&b));
   b->comm = comm;
-  PetscCall(PetscCalloc6(W + 1, &b->sample, W + 1, &b->block, W, &b->to_blocks, W, &b->to_blocks_at, W,
-                         &b->to_owners, W, &b->to_owners_at));
+  PetscCall(PetscCalloc5(W + 1, &b->block, W, &b->to_blocks, W, &b->to_blocks_at, W, &b->to_owners, W,
+                         &b->to_owners_at));
   *blocks = b;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -31,7 +32,7 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < TRS_N_BLOCK_BUFFERS; i++)
     PetscCall(TrsDeviceBufferFree(b->comm->device, &b->buffer[i]));
-  PetscCall(PetscFree6(b->sample, b->block, b->to_blocks, b->to_blocks_at, b->to_owners, b->to_owners_at));
+  PetscCall(PetscFree5(b->block, b->to_blocks, b->to_blocks_at, b->to_owners, b->to_owners_at));
   PetscCall(PetscFree(*blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -57,7 +58,7 @@ PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks b, const int64_t *sample, co
   int64_t n_blocks;
 
   PetscFunctionBegin;
-  PetscCall(PetscArraycpy(b->sample, sample, (size_t)W + 1));
+  b->sample = sample;
   n_blocks = (b->sample[W] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES;
   for (int q = 0; q < W; q++) b->block[q + 1] = (q + 1) * n_blocks / W;
   for (int q = 0; q < W; q++) {

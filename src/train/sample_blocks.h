@@ -25,7 +25,7 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks);
   TrsSampleBlocksShare - Share out the blocks of a batch.
 
   Not collective: arithmetic alone.
-  In:     sample       [W + 1] where each rank's samples begin in the batch, and how many there are; copied
+  In:     sample       [W + 1] where each rank's samples begin in the batch, and how many there are; borrowed until the next call
   Out:    first_block  [W + 1] borrowed: the first block of each rank, and how many there are
 */
 PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, const int64_t *sample,

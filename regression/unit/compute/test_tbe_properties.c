@@ -389,8 +389,7 @@ static void test_unique_of_a_part(void **state)
     memset(unique, 0, sizeof(unique));
     memset(reverse, 0, sizeof(reverse));
     assert_petsc_ok(ops->workspace_create(&workspace));
-    assert_petsc_ok(
-        ops->unique(NULL, workspace, 1, begin, values, PETSC_FALSE, unique_begin, unique, reverse));
+    assert_petsc_ok(ops->unique(NULL, workspace, 1, begin, values, unique_begin, unique, reverse));
     assert_petsc_ok(ops->workspace_destroy(&workspace));
     assert_int_equal(unique_begin[0], 0);
     assert_int_equal(unique_begin[1], 3);
