@@ -58,6 +58,14 @@ def weighted(index, value):
     return prepare
 
 
+def weighted_in_second(index, value):
+    """A prepare function: train.h5 and second.h5 with weights of ids, of which the second has a bad one."""
+    def prepare(folder):
+        trsrun.write_dataset(os.path.join(folder, "train.h5"), weighted=True)
+        second(lambda h: h["sparse/weights"].__setitem__(index, value), weighted=True)(folder)
+    return prepare
+
+
 def sample_weights(value, row=17):
     """A prepare function: samples of train.h5 weigh 1, but one of them."""
     def prepare(folder):
@@ -157,6 +165,8 @@ CASES = [
          second(features={"item": 30, "user": 50, "tag": 20})),
     Case("second_has_more_ids", 65, r"second\.h5: feature .item. has ids below 31", "-data_eval train.h5,second.h5", second(features={"user": 50, "item": 31, "tag": 20})),
     Case("dense_nan_in_second", 65, r"second\.h5: /dense\[2, 1\] is -?nan", BOTH + " -steps 10", second(lambda h: h["dense"].__setitem__((2, 1), np.nan))),
+    Case("nan_weight_in_second", 65, r"second\.h5: /sparse/weights holds -?nan in sample 17, expected finite numbers",
+         BOTH + " -steps 10 -data_shuffle -tables_is_weighted", weighted_in_second(71, np.nan)),
     Case("id_in_second", 65, r'second\.h5: feature "\w+" of sample 3\d has id 77', BOTH + " -steps 10 -bounds_check_mode fatal",
          second(lambda h: h["sparse/values"].__setitem__(-1, 77))),
     Case("old_file_format", 0, "", prepare=lambda folder: rewrite(folder, libver="earliest")),

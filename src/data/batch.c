@@ -290,19 +290,34 @@ static inline __attribute__((always_inline)) PetscErrorCode place_samples(const 
   return PETSC_SUCCESS;
 }
 
-static PetscErrorCode check_weights(const TrsBatchSpec *spec, TrsBatch *batch, TrsFault *fault)
+/* Of the batch's i-th value, all features' one after the other. */
+static int64_t sample_of_value(const TrsBatchScratch *scratch, const TrsBatch *batch, int64_t i)
+{
+  const int64_t *offsets = batch->kjt.jagged.offsets;
+  int64_t bag = 0, k = 0;
+
+  while (offsets[bag + 1] <= i) bag++;
+  while (scratch->sample[k].place != bag % batch->batch) k++;
+  return scratch->sample[k].sample;
+}
+
+static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                    TrsFault *fault)
 {
   const TrsJagged *jagged = &batch->kjt.jagged;
+  const char *path;
+  int64_t row;
 
   if (!spec->with_weights || spec->check == TRS_DATA_CHECK_NONE) return PETSC_SUCCESS;
   for (int64_t i = 0; i < jagged->n_values; i++) {
     if (isfinite(jagged->weights[i])) continue;
     batch->bad_numbers++;
-    if (spec->check == TRS_DATA_CHECK_FATAL)
-      return TrsFaultSet(fault, TRS_ERR_DATA,
-                         "%s: /sparse/weights holds %g in step %" PRId64
-                         ", expected finite numbers (-data_check warning goes on)",
-                         spec->info->path, (double)jagged->weights[i], batch->step);
+    if (spec->check == TRS_DATA_CHECK_WARNING) continue;
+    path = TrsDatasetLocate(spec->info, sample_of_value(scratch, batch, i), &row);
+    return TrsFaultSet(fault, TRS_ERR_DATA,
+                       "%s: /sparse/weights holds %g in sample %" PRId64
+                       ", expected finite numbers (-data_check warning goes on)",
+                       path, (double)jagged->weights[i], row);
   }
   return PETSC_SUCCESS;
 }
@@ -321,5 +336,5 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
   code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)
                                       : place_samples(spec, scratch, batch, PETSC_FALSE, bad_ids, fault);
   if (code != PETSC_SUCCESS) return code;
-  return check_weights(spec, batch, fault);
+  return check_weights(spec, scratch, batch, fault);
 }
