@@ -3,6 +3,8 @@
 import os
 import random
 
+import numpy as np
+
 from trsrun import check, check_same_tensors, losses, run, same_bits, write_dataset
 
 TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
@@ -44,14 +46,16 @@ def compare_runs(binary, folder, seed, rank_counts):
     samples = rng.randint(30, 900)
     weights = [rng.choice((0.0, 1e-30, 0.1, rng.random(), 1e20)) for _ in range(samples)] if seed % 2 else None  # no order of adding is exact in floats
     write_dataset(os.path.join(folder, "train.h5"), samples, seed=seed, features=ROWS, weighted=True, sample_weights=weights)
+    weights = [rng.random() * 10.0 ** rng.randint(-9, 9) for _ in range(200)] if seed % 2 else None  # nor in doubles
+    write_dataset(os.path.join(folder, "eval.h5"), 200, seed=seed + 100, features=ROWS, weighted=True, sample_weights=weights)
     wanted = None
     for ranks in rank_counts:
         plan, environment = draw_plan(rng, ranks, sequences)
-        words = f"-reproducible -data_train train.h5 -batch_size {global_batch // ranks} -output run.h5 -checkpoint_final final{ranks}.h5 {model} {plan}"
+        words = f"-reproducible -data_train train.h5 -data_eval eval.h5 -batch_size {global_batch // ranks} -output run.h5 -checkpoint_final final{ranks}.h5 {model} {plan}"
         what = f"seed {seed}, {ranks} ranks: {words}"
         result = run(binary, ranks, words, folder, environment=environment, status=None)
         check(result.status == 0, f"{what}: exit {result.status}: {result.text[-1000:]}")
-        found = losses(os.path.join(folder, "run.h5"))
+        found = np.concatenate([losses(os.path.join(folder, "run.h5")), losses(os.path.join(folder, "run.h5"), "eval")])
         final = os.path.join(folder, f"final{ranks}.h5")
         if wanted is None:
             wanted, state = found, final

@@ -179,10 +179,10 @@ def attribute(path, name):
         return h.attrs[name]
 
 
-def losses(path):
-    """Of every step; none for a run without a step."""
+def losses(path, of="train"):
+    """Of every step, or of every evaluation (of="eval"); none for a run without one."""
     with h5py.File(path) as h:
-        return h["train/loss"][()] if "train/loss" in h else np.zeros(0)
+        return h[f"{of}/loss"][()] if f"{of}/loss" in h else np.zeros(0)
 
 
 def same_bits(a, b):

@@ -2,13 +2,20 @@
 #include "train/metrics.h"
 
 #include "core/buffer.h"
+#include "data/weight_sum.h"
 #include "train/metric_sums.h"
+
+/* What ranks add up, doubles alone. */
+typedef struct {
+  TrsMetricSums metrics;
+  double weight_digits[TRS_WEIGHT_DIGITS]; /* of samples with weights: data/weight_sum.h */
+} TrsSums;
 
 struct TrsMetricsImpl {
   MPI_Comm comm;
   PetscBool curves;
-  TrsMetricSums sums; /* of this rank */
-  TrsBuffer records;  /* TrsAucRecord [n_records]; of the last call alone without curves */
+  TrsSums sums;      /* of this rank */
+  TrsBuffer records; /* TrsAucRecord [n_records]; of the last call alone without curves */
   int64_t n_records;
   TrsAucScratch scratch;
 };
@@ -33,20 +40,24 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
   records = (TrsAucRecord *)metrics->records.data + kept;
   for (int64_t i = 0; i < n; i++)
     records[i] = (TrsAucRecord){predictions[i], labels[i], weights ? weights[i] : 1.0f};
-  TrsMetricSumsAdd(&metrics->sums, n, records);
-  metrics->sums.sum[TRS_SUM_LOSS] += loss_sum;
+  TrsMetricSumsAdd(&metrics->sums.metrics, n, records);
+  metrics->sums.metrics.sum[TRS_SUM_LOSS] += loss_sum;
+  if (weights) TrsWeightSumAdd(metrics->sums.weight_digits, n, weights);
   metrics->n_records = kept + n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
 {
-  TrsMetricSums total;
+  const int n = (int)(sizeof(TrsSums) / sizeof(double));
+  double weight;
+  TrsSums total;
 
   PetscFunctionBegin;
-  PetscCallMPI(
-      MPI_Allreduce(&metrics->sums, &total, TRS_METRIC_SUM_DOUBLES, MPI_DOUBLE, MPI_SUM, metrics->comm));
-  TrsMetricSumsValues(&total, values);
+  PetscCallMPI(MPI_Allreduce(&metrics->sums, &total, n, MPI_DOUBLE, MPI_SUM, metrics->comm));
+  weight = TrsWeightSumTotal(total.weight_digits);
+  if (weight != 0.0) total.metrics.sum[TRS_SUM_WEIGHTS] = weight; /* without weights: the number of samples */
+  TrsMetricSumsValues(&total.metrics, values);
   if (metrics->curves)
     PetscCall(TrsAuc(metrics->comm, metrics->n_records, metrics->records.data, &metrics->scratch,
                      &values->auc, NULL));
@@ -56,7 +67,7 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
 PetscErrorCode TrsMetricsReset(TrsMetrics metrics)
 {
   PetscFunctionBegin;
-  metrics->sums = (TrsMetricSums){0};
+  metrics->sums = (TrsSums){0};
   metrics->n_records = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,8 +2,8 @@
 /*
   Metrics of predictions over all ranks: normalised entropy, AUC, AUPRC, accuracy, calibration, CTR, MSE, MAE, loss.
 
-  Samples are added rank by rank; sums are in double. AUC keeps every (prediction, label, weight) and is exact, equal predictions count half;
-  AUPRC is over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
+  Samples are added rank by rank; sums are in double, that of samples' weights is exact (data/weight_sum.h). AUC keeps every (prediction, label, weight)
+  and is exact, equal predictions count half; AUPRC is over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
   Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); rules A19, A22
 */
 #pragma once
@@ -33,7 +33,7 @@ PetscErrorCode TrsMetricsCreate(MPI_Comm comm, PetscBool curves, TrsMetrics *met
   Add n samples of this rank. Not collective.
 
   In:     predictions, labels  host [n], probabilities; labels in [0, 1]
-          weights              host [n] or NULL (all 1)
+          weights              host [n] or NULL (all 1): in all calls or in none
           loss_sum             their loss, summed
   Errors: MEMORY
 */
