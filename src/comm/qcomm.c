@@ -39,8 +39,8 @@ static const TrsOptionSpec qcomm_specs[] = {
      .unit = "values",
      .help = "0: plain 1-4-3 format, which saturates at 0.9375; n: a float32 scale for every n values, 1-5-2 "
              "backward (int8: every 32). Rows share a scale as they travel, unless n divides their width: "
-             "what is "
-             "sent together, by plan, -ec_index_dedup and -ebc_variable_batch, then shows in the rounding"},
+             "what is sent together, by plan, -ec_index_dedup and -ebc_variable_batch, then shows in the "
+             "rounding"},
     {.name = "-qcomm_forward_loss_scale",
      .type = TRS_OPTION_REAL,
      .fallback = "1",

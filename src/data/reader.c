@@ -34,8 +34,7 @@ static const TrsOptionSpec reader_options[] = {
      "of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
      "NaN and Inf in dense features and weights, samples' weights below 0, labels outside [0, 1]: stop, "
-     "count, "
-     "or do not look"},
+     "count, or do not look"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches", "read before they are needed"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);

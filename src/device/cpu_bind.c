@@ -14,8 +14,7 @@ static const TrsOptionSpec cpu_specs[] = {
      .fallback = "auto",
      .choices = "auto,none",
      .help = "auto: ranks of a host that the launcher left on the same cores divide them and stay there; "
-             "none: threads run "
-             "where the system puts them"},
+             "none: threads run where the system puts them"},
 };
 const TrsOptionGroup trs_cpu_options = TRS_OPTION_GROUP("Processors", cpu_specs);
 

@@ -33,10 +33,12 @@ static int64_t folder_length(const char *path)
 static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTensor *tensor)
 {
   const PetscBool of_table = TrsStateIsOfTable(tensor);
-  const char *middle = tensor->path + strlen(of_table ? tables_group : states_group);
-  const int64_t n = folder_length(middle);
+  const char *middle;
+  int64_t n;
 
   if (!tensor->optional) return NULL;
+  middle = tensor->path + strlen(of_table ? tables_group : states_group);
+  n = folder_length(middle);
   for (int i = 0; i < state->n; i++) {
     const char *path = state->tensor[i].path, *base = of_table ? tables_group : dense_group;
 
@@ -99,19 +101,14 @@ static PetscErrorCode meet(void *context, const char *name)
   const TrsVisit *v = (const TrsVisit *)context;
   char path[TRS_CHECKPOINT_MAX_NAME];
   TrsCheckpointInfo *info = v->info;
-  PetscBool known;
+  const PetscBool is_table = (PetscBool)(v->group == tables_group);
 
   PetscFunctionBegin;
   if (snprintf(path, sizeof(path), "%s%s", v->group, name) >= TRS_CHECKPOINT_MAX_NAME)
     PetscFunctionReturn(PETSC_SUCCESS);
-  if (v->group == tables_group) {
-    (void)cut(path, TRS_QUANTISED_SUFFIX);
-    known = has_tensor(v->state, path);
-    if (!cut(path, "/weight")) PetscFunctionReturn(PETSC_SUCCESS); /* a state */
-  } else {
-    known = has_tensor(v->state, path);
-  }
-  if (known) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_table) (void)cut(path, TRS_QUANTISED_SUFFIX);
+  if (has_tensor(v->state, path)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_table && !cut(path, "/weight")) PetscFunctionReturn(PETSC_SUCCESS); /* a state */
   PetscCall(PetscRealloc(sizeof(*info->unexpected) * (size_t)(info->n_unexpected + 1), &info->unexpected));
   PetscCall(PetscStrallocpy(path, &info->unexpected[info->n_unexpected]));
   info->n_unexpected++;

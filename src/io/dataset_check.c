@@ -171,7 +171,7 @@ static PetscErrorCode keep_what_reads(TrsDatasetFile *file)
 {
   PetscFunctionBegin;
   for (int k = 0; k < TRS_N_COLUMNS; k++)
-    if (file->column[k].rows >= 0 && !file->column[k].extent.offset) file->by_hdf5 = PETSC_TRUE;
+    if (file->column[k].rows > 0 && !file->column[k].extent.offset) file->by_hdf5 = PETSC_TRUE;
   if (!file->by_hdf5) {
     TrsReadHDF5(&file->h5, H5Fclose(file->h5.id));
     file->h5.id = -1;

@@ -209,7 +209,7 @@ static PetscErrorCode open_by_hdf5(TrsDatasetFile *file, TrsFault *fault)
   for (int k = 0; k < TRS_N_COLUMNS; k++) {
     TrsColumn *column = &file->column[k];
 
-    if (column->rows < 0 || column->extent.offset) continue;
+    if (column->rows <= 0 || column->extent.offset) continue;
     column->id = H5Dopen2(file->h5.id, column->name, H5P_DEFAULT);
     if (column->id < 0)
       return TrsFaultSet(fault, TRS_ERR_IO, "%s: /%s cannot be opened again%s", file->path, column->name,

@@ -46,8 +46,7 @@ static const TrsOptionSpec specs[] = {
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
-     "CPUs with AMX or "
-     "AMD's AVX512_BF16"},
+     "CPUs with AMX or AMD's AVX512_BF16"},
     {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "cross layers of dcn"},
     {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "rank of dcn's cross layers"},
 };

@@ -63,8 +63,7 @@ static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank
   PetscCall(PetscFree(all));
   PetscCheck(share || !mine[0] || n_here == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "%d ranks on this host, %d GPU%s for them (rank %d of the host has %s): start one rank for each "
-             "GPU, or "
-             "let ranks share with -gpu_share (tables then share its memory, too)",
+             "GPU, or let ranks share with -gpu_share (tables then share its memory, too)",
              local_size, n_devices, n_devices == 1 ? "" : "s", local_rank, mine);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

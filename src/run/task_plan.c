@@ -10,13 +10,14 @@ enum { TRS_SHOWN_TABLES = 50 };
 static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables)
 {
   const char *const *paths = NULL, *const * names;
-  int n_paths = 0, n = 0, absent;
+  int n_paths = 0, n = 0, rank, absent;
   TrsDataset dataset = NULL;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
   PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
-  absent = n_paths == 0 || (n > 0 && !TrsDatasetIsThere(n_paths, paths));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  absent = n_paths == 0 || (rank == 0 && n > 0 && !TrsDatasetIsThere(n_paths, paths));
   PetscCallMPI(MPI_Bcast(&absent, 1, MPI_INT, 0, comm));
   if (absent) {
     PetscCall(TrsTableConfigsFromOptions(options, NULL, tables));

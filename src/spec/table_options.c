@@ -66,10 +66,8 @@ static const TrsOptionSpec table_options[] = {
      "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
     {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
      "homes of the rows that the planner may choose from (default: all that the sharder has): fused on the "
-     "device, "
-     "fused_uvm in host memory, fused_uvm_caching in host memory with a cache on the device; on a cpu the "
-     "last two only "
-     "where named"},
+     "device, fused_uvm in host memory, fused_uvm_caching in host memory with a cache on the device; on a "
+     "cpu the last two only where named"},
     {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
      "least width of a column shard (default: 128)"},
     {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",
@@ -80,8 +78,7 @@ static const TrsOptionSpec table_options[] = {
      "batch size of a rank, one per feature (default: -plan_batch_size)"},
     {"enforce_hbm", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "keep element-wise optimizer states of fused_uvm and fused_uvm_caching in device memory, not with the "
-     "rows; row-wise "
-     "ones always are"},
+     "rows; row-wise ones always are"},
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
      "element type of the pooled output: the planner counts its storage (default: data_type), -task predict "
      "rounds to it (default: fp32)"},
@@ -91,8 +88,7 @@ static const TrsOptionSpec table_options[] = {
      "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
     {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, "lru,lfu", NULL,
      "which row a full set of 32 gives up: the one used longest ago (under -pipeline prefetch_sparse_dist "
-     "filled one batch "
-     "ahead), or the one asked for least often"},
+     "filled one batch ahead), or the one asked for least often"},
     {"cache_prefetch_pipeline", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "the plan counts memory for a cache filled one batch ahead, as -pipeline prefetch_sparse_dist does "
      "(default: -plan_prefetch_pipeline)"},

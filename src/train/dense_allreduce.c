@@ -24,12 +24,9 @@ static const TrsOptionSpec specs[] = {
      "most 1 MiB"},
     {"-dense_allreduce_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL,
      "of dense gradients between ranks, which halves their bytes: each rank's are rounded, added in fp32 in "
-     "rank order, "
-     "and the sum is rounded, to the same bits on all ranks; fp16 clamps to +-65504. DDP's fp16 and bf16 "
-     "hooks add in "
-     "that precision, and divide by the ranks what they have rounded; here the loss carries 1 / global "
-     "batch, so "
-     "gradients are as small before they are rounded. One rank rounds nothing"},
+     "rank order, and the sum is rounded, to the same bits on all ranks; fp16 clamps to +-65504. DDP's fp16 "
+     "and bf16 hooks add in that precision, and divide by the ranks what they have rounded; here the loss "
+     "carries 1 / global batch, so gradients are as small before they are rounded. One rank rounds nothing"},
 };
 const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);
 

@@ -5,9 +5,8 @@
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "the same bits of losses and weights for every plan and number of ranks, given the global batch: "
-     "tables' sums are "
-     "made in one place in the batch's order, which costs exchanges; dense layers work on blocks of 64 "
-     "samples. Among CPUs, or GPUs, of one kind; exchanges in fp32"},
+     "tables' sums are made in one place in the batch's order, which costs exchanges; dense layers work on "
+     "blocks of 64 samples. Among CPUs, or GPUs, of one kind; exchanges in fp32"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
 

@@ -122,12 +122,10 @@ static PetscBool is_weighted(TrsPipeline p, const TrsBatch *batch)
 }
 
 /* This rank's part of what a batch's samples weigh, to be added up; NULL: there is none. */
-static PetscErrorCode put_weights(TrsPipeline p, const TrsBatch *batch)
+static void put_weights(TrsPipeline p, const TrsBatch *batch)
 {
-  PetscFunctionBegin;
   for (int k = 0; k < TRS_WEIGHT_DIGITS; k++)
     p->mine[TRS_AGREE_WEIGHTS + k] = batch ? batch->weight_digits[k] : 0.0;
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Of the first batch, that no step before it has added up. */
@@ -137,7 +135,7 @@ static PetscErrorCode add_first_weights(TrsPipeline p)
 
   PetscFunctionBegin;
   if (!batch || !is_weighted(p, batch)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(put_weights(p, batch));
+  put_weights(p, batch);
   PetscCall(TrsCommSumStart(p->control, TRS_WEIGHT_DIGITS, p->mine + TRS_AGREE_WEIGHTS,
                             p->sum + TRS_AGREE_WEIGHTS, &p->agreement));
   PetscCall(TrsCommSumWait(&p->agreement));
@@ -166,7 +164,7 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   p->mine[TRS_AGREE_ERROR] = p->error != 0;
   p->mine[TRS_AGREE_BAD_IDS] = (double)hand->batch->bad_ids;
   p->mine[TRS_AGREE_BAD_NUMBERS] = (double)hand->batch->bad_numbers;
-  if (weighted) PetscCall(put_weights(p, p->hand[1].batch));
+  if (weighted) put_weights(p, p->hand[1].batch);
   PetscCall(TrsCommSumStart(p->control, weighted ? TRS_N_AGREE : TRS_AGREE_WEIGHTS, p->mine, p->sum,
                             &p->agreement));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -379,10 +377,8 @@ static PetscErrorCode fill(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more)
+PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBool *more)
 {
-  const TrsPipeline p = pipeline;
-
   PetscFunctionBegin;
   if (!p->filled) PetscCall(fill(p));
   *more = (PetscBool)(p->hand[0].batch != NULL);
