@@ -73,7 +73,7 @@ def test_trace(binary, folder):
             check(all(span["args"]["bytes"] >= 0 for row in rows if row >= 2 for span in rows[row]), "exchanges without bytes")
         for i in range(len(steps)):  # a step's agreement needs all ranks
             spans = [[span for span in traced[rank][0] if span["name"] == "step"][i] for rank in traced]
-            slack_us = 10000
+            slack_us = 100000  # clocks are compared by messages, which a busy machine delays
             check(max(s["ts"] for s in spans) <= min(s["ts"] + s["dur"] for s in spans) + slack_us, f"{name}: ranks' clocks disagree in step {steps[i]}")
 
 
