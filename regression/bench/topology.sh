@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# topology.sh BINARY MPIRUN... - the option file that -task bench writes is one that -task plan takes, and its numbers are bandwidths.
+# topology.sh DEVICE BINARY MPIRUN... - the option file that -task bench writes is one that -task plan takes, and its numbers are bandwidths.
 set -eu
-binary=$1
-shift
+device=$1 binary=$2 memory=ddr
+shift 2
+if [ "$device" = cuda ]; then memory=hbm; fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$@" -n 4 "$binary" -task bench -bench_topology "$folder/topology.opts" -topology_local_world_size 2 -bench_table_bytes 8MiB -bench_bytes 1MiB
-for name in ddr_mem_bw intra_host_bw inter_host_bw; do
+"$@" -n 4 "$binary" -task bench -device "$device" -bench_topology "$folder/topology.opts" -topology_local_world_size 2 -bench_table_bytes 8MiB -bench_bytes 1MiB
+for name in ${memory}_mem_bw intra_host_bw inter_host_bw; do
   # bytes/ms: between 1 MB/s and 10 TB/s
   awk -v name="-topology_$name" '$1 == name { found = $2 > 1e3 && $2 < 1e10 } END { exit !found }' "$folder/topology.opts"
 done
-"$binary" -task plan -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device cpu \
+"$binary" -task plan -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device "$device" \
   -tables a,b -tables_num_embeddings 100000 -tables_embedding_dim 64 -plan_output "$folder/plan.json"
 grep -q '"local_world_size": *2' "$folder/plan.json"

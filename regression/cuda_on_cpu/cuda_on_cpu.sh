@@ -64,7 +64,10 @@ case $what in
       check_golden 1,2,4 "-comm_backend mpi -pipeline base" "$(basename "$(dirname "$folder")")"
     done
     ;;
-  case) run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max position_weights ;;
+  case)
+    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max position_weights
+    "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
+    ;;
   case_long)
     run_cases cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible
     # does the GPU's benchmark run through? What it measures here is no measurement

@@ -10,7 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TRS_BENCH_ROUNDS = 7, TRS_BENCH_DIM = 64, TRS_BENCH_POOLING = 16 };
+enum {
+  TRS_BENCH_ROUNDS = 7,
+  TRS_BENCH_DIM = 64,
+  TRS_BENCH_POOLING = 16,
+  TRS_BENCH_BAGS = 8192,
+  TRS_BENCH_DEVICE_BAGS = 65536 /* 268 MB of rows: beside them a launch is little, and a GPU's cache small */
+};
 
 static const TrsOptionSpec bench_specs[] = {
     {"-bench_topology", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
@@ -42,37 +48,52 @@ static PetscErrorCode median_of_slowest(MPI_Comm comm, double seconds[TRS_BENCH_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A round's ids, by way of `host`: other rows each round, the last ones may still be cached. */
+static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t rows, int64_t n,
+                                  int64_t *host, void *values)
+{
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t bits[4];
+    TrsRandom(0, TRS_RANDOM_TEST, (uint64_t)round, (uint64_t)i, bits);
+    host[i] = (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)rows);
+  }
+  PetscCall(device->copy(values, host, n * (int64_t)sizeof(*host), NULL));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Bytes/ms at which a rank's lookups read rows, while all ranks do. */
 static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
                                      int64_t table_bytes, double *bytes_per_ms)
 {
   const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float), rows = table_bytes / row_bytes;
-  const int64_t bags = 8192, n = bags * TRS_BENCH_POOLING;
+  const int64_t bags = device->host_memory ? TRS_BENCH_BAGS : TRS_BENCH_DEVICE_BAGS;
+  const int64_t n = bags * TRS_BENCH_POOLING;
   TrsTbeTable table = {.rows = rows, .stride = TRS_BENCH_DIM, .dim = TRS_BENCH_DIM, .dtype = TRS_FP32};
   const TrsTbeFeature feature = {.table = 0};
   const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = &table, .feature = &feature};
   TrsTbeInput input = {.batch = bags, .n_values = n};
   double seconds[TRS_BENCH_ROUNDS], median;
-  int64_t *offsets, *values;
+  void *offsets, *values, *out;
   TrsWorkspace workspace;
-  void *out;
+  int64_t *host;
 
   PetscFunctionBegin;
   PetscCall(device->alloc(rows * row_bytes, &table.weight));
   PetscCall(device->zero(table.weight, rows * row_bytes, NULL)); /* so that every page is a page of its own */
   PetscCall(device->alloc(bags * row_bytes, &out));
-  PetscCall(TrsAlloc(bags + 1, sizeof(*offsets), &offsets));
-  PetscCall(TrsAlloc(n, sizeof(*values), &values));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*host), &offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*host), &values));
+  PetscCall(TrsAlloc(n, sizeof(*host), &host)); /* what is on its way to the device: more ids than offsets */
   PetscCall(compute->workspace_create(&workspace));
-  for (int64_t b = 0; b <= bags; b++) offsets[b] = b * TRS_BENCH_POOLING;
+  for (int64_t b = 0; b <= bags; b++) host[b] = b * TRS_BENCH_POOLING;
+  PetscCall(device->copy(offsets, host, (bags + 1) * (int64_t)sizeof(*host), NULL));
+  PetscCall(device->stream_synchronize(NULL)); /* before others are in `host` */
   input.offsets = offsets;
   input.values = values;
   for (int round = 0; round < TRS_BENCH_ROUNDS; round++) {
-    for (int64_t i = 0; i < n; i++) { /* other rows each round: the last ones may still be cached */
-      uint32_t bits[4];
-      TrsRandom(0, TRS_RANDOM_TEST, (uint64_t)round, (uint64_t)i, bits);
-      values[i] = (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)rows);
-    }
+    PetscCall(draw_values(device, round, rows, n, host, values));
     PetscCallMPI(MPI_Barrier(comm));
     seconds[round] = -TrsReportClock();
     PetscCall(compute->tbe_forward(NULL, workspace, &tbe, &input, (float *)out, TRS_BENCH_DIM));
@@ -82,8 +103,9 @@ static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, 
   PetscCall(median_of_slowest(comm, seconds, &median));
   *bytes_per_ms = (double)(n * row_bytes) / (1e3 * median);
   PetscCall(compute->workspace_destroy(&workspace));
-  PetscCall(TrsFree(&values));
-  PetscCall(TrsFree(&offsets));
+  PetscCall(TrsFree(&host));
+  PetscCall(device->release(&values));
+  PetscCall(device->release(&offsets));
   PetscCall(device->release(&out));
   PetscCall(device->release(&table.weight));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -115,6 +137,7 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
     PetscCall(
         TrsCommAlltoallv(group, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
     PetscCall(TrsRequestWait(&request, NULL));
+    PetscCall(group->device->stream_synchronize(NULL)); /* the wait above may be the stream's alone */
     if (round >= 0) seconds[round] = TrsReportClock() - start_s;
   }
   PetscCall(median_of_slowest(comm, seconds, &median));
@@ -125,7 +148,7 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The option file, on rank 0. */
+/* The option file, on rank 0. memory: of what the device has for tables, own memory or the host's. */
 static PetscErrorCode write_topology(const char *path, const TrsCommGroups *groups, double memory,
                                      double intra, double inter)
 {
@@ -136,8 +159,8 @@ static PetscErrorCode write_topology(const char *path, const TrsCommGroups *grou
   PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "-bench_topology %s: cannot be created", path);
   fprintf(file, "# measured by %s %s -task bench on %d ranks, %d a host; bytes/ms of one rank\n", TRS_NAME,
           TRS_VERSION, groups->world->size, groups->local_world_size);
-  fprintf(file, "-topology_local_world_size %d\n-topology_ddr_mem_bw %.17g\n", groups->local_world_size,
-          memory);
+  fprintf(file, "-topology_local_world_size %d\n-topology_%s_mem_bw %.17g\n", groups->local_world_size,
+          groups->world->device->host_memory ? "ddr" : "hbm", memory);
   if (intra > 0)
     fprintf(file, "-topology_intra_host_bw %.17g\n", intra);
   else
