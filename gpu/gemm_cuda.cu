@@ -346,6 +346,8 @@ PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *p)
   void *workspace = NULL;
 
   PetscFunctionBegin;
+  PetscCheck(p->bias || p->activation == TRS_ACTIVATION_NONE, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "a product's activation without a bias");
   if (p->m <= 0 || p->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   if (blas && p->k > 0) {
     const Shape shape = shape_of(p);

@@ -8,7 +8,7 @@ extern "C" {
 #include "compute/gemm.h"
 }
 
-/* C = activation(product + bias); floats all; bias [n] or NULL. added (or NULL: C itself) is what beta is a factor of, strided as C. */
+/* C = activation(product + bias); floats all; bias [n] or NULL, then without activation. added (or NULL: C itself) is what beta is a factor of, strided as C. */
 struct TrsProduct : TrsMatrixProduct {
   const float *bias;
   TrsActivation activation;

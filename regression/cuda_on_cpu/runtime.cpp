@@ -58,6 +58,7 @@ struct machine {
   size_t extent = 0;              // of the arena that was ever used, in whole huge pages
   std::map<size_t, block> blocks; // by place in the arena
   std::map<char *, size_t> pinned;
+  std::map<const void *, size_t> asked_shared; // bytes, of kernels
   size_t used_bytes = 0, total_bytes = size_t(16) << 30;
   int n_devices = 8, n_old = 0, device = 0, open = 0;
   bool check = true, running = false;
@@ -323,10 +324,21 @@ void count_product(bool odd)
   m().counters.odd_products += odd;
 }
 
-void count_launch()
+void count_launch(const char *name, const void *kernel, size_t shared)
 {
   guard g;
   m().counters.launches++;
+  if (shared > 48u << 10 && shared > m().asked_shared[kernel])
+    fail("kernel %s: %zu bytes of shared memory, cudaFuncSetAttribute asked for %zu", name, shared,
+         m().asked_shared[kernel]);
+}
+
+cudaError_t ask_shared(const void *kernel, int bytes)
+{
+  guard g;
+  if (bytes < 0 || bytes > 227 << 10) return say(cudaErrorInvalidValue);
+  m().asked_shared[kernel] = static_cast<size_t>(bytes);
+  return cudaSuccess;
 }
 } // namespace cuda_on_cpu
 

@@ -105,6 +105,7 @@ int main(int argc, char **argv)
   if (is(name, "divergent_barrier")) CU_LAUNCH(divergent_barrier, dim3(1), dim3(32), 0, none, device);
   if (is(name, "behind_the_end"))
     CU_LAUNCH(behind_the_end, dim3(1), dim3(1), 0, none, device, static_cast<int>(N));
+  if (is(name, "shared_not_asked")) CU_LAUNCH(add_one, dim3(1), dim3(1), size_t(49) << 10, none, 0, device);
   const int failed = reversed(name, device) | two_streams(name, device);
   cudaFree(device);
   return failed;

@@ -81,7 +81,8 @@ void meet_block();
 /* All lanes of the mask bring a value; each gets the 32 values. The call's kind must be the same in all lanes. */
 const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call);
 void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
-void count_launch();
+void count_launch(const char *name, const void *kernel, size_t shared);
+cudaError_t ask_shared(const void *kernel, int bytes);
 
 template <class... P, class... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
@@ -89,7 +90,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
 {
   std::tuple<std::decay_t<P>...> values(static_cast<std::decay_t<P>>(arguments)...); /* now, as CUDA does */
 
-  count_launch();
+  count_launch(name, reinterpret_cast<const void *>(kernel), shared);
   enqueue(stream, name, [=] {
     run_grid(name, grid, block, shared, [&] { std::apply(kernel, values); });
     return true;
@@ -303,7 +304,7 @@ template <class T> cudaError_t cudaMalloc(T **pointer, size_t bytes)
 {
   return cudaMalloc(reinterpret_cast<void **>(pointer), bytes);
 }
-template <class T> cudaError_t cudaFuncSetAttribute(T *, cudaFuncAttribute, int)
+template <class T> cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute, int bytes)
 {
-  return cudaSuccess;
+  return cuda_on_cpu::ask_shared(reinterpret_cast<const void *>(kernel), bytes);
 }
