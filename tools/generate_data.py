@@ -13,10 +13,10 @@ sigmoid(strength * their normalised sum). So a model that learns does better tha
 the log loss of the true probabilities, which no model can beat on average.
 """
 import argparse
+import contextlib
 import sys
 
 import numpy as np
-from tqdm import tqdm
 
 import trsdata
 
@@ -125,11 +125,19 @@ def chunk_of(args, chunk, n):
     return dense[:n], labels[:n].astype(np.float32), lengths[:n], ids, ids_weights, probability[:n]
 
 
+def progress(path, samples):
+    """A bar to update(), or None where nobody would see it: bundles run on machines without tqdm."""
+    if not sys.stderr.isatty():
+        return contextlib.nullcontext()
+    from tqdm import tqdm
+    return tqdm(total=samples, desc=path, unit=" samples", unit_scale=True)
+
+
 def write(args, path, begin, end):
     """Samples begin to end of the endless stream."""
     loss = 0.0
     with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress, bool(args.weights)) as out:
-        with tqdm(total=end - begin, desc=path, unit=" samples", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+        with progress(path, end - begin) as bar:
             for chunk in range(begin // CHUNK, -(-end // CHUNK)):
                 first, last = max(begin - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
                 dense, labels, lengths, values, weights, p = chunk_of(args, chunk, last)
@@ -138,7 +146,8 @@ def write(args, path, begin, end):
                            None if samples is None else samples[first:])
                 p = np.clip(p[first:], 1e-12, 1 - 1e-12)
                 loss -= (p * np.log(p) + (1 - p) * np.log1p(-p)).sum()
-                bar.update(last - first)
+                if bar is not None:
+                    bar.update(last - first)
         out.attribute("generated_by", " ".join(["generate_data.py"] + sys.argv[1:]))
         out.attribute("planted_loss", loss / max(1, end - begin))
     print("wrote", trsdata.describe(path) + f", best possible loss {loss / max(1, end - begin):.4f}")

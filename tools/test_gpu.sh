@@ -10,12 +10,13 @@
 #               definition; NCCL by one rank that sends to itself. A unit test that fails runs again a kernel at a time and under memcheck, which names kernel and line
 #   bench       tools/bench_gpu.sh
 #   runs        TorchRec's golden cases on the GPU, on 1 rank and on 2 and 4 that share it; laws between whole runs, CPU beside GPU
-#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training
+#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training: more than ten minutes. Each is a stage, too, for
+#               machines that end a command after ten: memcheck (with the training), racecheck, synccheck, initcheck
 #   others      the unit tests of all else
 #   all         every unit test: `run tests`, which wants no GPU
 # In $TRSHARD_RESULTS (default trshard-results): summary.txt, a line a test; log.txt, all that they said; bench.txt; topology.opts; traces.tar.gz,
 # those of the benchmark; ncu.csv, the kernels of a few steps with their times, where ncu works: 6 files.
-# Exit: 0 all passed, 1 not, 69 there is no GPU.
+# Exit: 0 all passed, 1 not, 69 there is no GPU that the program can use, and it says why.
 set -u
 here=$1 python=${2:-none}
 shift "$(($# < 2 ? $# : 2))"
@@ -99,16 +100,19 @@ find_sanitizer() { # some virtual machines refuse it
   fi
 }
 
-a_training="-device cuda -data_train $here/share/bench.h5 -tables_num_embeddings 1000000 -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -batch_size 1024"
+a_run="-device cuda -data_train $here/share/bench.h5 -tables_num_embeddings 1000000"
+a_training="$a_run -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -batch_size 1024"
+# sanitized TOOL...
 sanitized() {
   [ -n "$sanitizer" ] || { say "skip  compute-sanitizer is not here, or refuses this GPU" && return; }
   limit=150
-  for tool in memcheck racecheck synccheck initcheck; do
+  for tool in "$@"; do
     # shellcheck disable=SC2013
     for test in $(grep -oE "^${on_gpu}[a-z_]*" "$here/tests/ranks"); do
-      check "$test under $tool" launch 1 "$sanitizer" --tool $tool --error-exitcode 86 --print-limit 5 "$here/tests/$test"
+      check "$test under $tool" launch 1 "$sanitizer" --tool "$tool" --error-exitcode 86 --print-limit 5 "$here/tests/$test"
     done
   done
+  [ "$1" = memcheck ] || return
   # shellcheck disable=SC2086
   check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4
 }
@@ -119,7 +123,7 @@ runs() {
   mkdir -p "$told/bin" # python has its own machine's libraries; mpirun and its ranks have the bundle's
   printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/mpirun "$@"\n' "$LD_LIBRARY_PATH" "$here" > "$told/bin/mpirun"
   chmod +x "$told/bin/mpirun"
-  limit=400
+  limit=570 # all golden cases are one command
   users="env PATH=$told/bin:$PATH LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} timeout -k 10 $limit $python"
   golden="$here/share/runs/check_train.py $here/bin/trshard $here/share/runs/golden --device cuda --label golden"
   # shellcheck disable=SC2086
@@ -134,16 +138,22 @@ runs() {
   }
 }
 
+cores() { # of this machine, or as many as a container may use
+  { cat /sys/fs/cgroup/cpu.max || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us; } 2> /dev/null | tr '\n' ' ' |
+    awk -v n="$(env -u OMP_NUM_THREADS nproc)" '$1 + 0 > 0 && $2 > 0 && $1 / $2 < n {n = int($1 / $2)} END {print (n > 1 ? n : 1)}'
+}
 bench() {
-  "$here/share/bench_gpu.sh" "$here" "$python" 2>&1 | tee "$results/bench.txt"
+  # one rank, whose host fills 26 G numbers of MLPerf's tables
+  OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/bench_gpu.sh" "$here" "$python" 2>&1 | tee "$results/bench.txt"
   grep '^FAILED' "$results/bench.txt" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
+  grep -q ' verdict$' "$results/bench.txt" || say "FAIL  bench: ended before its table of goals"
   (cd "$results" && ls ./*.json > "$told/traces" 2> /dev/null && tar czf traces.tar.gz ./*.json && rm -f ./*.json)
   ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) || return
   limit=120
   # the time of every kernel of some steps, for the sum that a step is compared with; containers often refuse it
   # shellcheck disable=SC2086
   launch 1 "$ncu" --clock-control none --metrics gpu__time_duration.sum --csv --log-file "$results/ncu.csv" -c 2000 \
-    "$here/bin/trshard" $a_training -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 -batch_size 8192 -steps 12 \
+    "$here/bin/trshard" $a_run -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 -batch_size 8192 -steps 12 \
     < /dev/null >> "$results/log.txt" 2>&1 || say "note  ncu does not work here"
 }
 
@@ -151,8 +161,8 @@ mkdir -p "$results" && : > "$results/summary.txt" && : > "$results/log.txt"
 if [ "$stages" != all ]; then
   export TRSHARD_RESULTS="$results"
   find_libraries
-  { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
-  check "a GPU" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || exit 69
+  { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; env -u OMP_NUM_THREADS nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
+  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || ! grep -q -e '-device cuda: ' "$told/out" || exit 69
   find_sanitizer
 fi
 for stage in $stages; do
@@ -168,7 +178,8 @@ for stage in $stages; do
       [ -z "$nccl" ] || ! is_there "$nccl" || check "unit_comm_comm on 1, to itself by NCCL" launch 1 env TRSHARD_NCCL_ALONE=1 "$here/tests/unit_comm_comm" ;;
     bench) bench ;;
     runs) runs ;;
-    sanitizer) sanitized ;;
+    sanitizer) sanitized memcheck racecheck synccheck initcheck ;;
+    memcheck | racecheck | synccheck | initcheck) sanitized "$stage" ;;
     others) unit_tests -v "^$on_gpu" ;;
     all) unit_tests '' ;;
     *) echo "test_gpu.sh: no stage $stage" >&2 && exit 64 ;;

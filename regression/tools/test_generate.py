@@ -40,6 +40,10 @@ class Generate(unittest.TestCase):
         one = self.read(a, "sparse/weights")[np.repeat(np.tile([0, 1, 2], 20000), self.read(a, "sparse/lengths").reshape(-1)) != 1]
         self.assertTrue((one == 1).all())  # of features that were not asked for
 
+    def test_needs_no_tqdm_where_nobody_watches(self):
+        without = "import sys; sys.modules['tqdm'] = None; import generate_data; generate_data.main()"
+        subprocess.run([sys.executable, "-c", without, "--output", os.path.join(self.folder, "n.h5"), "--num-samples", "10"], check=True, capture_output=True)
+
     def test_evaluation_continues_the_stream(self):
         shape = ["--features", "2", "--pooling", "geometric:2"]
         whole = self.make("whole.h5", "--num-samples", "30000", *shape)
