@@ -68,7 +68,7 @@ static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, 
                                      int64_t table_bytes, double *bytes_per_ms)
 {
   const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float), rows = table_bytes / row_bytes;
-  const int64_t half = rows / (2 * TRS_BENCH_POOLING); /* of a small table: few rows are read twice */
+  const int64_t half = rows / 2 / TRS_BENCH_POOLING; /* of a small table: few rows are read twice */
   const int64_t bags = device->host_memory ? TRS_BENCH_BAGS : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
   const int64_t n = bags * TRS_BENCH_POOLING;
   TrsTbeTable table = {.rows = rows, .stride = TRS_BENCH_DIM, .dim = TRS_BENCH_DIM, .dtype = TRS_FP32};
