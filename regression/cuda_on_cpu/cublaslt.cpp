@@ -3,7 +3,9 @@
 #include "cublasLt.h"
 
 #include "cuda_on_cpu.h"
+#include "races.h"
 
+#include <algorithm>
 #include <cblas.h>
 #include <cstdlib>
 #include <cstring>
@@ -65,6 +67,12 @@ void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, floa
       x += how.bias[r];
       if (how.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(x > 0.0f)) x = 0.0f;
     }
+}
+void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
+{
+  for (uint64_t c = 0; c < layout.cols; c++)
+    cuda_on_cpu::races::touch(static_cast<const float *>(at) + static_cast<int64_t>(c) * layout.ld,
+                              layout.rows * sizeof(float), access);
 }
 } // namespace
 
@@ -199,25 +207,29 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cudaStream_t stream)
 {
   const cublasLtMatmulDesc how = *description;
-  const cublasLtMatrixLayout la = *a_layout, lb = *b_layout, ld = *d_layout;
+  const cublasLtMatrixLayout la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout;
   const float scale = *static_cast<const float *>(alpha), add = *static_cast<const float *>(beta);
   const int k = static_cast<int>(how.op_a == CUBLAS_OP_N ? la.cols : la.rows);
 
   (void)handle;
-  (void)workspace;
-  (void)workspace_bytes;
-  if (c != d && (c_layout->rows != ld.rows || c_layout->cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
-  const int64_t c_stride = c_layout->ld;
+  if (c != d && (lc.rows != ld.rows || lc.cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
   cuda_on_cpu::count_product(algo->a < 16 || algo->b < 16 || algo->d < 16);
   check("A", a, la.ld, algo->a);
   check("B", b, lb.ld, algo->b);
-  check("C", c, c_stride, algo->c);
+  check("C", c, lc.ld, algo->c);
   check("D", d, ld.ld, algo->d);
   if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, 0, algo->bias);
   cuda_on_cpu::enqueue(stream, "cublasLtMatmul", [=] {
+    cuda_on_cpu::races::touch(workspace, std::min(workspace_bytes, size_t(64)), cuda_on_cpu::races::WRITE);
+    touch(a, la, cuda_on_cpu::races::READ);
+    touch(b, lb, cuda_on_cpu::races::READ);
+    if (add != 0.0f) touch(c, lc, cuda_on_cpu::races::READ);
+    if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+      cuda_on_cpu::races::touch(how.bias, ld.rows * sizeof(float), cuda_on_cpu::races::READ);
+    touch(d, ld, cuda_on_cpu::races::WRITE);
     for (uint64_t col = 0; c != d && add != 0.0f && col < ld.cols; col++)
       memcpy(static_cast<float *>(d) + static_cast<int64_t>(col) * ld.ld,
-             static_cast<const float *>(c) + static_cast<int64_t>(col) * c_stride, ld.rows * sizeof(float));
+             static_cast<const float *>(c) + static_cast<int64_t>(col) * lc.ld, ld.rows * sizeof(float));
     cblas_sgemm(CblasColMajor, how.op_a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 how.op_b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans, static_cast<int>(ld.rows),
                 static_cast<int>(ld.cols), k, scale, static_cast<const float *>(a), static_cast<int>(la.ld),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A second build, with the CUDA backends on their stand-in (README.md), and tests in it:
+# A second build, with the CUDA backends on their stand-in (README.md), which looks for races; and tests in it:
 #
 #   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|fault BUILD_FOLDER
 #   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
@@ -34,7 +34,8 @@ case $what in
     if command -v ninja > /dev/null; then generator=(-G Ninja); fi
     launcher=()
     if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_WERROR=ON -DTRSHARD_PYTHON="$python"
+    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_SANITIZE=thread -DTRSHARD_WERROR=ON \
+      -DTRSHARD_PYTHON="$python"
     cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
   unit)

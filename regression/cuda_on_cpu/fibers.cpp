@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Kernels on the CPU: a block's threads are fibers; they switch where they meet, so that a barrier or warp function which not all threads reach is found.
 #include "cuda_runtime.h"
+#include "races.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +33,8 @@ struct fiber {
 
 std::vector<fiber> fibers;
 std::vector<char> shared_memory;
-const std::function<void()> *body;
+void (*body)(const void *);
+const void *body_call;
 const char *kernel_name = "";
 jmp_buf scheduler;
 int n_threads, current;
@@ -49,7 +51,7 @@ void leave(state why)
 void serve()
 {
   for (;;) {
-    (*body)();
+    body(body_call);
     leave(DONE);
   }
 }
@@ -61,7 +63,11 @@ void resume(int i)
   current = i;
   here.index = i;
   here.thread = f.thread;
-  if (_setjmp(scheduler)) return;
+  if (_setjmp(scheduler)) {
+    races::thread_runs(false);
+    return;
+  }
+  races::thread_runs(true);
   if (f.live) _longjmp(f.jump, 1);
   f.live = true;
   f.stack.reset(new char[STACK_BYTES]);
@@ -107,6 +113,7 @@ bool complete_warp(int w, int l)
     memcpy(g.seen, values, sizeof(values));
     g.is = RUNS;
   }
+  if (call == SYNC) races::met_warp(w, mask); // the others order no memory
   return true;
 }
 
@@ -134,6 +141,7 @@ bool round_of_block()
   if (at_barrier > 0 && at_barrier + done == n_threads) {
     if (done > 0) kernel_fails("some threads ended, others wait at a barrier");
     for (int i = 0; i < n_threads; i++) fibers[static_cast<size_t>(i)].is = RUNS;
+    races::met_block();
     moved = true;
   }
   if (!moved) kernel_fails("threads wait for each other (divergent barrier or warp mask)");
@@ -144,6 +152,13 @@ bool round_of_block()
 void *dynamic_shared()
 {
   return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(shared_memory.data()) + 63) & ~uintptr_t(63));
+}
+
+bool is_on_stack(const void *at)
+{
+  const char *p = static_cast<const char *>(at), *stack = fibers[static_cast<size_t>(current)].stack.get();
+
+  return p >= stack && p < stack + STACK_BYTES;
 }
 
 void meet_block()
@@ -162,7 +177,8 @@ const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call)
   return fibers[static_cast<size_t>(current)].seen;
 }
 
-void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread)
+void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thread)(const void *),
+              const void *call, size_t call_bytes)
 {
   n_threads = static_cast<int>(block.x * block.y * block.z);
   if (n_threads < 1 || n_threads > 1024) fail("kernel %s: %d threads in a block", name, n_threads);
@@ -171,10 +187,12 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, const std:
   if (shared > 227u << 10) fail("kernel %s: %zu bytes of shared memory", name, shared);
   if (static_cast<int>(fibers.size()) < n_threads)
     fibers = std::vector<fiber>(static_cast<size_t>(n_threads));
-  body = &thread;
+  body = thread;
+  body_call = call;
   kernel_name = name;
   here.grid = grid;
   here.block = block;
+  races::begin_kernel(call, call_bytes);
   for (unsigned z = 0; z < grid.z; z++)
     for (unsigned y = 0; y < grid.y; y++)
       for (unsigned x = 0; x < grid.x; x++) {
@@ -184,6 +202,8 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, const std:
           fibers[i].is = RUNS;
           fibers[i].thread = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
         }
+        races::begin_block(x + grid.x * (y + grid.y * z), n_threads, shared_memory.data(),
+                           shared_memory.size());
         while (round_of_block()) continue;
       }
 }

@@ -3,6 +3,7 @@
 #include "nccl.h"
 
 #include "cuda_on_cpu.h"
+#include "races.h"
 
 #include <mpi.h>
 
@@ -423,17 +424,38 @@ int MPI_Waitall(int n, MPI_Request *requests, MPI_Status *statuses)
   return error;
 }
 
+/* Messages from and to pinned memory: looked at when they are asked for. */
+static void touch(const void *data, int n, MPI_Datatype type, int access)
+{
+  int bytes;
+
+  MPI_Type_size(type, &bytes);
+  cuda_on_cpu::races::touch(data, static_cast<size_t>(n) * static_cast<size_t>(bytes), access);
+}
+
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+{
+  touch(data, n, type, cuda_on_cpu::races::READ);
+  return PMPI_Isend(data, n, type, to, tag, comm, request);
+}
+
+int MPI_Irecv(void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request)
+{
+  touch(data, n, type, cuda_on_cpu::races::WRITE);
+  return PMPI_Irecv(data, n, type, from, tag, comm, request);
+}
+
 int MPI_Recv(void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status)
 {
   MPI_Request request;
-  const int error = PMPI_Irecv(data, n, type, from, tag, comm, &request);
+  const int error = MPI_Irecv(data, n, type, from, tag, comm, &request);
   return error ? error : wait_for(&request, status);
 }
 
 int MPI_Send(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   MPI_Request request;
-  const int error = PMPI_Isend(data, n, type, to, tag, comm, &request);
+  const int error = MPI_Isend(data, n, type, to, tag, comm, &request);
   return error ? error : wait_for(&request, MPI_STATUS_IGNORE);
 }
 

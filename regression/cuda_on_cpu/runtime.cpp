@@ -2,6 +2,7 @@
 // Devices, memory, streams and events of the stand-in. One process is one device's host; one lock, so any thread may call.
 #include "cuda_on_cpu.h"
 #include "nvtx3/nvToolsExt.h"
+#include "races.h"
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include <vector>
 
 using cuda_on_cpu::fail;
+namespace races = cuda_on_cpu::races;
 
 namespace
 {
@@ -29,14 +31,18 @@ struct operation {
   std::function<bool()> step;
   cudaEvent_t event;
   uint64_t generation;
+  std::shared_ptr<races::clock> recorded; // the one to fill, or to wait for
+  races::clock host;                      // what it knew when it asked for this
 };
 } // namespace
 
 struct CUstream_st {
   std::deque<operation> queue;
+  int actor = races::new_actor();
 };
 struct CUevent_st {
   uint64_t issued = 0, done = 0;
+  std::shared_ptr<races::clock> recorded; // by the last record asked for
   std::chrono::steady_clock::time_point time;
 };
 
@@ -106,13 +112,14 @@ machine::~machine()
 {
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
-            "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable copies, %zu "
+            "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable "
+            "copies, %zu "
             "bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
-            static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits), static_cast<long long>(counters.pageable_copies),
-            used_bytes, static_cast<long long>(counters.range_pushes),
-            static_cast<long long>(counters.range_pops), static_cast<long long>(counters.products),
-            static_cast<long long>(counters.odd_products));
+            static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits),
+            static_cast<long long>(counters.pageable_copies), used_bytes,
+            static_cast<long long>(counters.range_pushes), static_cast<long long>(counters.range_pops),
+            static_cast<long long>(counters.products), static_cast<long long>(counters.odd_products));
 }
 
 machine &m()
@@ -195,16 +202,22 @@ bool is_ready(cudaStream_t stream)
 bool step(cudaStream_t stream)
 {
   operation &next = stream->queue.front();
+  bool done = true;
 
-  if (next.kind == operation::POLL && !next.step()) return false;
+  races::begin_operation(stream->actor, next.name, next.host);
+  if (next.kind == operation::POLL) done = next.step();
   if (next.kind == operation::STEP) {
     open_memory open;
-    if (!next.step()) return false;
+    done = next.step();
   }
+  races::end_operation();
+  if (!done) return false;
   if (next.kind == operation::RECORD) {
     next.event->done = next.generation;
     next.event->time = std::chrono::steady_clock::now();
+    *next.recorded = races::recorded(stream->actor);
   }
+  if (next.kind != operation::RECORD && next.recorded) races::waited(stream->actor, *next.recorded);
   stream->queue.pop_front();
   return true;
 }
@@ -243,6 +256,7 @@ void wait_for_device()
 {
   m().counters.device_waits++;
   run_until(all_idle);
+  for (cudaStream_t stream : m().streams) races::host_learns_of(stream->actor);
 }
 
 void check_canary(size_t at, const block &b)
@@ -292,13 +306,15 @@ void fail(const char *format, ...)
 void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step)
 {
   guard g;
-  stream_of(stream)->queue.push_back({operation::STEP, name, std::move(step), nullptr, 0});
+  stream_of(stream)->queue.push_back(
+      {operation::STEP, name, std::move(step), nullptr, 0, nullptr, races::host_goes_on()});
 }
 
 void enqueue_poll(cudaStream_t stream, const char *name, std::function<bool()> step)
 {
   guard g;
-  stream_of(stream)->queue.push_back({operation::POLL, name, std::move(step), nullptr, 0});
+  stream_of(stream)->queue.push_back(
+      {operation::POLL, name, std::move(step), nullptr, 0, nullptr, races::host_goes_on()});
 }
 
 void with_memory(const std::function<void()> &use)
@@ -488,6 +504,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
   open_memory open;
   memset(m().arena + at, POISON, bytes);
   memset(m().arena + at + bytes, CANARY, room - bytes);
+  races::new_memory(m().arena + at, bytes, races::DEVICE);
   *pointer = m().arena + at;
   return cudaSuccess;
 }
@@ -506,6 +523,7 @@ cudaError_t cudaFree(void *pointer)
     check_canary(at, found->second);
   }
   madvise(pointer, found->second.room, MADV_DONTNEED);
+  races::memory_gone(pointer);
   m().used_bytes -= found->second.room;
   m().blocks.erase(found);
   return cudaSuccess;
@@ -522,6 +540,7 @@ cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags)
   *pointer = nullptr;
   if (p == MAP_FAILED) return say(cudaErrorMemoryAllocation);
   m().pinned[static_cast<char *>(p)] = std::max(bytes, size_t(1));
+  races::new_memory(p, bytes, races::PINNED);
   *pointer = p;
   return cudaSuccess;
 }
@@ -535,6 +554,7 @@ cudaError_t cudaFreeHost(void *pointer)
   const auto found = m().pinned.find(static_cast<char *>(pointer));
   if (found == m().pinned.end()) fail("cudaFreeHost of %p, which cudaHostAlloc did not return", pointer);
   munmap(pointer, found->second);
+  races::memory_gone(pointer);
   m().pinned.erase(found);
   return cudaSuccess;
 }
@@ -641,6 +661,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
   if (!stream || found == m().streams.end()) return say(cudaErrorInvalidResourceHandle);
   run_until([=] { return stream->queue.empty(); });
+  races::host_learns_of(stream->actor);
   m().streams.erase(found);
   delete stream;
   return cudaSuccess;
@@ -652,6 +673,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
   m().counters.host_waits++;
   stream = stream_of(stream);
   run_until([=] { return stream->queue.empty(); });
+  races::host_learns_of(stream->actor);
   return cudaSuccess;
 }
 
@@ -661,14 +683,17 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
   guard g;
   stream = stream_of(stream);
   if (!stream->queue.empty()) step_any();
-  return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+  if (!stream->queue.empty()) return cudaErrorNotReady;
+  races::host_learns_of(stream->actor);
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
   guard g;
   (void)flags;
-  stream_of(stream)->queue.push_back({operation::WAIT, "wait", {}, event, event->issued});
+  stream_of(stream)->queue.push_back(
+      {operation::WAIT, "wait", {}, event, event->issued, event->recorded, races::host_goes_on()});
   return cudaSuccess;
 }
 
@@ -692,7 +717,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
   run_until([=] { return event->done == event->issued; });
   for (cudaStream_t stream : m().streams) // waits that are already over
     for (operation &o : stream->queue)
-      if (o.event == event) o = {operation::STEP, "past wait", [] { return true; }, nullptr, 0};
+      if (o.event == event)
+        o = {operation::STEP, "past wait", [] { return true; }, nullptr, 0, o.recorded, o.host};
   delete event;
   return cudaSuccess;
 }
@@ -700,7 +726,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
   guard g;
-  stream_of(stream)->queue.push_back({operation::RECORD, "record", {}, event, ++event->issued});
+  event->recorded = std::make_shared<races::clock>();
+  stream_of(stream)->queue.push_back(
+      {operation::RECORD, "record", {}, event, ++event->issued, event->recorded, races::host_goes_on()});
   return cudaSuccess;
 }
 
@@ -708,7 +736,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
   guard g;
   if (event->done != event->issued) step_any();
-  return event->done == event->issued ? cudaSuccess : cudaErrorNotReady;
+  if (event->done != event->issued) return cudaErrorNotReady;
+  if (event->recorded) races::host_learns(*event->recorded);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -716,6 +746,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
   guard g;
   m().counters.host_waits++;
   run_until([=] { return event->done == event->issued; });
+  if (event->recorded) races::host_learns(*event->recorded);
   return cudaSuccess;
 }
 

@@ -42,6 +42,31 @@ static __global__ void behind_the_end(int *x, int n)
   x[n] = 1;
 }
 
+/* Lanes give each other numbers by way of shared memory. */
+static __global__ void swap_lanes(int *x, int wait)
+{
+  __shared__ int run[32];
+  const int lane = static_cast<int>(threadIdx.x);
+
+  run[lane] = lane;
+  if (wait) __syncwarp();
+  x[lane] = run[31 - lane];
+}
+
+static __global__ void block_number(int *x)
+{
+  x[0] = static_cast<int>(blockIdx.x);
+}
+
+/* Blocks add to a sum and a count; the last one to come copies the sum. */
+static __global__ void last_block(int *x, int fence)
+{
+  x[2 + blockIdx.x] = 1;
+  if (fence) __threadfence();
+  if (atomicAdd(x, 1) == static_cast<int>(gridDim.x) - 1)
+    for (unsigned b = 0; b < gridDim.x; b++) x[1] += x[2 + b];
+}
+
 static int is(const char *name, const char *wanted)
 {
   return strcmp(name, wanted) == 0;
@@ -97,7 +122,7 @@ int main(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "right";
   const cudaStream_t none = nullptr;
-  int *device;
+  int *device, *unset = nullptr;
 
   signal(SIGABRT, end_quietly);
   if (cudaMalloc(&device, N * sizeof(*device)) != cudaSuccess) return 2;
@@ -106,7 +131,20 @@ int main(int argc, char **argv)
   if (is(name, "behind_the_end"))
     CU_LAUNCH(behind_the_end, dim3(1), dim3(1), 0, none, device, static_cast<int>(N));
   if (is(name, "shared_not_asked")) CU_LAUNCH(add_one, dim3(1), dim3(1), size_t(49) << 10, none, 0, device);
+  int of_the_host = 0;
+  cudaMemset(device, 0, N * sizeof(*device));
+  CU_LAUNCH(swap_lanes, dim3(1), dim3(32), 0, none, device,
+            static_cast<int>(!is(name, "forgotten_syncwarp")));
+  CU_LAUNCH(block_number, dim3(is(name, "two_blocks") ? 2 : 1), dim3(1), 0, none, device);
+  CU_LAUNCH(last_block, dim3(3), dim3(1), 0, none, device, static_cast<int>(!is(name, "forgotten_fence")));
+  if (is(name, "host_pointer")) CU_LAUNCH(block_number, dim3(1), dim3(1), 0, none, &of_the_host);
+  if (is(name, "unset")) {
+    cudaMalloc(&unset, sizeof(*unset));
+    CU_LAUNCH(add_one, dim3(1), dim3(1), 0, none, 1, unset);
+  }
+  cudaDeviceSynchronize();
   const int failed = reversed(name, device) | two_streams(name, device);
   cudaFree(device);
+  cudaFree(unset);
   return failed;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cuda_on_cpu.h"
+#include "races.h"
 
 #include <cmath>
 #include <cstring>
@@ -64,6 +65,9 @@ static inline float4 make_float4(float x, float y, float z, float w)
   return {x, y, z, w};
 }
 
+/* What the stand-in does by itself is no access of the kernel's. */
+#define CU_UNSEEN __attribute__((no_sanitize("thread")))
+
 namespace cuda_on_cpu
 {
 /* The thread that runs, and its block and grid. */
@@ -80,19 +84,27 @@ void *dynamic_shared();
 void meet_block();
 /* All lanes of the mask bring a value; each gets the 32 values. The call's kind must be the same in all lanes. */
 const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call);
-void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
+/* thread(call) runs the kernel once; call holds its arguments. */
+void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thread)(const void *),
+              const void *call, size_t call_bytes);
 void count_launch(const char *name, const void *kernel, size_t shared);
 cudaError_t ask_shared(const void *kernel, int bytes);
+
+template <class T> CU_UNSEEN void run_thread(const void *call)
+{
+  std::apply(static_cast<T *>(call)->first, static_cast<T *>(call)->second);
+}
 
 template <class... P, class... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
             A... arguments)
 {
-  std::tuple<std::decay_t<P>...> values(static_cast<std::decay_t<P>>(arguments)...); /* now, as CUDA does */
+  const auto call = std::make_pair(kernel, std::tuple<std::decay_t<P>...>(static_cast<std::decay_t<P>>(
+                                               arguments)...)); /* now, as CUDA does */
 
   count_launch(name, reinterpret_cast<const void *>(kernel), shared);
   enqueue(stream, name, [=] {
-    run_grid(name, grid, block, shared, [&] { std::apply(kernel, values); });
+    run_grid(name, grid, block, shared, &run_thread<decltype(call)>, &call, sizeof(call));
     return true;
   });
 }
@@ -130,7 +142,7 @@ static inline void __syncthreads()
   cuda_on_cpu::meet_block();
 }
 
-static inline int __syncthreads_or(int predicate)
+CU_UNSEEN static inline int __syncthreads_or(int predicate)
 {
   static int any; // of the block that runs: one at a time
 
@@ -147,21 +159,21 @@ static inline void __syncwarp(unsigned mask = ~0u)
   cuda_on_cpu::meet_warp(mask, 0, cuda_on_cpu::SYNC);
 }
 
-template <class T> T __shfl_sync(unsigned mask, T value, int from, int width = 32)
+template <class T> CU_UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32)
 {
   const int base = cuda_on_cpu::lane() & ~(width - 1);
   return cuda_on_cpu::from_bits<T>(cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value),
                                                           cuda_on_cpu::SHUFFLE)[base + (from & (width - 1))]);
 }
 
-template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+template <class T> CU_UNSEEN T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
 {
   const int lane = cuda_on_cpu::lane(), from = (lane & (width - 1)) < (int)by ? lane : lane - (int)by;
   return cuda_on_cpu::from_bits<T>(
       cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value), cuda_on_cpu::SHUFFLE_UP)[from]);
 }
 
-template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
+template <class T> CU_UNSEEN T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
 {
   const int lane = cuda_on_cpu::lane(),
             from = (lane & (width - 1)) + (int)by >= width ? lane : lane + (int)by;
@@ -169,7 +181,7 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by, int w
       cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value), cuda_on_cpu::SHUFFLE_DOWN)[from]);
 }
 
-template <class T> T __shfl_xor_sync(unsigned mask, T value, int with, int width = 32)
+template <class T> CU_UNSEEN T __shfl_xor_sync(unsigned mask, T value, int with, int width = 32)
 {
   const int lane = cuda_on_cpu::lane(), other = lane ^ with;
   const int from = other / width == lane / width ? other : lane;
@@ -177,7 +189,7 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int with, int width
       cuda_on_cpu::meet_warp(mask, cuda_on_cpu::to_bits(value), cuda_on_cpu::SHUFFLE_XOR)[from]);
 }
 
-static inline unsigned __ballot_sync(unsigned mask, int predicate)
+CU_UNSEEN static inline unsigned __ballot_sync(unsigned mask, int predicate)
 {
   const uint64_t *values = cuda_on_cpu::meet_warp(mask, predicate != 0, cuda_on_cpu::BALLOT);
   unsigned set = 0;
@@ -197,7 +209,7 @@ static inline int __all_sync(unsigned mask, int predicate)
   return __ballot_sync(mask, predicate) == mask;
 }
 
-template <class T> unsigned __match_any_sync(unsigned mask, T value)
+template <class T> CU_UNSEEN unsigned __match_any_sync(unsigned mask, T value)
 {
   const uint64_t bits = cuda_on_cpu::to_bits(value),
                  *values = cuda_on_cpu::meet_warp(mask, bits, cuda_on_cpu::MATCH);
@@ -234,6 +246,7 @@ template <class T> static inline T __ldcg(const T *from)
 }
 static inline void __threadfence()
 {
+  cuda_on_cpu::races::fence();
 }
 static inline void __threadfence_block()
 {
@@ -266,8 +279,9 @@ template <class T> void __stcs(T *p, T value)
 
 /* Threads switch only where they meet, so plain operations are atomic. Types as CUDA has them: no other overloads. */
 #define CUDA_ON_CPU_ATOMIC(name, T, result) \
-  static inline T name(T *address, T value) \
+  CU_UNSEEN static inline T name(T *address, T value) \
   { \
+    cuda_on_cpu::races::touch_atomically(address, sizeof(T)); \
     const T old = *address; \
     *address = (result); \
     return old; \
@@ -292,8 +306,9 @@ CUDA_ON_CPU_ATOMIC(atomicExch, float, value)
 CUDA_ON_CPU_ATOMIC(atomicOr, int, old | value)
 CUDA_ON_CPU_ATOMIC(atomicOr, unsigned, old | value)
 CUDA_ON_CPU_ATOMIC(atomicOr, unsigned long long, old | value)
-template <class T> T atomicCAS(T *address, T expected, T value)
+template <class T> CU_UNSEEN T atomicCAS(T *address, T expected, T value)
 {
+  cuda_on_cpu::races::touch_atomically(address, sizeof(T));
   const T old = *address;
   if (old == expected) *address = value;
   return old;

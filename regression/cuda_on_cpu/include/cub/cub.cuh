@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda_on_cpu.h"
+#include "races.h"
 
 #include <algorithm>
 #include <numeric>
@@ -27,6 +28,7 @@ struct DeviceRadixSort {
       const Key mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Key(0) : (Key(1) << bits) - 1;
       std::vector<int64_t> order(static_cast<size_t>(n));
 
+      cuda_on_cpu::races::touch(temp, temp_bytes, cuda_on_cpu::races::WRITE);
       std::iota(order.begin(), order.end(), int64_t(0));
       std::stable_sort(order.begin(), order.end(), [=](int64_t a, int64_t b) {
         return (keys_in[a] >> begin_bit & mask) < (keys_in[b] >> begin_bit & mask);

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who touched which memory, and was anything between two who touched the same? In a build with -fsanitize=thread (README.md) every load and store of
+// the device's and of pinned memory comes here; in any other build all of this is nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace cuda_on_cpu::races
+{
+// How far of each actor (0: the host, then streams) somebody knows. Operations of a stream, and the host between two calls, are numbered.
+using clock = std::vector<uint32_t>;
+
+enum access { READ = 0, WRITE = 1, ATOMIC = 2 };
+enum space { DEVICE, PINNED };
+
+#ifdef CUDA_ON_CPU_RACES
+// Actors and what they learn of each other.
+int new_actor();
+clock host_goes_on();                // what the host knows; what it does after this is not in it
+void host_learns(const clock &what); // it waited, or asked and was told
+void host_learns_of(int actor);
+void begin_operation(int actor, const char *name, const clock &when_enqueued);
+void end_operation();
+clock recorded(int actor);
+void waited(int actor, const clock &what);
+
+// Memory.
+void new_memory(const void *at, size_t bytes, space where);
+void memory_gone(const void *at);
+void touch(const void *at, size_t bytes, int access); // by the operation under way as a whole, or by the host
+
+// Inside of a kernel.
+void begin_kernel(const void *arguments, size_t bytes);
+void begin_block(uint32_t block, int n_threads, const void *shared, size_t shared_bytes);
+void thread_runs(bool now); // the one of cuda_on_cpu::here
+void met_block();
+void met_warp(int first_thread, unsigned mask);
+void fence();
+void touch_atomically(const void *at, size_t bytes);
+#else
+inline int new_actor()
+{
+  return 0;
+}
+inline clock host_goes_on()
+{
+  return {};
+}
+inline void host_learns(const clock &)
+{
+}
+inline void host_learns_of(int)
+{
+}
+inline void begin_operation(int, const char *, const clock &)
+{
+}
+inline void end_operation()
+{
+}
+inline clock recorded(int)
+{
+  return {};
+}
+inline void waited(int, const clock &)
+{
+}
+inline void new_memory(const void *, size_t, space)
+{
+}
+inline void memory_gone(const void *)
+{
+}
+inline void touch(const void *, size_t, int)
+{
+}
+inline void begin_kernel(const void *, size_t)
+{
+}
+inline void begin_block(uint32_t, int, const void *, size_t)
+{
+}
+inline void thread_runs(bool)
+{
+}
+inline void met_block()
+{
+}
+inline void met_warp(int, unsigned)
+{
+}
+inline void fence()
+{
+}
+inline void touch_atomically(const void *, size_t)
+{
+}
+#endif
+} // namespace cuda_on_cpu::races
