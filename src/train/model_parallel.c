@@ -26,8 +26,7 @@ PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, cons
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
   if (copy->host != batch) PetscCall(TrsDeviceBatchCopy(device, m->memcpy, batch, m->config.num_dense, copy));
-  PetscCall(device->stream_wait(m->data_dist, copy->copied));
-  PetscCall(device->stream_wait(m->data_dist, m->slot[slot].done));
+  PetscCall(device->stream_wait(m->data_dist, copy->copied)); /* which waited until nothing used the slot */
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &copy->batch->kjt, m->data_dist));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
@@ -100,7 +99,6 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const 
 static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
   PetscFunctionBegin;
-  PetscCall(m->config.device->event_record(m->slot[slot].done, m->stream));
   PetscCall(m->config.device->event_record(m->slot[slot].copy.used, m->stream));
   m->slot[slot].copy.host = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -166,8 +164,7 @@ PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, int slot, double *loss_s
   PetscCall(device->stream_wait(m->results, m->slot[slot].loss_ready));
   PetscCall(device->stream_synchronize(m->results));
   *loss_sum = m->blockwise ? TrsBlockwiseLoss(m->blockwise) : *(const double *)m->slot[slot].loss.data;
-  if (slot >= TRS_TRAINING_SLOTS && m->cached) {
-    PetscCall(device->stream_wait(m->prefetch, m->slot[slot].done));
+  if (slot >= TRS_TRAINING_SLOTS && m->cached) { /* its forward is over */
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
     PetscCall(device->event_record(m->prefetched, m->prefetch)); /* the lines' locks, too, for who follows */
   }

@@ -13,7 +13,7 @@
 /* A batch from its copy to the end of its backward, or of its forward in an evaluation. */
 typedef struct {
   TrsDeviceBatch copy;
-  TrsEvent ready, done;              /* its ids are at the shards; nothing uses them any more */
+  TrsEvent ready;                    /* its ids are at the shards */
   TrsEvent loss_ready;               /* what its forward gives the host, that is: */
   TrsPinnedBuffer loss, predictions; /* one double; [B] */
 } TrsModelSlot;

@@ -111,7 +111,6 @@ static PetscErrorCode create_streams(TrsModelParallel m)
     TrsModelSlot *slot = &m->slot[s];
 
     PetscCall(device->event_create(&slot->ready));
-    PetscCall(device->event_create(&slot->done));
     PetscCall(device->event_create(&slot->loss_ready));
     PetscCall(TrsDeviceBatchCreate(device, &slot->copy));
     PetscCall(TrsPinnedBufferReserve(device, &slot->loss, (int64_t)sizeof(double)));
@@ -131,7 +130,6 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
     PetscCall(TrsPinnedBufferFree(device, &slot->loss));
     PetscCall(TrsPinnedBufferFree(device, &slot->predictions));
     PetscCall(device->event_destroy(&slot->ready));
-    PetscCall(device->event_destroy(&slot->done));
     PetscCall(device->event_destroy(&slot->loss_ready));
   }
   PetscCall(device->event_destroy(&m->computed));
