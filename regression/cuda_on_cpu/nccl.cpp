@@ -433,7 +433,8 @@ static void touch(const void *data, int n, MPI_Datatype type, int access)
   cuda_on_cpu::races::touch(data, static_cast<size_t>(n) * static_cast<size_t>(bytes), access);
 }
 
-int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
 {
   touch(data, n, type, cuda_on_cpu::races::READ);
   return PMPI_Isend(data, n, type, to, tag, comm, request);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Races of streams, of the host and of a kernel's threads, and reads of memory that nobody wrote: what compute-sanitizer's racecheck and initcheck do on
-// a GPU, and what no random order proves. g++ -fsanitize=thread calls us at every load and store (this file stands in for its runtime, too).
+// Races of streams, of the host and of a kernel's threads, reads of memory that nobody wrote, wide accesses that are not aligned: what compute-sanitizer
+// does on a GPU, and what no random order proves. g++ -fsanitize=thread,alignment calls us at loads and stores (this file stands in for its runtimes, too).
 //
 // Two accesses of a byte, one of them a write, must be ordered: by their stream; by events and waits (vector clocks over streams and the host); in
 // a kernel by __syncthreads (a barrier's number), by __syncwarp (a clock a lane), by an atomic operation after __threadfence (a set of blocks), or
@@ -202,11 +202,11 @@ void report(const char *what, const memory_access &now, const memory_access *bef
            before ? before->pc : nullptr);
   if (!d().reports.insert(key).second || d().reports.size() > MAX_REPORTS) return;
   if (r)
-    snprintf(where, sizeof(where), "byte %zu of %zu of %s memory", at - r->begin, r->end - r->begin,
+    snprintf(where, sizeof(where), ", byte %zu of %zu of %s memory", at - r->begin, r->end - r->begin,
              r->where == DEVICE ? "device" : "pinned");
   else if (before)
-    strcpy(where, "shared memory");
-  fprintf(stderr, "cuda_on_cpu: %s, %s: %s%s%s\n", what, where, told(now).c_str(),
+    strcpy(where, ", shared memory");
+  fprintf(stderr, "cuda_on_cpu: %s%s: %s%s%s\n", what, where, told(now).c_str(),
           before ? "; nothing orders it after the " : "", before ? told(*before).c_str() : "");
 }
 
@@ -281,6 +281,33 @@ void check_word(uintptr_t at, int first, int end, memory_access now, bool is_sha
   remember(w, now);
 }
 
+// What the operation under way, or the host, is about to do.
+memory_access access_now(int kind, const void *pc)
+{
+  memory_access now = {};
+
+  now.actor = static_cast<uint8_t>(is_device ? d().actor : 0);
+  now.number = d().clocks[now.actor][now.actor];
+  now.kind = static_cast<uint8_t>(kind);
+  now.in_kernel = is_device && d().in_kernel;
+  now.name = is_device ? d().operation_name : 0;
+  now.pc = pc;
+  if (now.in_kernel) {
+    now.block = d().block;
+    now.barrier = d().barrier;
+    now.thread = static_cast<uint16_t>(here.index);
+    now.meeting = meetings_of(here.index)[here.index % LANES];
+  }
+  return now;
+}
+
+void misaligned(uintptr_t at, const void *pc)
+{
+  if (inside || !is_device || !d().in_kernel) return;
+  guard g;
+  report("misaligned", access_now(READ, pc), nullptr, at);
+}
+
 void check(const void *pointer, size_t bytes, int kind, const void *pc)
 {
   const uintptr_t at = reinterpret_cast<uintptr_t>(pointer);
@@ -289,34 +316,18 @@ void check(const void *pointer, size_t bytes, int kind, const void *pc)
   if (inside || bytes == 0 || at - reinterpret_cast<uintptr_t>(&here) < sizeof(here)) return;
   if (!is_device && (at + bytes <= pinned_begin || at >= pinned_end)) return;
   guard g;
-  const bool kernel = is_device && d().in_kernel;
+  const memory_access now = access_now(kind, pc);
   const region *r = region_of(at);
   if (!r) {
-    if (!kernel) return;
+    if (!now.in_kernel) return;
     const bool is_static = at >= reinterpret_cast<uintptr_t>(&__executable_start) &&
                            at < reinterpret_cast<uintptr_t>(&_end);
     is_shared = is_static || (at >= d().shared && at < d().shared_end);
     if (!is_shared) {
       if (!is_on_stack(pointer) && !(at >= d().arguments && at < d().arguments_end)) // a GPU would end here
-        report("none of the device's memory",
-               {0, d().block, 0, 0, static_cast<uint16_t>(here.index), static_cast<uint8_t>(d().actor),
-                static_cast<uint8_t>(kind), 1, true, d().operation_name, pc},
-               nullptr, at);
+        report("none of the device's memory", now, nullptr, at);
       return;
     }
-  }
-  memory_access now = {};
-  now.actor = static_cast<uint8_t>(is_device ? d().actor : 0);
-  now.number = d().clocks[now.actor][now.actor];
-  now.kind = static_cast<uint8_t>(kind);
-  now.in_kernel = kernel;
-  now.name = is_device ? d().operation_name : 0;
-  now.pc = pc;
-  if (kernel) {
-    now.block = d().block;
-    now.barrier = d().barrier;
-    now.thread = static_cast<uint16_t>(here.index);
-    now.meeting = meetings_of(here.index)[here.index % LANES];
   }
   for (uintptr_t begin = at, end = at + bytes; begin < end;) {
     const uintptr_t word_at = begin / WORD * WORD, stop = std::min(end, word_at + WORD);
@@ -482,7 +493,7 @@ void thread_runs(bool now)
 } // namespace races
 } // namespace cuda_on_cpu
 
-  // The runtime that -fsanitize=thread calls.
+  // The runtimes that -fsanitize=thread,alignment calls.
   #define HERE __builtin_return_address(0)
   #define LOADS_AND_STORES(bytes) \
     void __tsan_read##bytes(void *at) \
@@ -524,7 +535,7 @@ void thread_runs(bool now)
       (void)order; \
       return __atomic_fetch_##name(at, value, __ATOMIC_SEQ_CST); \
     }
-  // Atomic operations of C are the host's own: nothing of the device's is among them.
+// Atomic operations of C are the host's own: nothing of the device's is among them.
   #define ATOMICS(bits, type) \
     type __tsan_atomic##bits##_load(const volatile type *at, int order) \
     { \
@@ -557,6 +568,18 @@ void thread_runs(bool now)
     FETCH(bits, type, sub) FETCH(bits, type, and) FETCH(bits, type, or) FETCH(bits, type, xor)
 
 extern "C" {
+// A load or store of a type at an address that is not a multiple of its alignment: a GPU ends there.
+void __ubsan_handle_type_mismatch_v1(void *data, uintptr_t at)
+{
+  (void)data;
+  cuda_on_cpu::races::misaligned(at, HERE);
+}
+void __ubsan_handle_type_mismatch_v1_abort(void *data, uintptr_t at)
+{
+  (void)data;
+  cuda_on_cpu::races::misaligned(at, HERE);
+}
+
 LOADS_AND_STORES(1)
 LOADS_AND_STORES(2)
 LOADS_AND_STORES(4)

@@ -53,6 +53,11 @@ static __global__ void swap_lanes(int *x, int wait)
   x[lane] = run[31 - lane];
 }
 
+static __global__ void four_at_once(int *x)
+{
+  *reinterpret_cast<int4 *>(x) = int4();
+}
+
 static __global__ void block_number(int *x)
 {
   x[0] = static_cast<int>(blockIdx.x);
@@ -137,6 +142,7 @@ int main(int argc, char **argv)
             static_cast<int>(!is(name, "forgotten_syncwarp")));
   CU_LAUNCH(block_number, dim3(is(name, "two_blocks") ? 2 : 1), dim3(1), 0, none, device);
   CU_LAUNCH(last_block, dim3(3), dim3(1), 0, none, device, static_cast<int>(!is(name, "forgotten_fence")));
+  if (is(name, "misaligned")) CU_LAUNCH(four_at_once, dim3(1), dim3(1), 0, none, device + 2);
   if (is(name, "host_pointer")) CU_LAUNCH(block_number, dim3(1), dim3(1), 0, none, &of_the_host);
   if (is(name, "unset")) {
     cudaMalloc(&unset, sizeof(*unset));
