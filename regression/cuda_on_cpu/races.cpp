@@ -34,7 +34,7 @@ namespace races
 {
 namespace
 {
-constexpr int SLOTS = 4, LANES = 32, MAX_WARPS = 32, MAX_REPORTS = 30;
+constexpr int SLOTS = 4, LANES = 32, MAX_REPORTS = 30;
 constexpr size_t WORD = 8, PAGE = 4096;
 
 // A load or store: by which operation of which actor; in a kernel by which thread, after how many barriers and meetings of its warp.
