@@ -228,6 +228,7 @@ static int size_of(const TrsRowsCopy &c)
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
+/* Element `at` of a copy of rows, in elements of type T. */
 template <class T> static __device__ __forceinline__ void copy_element(const TrsRowsCopy &c, int64_t at)
 {
   constexpr int64_t size = static_cast<int64_t>(sizeof(T));
@@ -283,9 +284,8 @@ PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, 
   }
   if (n <= 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &list));
-  memset(list, 0,
-         static_cast<size_t>(
-             bytes)); /* the bytes between members, too: what is there already is not sent again */
+  /* the bytes between members, too: what is there already is not sent again */
+  memset(list, 0, static_cast<size_t>(bytes));
   begin = reinterpret_cast<int64_t *>(list + n);
   for (int k = 0; k < n; k++) {
     list[k].rows = copy[k];

@@ -68,6 +68,8 @@ void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, floa
       if (how.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(x > 0.0f)) x = 0.0f;
     }
 }
+
+// All of a matrix, by the product under way.
 void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
 {
   for (uint64_t c = 0; c < layout.cols; c++)

@@ -5,24 +5,23 @@
 // Two accesses of a byte, one of them a write, must be ordered: by their stream; by events and waits (vector clocks over streams and the host); in
 // a kernel by __syncthreads (a barrier's number), by __syncwarp (a clock a lane), by an atomic operation after __threadfence (a set of blocks), or
 // both be atomic. As in ThreadSanitizer (Serebryany, Iskhodzhanov 2009), eight bytes have four accesses remembered: a race may be missed, one found is one.
-#ifdef CUDA_ON_CPU_RACES
-  #include "races.h"
+#include "races.h"
 
-  #include "cuda_runtime.h"
+#include "cuda_runtime.h"
 
-  #include <algorithm>
-  #include <atomic>
-  #include <cstdio>
-  #include <cstdlib>
-  #include <cstring>
-  #include <dlfcn.h>
-  #include <map>
-  #include <sched.h>
-  #include <set>
-  #include <string>
-  #include <unistd.h>
-  #include <unordered_map>
-  #include <utility>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <map>
+#include <sched.h>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <unordered_map>
+#include <utility>
 
 extern "C" char __executable_start, _end; // the program's own data: a kernel's shared memory is static there
 
@@ -493,79 +492,60 @@ void thread_runs(bool now)
 } // namespace races
 } // namespace cuda_on_cpu
 
-  // The runtimes that -fsanitize=thread,alignment calls.
-  #define HERE __builtin_return_address(0)
-  #define LOADS_AND_STORES(bytes) \
-    void __tsan_read##bytes(void *at) \
-    { \
-      cuda_on_cpu::races::check(at, bytes, cuda_on_cpu::races::READ, HERE); \
-    } \
-    void __tsan_write##bytes(void *at) \
-    { \
-      cuda_on_cpu::races::check(at, bytes, cuda_on_cpu::races::WRITE, HERE); \
-    } \
-    void __tsan_unaligned_read##bytes(void *at) \
-    { \
-      cuda_on_cpu::races::check(at, bytes, cuda_on_cpu::races::READ, HERE); \
-    } \
-    void __tsan_unaligned_write##bytes(void *at) \
-    { \
-      cuda_on_cpu::races::check(at, bytes, cuda_on_cpu::races::WRITE, HERE); \
-    } \
-    void __tsan_volatile_read##bytes(void *at) \
-    { \
-      cuda_on_cpu::races::check(at, bytes, cuda_on_cpu::races::READ | cuda_on_cpu::races::ATOMIC, HERE); \
-    } \
-    void __tsan_volatile_write##bytes(void *at) \
-    { \
-      cuda_on_cpu::races::check(at, bytes, cuda_on_cpu::races::WRITE | cuda_on_cpu::races::ATOMIC, HERE); \
-    } \
-    void __tsan_unaligned_volatile_read##bytes(void *at) \
-    { \
-      __tsan_volatile_read##bytes(at); \
-    } \
-    void __tsan_unaligned_volatile_write##bytes(void *at) \
-    { \
-      __tsan_volatile_write##bytes(at); \
-    }
+// The runtimes that -fsanitize=thread,alignment calls.
+#define HERE __builtin_return_address(0)
+#define SEEN(name, bytes, kind) \
+  void __tsan_##name##bytes(void *at) \
+  { \
+    cuda_on_cpu::races::check(at, bytes, kind, HERE); \
+  }
+#define LOADS_AND_STORES(bytes) \
+  SEEN(read, bytes, cuda_on_cpu::races::READ) \
+  SEEN(write, bytes, cuda_on_cpu::races::WRITE) \
+  SEEN(unaligned_read, bytes, cuda_on_cpu::races::READ) \
+  SEEN(unaligned_write, bytes, cuda_on_cpu::races::WRITE) \
+  SEEN(volatile_read, bytes, cuda_on_cpu::races::READ | cuda_on_cpu::races::ATOMIC) \
+  SEEN(volatile_write, bytes, cuda_on_cpu::races::WRITE | cuda_on_cpu::races::ATOMIC) \
+  SEEN(unaligned_volatile_read, bytes, cuda_on_cpu::races::READ | cuda_on_cpu::races::ATOMIC) \
+  SEEN(unaligned_volatile_write, bytes, cuda_on_cpu::races::WRITE | cuda_on_cpu::races::ATOMIC)
 
-  #define FETCH(bits, type, name) \
-    type __tsan_atomic##bits##_fetch_##name(volatile type *at, type value, int order) \
-    { \
-      (void)order; \
-      return __atomic_fetch_##name(at, value, __ATOMIC_SEQ_CST); \
-    }
+#define FETCH(bits, type, name) \
+  type __tsan_atomic##bits##_fetch_##name(volatile type *at, type value, int order) \
+  { \
+    (void)order; \
+    return __atomic_fetch_##name(at, value, __ATOMIC_SEQ_CST); \
+  }
 // Atomic operations of C are the host's own: nothing of the device's is among them.
-  #define ATOMICS(bits, type) \
-    type __tsan_atomic##bits##_load(const volatile type *at, int order) \
-    { \
-      (void)order; \
-      return __atomic_load_n(at, __ATOMIC_SEQ_CST); \
-    } \
-    void __tsan_atomic##bits##_store(volatile type *at, type value, int order) \
-    { \
-      (void)order; \
-      __atomic_store_n(at, value, __ATOMIC_SEQ_CST); \
-    } \
-    type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order) \
-    { \
-      (void)order; \
-      return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST); \
-    } \
-    int __tsan_atomic##bits##_compare_exchange_strong(volatile type *at, type *expected, type value, \
-                                                      int order, int otherwise) \
-    { \
-      (void)order; \
-      (void)otherwise; \
-      return __atomic_compare_exchange_n(at, expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-    } \
-    int __tsan_atomic##bits##_compare_exchange_weak(volatile type *at, type *expected, type value, \
+#define ATOMICS(bits, type) \
+  type __tsan_atomic##bits##_load(const volatile type *at, int order) \
+  { \
+    (void)order; \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST); \
+  } \
+  void __tsan_atomic##bits##_store(volatile type *at, type value, int order) \
+  { \
+    (void)order; \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST); \
+  } \
+  type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order) \
+  { \
+    (void)order; \
+    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST); \
+  } \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile type *at, type *expected, type value, \
                                                     int order, int otherwise) \
-    { \
-      return __tsan_atomic##bits##_compare_exchange_strong(at, expected, value, order, otherwise); \
-    } \
-    FETCH(bits, type, add) \
-    FETCH(bits, type, sub) FETCH(bits, type, and) FETCH(bits, type, or) FETCH(bits, type, xor)
+  { \
+    (void)order; \
+    (void)otherwise; \
+    return __atomic_compare_exchange_n(at, expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  } \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile type *at, type *expected, type value, int order, \
+                                                  int otherwise) \
+  { \
+    return __tsan_atomic##bits##_compare_exchange_strong(at, expected, value, order, otherwise); \
+  } \
+  FETCH(bits, type, add) \
+  FETCH(bits, type, sub) FETCH(bits, type, and) FETCH(bits, type, or) FETCH(bits, type, xor)
 
 extern "C" {
 // A load or store of a type at an address that is not a multiple of its alignment: a GPU ends there.
@@ -649,4 +629,3 @@ void *__wrap_memset(void *to, int value, size_t bytes)
   return __real_memset(to, value, bytes);
 }
 } // extern "C"
-#endif

@@ -113,8 +113,7 @@ machine::~machine()
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
             "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable "
-            "copies, %zu "
-            "bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones\n",
+            "copies, %zu bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
             static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits),
             static_cast<long long>(counters.pageable_copies), used_bytes,

@@ -63,7 +63,7 @@ static __global__ void block_number(int *x)
   x[0] = static_cast<int>(blockIdx.x);
 }
 
-/* Blocks add to a sum and a count; the last one to come copies the sum. */
+/* Each block writes a number and counts itself; the last one to come adds them up. */
 static __global__ void last_block(int *x, int fence)
 {
   x[2 + blockIdx.x] = 1;

@@ -223,6 +223,7 @@ static PetscErrorCode hosted_pad_offsets(TrsStream stream, TrsWorkspace workspac
 
 /* --- sequences and positions --- */
 
+/* Device copies of bags; n_rows: rows they reach. */
 static TrsSequenceBags hosted_bags_in(const TrsSequenceBags *bags, int64_t *n_rows)
 {
   const int64_t n = bags->offsets[bags->batch];

@@ -10,9 +10,8 @@
 #include <signal.h>
 #include <string.h>
 
-enum {
-  TRS_SLOTS_OUT = 3
-}; /* batches that may be borrowed at a time; for a device that copies them, one more */
+/* Batches that may be borrowed at a time; for a device that copies them, one more. */
+enum { TRS_SLOTS_OUT = 3 };
 
 static const TrsOptionSpec reader_options[] = {
     {"-data_train", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,

@@ -240,13 +240,13 @@ static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsVariableBatc
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(context->device, &own->inverse, v->n_expanded * bytes));
-  for (int j = 0; j < v->n_expanded && bytes > 0; j++)
+  if (bytes == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int j = 0; j < v->n_expanded; j++)
     v->repeat[j] = (TrsRowsCopy){.n = 1,
                                  .row_bytes = bytes,
                                  .from = (const char *)v->inverse.data + v->sent[j] * bytes,
                                  .to = (char *)own->inverse.data + j * bytes};
-  if (bytes > 0)
-    PetscCall(context->compute->copy_rows(stream, sharding->workspace, v->n_expanded, v->repeat));
+  PetscCall(context->compute->copy_rows(stream, sharding->workspace, v->n_expanded, v->repeat));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -246,8 +246,8 @@ static void test_streams(void **state)
     assert_petsc_ok(device->release(&data));
     assert_petsc_ok(device->memory(&now, &total));
     if (i == 0) before = now; /* the library's own state is made by the first product */
-    assert_true(now + (64 << 20) >=
-                before); /* a leak is 80 times 32 MiB; a driver keeps some memory for itself */
+    /* a leak is 80 times 32 MiB; a driver keeps some memory for itself */
+    assert_true(now + (64 << 20) >= before);
   }
 }
 
