@@ -2,6 +2,7 @@
 #include "train/auc.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,11 +104,29 @@ static int higher_first(const void *a, const void *b)
   return (p < q) - (p > q);
 }
 
+/*
+  An area as the sum of its digits, each a multiple of its own unit (2^-20, 2^-40, 2^-60). The digits of up to 2^33 points add up exactly in doubles, so the
+  area's bits do not depend on how the points are spread over ranks.
+*/
+enum { TRS_AREA_DIGITS = 3 };
+
+static void add_to_area(double area[TRS_AREA_DIGITS], double value)
+{
+  double unit = 0x1p-20;
+
+  for (int k = 0; k < TRS_AREA_DIGITS; k++, unit *= 0x1p-20) {
+    const double digit = floor(value / unit) * unit;
+
+    area[k] += digit;
+    value -= digit;
+  }
+}
+
 /* Points of the curves up to some prediction, and the areas under them. */
 typedef struct {
-  double tp, fp, n, roc, pr;
+  double tp, fp, n, roc, pr[TRS_AREA_DIGITS];
 } TrsCurve;
-enum { TRS_CURVE_DOUBLES = 5 };
+enum { TRS_CURVE_DOUBLES = 4 + TRS_AREA_DIGITS };
 
 /* Areas over this rank's records, sorted, that follow those of the ranks before. */
 static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *before, TrsCurve *here)
@@ -125,7 +144,7 @@ static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *be
     if (before->n > 0.0 || i > 0 || end > 1) here->roc += fp_here * (tp + 0.5 * tp_here);
     tp += tp_here;
     fp += fp_here;
-    if (tp_here > 0.0) here->pr += tp_here * tp / (tp + fp);
+    if (tp_here > 0.0) add_to_area(here->pr, tp_here * tp / (tp + fp));
   }
 }
 
@@ -176,6 +195,6 @@ PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, Trs
   add_areas(n_mine, mine, &before, &here);
   PetscCallMPI(MPI_Allreduce(&here, &total, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
   *auc = total.tp * total.fp > 0.0 ? total.roc / (total.tp * total.fp) : 0.5;
-  if (auprc) *auprc = total.tp > 0.0 ? total.pr / total.tp : 0.0;
+  *auprc = total.tp > 0.0 ? (total.pr[0] + (total.pr[1] + total.pr[2])) / total.tp : 0.0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Exact area under the ROC curve over all ranks. Internal to train/; users take metrics.h. */
+/* Exact areas under the ROC and the precision-recall curve over all ranks. Internal to train/; users take metrics.h. */
 #pragma once
 
 #include "core/buffer.h"
@@ -27,9 +27,10 @@ PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch);
   In:     records  [n] of this rank, in any order
   Out:    auc      the same on all ranks; 0.5 when a class is missing. Equal predictions are one point of the curve: ties count half. As in TorchRec
                    the curve begins at its first sample, not at the origin: it shows only when that sample's label is neither 0 nor 1.
-          auprc    (or NULL) rectangles from one distinct prediction to the next; 1 without negatives, 0 without positives, as TorchRec's window value
+          auprc    rectangles from one distinct prediction to the next; 1 without negatives, 0 without positives, as TorchRec's window value.
+                   Of labels 0 and 1 without weights the bits of both are the same for any number of ranks
   Errors: MEMORY
-  Source: torchrec.metrics.auc, auprc (compute_auprc); Mann-Whitney
+  Source: torchrec.metrics.auc, auprc (compute_auprc), which is scikit-learn's average_precision_score; Mann-Whitney
 */
 PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsAucScratch *scratch,
                       double *auc, double *auprc);

@@ -60,7 +60,7 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
   TrsMetricSumsValues(&total.metrics, values);
   if (metrics->curves)
     PetscCall(TrsAuc(metrics->comm, metrics->n_records, metrics->records.data, &metrics->scratch,
-                     &values->auc, NULL));
+                     &values->auc, &values->auprc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -2,8 +2,9 @@
 /*
   Metrics of predictions over all ranks: normalised entropy, AUC, AUPRC, accuracy, calibration, CTR, MSE, MAE, loss.
 
-  Samples are added rank by rank; sums are in double, that of samples' weights is exact (data/weight_sum.h). AUC keeps every (prediction, label, weight)
-  and is exact, equal predictions count half; AUPRC is over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
+  Samples are added rank by rank; sums are in double, that of samples' weights is exact (data/weight_sum.h). With curves every (prediction, label, weight)
+  is kept, and AUC and AUPRC are exact: equal predictions count half in AUC, and are one point of AUPRC's curve. Without curves AUPRC is over 1000 bins of
+  the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
   Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); rules A19, A22
 */
 #pragma once
@@ -18,7 +19,8 @@ typedef struct {
   int64_t n_samples;
   double loss;        /* weighted mean of the loss sums given */
   double ne;          /* cross entropy over the entropy of the mean label */
-  double auc, auprc;  /* 0.5 when a class is missing; auc is NaN without curves */
+  double auc;         /* 0.5 when a class is missing; NaN without curves */
+  double auprc;       /* 1 without negatives, 0 without positives; without curves both are 0.5 */
   double accuracy;    /* share of (p >= 0.5) == label */
   double calibration; /* mean prediction over mean label; 0 without positives */
   double ctr;         /* mean label */

@@ -87,6 +87,62 @@ static void test_auc_by_pairs(void **state)
   }
 }
 
+/* Precision at each distinct prediction, times the share of positives there: scikit-learn's average_precision_score. */
+static double average_precision(int n, const float *p, const float *y, const float *w)
+{
+  double area = 0.0, positives = 0.0;
+
+  for (int i = 0; i < n; i++) {
+    double tp = 0.0, all = 0.0;
+
+    for (int j = 0; j < n; j++) {
+      if (p[j] < p[i]) continue;
+      tp += y[j] == 1.0f ? (double)w[j] : 0.0;
+      all += (double)w[j];
+    }
+    if (y[i] != 1.0f) continue;
+    area += (double)w[i] * tp / all;
+    positives += (double)w[i];
+  }
+  return area / positives;
+}
+
+/*
+  AUPRC by its definition, where 1000 bins are far off: few positives, predictions close together, some of them equal. By hand, with
+  scikit-learn's example: p .1 .4 .35 .8, y 0 0 1 1 gives 0.8333. Without weights, all samples on one rank give the same bits.
+*/
+static void test_auprc_by_definition(void **state)
+{
+  static const float example[] = {0.1f, 0.4f, 0.35f, 0.8f}, labels[] = {0.0f, 0.0f, 1.0f, 1.0f};
+  float p[N], y[N], w[N], ones[N];
+  TrsMetricValues values, alone;
+  TrsMetrics metrics;
+
+  (void)state;
+  compute(4, example, labels, NULL, 1, &values);
+  assert_close(values.auprc, 5.0 / 6.0, 1e-15, 0.0);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 1, 0, N, 0.0f, 1.0f, p);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 2, 0, N, 0.0f, 1.0f, y);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 3, 0, N, 0.0f, 2.0f, w);
+  for (int i = 0; i < N; i++) {
+    y[i] = y[i] < 0.1f * p[i] ? 1.0f : 0.0f;
+    p[i] = 0.003f + floorf(p[i] * 256.0f) / 65536.0f;
+    ones[i] = 1.0f;
+  }
+  assert_petsc_ok(TrsMetricsCreate(PETSC_COMM_SELF, PETSC_TRUE, &metrics));
+  assert_petsc_ok(TrsMetricsAdd(metrics, N, p, y, NULL, 0.0));
+  assert_petsc_ok(TrsMetricsCompute(metrics, &alone));
+  assert_petsc_ok(TrsMetricsDestroy(&metrics));
+  for (int spread = 0; spread < 2; spread++) {
+    compute(N, p, y, w, spread, &values);
+    assert_close(values.auprc, average_precision(N, p, y, w), 1e-12, 0.0);
+    compute(N, p, y, NULL, spread, &values);
+    assert_close(values.auprc, average_precision(N, p, y, ones), 1e-12, 0.0);
+    assert_memory_equal(&values.auprc, &alone.auprc, sizeof(values.auprc));
+    assert_memory_equal(&values.auc, &alone.auc, sizeof(values.auc));
+  }
+}
+
 /* One class only, all predictions equal, no samples at all. */
 static void test_degenerate(void **state)
 {
@@ -97,9 +153,10 @@ static void test_degenerate(void **state)
   (void)state;
   compute(3, p, ones, NULL, 1, &values);
   assert_close(values.auc, 0.5, 0.0, 0.0);
-  assert_close(values.auprc, 0.5, 0.0, 0.0);
+  assert_close(values.auprc, 1.0, 0.0, 0.0);
   compute(3, equal, mixed, NULL, 1, &values);
   assert_close(values.auc, 0.5, 0.0, 0.0);
+  assert_close(values.auprc, 2.0 / 3.0, 1e-15, 0.0);
   compute(0, p, ones, NULL, 1, &values);
   assert_int_equal(values.n_samples, 0);
   assert_close(values.auc, 0.5, 0.0, 0.0);
@@ -107,4 +164,4 @@ static void test_degenerate(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_auc_by_pairs),
-              cmocka_unit_test(test_degenerate))
+              cmocka_unit_test(test_auprc_by_definition), cmocka_unit_test(test_degenerate))
