@@ -36,30 +36,36 @@ static int64_t row_values(const TrsCodec *codec)
 
 /* --- formats of single values: Code is a value's bytes, encode() and decode() one value --- */
 
-/* fp16, or bf16; SCALED: decode() divides by the loss scale. */
+/* fp16, or bf16; SCALED: decode() divides by the loss scale, and rounds the quotient as the CPU does. */
 template <bool FP16, bool SCALED> struct Sixteen {
   typedef uint16_t Code;
   float limit, scale; /* limit 0: none */
+
+  static __device__ __forceinline__ uint16_t narrow(float x)
+  {
+    return FP16 ? float_to_half(x) : TrsFloatToBf16(x);
+  }
+
+  static __device__ __forceinline__ float widen(uint16_t h)
+  {
+    const uint32_t bits = h;
+
+    if (!FP16) return TrsBf16ToFloat(h);
+    if ((bits & 0x7fffu) > 0x7c00u) /* the instruction has one NaN for all */
+      return TrsBitsFloat((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
+    return half_to_float(h);
+  }
 
   __device__ __forceinline__ uint16_t encode(float x) const
   {
     x *= scale;
     if (limit > 0.0f) x = x > limit ? limit : x < -limit ? -limit : x; /* NaN stays */
-    return FP16 ? float_to_half(x) : TrsFloatToBf16(x);
+    return narrow(x);
   }
 
   __device__ __forceinline__ float decode(uint16_t h) const
   {
-    const uint32_t bits = h;
-    float x;
-
-    if (!FP16)
-      x = TrsBf16ToFloat(h);
-    else if ((bits & 0x7fffu) > 0x7c00u) /* the instruction has one NaN for all */
-      x = TrsBitsFloat((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
-    else
-      x = half_to_float(h);
-    return SCALED ? x / scale : x;
+    return SCALED ? widen(narrow(widen(h) / scale)) : widen(h);
   }
 };
 

@@ -385,11 +385,24 @@ static void encode_16(const TrsCodec *codec, int64_t n, const float *from, uint1
   }
 }
 
+/*
+  TorchRec divides the 16-bit tensor, so the quotient has 16 bits, too: it is rounded before it is widened.
+  Source: fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode
+*/
 static void decode_16(const TrsCodec *codec, int64_t n, const uint16_t *from, float *to)
 {
-  widen(codec->kind == TRS_CODEC_FP16, n, from, to);
+  const int fp16 = codec->kind == TRS_CODEC_FP16;
+
+  widen(fp16, n, from, to);
   if (codec->loss_scale == 1.0f) return;
-  for (int64_t i = 0; i < n; i++) to[i] /= codec->loss_scale;
+  for (int64_t i = 0; i < n; i += VECTOR) {
+    const int64_t here = n - i < VECTOR ? n - i : VECTOR;
+    uint16_t code[VECTOR];
+
+    for (int64_t k = i; k < i + here; k++) to[k] /= codec->loss_scale;
+    narrow(fp16, here, to + i, code);
+    widen(fp16, here, code, to + i);
+  }
 }
 
 static void encode(const TrsCodec *codec, int64_t n, const float *from, uint8_t *to)

@@ -111,12 +111,12 @@ static void test_half_codes(void **state)
     }
 }
 
-/* A power of two as loss scale changes no digit: codes of x * scale, divided again. */
+/* A power of two as loss scale changes no digit of a normal number. */
 static void test_loss_scale(void **state)
 {
   enum { N = 77 };
   const TrsCodec codec = {.kind = TRS_CODEC_FP16, .loss_scale = 1024.0f};
-  float *x = uniforms(N, 3, 1e-6f), *y = memory(N, sizeof(*y));
+  float *x = uniforms(N, 3, 0.5f), *y = memory(N, sizeof(*y));
   uint16_t code[N];
 
   (void)state;
@@ -124,10 +124,61 @@ static void test_loss_scale(void **state)
     use_isa(i);
     assert_petsc_ok(ops->encode(NULL, &codec, N, x, code));
     assert_petsc_ok(ops->decode(NULL, &codec, N, code, y));
-    for (int k = 0; k < N; k++) assert_close(y[k], x[k], 0x1p-35, 0x1p-11); /* without scale: 2^-25 */
+    for (int k = 0; k < N; k++) assert_close(y[k], x[k], 0x1p-25, 0x1p-11);
   }
   free(x);
   free(y);
+}
+
+/* decode() of all codes from 0 to the largest number against quotients in float, each rounded to the nearest code. */
+static void check_quotients(int h, float scale)
+{
+  const int e = half_formats[h].e, m = half_formats[h].m, bias = half_formats[h].bias;
+  const int infinity = half_formats[h].infinity;
+  const TrsCodec codec = {.kind = half_formats[h].kind, .loss_scale = scale};
+  uint16_t *code = memory(infinity, sizeof(*code));
+  float *y = memory(infinity, sizeof(*y));
+
+  for (int c = 0; c < infinity; c++) code[c] = (uint16_t)c;
+  assert_petsc_ok(ops->decode(NULL, &codec, infinity, code, y));
+  for (int c = 0, at = 0; c < infinity; c++) {
+    const double quotient = (double)((float)value_of(c, e, m, bias) / scale);
+    int nearest = infinity;
+
+    while (at < infinity && value_of(at + 1, e, m, bias) <= quotient) at++; /* quotients ascend */
+    if (at < infinity) {
+      const double below = quotient - value_of(at, e, m, bias),
+                   above = value_of(at + 1, e, m, bias) - quotient;
+
+      nearest = at + (above < below || (above == below && at % 2 == 1));
+    }
+    assert_true(nearest == infinity ? isinf(y[c]) : (double)y[c] == value_of(nearest, e, m, bias));
+  }
+  free(code);
+  free(y);
+}
+
+/*
+  A quotient has 16 bits, as TorchRec divides the 16-bit tensor (fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode).
+  By hand: 3 * 2^-24 over 2 is 2 * 2^-24 in fp16, not 1.5 * 2^-24.
+*/
+static void test_quotient_is_rounded(void **state)
+{
+  const TrsCodec half = {.kind = TRS_CODEC_FP16, .loss_scale = 2.0f};
+  const uint16_t three = 3;
+  float y;
+
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    use_isa(i);
+    assert_petsc_ok(ops->decode(NULL, &half, 1, &three, &y));
+    assert_true(y == 0x1p-23f);
+    for (int h = 0; h < 2; h++) {
+      check_quotients(h, 1024.0f);
+      check_quotients(h, 1000.0f);
+      check_quotients(h, 0.75f); /* the largest become infinite */
+    }
+  }
 }
 
 /* --- fp8, int8 --- */
@@ -374,6 +425,8 @@ static int set_up(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test_setup(test_half_codes, set_up),
-              cmocka_unit_test_setup(test_loss_scale, set_up), cmocka_unit_test_setup(test_fp8_plain, set_up),
-              cmocka_unit_test_setup(test_rows, set_up), cmocka_unit_test_setup(test_threads, set_up),
+              cmocka_unit_test_setup(test_loss_scale, set_up),
+              cmocka_unit_test_setup(test_quotient_is_rounded, set_up),
+              cmocka_unit_test_setup(test_fp8_plain, set_up), cmocka_unit_test_setup(test_rows, set_up),
+              cmocka_unit_test_setup(test_threads, set_up),
               cmocka_unit_test_setup(test_quantised_tables, set_up))
