@@ -281,9 +281,9 @@ static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held
 
     if (r < n_runs) {
       line = b.line[r];
+      absent += line < 0; /* a miss that was not inserted */
       if (line >= 0 && cache.tag[line] != static_cast<int64_t>(b.runs.key_of[r]) + 1) line = -1;
       b.line[r] = line;
-      absent += line < 0;
       if (line < 0) absent_ids += b.runs.begin[r + 1] - b.runs.begin[r];
       if (line >= 0 && held) cache.locks[line]++; /* no other thread's line */
     }

@@ -38,9 +38,9 @@ typedef enum {
   TRS_CACHE_CALLS,
   TRS_CACHE_REQUESTED,              /* ids, */
   TRS_CACHE_UNIQUE,                 /* and distinct ones within their call */
-  TRS_CACHE_UNIQUE_MISSES,          /* of the distinct ones, not in the cache before the call, */
-  TRS_CACHE_CONFLICT_UNIQUE_MISSES, /* and not in it after the call */
-  TRS_CACHE_CONFLICT_MISSES,        /* occurrences of these */
+  TRS_CACHE_UNIQUE_MISSES,          /* distinct ids that were not in the cache before the call */
+  TRS_CACHE_CONFLICT_UNIQUE_MISSES, /* unique misses that were not inserted */
+  TRS_CACHE_CONFLICT_MISSES, /* ids whose row has no line after the call; LFU: also hits that lost theirs */
   TRS_CACHE_N_COUNTERS
 } TrsCacheCounter;
 

@@ -17,7 +17,7 @@
 typedef struct {
   int64_t id, begin; /* its occurrences are from `begin` on in the sorted order */
   int32_t n;
-  int32_t line; /* -1: none */
+  int32_t line; /* before the call; -1: none */
 } TrsCacheUnique;
 
 /* A distinct id that has no line, to be sorted by set, then in the order of insertion. */
@@ -216,7 +216,7 @@ PetscErrorCode TrsCachePrefetchCpu(TrsStream stream, TrsWorkspace workspace, con
       cache->locks[line]++;
       held[n_held++] = line;
     }
-    counters[TRS_CACHE_CONFLICT_UNIQUE_MISSES] += line < 0;
+    counters[TRS_CACHE_CONFLICT_UNIQUE_MISSES] += unique->line < 0 && line < 0;
     counters[TRS_CACHE_CONFLICT_MISSES] += line < 0 ? unique->n : 0;
   }
   if (held)

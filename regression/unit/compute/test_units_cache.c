@@ -346,9 +346,36 @@ static void order_lfu(void)
   free_numbers(&x);
 }
 
+/* Counters of one call: 40 takes the line of 0, which the same batch hit; 41 finds none. Source: cache.h */
+static void counters_lfu(void)
+{
+  int64_t ids[36], *was, *is;
+  char resident[80];
+  numbers x;
+
+  new_numbers(&x, TRS_CACHE_LFU, 1, 80);
+  for (int i = 0; i < 32; i++) ids[i] = i;
+  run_batch(&x, 32, ids, resident); /* 0..31, once each */
+  was = (int64_t *)on_host(x.cache.counters, TRS_CACHE_N_COUNTERS * 8);
+  ids[32] = ids[33] = ids[34] = 40;
+  ids[35] = 41;
+  run_batch(&x, 36, ids, resident);
+  assert_true(!resident[0] && resident[1] && resident[40] && !resident[41]);
+  is = (int64_t *)on_host(x.cache.counters, TRS_CACHE_N_COUNTERS * 8);
+  assert_int_equal(is[TRS_CACHE_REQUESTED] - was[TRS_CACHE_REQUESTED], 36);
+  assert_int_equal(is[TRS_CACHE_UNIQUE] - was[TRS_CACHE_UNIQUE], 34);
+  assert_int_equal(is[TRS_CACHE_UNIQUE_MISSES] - was[TRS_CACHE_UNIQUE_MISSES], 2);
+  assert_int_equal(is[TRS_CACHE_CONFLICT_UNIQUE_MISSES] - was[TRS_CACHE_CONFLICT_UNIQUE_MISSES], 1);
+  assert_int_equal(is[TRS_CACHE_CONFLICT_MISSES] - was[TRS_CACHE_CONFLICT_MISSES], 2);
+  free(was);
+  free(is);
+  free_numbers(&x);
+}
+
 static void test_order(void **state)
 {
   (void)state;
+  on_backends(counters_lfu);
   on_backends(order_lru);
   on_backends(order_lfu);
 }
