@@ -11,6 +11,13 @@ enum { TRS_MAX_FEATURES = 1000000 };
 
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
+/* Where the number of a part's rows is from, for messages. */
+static const char *rows_are(TrsColumnKind kind)
+{
+  if (kind == TRS_COLUMN_OFFSETS) return ": attribute num_samples, and 1";
+  return kind == TRS_COLUMN_WEIGHTS ? ", as /sparse/values has" : ": attribute num_samples";
+}
+
 /* Open one part and hold its type and shape against what the format says; rows < 0: any. */
 static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, const char *name,
                                   H5T_class_t type_class, int ndim, int64_t rows, int64_t cols)
@@ -32,8 +39,8 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
   CHECK_DATA(shape.ndim == ndim, "%s: /%s is %s, expected %d dimension%s", h5->path, name, found, ndim,
              ndim == 1 ? "" : "s");
   if (ndim == 1) shape.dims[1] = 1;
-  CHECK_DATA(rows < 0 || shape.dims[0] == rows, "%s: /%s is %s, expected %" PRId64 " rows", h5->path, name,
-             found, rows);
+  CHECK_DATA(rows < 0 || shape.dims[0] == rows, "%s: /%s is %s, expected %" PRId64 " rows%s", h5->path, name,
+             found, rows, rows_are(kind));
   CHECK_DATA(cols < 0 || shape.dims[1] == cols, "%s: /%s is %s, expected %" PRId64 " columns", h5->path, name,
              found, cols);
   CHECK_DATA(shape.dims[1] > 0 && shape.dims[1] <= TRS_MAX_FEATURES,
