@@ -5,6 +5,7 @@ import os
 
 import trsrun
 from badinput import Case
+from trsrun import check
 
 
 def plan(change=None, text=None):
@@ -28,11 +29,29 @@ def case(name, message, change=None, text=None, status=65, **more):
     return Case(name, status, message, "-plan_input plan.json", plan(change, text), **more)
 
 
+def says(*lines):
+    """An after function: the output has these lines."""
+    def after(folder, result):
+        for line in lines:
+            check(line in result.text, f"no line {line!r} in\n{result.text[-2000:]}")
+    return after
+
+
 def table(tree, index=0):
     return tree["tables"][index]
 
 
+DRY = "-task plan -topology_world_size 2 -topology_compute_device"
+
 CASES = [
+    Case("device_group_of_another_device", 64, r'table "item" has device group cuda \(-table_item_device_group .*this run is on cpu', "-device cpu -table_item_device_group cuda"),
+    Case("device_group_three_ranks", 64, r'table "user" has device group cuda', "-device cpu -tables_device_group cuda", ranks=3),
+    Case("device_group_of_another_topology", 64, r'table "item" has device group cpu .*-topology_compute_device', "-device cpu -topology_compute_device cuda -table_item_device_group cpu"),
+    Case("device_group_of_this_device", 0, "", "-device cpu -tables_device_group cpu"),
+    Case("device_group_in_a_dry_run", 0, "", f"{DRY} cpu -table_item_device_group cuda", after=says("plan: 2 tables", "not in this plan: table item, whose device group is cuda"),
+         without=("-output", "-checkpoint_final")),
+    Case("device_group_of_all_in_a_dry_run", 0, "", f"{DRY} cuda -tables_device_group cpu", after=says("plan: 0 tables", "not in this plan: table user, whose device group is cpu"),
+         without=("-output", "-checkpoint_final")),
     Case("missing", 66, r"-plan_input .*plan\.json can't be read", "-plan_input plan.json"),
     Case("directory", 66, r"-plan_input .*out", "-plan_input out"),
     case("empty", r"plan\.json:\d+:\d+: not JSON", text=lambda _: ""),

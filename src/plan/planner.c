@@ -58,6 +58,28 @@ PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A run has one kind of device for all its tables. A dry run plans a part of them where others have another device group. */
+static PetscErrorCode check_device_groups(const TrsPlanner planner)
+{
+  const char *device = planner->machine.is_cuda ? "cuda" : "cpu",
+             *planned = planner->topology.is_cuda ? "cuda" : "cpu";
+
+  PetscFunctionBegin;
+  for (int t = 0; t < planner->tables->n; t++) {
+    const TrsTableConfig *table = &planner->tables->table[t];
+    const char *group = table->constraints.device_group;
+
+    if (!group || (strcmp(group, device) == 0 && strcmp(group, planned) == 0)) continue;
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_OPTION,
+            "table \"%s\" has device group %s (-table_%s_device_group or -tables_device_group), but this run "
+            "is on "
+            "%s%s: all tables of a run are on one kind of device; only -task plan leaves some out",
+            table->name, group, table->name, device,
+            strcmp(device, planned) == 0 ? "" : " with another -topology_compute_device");
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
 {
   enum { TRS_DEVICE_CPU = 1 }; /* -device: auto, cpu, cuda */
@@ -80,6 +102,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   }
   PetscCall(TrsTopologyFree(&planner->topology));
   PetscCall(TrsTopologyFromOptions(planner->options, &defaults, &planner->topology));
+  if (planner->has_machine) PetscCall(check_device_groups(planner));
   PetscCall(TrsPlanSettingsFromOptions(planner->options, planner->tables,
                                        planner->has_machine ? machine->num_dense : 0, &planner->settings));
   planner->model = (TrsCostModel){&planner->topology, &planner->settings, planner->tables};

@@ -45,7 +45,10 @@ PetscErrorCode TrsPlannerSetTables(TrsPlanner planner, const TrsTableConfigs *ta
 /* This is a real run on this machine: the world is the communicator's. Without this call it is a dry run. Not collective. */
 PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine *machine);
 
-/* Check options against each other and fix the topology. Not collective. Errors: OPTION. */
+/*
+  Check options against each other and fix the topology. Not collective. Errors: OPTION, in a real run also for a table with a device group that
+  is not the run's device.
+*/
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 
 /*

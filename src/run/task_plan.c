@@ -29,6 +29,25 @@ static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableCon
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The planner leaves out tables of another device group, as TorchRec's does: the user is told which. */
+static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
+{
+  int n = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    if (!table->constraints.device_group || TrsShardingPlanFind(plan, table->name)) continue;
+    if (n++ < TRS_SHOWN_TABLES)
+      PetscCall(PetscPrintf(comm, "not in this plan: table %s, whose device group is %s\n", table->name,
+                            table->constraints.device_group));
+  }
+  if (n > TRS_SHOWN_TABLES)
+    PetscCall(PetscPrintf(comm, "not in this plan: %d tables more\n", n - TRS_SHOWN_TABLES));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
 {
   TrsTableConfigs tables = {0};
@@ -46,6 +65,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
   if (!reported && !explained) PetscCall(TrsShardingPlanView(&plan, comm, TRS_SHOWN_TABLES));
+  PetscCall(name_left_out(comm, &tables, &plan));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));

@@ -83,7 +83,9 @@ static const TrsOptionSpec table_options[] = {
      "element type of the pooled output: the planner counts its storage (default: data_type), -task predict "
      "rounds to it (default: fp32)"},
     {"device_group", TRS_OPTION_ENUM, NULL, NULL, "cpu,cuda", NULL,
-     "plan the table only for this compute device (default: any)"},
+     "-task plan: plan the table only for this compute device, and name it as left out for another (default: "
+     "any); a "
+     "run has all its tables on one kind of device"},
     {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
      "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
     {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, "lru,lfu", NULL,
