@@ -56,6 +56,13 @@ CASES = [
     yaml("yaml_unknown_key", 64, r"-table_user_embeding_dim \(bad\.yaml:3\).*-table_user_embedding_dim", "table:\n  user:\n    embeding_dim: 4\n"),
     yaml("yaml_bomb", 64, r"bad\.yaml", "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9))),
+    yaml("yaml_aliases_of_a_long_value", 64, r"bad\.yaml:2: names and values have more than 16777216 bytes",
+         f"table_a_features: &a {'x' * 20000}\ntable: {{{','.join(f't{i}: *a' for i in range(40000))}}}\n"),
+    yaml("yaml_aliases_of_a_long_list", 64, r"bad\.yaml:\d+: names and values have more than 16777216 bytes",
+         f"table_a_features: &a [{','.join(chr(39) * 2 for _ in range(30000))}]\ntable:\n" + "".join(f"  t{i}: *a\n" for i in range(20000))),
+    yaml("yaml_many_anchors", 64, r"bad\.yaml: 40000 anchors \(&name\) and 0 aliases", "".join(f"t{i}: &t{i} 1\n" for i in range(40000))),
+    yaml("yaml_many_directives", 64, r"bad\.yaml: more than 64 lines begin with %", "".join(f"%TAG !a{i}! tag:x{i}\n" for i in range(40000)) + "---\nsteps: 3\n"),
+    yaml("yaml_alias_good", 0, "", "tables_embedding_dim: &d 4\ntable:\n  user: {embedding_dim: *d}\nsteps: 3\nbatch_size: 8\n"),
     yaml("yaml_deep", 64, r"bad\.yaml.*deep", "steps: " + "[" * 20000 + "]" * 20000 + "\n"),
     yaml("yaml_given_twice", 64, r"-steps is given twice", "steps: 3\nsteps: 4\n"),
     yaml("yaml_good", 0, "", "steps: 3\nbatch_size: 8\ntables:\n  pooling: mean\n"),

@@ -6,6 +6,7 @@
 */
 #include "core/option_source.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <yaml.h>
@@ -15,15 +16,22 @@ enum {
   TRS_MAX_NAME = 1024,
   TRS_MAX_LIST = 1 << 16,
   TRS_MAX_DEPTH = 32,
-  TRS_MAX_KEYS = 1 << 17
+  TRS_MAX_KEYS = 1 << 17,
+  TRS_MAX_TEXT_BYTES = 1 << 24, /* of names and values */
+  TRS_MAX_DIRECTIVES = 64
 };
+
+/* libyaml compares each anchor, and each alias, with all anchors. */
+static const int64_t max_comparisons = (int64_t)1 << 26;
 
 /* One file on its way to options. */
 typedef struct {
   yaml_document_t *document;
   const TrsGivenOption *file;
   TrsGivenOptions *given;
-  int n_keys; /* met so far: aliases can make a small file huge */
+  /* met so far: aliases can make a small file huge */
+  int n_keys;
+  int64_t n_bytes;
 } TrsYamlFile;
 
 /* "run.yaml:3" */
@@ -32,13 +40,24 @@ static void source_of(const TrsYamlFile *yaml, const yaml_node_t *node, char sou
   snprintf(source, TRS_MAX_SOURCE, "%s:%zu", yaml->file->source, node->start_mark.line + 1);
 }
 
+/* Count the bytes of a name or a value. */
+static PetscErrorCode add_bytes(TrsYamlFile *yaml, size_t n, const char *source)
+{
+  PetscFunctionBegin;
+  yaml->n_bytes += (int64_t)n + 1;
+  PetscCheck(yaml->n_bytes <= TRS_MAX_TEXT_BYTES, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: names and values have more than %d bytes up to here, with aliases (*name) written out",
+             source, TRS_MAX_TEXT_BYTES);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static const char *scalar(const yaml_node_t *node)
 {
   return (const char *)node->data.scalar.value;
 }
 
 /* A list's entries with commas between them. */
-static PetscErrorCode join_list(const TrsYamlFile *yaml, const yaml_node_t *list, char *text)
+static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char *text)
 {
   size_t used = 0;
   char source[TRS_MAX_SOURCE];
@@ -52,6 +71,7 @@ static PetscErrorCode join_list(const TrsYamlFile *yaml, const yaml_node_t *list
     source_of(yaml, entry, source);
     PetscCheck(entry->type == YAML_SCALAR_NODE, PETSC_COMM_SELF, TRS_ERR_OPTION,
                "%s: an entry of a list must be a plain value", source);
+    PetscCall(add_bytes(yaml, entry->data.scalar.length, source));
     PetscCheck(used + entry->data.scalar.length + 2 < TRS_MAX_LIST, PETSC_COMM_SELF, TRS_ERR_OPTION,
                "%s: the list has more than %d characters", source, TRS_MAX_LIST);
     used += (size_t)snprintf(text + used, TRS_MAX_LIST - used, used ? ",%s" : "%s", scalar(entry));
@@ -60,7 +80,7 @@ static PetscErrorCode join_list(const TrsYamlFile *yaml, const yaml_node_t *list
 }
 
 /* The option `name` with the value of a scalar or a list. */
-static PetscErrorCode add_value(const TrsYamlFile *yaml, char *name, const yaml_node_t *key,
+static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t *key,
                                 const yaml_node_t *value)
 {
   char source[TRS_MAX_SOURCE], *text = NULL;
@@ -68,10 +88,12 @@ static PetscErrorCode add_value(const TrsYamlFile *yaml, char *name, const yaml_
 
   PetscFunctionBegin;
   source_of(yaml, key, source);
+  PetscCall(add_bytes(yaml, strlen(name), source));
   if (value->type == YAML_SEQUENCE_NODE) {
     PetscCall(PetscMalloc1(TRS_MAX_LIST, &text));
     PetscCall(join_list(yaml, value, text));
   } else if (value->data.scalar.length || value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
+    PetscCall(add_bytes(yaml, value->data.scalar.length, source));
     PetscCall(
         PetscStrallocpy(scalar(value), &text)); /* "key:" alone has no value; "key: ''" has an empty one */
   }
@@ -118,17 +140,29 @@ static PetscErrorCode add_mapping(TrsYamlFile *yaml, const yaml_node_t *mapping,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Brackets that are nested without end keep libyaml busy for minutes. */
-static PetscErrorCode check_nesting(const char *text, const char *file)
+/* What keeps libyaml busy for minutes: brackets that are nested without end, and many anchors, aliases or directives. */
+static PetscErrorCode check_text(const char *text, const char *file)
 {
+  int64_t n_anchors = 0, n_aliases = 0, n_directives = 0;
   int depth = 0;
+  char before = '\n';
 
   PetscFunctionBegin;
-  for (; *text; text++) {
+  for (; *text; before = *text++) {
+    const PetscBool begins = (PetscBool)(strchr(" \t\r\n[{,:-?", before) != NULL);
+
     depth += (*text == '[' || *text == '{') - (*text == ']' || *text == '}');
+    n_anchors += begins && *text == '&';
+    n_aliases += begins && *text == '*';
+    n_directives += before == '\n' && *text == '%';
     PetscCheck(depth <= TRS_MAX_DEPTH, PETSC_COMM_SELF, TRS_ERR_OPTION,
                "%s: brackets are nested more than %d deep", file, TRS_MAX_DEPTH);
+    PetscCheck(n_directives <= TRS_MAX_DIRECTIVES, PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "%s: more than %d lines begin with %%, as YAML's directives do", file, TRS_MAX_DIRECTIVES);
   }
+  PetscCheck(n_anchors * (n_anchors + n_aliases) <= max_comparisons, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: %" PRId64 " anchors (&name) and %" PRId64 " aliases (*name) are too many", file, n_anchors,
+             n_aliases);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -137,11 +171,11 @@ PetscErrorCode TrsOptionYamlParse(const char *text, const TrsGivenOption *file, 
   yaml_parser_t parser;
   yaml_document_t document;
   const yaml_node_t *root;
-  TrsYamlFile yaml = {&document, file, given, 0};
+  TrsYamlFile yaml = {.document = &document, .file = file, .given = given};
   char prefix[] = "-";
 
   PetscFunctionBegin;
-  PetscCall(check_nesting(text, file->source));
+  PetscCall(check_text(text, file->source));
   PetscCheck(yaml_parser_initialize(&parser), PETSC_COMM_SELF, TRS_ERR_MEMORY, "out of memory: YAML parser");
   yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
   do {
