@@ -85,6 +85,34 @@ def second(change=None, **more):
     return prepare
 
 
+def heap(offset, n, value=0):
+    """A prepare function: in the heap of the names' strings, n bytes from `offset` on become `value`."""
+    def prepare(folder):
+        path = os.path.join(folder, "train.h5")
+        with open(path, "rb") as file:
+            data = bytearray(file.read())
+        place = data.index(b"GCOL") + offset
+        data[place:place + n] = bytes([value]) * n
+        with open(path, "wb") as file:
+            file.write(data)
+    return prepare
+
+
+def chunk_elsewhere(name, place=None):
+    """A prepare function: in an old file, whose index has no checksums, the first chunk of a dataset is said to lie elsewhere; as a rule behind the end."""
+    def prepare(folder):
+        path = os.path.join(folder, "train.h5")
+        rewrite(folder, libver="earliest")
+        with h5py.File(path) as h:
+            address = h[name].id.get_chunk_info(0).byte_offset.to_bytes(8, "little")
+        with open(path, "rb") as file:
+            data = file.read()
+        assert data.count(address) == 1
+        with open(path, "wb") as file:
+            file.write(data.replace(address, (place or len(data) - 4).to_bytes(8, "little")))
+    return prepare
+
+
 BOTH = "-data_train train.h5,second.h5"
 
 CASES = [
@@ -170,6 +198,12 @@ CASES = [
          BOTH + " -steps 10 -data_shuffle -tables_is_weighted", weighted_in_second(71, np.nan)),
     Case("id_in_second", 65, r'second\.h5: feature "\w+" of sample 3\d has id 77', BOTH + " -steps 10 -bounds_check_mode fatal",
          second(lambda h: h["sparse/values"].__setitem__(-1, 77))),
+    Case("heap_without_objects", 65, r"train\.h5.*attribute format cannot be read", prepare=heap(16, 40)),
+    Case("heap_without_version", 65, r"train\.h5.*attribute format cannot be read", prepare=heap(4, 40)),
+    Case("heap_object_of_no_size", 65, r"train\.h5.*format", prepare=heap(16, 16), ranks=3),
+    Case("heap_object_too_large", 65, r"train\.h5.*attribute format cannot be read", prepare=heap(24, 7, 255), ranks=1),
+    Case("chunk_behind_the_end", 65, r"train\.h5 is damaged: \d+ bytes of /labels are said to lie at \d+ of its \d+ bytes", prepare=chunk_elsewhere("labels")),
+    Case("chunk_far_behind_the_end", 65, r"train\.h5.*/dense", prepare=chunk_elsewhere("dense", 1 << 62), ranks=3),
     Case("old_file_format", 0, "", prepare=lambda folder: rewrite(folder, libver="earliest")),
     Case("compressed", 0, "", prepare=lambda folder: rewrite(folder, libver="latest", compression="gzip", shuffle=True, fletcher32=True)),
 ]
@@ -184,3 +218,4 @@ def rewrite(folder, libver, **filters):
         for name in ("dense", "labels", "sparse/lengths", "sparse/offsets", "sparse/values"):
             new.create_dataset(name, data=old[name][()], chunks=True, **filters)
     os.rename(path + ".new", path)
+

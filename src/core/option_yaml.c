@@ -41,14 +41,17 @@ static void source_of(const TrsYamlFile *yaml, const yaml_node_t *node, char sou
 }
 
 /* Count the bytes of a name or a value. */
-static PetscErrorCode add_bytes(TrsYamlFile *yaml, size_t n, const char *source)
+static PetscErrorCode add_bytes(TrsYamlFile *yaml, size_t n, const yaml_node_t *node)
 {
+  char source[TRS_MAX_SOURCE];
+
   PetscFunctionBegin;
   yaml->n_bytes += (int64_t)n + 1;
-  PetscCheck(yaml->n_bytes <= TRS_MAX_TEXT_BYTES, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "%s: names and values have more than %d bytes up to here, with aliases (*name) written out",
-             source, TRS_MAX_TEXT_BYTES);
-  PetscFunctionReturn(PETSC_SUCCESS);
+  if (yaml->n_bytes <= TRS_MAX_TEXT_BYTES) PetscFunctionReturn(PETSC_SUCCESS);
+  source_of(yaml, node, source);
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_OPTION,
+          "%s: names and values have more than %d bytes up to here, with aliases (*name) written out", source,
+          TRS_MAX_TEXT_BYTES);
 }
 
 static const char *scalar(const yaml_node_t *node)
@@ -56,26 +59,36 @@ static const char *scalar(const yaml_node_t *node)
   return (const char *)node->data.scalar.value;
 }
 
-/* A list's entries with commas between them. */
-static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char *text)
+/* What is wrong with an entry of a list. */
+static PetscErrorCode refuse_entry(const TrsYamlFile *yaml, const yaml_node_t *entry)
 {
-  size_t used = 0;
   char source[TRS_MAX_SOURCE];
 
   PetscFunctionBegin;
-  text[0] = '\0';
+  source_of(yaml, entry, source);
+  PetscCheck(entry->type == YAML_SCALAR_NODE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: an entry of a list must be a plain value", source);
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the list has more than %d characters", source, TRS_MAX_LIST);
+}
+
+/* A list's entries with commas between them. Aliases may ask for a list of many entries often: nothing is formatted here. */
+static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char *text)
+{
+  size_t used = 0;
+
+  PetscFunctionBegin;
   for (const yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top;
        item++) {
     const yaml_node_t *entry = yaml_document_get_node(yaml->document, *item);
 
-    source_of(yaml, entry, source);
-    PetscCheck(entry->type == YAML_SCALAR_NODE, PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "%s: an entry of a list must be a plain value", source);
-    PetscCall(add_bytes(yaml, entry->data.scalar.length, source));
-    PetscCheck(used + entry->data.scalar.length + 2 < TRS_MAX_LIST, PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "%s: the list has more than %d characters", source, TRS_MAX_LIST);
-    used += (size_t)snprintf(text + used, TRS_MAX_LIST - used, used ? ",%s" : "%s", scalar(entry));
+    if (entry->type != YAML_SCALAR_NODE || used + entry->data.scalar.length + 2 >= TRS_MAX_LIST)
+      PetscCall(refuse_entry(yaml, entry));
+    PetscCall(add_bytes(yaml, entry->data.scalar.length, entry));
+    if (used) text[used++] = ',';
+    memcpy(text + used, scalar(entry), entry->data.scalar.length);
+    used += entry->data.scalar.length;
   }
+  text[used] = '\0';
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -88,12 +101,12 @@ static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t
 
   PetscFunctionBegin;
   source_of(yaml, key, source);
-  PetscCall(add_bytes(yaml, strlen(name), source));
+  PetscCall(add_bytes(yaml, strlen(name), key));
   if (value->type == YAML_SEQUENCE_NODE) {
     PetscCall(PetscMalloc1(TRS_MAX_LIST, &text));
     PetscCall(join_list(yaml, value, text));
   } else if (value->data.scalar.length || value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
-    PetscCall(add_bytes(yaml, value->data.scalar.length, source));
+    PetscCall(add_bytes(yaml, value->data.scalar.length, key));
     PetscCall(
         PetscStrallocpy(scalar(value), &text)); /* "key:" alone has no value; "key: ''" has an empty one */
   }

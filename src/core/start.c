@@ -63,6 +63,8 @@ static void spare_fabrics(void)
   if (TrsStartOnOneHost()) setenv("OMPI_MCA_pml", "ob1", 0);
 }
 
+volatile int trs_stop_requested;
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;

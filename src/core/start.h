@@ -27,6 +27,9 @@ PetscErrorCode TrsStart(int argc, char **argv);
 */
 PetscBool TrsStartOnOneHost(void);
 
+/* Non-zero once this rank was asked to stop: written by signal handlers (run/signals.h). */
+extern volatile int trs_stop_requested;
+
 /* End PETSc (prints -log_view) and MPI. Collective on MPI_COMM_WORLD. */
 PetscErrorCode TrsStop(void);
 

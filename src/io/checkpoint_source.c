@@ -21,6 +21,7 @@ PetscErrorCode TrsCheckpointSourcePlace(TrsCheckpointSource *s, hid_t memory)
   PetscFunctionBegin;
   s->memory = memory;
   PetscCall(TrsExtentGet(s->id, memory, &s->extent));
+  PetscCall(TrsExtentCheck(&s->extent, s->file->path, s->name, s->file->bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

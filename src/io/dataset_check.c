@@ -51,7 +51,7 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
 }
 
 /* How the part is read: directly, directly and widened, or by HDF5. Directly only where chunks hold whole rows. */
-static PetscErrorCode place_column(TrsColumn *column, hid_t memory)
+static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid_t memory)
 {
   PetscFunctionBegin;
   if (column->rows < 0) PetscFunctionReturn(PETSC_SUCCESS);
@@ -63,6 +63,7 @@ static PetscErrorCode place_column(TrsColumn *column, hid_t memory)
     PetscCall(TrsExtentGet(column->id, H5T_NATIVE_INT32, &column->extent));
     column->widen = column->extent.offset ? PETSC_TRUE : PETSC_FALSE;
   }
+  PetscCall(TrsExtentCheck(&column->extent, h5->path, column->name, h5->bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -160,16 +161,17 @@ static PetscErrorCode open_columns(TrsDatasetFile *file)
 
 static PetscErrorCode place_columns(TrsDatasetFile *file)
 {
+  const TrsHDF5File *h5 = &file->h5;
   TrsColumn *column = file->column;
 
   PetscFunctionBegin;
-  PetscCall(place_column(&column[TRS_COLUMN_LENGTHS], H5T_NATIVE_INT32));
-  PetscCall(place_column(&column[TRS_COLUMN_OFFSETS], H5T_NATIVE_INT64));
-  PetscCall(place_column(&column[TRS_COLUMN_VALUES], value_type(&column[TRS_COLUMN_VALUES])));
-  PetscCall(place_column(&column[TRS_COLUMN_WEIGHTS], H5T_NATIVE_FLOAT));
-  PetscCall(place_column(&column[TRS_COLUMN_DENSE], H5T_NATIVE_FLOAT));
-  PetscCall(place_column(&column[TRS_COLUMN_LABELS], H5T_NATIVE_FLOAT));
-  PetscCall(place_column(&column[TRS_COLUMN_SAMPLE_WEIGHTS], H5T_NATIVE_FLOAT));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_LENGTHS], H5T_NATIVE_INT32));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_OFFSETS], H5T_NATIVE_INT64));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_VALUES], value_type(&column[TRS_COLUMN_VALUES])));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_WEIGHTS], H5T_NATIVE_FLOAT));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_DENSE], H5T_NATIVE_FLOAT));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_LABELS], H5T_NATIVE_FLOAT));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_SAMPLE_WEIGHTS], H5T_NATIVE_FLOAT));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -4,6 +4,7 @@
 #include "io/hdf5_util.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -104,6 +105,23 @@ PetscErrorCode TrsExtentGet(hid_t dataset, hid_t memory, TrsExtent *extent)
     PetscCall(get_chunk_offsets(dataset, extent));
   }
   CALL_HDF5(H5Pclose(create));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsExtentCheck(const TrsExtent *extent, const char *path, const char *name, int64_t file_bytes)
+{
+  const int64_t n = extent->offset
+                        ? (extent->rows + extent->chunk_rows - 1) / extent->chunk_rows * extent->n_bands
+                        : 0;
+  const int64_t bytes = extent->chunk_rows * extent->chunk_cols * extent->element_bytes;
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n; i++)
+    PetscCheck(extent->offset[i] >= 0 && bytes <= file_bytes && extent->offset[i] <= file_bytes - bytes,
+               PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s is damaged: %" PRId64 " bytes of /%s are said to lie at %" PRId64 " of its %" PRId64
+               " bytes",
+               path, bytes, name, extent->offset[i], file_bytes);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -33,6 +33,14 @@ PetscErrorCode TrsExtentGet(hid_t dataset, hid_t memory, TrsExtent *extent);
 PetscErrorCode TrsExtentFree(TrsExtent *extent);
 
 /*
+  TrsExtentCheck - Do all chunks of a dataset lie within the bytes of its file? What an old file's index says of them has no checksum.
+
+  Not collective. Errors: DATA naming the file and the dataset
+*/
+PetscErrorCode TrsExtentCheck(const TrsExtent *extent, const char *path, const char *name,
+                              int64_t file_bytes);
+
+/*
   Read rows row .. row+rows-1, columns col .. col+cols-1, into [rows, cols] without gaps; any thread. Returns 0, an errno, or ENODATA when the
   file ends early.
 */

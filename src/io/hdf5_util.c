@@ -2,6 +2,8 @@
 #define _GNU_SOURCE /* memfd_create. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_util.h"
 
+#include "io/hdf5_driver.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -91,8 +93,7 @@ hid_t TrsHDF5OpenAgain(const char *path)
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   hid_t id = -1;
 
-  /* a file that is being written is refused; no locks on this file system: never mind */
-  if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+  if (access >= 0 && TrsHDF5DriverUse(access) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
       H5Pset_file_locking(access, 1, 1) >= 0 &&
       H5Pset_cache(access, 0, chunk_slots, chunk_cache_bytes, 0.75) >= 0)
     id = H5Fopen(path, H5F_ACC_RDONLY, access);

@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/preflight.h"
 
+#include "core/start.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { TRS_MAX_SECONDS = 60 };
+enum { TRS_POLL_MS = 50, TRS_WAITPID_POLLS = 40 };
+
+/* A child reads structure, not data: some ten MB of it a second. */
+static const double least_s = 5.0, bytes_per_s = (double)(4 << 20), most_s = 600.0, patience_s = 60.0;
 
 /* What the child tells, in one write. */
 typedef struct {
@@ -18,15 +27,40 @@ typedef struct {
   char text[2048];
 } TrsVerdict;
 
-/* The child: dies silently, writes no core, never returns. */
-static void run_check(PetscErrorCode (*check)(void *context), void *context, int out)
+/* The parent's view of the child. */
+typedef struct {
+  const char *path;
+  pid_t child;
+  int in; /* end of the pipe that the verdict comes through */
+  double limit_s;
+} TrsWait;
+
+static double seconds_of(clockid_t clock)
 {
-  const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
-  const struct rlimit cpu = {TRS_MAX_SECONDS, TRS_MAX_SECONDS}, core = {0, 0};
+  struct timespec now;
+
+  return clock_gettime(clock, &now) == 0 ? (double)now.tv_sec + 1e-9 * (double)now.tv_nsec : 0.0;
+}
+
+static double limit_for(const char *path)
+{
+  struct stat status;
+  const double bytes = stat(path, &status) == 0 ? (double)status.st_size : 0.0;
+
+  return least_s + PetscMin(bytes / bytes_per_s, most_s);
+}
+
+/* The child: dies silently and with its parent, writes no core, never returns. */
+static void run_check(PetscErrorCode (*check)(void *context), void *context, double limit_s, int out)
+{
+  const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+  const rlim_t cpu_s = (rlim_t)(2.0 * limit_s + 2.0); /* should the parent not end it */
+  const struct rlimit cpu = {cpu_s, cpu_s}, core = {0, 0};
   int null = open("/dev/null", O_WRONLY);
   TrsVerdict v;
 
   for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) (void)signal(signals[i], SIG_DFL);
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)setrlimit(RLIMIT_CPU, &cpu);
   (void)setrlimit(RLIMIT_CORE, &core);
   if (null >= 0) (void)dup2(null, STDERR_FILENO);
@@ -36,7 +70,32 @@ static void run_check(PetscErrorCode (*check)(void *context), void *context, int
   _exit(write(out, &v, sizeof(v)) == (ssize_t)sizeof(v) ? 0 : 1);
 }
 
-static PetscErrorCode wait_for_child(const char *path, pid_t child, int in)
+/* Wait until the pipe has a verdict or is closed. */
+static PetscErrorCode wait_for_verdict(const TrsWait *w)
+{
+  const double start_s = seconds_of(CLOCK_MONOTONIC);
+  struct pollfd pipe_end = {.fd = w->in, .events = POLLIN};
+  clockid_t childs;
+
+  PetscFunctionBegin;
+  while (poll(&pipe_end, 1, TRS_POLL_MS) <= 0) {
+    const double wall_s = seconds_of(CLOCK_MONOTONIC) - start_s;
+
+    PetscCheck(!trs_stop_requested, PETSC_COMM_SELF, TRS_ERR_STOPPED,
+               "stopped on request while %s was being checked; nothing was changed", w->path);
+    if (wall_s < w->limit_s) continue;
+    PetscCheck(clock_getcpuclockid(w->child, &childs) != 0 || seconds_of(childs) < 0.5 * w->limit_s,
+               PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s is damaged: the HDF5 library comes to no end reading it (ended after %.0f s)", w->path,
+               wall_s);
+    PetscCheck(wall_s < w->limit_s + patience_s, PETSC_COMM_SELF, TRS_ERR_IO,
+               "%s: it was not read in %.0f s, most of which were spent waiting for its file system", w->path,
+               wall_s);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_verdict(const TrsWait *w)
 {
   TrsVerdict v;
   ssize_t n;
@@ -44,28 +103,45 @@ static PetscErrorCode wait_for_child(const char *path, pid_t child, int in)
 
   PetscFunctionBegin;
   do {
-    n = read(in, &v, sizeof(v)); /* no more than a pipe takes at once: whole or nothing */
+    n = read(w->in, &v, sizeof(v)); /* no more than a pipe takes at once: whole or nothing */
   } while (n < 0 && errno == EINTR);
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  while (waitpid(w->child, &status, 0) < 0 && errno == EINTR) continue;
   PetscCheck(n == (ssize_t)sizeof(v), PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s is damaged: the HDF5 library does not survive reading it (%s)", path,
+             "%s is damaged: the HDF5 library does not survive reading it (%s)", w->path,
              WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
   PetscCheck(v.code == PETSC_SUCCESS, PETSC_COMM_SELF, v.code, "%s", v.text);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A child that a dead file system holds is left behind: it ends when it can. */
+static void end_child(pid_t child)
+{
+  const struct timespec nap = {0, TRS_POLL_MS * 1000000L};
+
+  (void)kill(child, SIGKILL);
+  for (int i = 0; i < TRS_WAITPID_POLLS && waitpid(child, NULL, WNOHANG) == 0; i++)
+    (void)nanosleep(&nap, NULL);
+}
+
 PetscErrorCode TrsPreflight(const char *path, PetscErrorCode (*check)(void *context), void *context)
 {
+  TrsWait w = {.path = path, .limit_s = limit_for(path)};
   int ends[2];
-  pid_t child;
-  PetscErrorCode ierr;
+  PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;
   if (pipe(ends) != 0) PetscFunctionReturn(PETSC_SUCCESS);
-  child = fork();
-  if (child == 0) run_check(check, context, ends[1]);
+  w.in = ends[0];
+  w.child = fork();
+  if (w.child == 0) run_check(check, context, w.limit_s, ends[1]);
   (void)close(ends[1]);
-  ierr = child > 0 ? wait_for_child(path, child, ends[0]) : PETSC_SUCCESS;
+  if (w.child > 0) {
+    ierr = wait_for_verdict(&w);
+    if (ierr != PETSC_SUCCESS)
+      end_child(w.child);
+    else
+      ierr = take_verdict(&w);
+  }
   (void)close(ends[0]);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -15,8 +15,6 @@
 
 enum { TRS_EXIT_SECOND_SIGNAL = 130, TRS_POLL_MS = 100 };
 
-volatile int trs_stop_requested;
-
 struct TrsWatchdogImpl {
   pthread_t thread;
   double limit_s;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/error.h"
+#include "core/start.h" /* trs_stop_requested */
 
 #include <stdint.h>
 
@@ -18,9 +19,6 @@ PetscErrorCode TrsSignalsInstall(void);
 /* From now on neither SIGTERM nor SIGUSR1 does anything: the exit status is settled, and a launcher that ends all ranks once one has failed must
    not change the others'. Not collective. */
 PetscErrorCode TrsSignalsIgnore(void);
-
-/* Non-zero once this rank was asked to stop. */
-extern volatile int trs_stop_requested;
 
 typedef struct TrsWatchdogImpl *TrsWatchdog;
 
