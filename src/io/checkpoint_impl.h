@@ -3,7 +3,8 @@
   What writing and reading a checkpoint share. Internal to io/.
 
   Beside the tensors a file holds /checksums/<tensor> int64 [n_parts, 5]: row offset, column offset, rows, columns, XXH3-64 of the rectangle's
-  bytes, row by row, as they lie in the file.
+  bytes, row by row, as they lie in the file. Its attributes, and those of the group /checksums, are the checksums of large attributes: of the tensor's, and of
+  the root's, under their names.
 */
 #pragma once
 
@@ -33,6 +34,14 @@ PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file);
 
 /* Element type in the file; bf16 are uint16 with an attribute, bytes uint8. Close with H5Tclose(). Under the lock. */
 PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);
+
+/*
+  Checksums of the attributes of `object` that HDF5 does not checksum itself (of 2 KiB or more), as attributes of `sums` under the same names; and do they
+  hold? Attributes without a checksum pass. where: "" for the root, or the tensor. Not collective, under the lock. Errors: IO; DATA naming the attribute
+*/
+PetscErrorCode TrsCheckpointSealAttributes(hid_t object, hid_t sums);
+PetscErrorCode TrsCheckpointVerifyAttributes(const TrsHDF5File *file, const char *where, hid_t object,
+                                             hid_t sums);
 
 /*
   TrsCheckpointVerify - Is the file a checkpoint whose checksums hold?

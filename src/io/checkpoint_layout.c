@@ -110,7 +110,7 @@ static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file
 {
   const int64_t dims[2] = {w->tensor[t].n_parts, TRS_CHECKSUM_COLUMNS};
   char name[1024];
-  hid_t dataset;
+  hid_t dataset, tensor;
 
   PetscFunctionBegin;
   if (dims[0] == 0) PetscFunctionReturn(PETSC_SUCCESS);
@@ -118,7 +118,24 @@ static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file
              PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the name is too long for a checkpoint", w->tensor[t].path);
   PetscCall(TrsHDF5CreateDataset(file, name, H5T_STD_I64LE, 2, dims, NULL, PETSC_TRUE, &dataset));
   w->tensor[t].sums_offset = (int64_t)H5Dget_offset(dataset);
+  TrsCallHDF5(tensor = H5Dopen2(file, w->tensor[t].path, H5P_DEFAULT));
+  PetscCall(TrsCheckpointSealAttributes(tensor, dataset));
+  TrsCallHDF5(H5Dclose(tensor));
   TrsCallHDF5(H5Dclose(dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The checksums of the root's attributes, when it has them all. */
+static PetscErrorCode seal_root(hid_t file)
+{
+  const htri_t exists = H5Lexists(file, TRS_CHECKSUMS, H5P_DEFAULT); /* not in a file without tensors */
+  hid_t sums;
+
+  PetscFunctionBegin;
+  TrsCallHDF5(sums = exists > 0 ? H5Gopen2(file, TRS_CHECKSUMS, H5P_DEFAULT)
+                                : H5Gcreate2(file, TRS_CHECKSUMS, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  PetscCall(TrsCheckpointSealAttributes(file, sums));
+  TrsCallHDF5(H5Gclose(sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -144,6 +161,7 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
                                 info->early_stopping.value));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_tensor(w, t, file));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_checksums(w, t, file));
+  PetscCall(seal_root(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -100,11 +100,24 @@ static PetscErrorCode check_table(void *context, const char *name)
   TRS_CHECK_DATA(table.id >= 0 && table.shape.type_class == H5T_INTEGER && table.shape.ndim == 2 &&
                      table.shape.dims[1] == TRS_CHECKSUM_COLUMNS,
                  "%s: /%s is not a table of checksums", v->file->path, table_name);
+  PetscCall(TrsCheckpointVerifyAttributes(v->file, name, tensor.id, table.id));
   PetscCall(TrsCheckpointSourcePlace(&table, H5Tcopy(H5T_NATIVE_INT64)));
   PetscCall(TrsCheckpointSourcePlace(&tensor, H5Dget_type(tensor.id))); /* the bytes as they are */
   PetscCall(check_parts(v, &tensor, &table));
   PetscCall(TrsCheckpointSourceClose(&table));
   PetscCall(TrsCheckpointSourceClose(&tensor));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode verify_root(const TrsHDF5File *file)
+{
+  hid_t sums;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5Open(file, TRS_CHECKSUMS, H5I_GROUP, &sums));
+  if (sums < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCheckpointVerifyAttributes(file, "", file->id, sums));
+  TrsReadHDF5(file, H5Gclose(sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -114,6 +127,7 @@ PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int s
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
+  PetscCall(verify_root(file));
   PetscCall(TrsAlloc(v.strip_bytes, 1, &v.strip));
   ierr = TrsHDF5EachDataset(file, TRS_CHECKSUMS, check_table, &v);
   PetscCall(TrsFree(&v.strip));

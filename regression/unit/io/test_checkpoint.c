@@ -422,6 +422,64 @@ static void test_bit_flips(void **state)
   free(good);
 }
 
+/* Where n bytes are in a file, or -1. */
+static long find_bytes(const char *bytes, long n_bytes, const void *what, long n)
+{
+  for (long at = 0; at + n <= n_bytes; at++)
+    if (memcmp(bytes + at, what, (size_t)n) == 0) return at;
+  return -1;
+}
+
+/* Bits of large attributes, which HDF5 does not checksum: every one is found. */
+static void test_flips_of_large_attributes(void **state)
+{
+  enum { N_NUMBERS = 2010, N_TEXT = 6000, N_KINDS = 4 };
+  double metrics[N_NUMBERS], early[N_NUMBERS];
+  char options[N_TEXT + 1], plan[N_TEXT + 1], *good = NULL;
+  const void *what[N_KINDS] = {metrics, early, options, plan};
+  const long bytes[N_KINDS] = {sizeof(metrics), sizeof(early), N_TEXT, N_TEXT};
+  TrsCheckpointInfo info = {.step = 7, .options = options, .plan = plan}, found;
+  long n = 0, at[N_KINDS] = {0};
+  fixture f;
+
+  (void)state;
+  for (int i = 0; i < N_NUMBERS; i++) metrics[i] = early[N_NUMBERS - 1 - i] = 0.5 + i;
+  for (int i = 0; i < N_TEXT; i++) {
+    options[i] = (char)('a' + i % 23);
+    plan[i] = (char)('A' + i % 19);
+  }
+  options[N_TEXT] = plan[N_TEXT] = '\0';
+  info.metrics = (TrsCheckpointNumbers){N_NUMBERS, metrics};
+  info.early_stopping = (TrsCheckpointNumbers){N_NUMBERS, early};
+  add_tensor(&f, "embedding/user/weight", SPLIT_ROWS);
+  fill(&f, 3);
+  assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &f.state, &info));
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &found));
+  assert_int_equal(found.metrics.n, N_NUMBERS);
+  assert_memory_equal(found.metrics.value, metrics, sizeof(metrics));
+  assert_petsc_ok(TrsCheckpointInfoFree(&found));
+  if (trs_rank() == 0) {
+    good = read_bytes(path, &n);
+    for (int k = 0; k < N_KINDS; k++) {
+      at[k] = find_bytes(good, n, what[k], bytes[k]);
+      assert_true(at[k] >= 0);
+    }
+  }
+  for (int k = 0; k < N_KINDS; k++)
+    for (long i = 0; i < bytes[k]; i += 1 + bytes[k] / 50) {
+      if (trs_rank() == 0) {
+        good[at[k] + i] = (char)(good[at[k] + i] ^ (1 << i % 8));
+        write_bytes(path, good, n);
+        good[at[k] + i] = (char)(good[at[k] + i] ^ (1 << i % 8));
+      }
+      MPI_Barrier(MPI_COMM_WORLD);
+      assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &found), TRS_ERR_DATA);
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+  free(good);
+  free_fixture(&f);
+}
+
 /* Truncated at any length: refused, never a crash. */
 static void test_truncation(void **state)
 {
@@ -679,4 +737,5 @@ TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_any_split_rea
               cmocka_unit_test(test_golden_files), cmocka_unit_test(test_other_model_is_refused),
               cmocka_unit_test(test_folder), cmocka_unit_test(test_unwritable), cmocka_unit_test(test_wanted),
               cmocka_unit_test(test_wanted_fewer_rows), cmocka_unit_test(test_truncation),
-              cmocka_unit_test(test_bit_flips), cmocka_unit_test(remove_folder))
+              cmocka_unit_test(test_bit_flips), cmocka_unit_test(test_flips_of_large_attributes),
+              cmocka_unit_test(remove_folder))

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checksums of large attributes, which HDF5 stores without one of its own. */
+#include "core/buffer.h"
+#include "io/checkpoint_impl.h"
+
+#include <inttypes.h>
+#include <xxhash.h>
+
+/* HDF5's own checksums cover attributes of up to 4 KiB with all that belongs to them: half of that is on the safe side. */
+static const int64_t least_bytes = 2048, most_bytes = (int64_t)64 << 20;
+
+/* XXH3-64 of the attribute's bytes as they lie in the file; *bytes -1: it has none of its own (a string of variable length). */
+static herr_t hash_attribute(hid_t attribute, int64_t least, int64_t *bytes, int64_t *hash)
+{
+  const hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+  const hssize_t n = H5Sget_simple_extent_npoints(space);
+  const int64_t size = (int64_t)H5Tget_size(type);
+  herr_t status = -1;
+  void *data = NULL;
+
+  *bytes = -1;
+  if (type >= 0 && space >= 0 && n >= 0 && size > 0 && n <= most_bytes / size) {
+    status = 0;
+    if (H5Tdetect_class(type, H5T_VLEN) == 0 && H5Tis_variable_str(type) == 0) *bytes = n * size;
+  }
+  if (*bytes >= least) {
+    status = TrsAlloc(*bytes, 1, &data) == PETSC_SUCCESS ? H5Aread(attribute, type, data) : -1;
+    if (status >= 0) *hash = (int64_t)XXH3_64bits(data, (size_t)*bytes);
+  }
+  (void)TrsFree(&data);
+  if (space >= 0) (void)H5Sclose(space);
+  if (type >= 0) (void)H5Tclose(type);
+  return status;
+}
+
+/* H5A_operator2_t: context is the object that gets the checksums. */
+static herr_t seal_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context)
+{
+  const hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
+  int64_t bytes, hash = 0;
+  herr_t status = attribute < 0 ? -1 : hash_attribute(attribute, least_bytes, &bytes, &hash);
+
+  (void)info;
+  if (status >= 0 && bytes >= least_bytes)
+    status = TrsHDF5WriteInts(*(const hid_t *)context, name, 0, &hash) == PETSC_SUCCESS ? 0 : -1;
+  if (attribute >= 0) (void)H5Aclose(attribute);
+  return status < 0 ? -1 : 0;
+}
+
+PetscErrorCode TrsCheckpointSealAttributes(hid_t object, hid_t sums)
+{
+  PetscFunctionBegin;
+  TrsCallHDF5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, seal_attribute, &sums));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the attributes of one object are held against. */
+typedef struct {
+  const TrsHDF5File *file;
+  const char *where;
+  hid_t object;
+  PetscErrorCode ierr;
+} TrsSealed;
+
+static PetscErrorCode verify_attribute(const TrsSealed *sealed, hid_t sums, const char *name)
+{
+  const hid_t attribute = H5Aexists(sealed->object, name) > 0 ? H5Aopen(sealed->object, name, H5P_DEFAULT)
+                                                              : -1;
+  int64_t expected, bytes = -1, hash = 0;
+  herr_t status = attribute < 0 ? -1 : hash_attribute(attribute, 0, &bytes, &hash);
+
+  PetscFunctionBegin;
+  if (attribute >= 0) (void)H5Aclose(attribute);
+  PetscCall(TrsHDF5ReadInts(sealed->file, sums, TRS_CHECKSUMS, name, 1, NULL, &expected));
+  PetscCheck(status >= 0 && bytes >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s is damaged: attribute %s of /%s has a checksum, but cannot be read", sealed->file->path,
+             name, sealed->where);
+  PetscCheck(hash == expected, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s is damaged: the checksum of attribute %s of /%s is %016" PRIx64 ", expected %016" PRIx64,
+             sealed->file->path, name, sealed->where, hash, expected);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* H5A_operator2_t */
+static herr_t visit_sum(hid_t sums, const char *name, const H5A_info_t *info, void *context)
+{
+  TrsSealed *sealed = (TrsSealed *)context;
+
+  (void)info;
+  sealed->ierr = verify_attribute(sealed, sums, name);
+  return sealed->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
+}
+
+PetscErrorCode TrsCheckpointVerifyAttributes(const TrsHDF5File *file, const char *where, hid_t object,
+                                             hid_t sums)
+{
+  TrsSealed sealed = {file, where, object, PETSC_SUCCESS};
+  herr_t status;
+
+  PetscFunctionBegin;
+  status = H5Aiterate2(sums, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_sum, &sealed);
+  PetscCall(sealed.ierr);
+  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s is damaged: checksums of attributes of /%s%s",
+             file->path, where, TrsHDF5Error());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
