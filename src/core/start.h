@@ -27,7 +27,14 @@ PetscErrorCode TrsStart(int argc, char **argv);
 */
 PetscBool TrsStartOnOneHost(void);
 
-/* End PETSc (prints -log_view) and MPI. Collective on MPI_COMM_WORLD. */
+/*
+  TrsStop - End PETSc (prints -log_view) and MPI.
+
+  Collective on MPI_COMM_WORLD.
+
+  Returns: IO, on all ranks, where standard output is a file whose disk did not take all of it. A reader that went away, as with `| head` or a
+           terminal that was closed, is no error: the run's files are what counts
+*/
 PetscErrorCode TrsStop(void);
 
 /*

@@ -3,6 +3,7 @@
 
 #include "plan/planner.h"
 #include "run/session.h"
+#include "run/text_output.h"
 
 enum { TRS_SHOWN_TABLES = 50 };
 
@@ -42,6 +43,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsPlannerCreate(comm, &planner));
   PetscCall(TrsPlannerSetFromOptions(planner, options));
   PetscCall(TrsPlannerSetTables(planner, &tables));
+  PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
