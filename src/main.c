@@ -31,6 +31,7 @@ static PetscErrorCode run_task(TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  if (task == TRS_TASK_PLAN || task == TRS_TASK_BENCH) TrsSignalsEndAtOnce();
   switch (task) {
   case TRS_TASK_TRAIN: PetscCall(TrsRunTrain(PETSC_COMM_WORLD, options)); break;
   case TRS_TASK_EVAL: PetscCall(TrsRunEval(PETSC_COMM_WORLD, options)); break;
