@@ -2,6 +2,7 @@
 #include "run/task_plan.h"
 
 #include "plan/planner.h"
+#include "run/column_cuts.h"
 #include "run/session.h"
 #include "run/text_output.h"
 
@@ -48,6 +49,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
   if (!reported && !explained) PetscCall(TrsShardingPlanView(&plan, comm, TRS_SHOWN_TABLES));
+  PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));

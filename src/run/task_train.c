@@ -2,6 +2,7 @@
 #include "run/task_train.h"
 
 #include "core/trace.h"
+#include "run/column_cuts.h"
 #include "run/early_stopping.h"
 #include "run/record.h"
 #include "run/report.h"
@@ -175,6 +176,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
   PetscCall(check_evaluation(t));
   PetscCall(TrsReportBanner(s));
+  PetscCall(TrsColumnCutsTell(s->comm, options, &s->tables, &s->plan));
   PetscCall(TrsReportAttributes(s, t->results));
   if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
