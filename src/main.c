@@ -12,6 +12,8 @@
 #include "run/task_predict.h"
 #include "run/task_train.h"
 
+#include <stdio.h>
+
 static PetscErrorCode print_version(void)
 {
   char libraries[512];
@@ -29,6 +31,7 @@ static PetscErrorCode run_task(TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  if (task == TRS_TASK_PLAN || task == TRS_TASK_BENCH) TrsSignalsEndAtOnce();
   switch (task) {
   case TRS_TASK_TRAIN: PetscCall(TrsRunTrain(PETSC_COMM_WORLD, options)); break;
   case TRS_TASK_EVAL: PetscCall(TrsRunEval(PETSC_COMM_WORLD, options)); break;
@@ -66,15 +69,19 @@ int main(int argc, char **argv)
 {
   PetscErrorCode ierr;
   MPI_Comm comm;
-  int status;
+  int status, rank;
 
   if (TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* for the end of the run alone */
   ierr = run(argc, argv);
   status = TrsErrorFinish(comm, ierr); /* also after success: another rank may have failed late */
   if (TrsSignalsIgnore())
     status = TRS_ERR_INTERNAL - 1000; /* mpirun ends all once one has left with a failure */
   MPI_Comm_free(&comm);
-  if (TrsStop()) return TRS_ERR_INTERNAL - 1000;
-  return status;
+  ierr = TrsStop();
+  if (ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0)) return status;
+  if (ierr == TRS_ERR_IO && rank == 0)
+    fprintf(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
+  return TrsExitStatus(ierr);
 }

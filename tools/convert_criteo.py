@@ -9,8 +9,8 @@
 A line has a label, 13 integers and 26 categories of up to 8 hexadecimal digits, separated by tabs; all but the label may
 be empty. Dense features become log(1 + x), with 0 for a negative or missing x. Every category has exactly one id:
   hash:ROWS      the number modulo ROWS (one entry, or one a feature); missing: 0
-  frequency:N    1 + the rank of the number among those seen at least N times; all others and missing: 0. Reads the input
-                 twice. Writes the vocabulary beside the output, for the evaluation's data
+  frequency:N    1 + the place of the number among those seen at least N times, the smallest number first (not by how often
+                 they were seen); all others and missing: 0. Reads the input twice. Writes the vocabulary beside the output, for the evaluation's data
   file:FILE      a vocabulary written before: what it lacks becomes 0
 Memory does not grow with the input. Killed and started again with the same arguments it goes on where it was (a .gz is
 read from its begin, but not converted again) and ends with the same content. Work in progress is in OUTPUT.parts/, which

@@ -48,7 +48,23 @@ def case(name, status, message, options, prepare, **more):
     return Case(name, status, message, options, prepare, nothing_new, without=("-checkpoint_final",), **more)
 
 
+PLAN = "-task plan -topology_world_size 2 -topology_compute_device cpu"
+
+
+def earlier_plan(folder):
+    """small/ is full, and holds the plan of an earlier run."""
+    disk("128k")(folder)
+    with open(os.path.join(folder, "small", "run.h5"), "w", encoding="ascii") as out:
+        out.write("an earlier plan\n")
+    subprocess.run(["dd", "if=/dev/zero", f"of={folder}/small/filler", "bs=1k"], stderr=subprocess.DEVNULL, check=False)
+
+
 CASES = [
+    case("plan_on_a_full_disk", 74, r"-plan_output .*small/run\.h5 can't be written: No space left", f"{PLAN} -plan_output small/run.h5", earlier_plan, ranks=1),
+    case("report_on_a_full_disk", 74, r"-plan_report .*small/run\.h5 can't be written: No space left", "-plan_report small/run.h5", earlier_plan),
+    case("search_space_on_a_full_disk", 74, r"-plan_search_space .*small/run\.h5 can't be written", "-plan_search_space small/run.h5", earlier_plan, ranks=3),
+    case("topology_on_a_full_disk", 74, r"-bench_topology .*small/run\.h5 can't be written",
+         "-task bench -bench_bytes 1KiB -bench_table_bytes 1MiB -bench_topology small/run.h5", earlier_plan),
     case("results_on_a_full_disk", 74, r"small/run\.h5", "-output small/run.h5", disk("128k", filled=True)),
     case("results_on_a_full_disk_three_ranks", 74, r"small/run\.h5", "-output small/run.h5", disk("128k", filled=True), ranks=3),
     case("checkpoint_on_a_small_disk", 74, r"small/final\.h5: the disk is too small: \d+ bytes are needed, \d+ are free",

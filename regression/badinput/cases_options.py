@@ -2,12 +2,28 @@
 """Options on the command line and in the environment."""
 import os
 
+import trsrun
 from badinput import Case
+from trsrun import check
 
 
 def petscrc(folder):
     with open(os.path.join(folder, ".petscrc"), "w", encoding="ascii") as out:
         out.write("-batch_size rubbish\n-unheard_of 1\n")
+
+
+def two_steps(folder):
+    with open(os.path.join(folder, "two.opts"), "w", encoding="ascii") as out:
+        out.write("-steps 2\n")
+
+
+def steps_done(n):
+    """A check: the run took n steps, and its configuration says so once."""
+    def look(folder, result):
+        check(f"step {n}/{n} " in result.text, f"not {n} steps:\n{result.text[-2000:]}")
+        told = [line for line in str(trsrun.attribute(os.path.join(folder, "out", "run.h5"), "options")).splitlines() if line.lower().startswith("-steps ")]
+        check(len(told) == 1 and told[0].split()[1] == str(n), f"the results' options: {told}")
+    return look
 
 
 CASES = [
@@ -43,11 +59,20 @@ CASES = [
     Case("empty_entry_in_list", 64, r'-dense_arch "8,,4"', "-dense_arch 8,,4"),
     Case("zero_in_list", 64, r'-over_arch "0,1"', "-over_arch 0,1"),
     Case("blank_in_list", 64, r'"4" belongs to no option', "-dense_arch 8, 4"),
-    Case("given_twice", 64, r'-seed is given twice with different values: "1".*"2"', "-seed 1 -seed 2"),
+    Case("given_twice", 0, "", "-report_interval 0 -steps 2 -steps 4", after=steps_done(4)),
+    Case("given_twice_in_another_case", 0, "", "-report_interval 0 -steps 2 -STEPS 5", after=steps_done(5), ranks=3),
+    Case("given_twice_first_is_no_number", 64, r'-steps "two" \(command line\): expected an integer', "-steps two -steps 4"),
+    Case("given_twice_over_a_file", 0, "", "-report_interval 0 -options_file two.opts -steps 3 -steps 4 -output out/run.h5", two_steps, steps_done(4)),
     Case("given_twice_alike", 0, "", "-seed 1 -seed 1"),
     Case("unknown_table", 64, r'-table_usr_embedding_dim .*no table "usr"; the closest name is "user"', "-table_usr_embedding_dim 4"),
     Case("unknown_table_key", 64, r"-table_user_embeding_dim .*closest known one is -table_user_embedding_dim", "-table_user_embeding_dim 4"),
     Case("unknown_key_of_all_tables", 64, r"-tables_embeding_dim .*closest known one is -tables_embedding_dim", "-tables_embeding_dim 4"),
+    Case("unknown_word_of_tables", 64, r"-table_init_scale .*closest known one is -tables_[a-z_]+$", "-table_init_scale 2"),
+    Case("unknown_key_of_unknown_table", 64, r"-table_usr_poolng .*closest known one is -tables_[a-z_]+$", "-tables user,item,tag -table_usr_poolng sum"),
+    Case("unknown_key_of_listed_table", 64, r"-table_user_poolng .*closest known one is -table_user_pooling$", "-tables user,item,tag -table_user_poolng sum"),
+    Case("batch_larger_than_memory", 72, r"^(?!.*data_type).*for batches of 100000000 samples a rank, not for tables. Relax: -batch_size",
+         "-batch_size 100M -topology_ddr_cap 32GiB"),
+    Case("batch_larger_than_memory_three_ranks", 72, r"^(?!.*data_type).*Relax: -batch_size", "-batch_size 100M -topology_ddr_cap 32GiB", ranks=3),
     Case("debugger", 64, r"-start_in_debugger .*refused", "-start_in_debugger"),
     Case("debugger_on_error", 64, r"-on_error_attach_debugger .*refused", "-on_error_attach_debugger"),
     Case("unused_allowed", 0, "", "-bach_size 4 -allow_unused_options"),

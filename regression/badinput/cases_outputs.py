@@ -3,7 +3,7 @@
 import os
 
 from badinput import Case
-from trsrun import check
+from trsrun import attribute, check, losses
 
 
 def before_training(_, result):
@@ -45,6 +45,42 @@ def only_own_removed(folder, _):
     check(os.path.exists(os.path.join(folder, "out", ".other.h5.0123456789abcdef.part")), "a file of another name was removed")
 
 
+PLAN = "-task plan -topology_world_size 2 -topology_compute_device cpu"
+BENCH = "-task bench -bench_bytes 1KiB -bench_table_bytes 1MiB -bench_topology"
+
+
+def plan_pipe(folder):
+    os.mkfifo(os.path.join(folder, "pipe"))
+
+
+def is_plan(name):
+    """A check: this new file is a whole plan, and what its name linked to is as it was."""
+    def look(folder, result):
+        with open(os.path.join(folder, name), encoding="ascii") as file:
+            check(file.read().startswith('{"format": "trshard-plan"'), f"{name} is no plan")
+        if os.path.exists(os.path.join(folder, "victim.h5")):
+            victim_is_whole(folder, result)
+    return look
+
+
+def printed(text):
+    def look(_, result):
+        check(text in result.text, f"{text!r} was not printed:\n{result.text[-2000:]}")
+    return look
+
+
+NEW = "-output new.h5 -checkpoint_final weights.h5"
+
+
+def complete(folder, _):
+    """The report was lost, the run's files were not."""
+    check(len(losses(os.path.join(folder, "new.h5"))) == 3, "no results")
+    check(attribute(os.path.join(folder, "weights.h5"), "step") == 3, "no weights")
+
+
+LONG = "x" * 253 + ".h5"  # 256 bytes
+DEEP = "/".join(["."] * 2100) + "/run.h5"  # a path of 4206 bytes
+
 CASES = [
     Case("output_folder_missing", 73, r"none/run\.h5 cannot be created: No such file", "-output none/run.h5", after=before_training),
     Case("output_folder_missing_three_ranks", 73, r"none/run\.h5", "-output none/run.h5", ranks=3),
@@ -54,6 +90,14 @@ CASES = [
     Case("output_is_a_device", 73, r"/dev/full cannot be created", "-output /dev/full"),
     Case("output_below_a_file", 73, r"train\.h5/run\.h5 cannot be created: Not a directory", "-output train.h5/run.h5"),
     Case("output_name_too_long", 73, r"cannot be created: File name too long", f"-output out/{'x' * 300}/run.h5"),
+    Case("output_name_of_256_bytes", 73, r"cannot be created: File name too long", f"-output {LONG}", after=before_training),
+    Case("output_name_of_255_bytes", 0, "", f"-output {LONG[1:]} -checkpoint_final {LONG[2:]}"),
+    Case("output_path_too_long", 73, r"cannot be created: File name too long", f"-output {DEEP}", after=before_training),
+    Case("final_name_of_256_bytes", 73, r"cannot be created: File name too long", f"-checkpoint_final {LONG}", after=before_training, ranks=3),
+    Case("best_name_of_256_bytes", 73, r"cannot be created: File name too long", f"-checkpoint_best {LONG} -data_eval train.h5 -eval_every 1", after=before_training),
+    Case("trace_name_of_256_bytes", 73, r"cannot be created: File name too long", f"-trace {LONG}", after=before_training),
+    Case("folder_name_of_256_bytes", 73, r"File name too long", f"-checkpoint_dir {LONG}", after=before_training),
+    Case("plan_output_name_of_256_bytes", 73, r"-plan_output .* can't be created: File name too long", f"{PLAN} -plan_output {LONG}", ranks=1),
     Case("output_is_a_link", 0, "", "-output link.h5", link, victim_is_whole),
     Case("output_with_left_overs", 0, "", "", left_over, only_own_removed),
     Case("evaluation_output_folder_missing", 73, r"none/run\.h5", "-task eval -data_eval train.h5 -init_from out/final.h5 -output none/run.h5"),
@@ -71,4 +115,34 @@ CASES = [
     Case("trace_far_away", 0, "", "-trace trace.json -trace_first_step 9223372036854775807 -trace_steps 1000000000", after=not_reached),
     Case("plan_output_folder_missing", 73, r"-plan_output .*none/plan\.json can't be created", "-plan_output none/plan.json"),
     Case("plan_report_folder_missing", 73, r"-plan_report .*none/report\.txt can't be created", "-plan_report none/report.txt"),
+    Case("plan_search_space_folder_missing", 73, r"-plan_search_space .*none/space\.json can't be created", "-plan_search_space none/space.json", ranks=3),
+    Case("plan_output_is_a_fifo", 73, r"-plan_output .*pipe can't be created: something that is not a file", f"{PLAN} -plan_output pipe", plan_pipe, ranks=1),
+    Case("plan_output_is_a_fifo_three_ranks", 73, r"-plan_output .*pipe can't be created", "-plan_output pipe", plan_pipe, before_training, ranks=3),
+    Case("plan_report_is_a_fifo", 73, r"-plan_report .*pipe can't be created", f"{PLAN} -plan_report pipe", plan_pipe, ranks=1),
+    Case("plan_search_space_is_a_fifo", 73, r"-plan_search_space .*pipe can't be created", f"{PLAN} -plan_search_space pipe", plan_pipe, ranks=1),
+    Case("plan_report_is_a_device", 73, r"-plan_report /dev/null can't be created", f"{PLAN} -plan_report /dev/null", ranks=1),
+    Case("plan_output_is_a_link", 0, "", f"{PLAN} -plan_output link.h5", link, is_plan("link.h5"), ranks=1),
+    Case("plan_output_of_a_training_is_a_link", 0, "", "-plan_output link.h5", link, is_plan("link.h5")),
+    Case("plan_output_on_stdout", 0, "", f"{PLAN} -plan_output /dev/stdout", after=printed('"trshard-plan"'), ranks=1),
+    Case("plan_report_on_stdout", 0, "", "-plan_report stdout", after=printed("Planner statistics")),
+    Case("bench_topology_folder_missing", 73, r"-bench_topology .*none/t\.opts can't be created", f"{BENCH} none/t.opts", ranks=3),
+    Case("bench_topology_is_a_fifo", 73, r"-bench_topology .*pipe can't be created", f"{BENCH} pipe", plan_pipe),
+    Case("bench_topology_is_a_link", 0, "", f"{BENCH} link.h5", link, victim_is_whole),
+    Case("quant_checkpoint_name_of_256_bytes", 73, r"cannot be created: File name too long",
+         f"-task predict -data_eval train.h5 -init_from out/final.h5 -quant_checkpoint {LONG}"),
+    # what mpirun writes to is its own; a rank of a batch system, or alone, has the file itself
+    Case("stdout_on_a_full_disk", 74, r"standard output cannot be written", NEW, after=complete, ranks=1, prelude="exec >/dev/full; "),
+    Case("stdout_on_a_full_disk_two_ranks", 74, r"standard output cannot be written", NEW, after=complete, prelude="exec >/dev/full; "),
+    Case("stdout_on_a_full_disk_three_ranks", 74, r"standard output cannot be written", NEW, after=complete, ranks=3,
+         prelude="[ $OMPI_COMM_WORLD_RANK != 0 ] || exec >/dev/full; "),
+    Case("help_on_a_full_disk", 74, r"standard output cannot be written", "-help", ranks=1, prelude="exec >/dev/full; "),
+    Case("version_on_a_full_disk", 74, r"standard output cannot be written", "-version", prelude="exec >/dev/full; "),
+    Case("plan_on_a_full_disk", 74, r"standard output cannot be written", f"{PLAN} -plan_report stdout", ranks=1, prelude="exec >/dev/full; "),
+    Case("eval_on_a_full_disk", 74, r"standard output cannot be written", "-task eval -data_eval train.h5 -init_from out/final.h5", prelude="exec >/dev/full; ",
+         without=("-output",)),
+    Case("predict_on_a_full_disk", 74, r"standard output cannot be written", "-task predict -data_eval train.h5 -init_from out/final.h5", prelude="exec >/dev/full; ",
+         without=("-output",)),
+    Case("bench_on_a_full_disk", 74, r"standard output cannot be written", f"{BENCH} t.opts", prelude="exec >/dev/full; "),
+    Case("log_view_on_a_full_disk", 74, r"standard output cannot be written", "-log_view", prelude="exec >/dev/full; ", without=("-output", "-checkpoint_final")),
+    Case("stdout_closed", 0, "", ranks=1, prelude="exec >&-; "),
 ]

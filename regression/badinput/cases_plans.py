@@ -25,6 +25,21 @@ def plan(change=None, text=None):
     return prepare
 
 
+def fifo(folder):
+    os.mkfifo(os.path.join(folder, "pipe"))
+
+
+def hole(name, n_bytes):
+    """A prepare function: a file of zeros, which takes no room on the disk."""
+    def prepare(folder):
+        with open(os.path.join(folder, name), "wb") as out:
+            out.truncate(n_bytes)
+    return prepare
+
+
+huge, zeros = hole("huge.json", 5 << 30), hole("zeros.json", 1 << 20)
+
+
 def case(name, message, change=None, text=None, status=65, **more):
     return Case(name, status, message, "-plan_input plan.json", plan(change, text), **more)
 
@@ -53,7 +68,12 @@ CASES = [
     Case("device_group_of_all_in_a_dry_run", 0, "", f"{DRY} cuda -tables_device_group cpu", after=says("plan: 0 tables", "not in this plan: table user, whose device group is cpu"),
          without=("-output", "-checkpoint_final")),
     Case("missing", 66, r"-plan_input .*plan\.json can't be read", "-plan_input plan.json"),
-    Case("directory", 66, r"-plan_input .*out", "-plan_input out"),
+    Case("directory", 66, r"-plan_input .*out can't be read: it is a directory", "-plan_input out"),
+    Case("fifo", 65, r"-plan_input .*pipe is not a regular file", "-plan_input pipe", fifo),
+    Case("fifo_three_ranks", 65, r"-plan_input .*pipe is not a regular file", "-plan_input pipe", fifo, ranks=3),
+    Case("device", 65, r"-plan_input /dev/zero is not a regular file", "-plan_input /dev/zero", ranks=1),
+    Case("too_large", 65, r"-plan_input .*huge\.json has 5368709120 bytes; at most 4294967296", "-plan_input huge.json", huge),
+    Case("zeros", 65, r"zeros\.json:\d+:\d+: not JSON", "-plan_input zeros.json", zeros),
     case("empty", r"plan\.json:\d+:\d+: not JSON", text=lambda _: ""),
     case("malformed", r"plan\.json:\d+:\d+: not JSON", text=lambda made: made[: len(made) // 2]),
     case("binary", r"plan\.json:\d+:\d+: not JSON", text=lambda _: "\x01\x02\x03"),

@@ -122,3 +122,22 @@ def test_stored_otherwise(binary, folder):
     found, other = train(binary, folder, "stored", 2, "-epochs 1")
     check(same_bits(found, wanted), "other losses")
     check_same_tensors(other, state, "stored otherwise")
+
+
+def test_column_cuts_are_told(binary, folder):
+    """One line names the tables whose columns a plan cuts under an optimizer of whole rows, in a run and in a dry run; none where nothing shows."""
+    make(folder)
+    told = "acts on whole rows: each shard has its own statistics"
+    cut = "-table_word_sharding_types column_wise -table_user_sharding_types table_wise -table_item_sharding_types table_wise -table_tag_sharding_types table_wise"
+    all_kinds = [(optimizer, cut, True) for optimizer in ("rowwise_adagrad", "lamb", "partial_rowwise_adam", "lars_sgd")]
+    all_kinds += [("adam", cut, False), ("rowwise_adagrad", f"{cut} -reproducible", False), ("sgd", f"{cut} -table_word_optimizer rowwise_adagrad", True)]
+    for ranks in (1, 2, 3):
+        for optimizer, options, expected in all_kinds if ranks == 2 else all_kinds[:1]:
+            words = f"-data_train train.h5 -batch_size {24 // ranks} -steps 1 {MODEL} {TABLES} -embedding_optimizer {optimizer} {options}"
+            texts = [run(binary, ranks, words, folder).text] if optimizer in ("rowwise_adagrad", "sgd") else []
+            if "-reproducible" not in options:
+                texts.append(run(binary, 1, f"-task plan -topology_world_size {ranks} -topology_compute_device cpu {words}", folder).text)
+            for text in texts:
+                lines = [line for line in text.splitlines() if told in line]
+                check(len(lines) == expected, f"{ranks} ranks, {optimizer} {options}: {lines}")
+                check(not lines or "columns of 1 table are cut (word)" in lines[0], f"the line is {lines}")

@@ -4,7 +4,7 @@
 #
 # 1. srun --mpi=pmix over both nodes gives what mpirun gives.
 # 2. jobs/train.sbatch, stopped by SIGUSR1 on the way, requeues itself, goes on from its checkpoint and ends with what an
-#    unbroken mpirun gives.
+#    unbroken mpirun gives. An option behind the script wins over the script's own.
 # 3. A task of several that is alone in its MPI world says so.
 set -euo pipefail
 binary=$(realpath "$1")
@@ -66,8 +66,8 @@ steps=${SLURM_TEST_STEPS:-4000}
 long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -report_interval 0.05 -tables_sharding_types "table_wise,row_wise")
 plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unbroken.out 2>&1 &
 # CROWDED: ranks sleep while they wait for others, so that on no machine the steps are over before the signal
-job=$(TRSHARD_CROWDED=1 TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=job.h5 \
-  sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5)
+job=$(TRSHARD_CROWDED=1 TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=overridden.h5 \
+  sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5 -output job.h5)
 
 field() { scontrol show job "$job" 2> /dev/null | sed -n "s/.*\b$1=\([^ ]*\).*/\1/p"; }
 wait_for() { # SECONDS WHAT COMMAND...

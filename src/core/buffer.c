@@ -60,6 +60,12 @@ static void *heap_block(size_t bytes, TrsBlockHeader *header)
   return (char *)base + TRS_ALIGNMENT;
 }
 
+static PetscBool grows_with_batches(TrsMemoryKind kind)
+{
+  return (PetscBool)(kind == TRS_MEMORY_BATCHES || kind == TRS_MEMORY_EXCHANGES ||
+                     kind == TRS_MEMORY_ACTIVATIONS);
+}
+
 static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
 {
   TrsBlockHeader header = {.bytes = bytes, .kind = current_kind};
@@ -68,9 +74,10 @@ static PetscErrorCode get_block(int64_t bytes, PetscBool zero, void **data)
   *data = (size_t)bytes >= huge_from_bytes ? map_block((size_t)bytes, &header)
                                            : heap_block((size_t)bytes, &header);
   PetscCheck(*data, PETSC_COMM_SELF, TRS_ERR_MEMORY,
-             "out of memory: cannot allocate %" PRId64 " bytes (this rank holds %" PRId64
-             " bytes in buffers)",
-             bytes, all_held());
+             "out of memory: cannot allocate %" PRId64 " bytes for %s (this rank holds %" PRId64
+             " bytes in buffers)%s",
+             bytes, TrsMemoryKindName(current_kind), all_held(),
+             grows_with_batches(current_kind) ? "; a smaller -batch_size needs less" : "");
   if (zero && header.mapped_bytes == 0) memset(*data, 0, (size_t)bytes);
   *header_of(*data) = header;
   n_allocations_now++;

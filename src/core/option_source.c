@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/option_source.h"
 
+#include "core/file_text.h"
 #include "core/option_petsc.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TRS_MAX_FILE_BYTES = 1 << 24, TRS_MAX_PATH = 4096, TRS_MAX_FOLDER = 2 * TRS_MAX_PATH };
@@ -82,51 +80,29 @@ static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
   snprintf(folder, TRS_MAX_FOLDER, n ? "%s/%.*s" : "%s", here, n, path);
 }
 
-/* Read all of an open regular file. */
-static PetscErrorCode read_text(int fd, const char *path, int64_t size, char **text)
+/* The text of an option file. */
+static PetscErrorCode read_file(const char *path, char **text)
 {
-  int64_t n = 0;
+  TrsFileText file;
 
   PetscFunctionBegin;
-  PetscCheck(size <= TRS_MAX_FILE_BYTES, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "option file \"%s\" has %" PRId64 " bytes; at most %d are read", path, size, TRS_MAX_FILE_BYTES);
-  PetscCall(PetscMalloc1((size_t)size + 1, text));
-  while (n < size) {
-    ssize_t got = read(fd, *text + n, (size_t)(size - n));
-
-    if (got < 0 && errno == EINTR) continue;
-    PetscCheck(got >= 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "option file \"%s\" cannot be read: %s", path,
-               strerror(errno));
-    if (got == 0) break;
-    n += got;
-  }
-  (*text)[n] = '\0';
-  for (int64_t i = 0, line = 1; i < n; i++) {
-    unsigned char c = (unsigned char)(*text)[i];
+  PetscCall(TrsFileReadText(path, TRS_MAX_FILE_BYTES, &file));
+  PetscCheck(file.outcome != TRS_FILE_UNREADABLE, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "option file \"%s\" cannot be opened: %s", path, strerror(file.error));
+  PetscCheck(file.outcome != TRS_FILE_TOO_LARGE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "option file \"%s\" has %" PRId64 " bytes; at most %d are read", path, file.n_bytes,
+             TRS_MAX_FILE_BYTES);
+  PetscCheck(file.outcome == TRS_FILE_READ, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "option file \"%s\" is not a regular file%s", path,
+             file.outcome == TRS_FILE_FOLDER ? " but a directory" : "");
+  *text = file.text;
+  for (int64_t i = 0, line = 1; i < file.n_bytes; i++) {
+    const unsigned char c = (unsigned char)file.text[i];
 
     line += c == '\n';
     PetscCheck(c >= 0x20 || c == '\t' || c == '\n' || c == '\r', PETSC_COMM_SELF, TRS_ERR_OPTION,
                "%s:%" PRId64 ": not a text: there is a byte of value %d", path, line, (int)c);
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Opened without waiting: a FIFO would block for ever. */
-static PetscErrorCode read_file(const char *path, char **text)
-{
-  struct stat status;
-  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-
-  PetscFunctionBegin;
-  PetscCheck(fd >= 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "option file \"%s\" cannot be opened: %s", path,
-             strerror(errno));
-  PetscCheck(fstat(fd, &status) == 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
-             "option file \"%s\" cannot be examined: %s", path, strerror(errno));
-  PetscCheck(S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
-             "option file \"%s\" is not a regular file%s", path,
-             S_ISDIR(status.st_mode) ? " but a directory" : "");
-  PetscCall(read_text(fd, path, (int64_t)status.st_size, text));
-  close(fd);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -113,6 +113,43 @@ static void consider(TrsClosestName *best, const char *wanted, const char *name)
   snprintf(best->name, sizeof(best->name), "%s", name);
 }
 
+/* Is [name, name + n) one of the objects that -<object>s lists? PETSC_TRUE where it lists none: the dataset knows them. */
+static PetscBool may_be_object(TrsOptions options, const char *object, const char *name, int n)
+{
+  char list[64];
+  const TrsOptionEntry *entry;
+  const char *at, *end;
+
+  snprintf(list, sizeof(list), "-%ss", object);
+  entry = TrsOptionsFindEntry(options, list);
+  if (!entry || !entry->given || !entry->given->value) return PETSC_TRUE;
+  for (at = entry->given->value; *at; at = end + (*end == ',')) {
+    end = at + strcspn(at, ",");
+    if (end - at == n && strncasecmp(at, name, (size_t)n) == 0) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+/*
+  Of "-table_user_poling": the keys that may be meant, behind each place where the object's name may end. Only a key that is hardly misspelt says that an
+  object is meant at all: of "-table_init_scale" nobody may conclude that there is a table "init".
+*/
+static void consider_object(TrsOptions options, const TrsOptionGroup *group, const char *wanted,
+                            const char *tail, const char *key, TrsClosestName *best)
+{
+  char name[TRS_MAX_NAME];
+
+  for (const char *cut = strchr(tail, '_'); cut; cut = strchr(cut + 1, '_')) {
+    const int n = (int)PetscMin(cut + 1 - wanted, 256);
+
+    if (TrsNameDistance(cut + 1, key) > PetscMax(1, (int)strlen(key) / 3) ||
+        !may_be_object(options, group->object, tail, (int)(cut - tail)))
+      continue;
+    snprintf(name, sizeof(name), "%.*s%s", n, wanted, key);
+    consider(best, wanted, name);
+  }
+}
+
 void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_t n)
 {
   TrsClosestName best = {"", -1};
@@ -128,11 +165,7 @@ void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_
       if (!group->object) continue;
       snprintf(name, sizeof(name), "-%ss_%s", group->object, group->spec[i].name);
       consider(&best, wanted, name);
-      for (const char *cut = tail && !all ? strchr(tail, '_') : NULL; cut; cut = strchr(cut + 1, '_')) {
-        snprintf(name, sizeof(name), "%.*s%s", (int)(cut + 1 - wanted) < 256 ? (int)(cut + 1 - wanted) : 256,
-                 wanted, group->spec[i].name);
-        consider(&best, wanted, name);
-      }
+      if (tail && !all) consider_object(options, group, wanted, tail, group->spec[i].name, &best);
     }
   }
   for (int i = 0; TrsOptionPetscName(i); i++) consider(&best, wanted, TrsOptionPetscName(i));

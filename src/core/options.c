@@ -13,7 +13,8 @@ enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_SHOWN = 100 };
 
 static const TrsOptionSpec core_specs[] = {
     {"-options_file", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "option file, .yaml or .opts; may be repeated, later ones and the command line win"},
+     "option file, .yaml or .opts; may be repeated: later files win over earlier ones, the command line over "
+     "files, and of an option given twice on the command line the last one"},
     {"-help", TRS_OPTION_ENUM, NULL, NULL, "true,all", NULL,
      "show all options and stop; all: PETSc's own, too"},
     {"-version", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "show the version and stop"},
@@ -54,16 +55,20 @@ static PetscErrorCode parse_given(const TrsOptionSpec *spec, const TrsGivenOptio
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make `given` the one that counts for its name. */
+/*
+  Make `given` the one that counts for its name. The last one on the command line wins, so that a script's own option can be overridden behind it. In one
+  file, two values contradict each other.
+*/
 static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *given, TrsOptionEntry **entry)
 {
+  const PetscBool on_line = (PetscBool)(given->origin == options->given.n_files);
   const TrsGivenOption *last;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEntry(options, given->name, NULL, entry));
   last = (*entry)->given;
   (*entry)->given = given;
-  if (!last || last->origin != given->origin || (*entry)->spec == &core_specs[0])
+  if (!last || last->origin != given->origin || on_line || (*entry)->spec == &core_specs[0])
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck((!last->value && !given->value) ||
                  (last->value && given->value && strcmp(last->value, given->value) == 0),

@@ -5,10 +5,14 @@
 #include "core/option_petsc.h"
 #include "core/random.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Variables that would slip options or code into PETSc and HDF5. */
 static const char *const closed_variables[] = {
@@ -17,6 +21,8 @@ static const char *const closed_variables[] = {
 
 static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler", "-options_left", "no"};
 enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
+
+static PetscBool stdout_is_file; /* its disk may be full */
 
 /* Of the command line, what PETSc must know when it starts; petsc_argv has room for argc + TRS_N_FIXED + 1. */
 static int early_arguments(int argc, char **argv, char **petsc_argv)
@@ -65,6 +71,21 @@ static void spare_fabrics(void)
 
 volatile int trs_stop_requested;
 
+/*
+  Standard streams that are closed become /dev/null, or the first files that are opened would take their places, and progress lines would go into a
+  checkpoint. Of an open standard output it is kept whether it is a file, or a device that is no terminal: a terminal that has gone no longer says that it was one.
+*/
+static void look_at_streams(void)
+{
+  struct stat status;
+
+  for (int fd = 0; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
+  if (fstat(STDOUT_FILENO, &status) != 0) return;
+  stdout_is_file = (PetscBool)(S_ISREG(status.st_mode) ||
+                               (S_ISCHR(status.st_mode) && !isatty(STDOUT_FILENO)));
+}
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
@@ -73,6 +94,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
   PetscErrorCode ierr;
 
   if (!petsc_argv) return PETSC_ERR_MEM;
+  look_at_streams();
   for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
     unsetenv(closed_variables[i]);
   TrsRandomSetIsa(getenv("TRSHARD_ISA"));
@@ -89,9 +111,13 @@ PetscErrorCode TrsStart(int argc, char **argv)
 PetscErrorCode TrsStop(void)
 {
   PetscErrorCode ierr = PetscFinalize();
+  int lost;
 
+  (void)fflush(stdout);
+  lost = stdout_is_file && ferror(stdout);
+  MPI_Allreduce(MPI_IN_PLACE, &lost, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   MPI_Finalize();
-  return ierr;
+  return ierr == PETSC_SUCCESS && lost ? TRS_ERR_IO : ierr;
 }
 
 void TrsStartWarning(char *text, size_t n)

@@ -27,10 +27,17 @@ PetscErrorCode TrsStart(int argc, char **argv);
 */
 PetscBool TrsStartOnOneHost(void);
 
-/* Non-zero once this rank was asked to stop: written by signal handlers (run/signals.h). */
+/* The number of the first signal that asked this rank to stop, 0: none did. Written by signal handlers (run/signals.h). */
 extern volatile int trs_stop_requested;
 
-/* End PETSc (prints -log_view) and MPI. Collective on MPI_COMM_WORLD. */
+/*
+  TrsStop - End PETSc (prints -log_view) and MPI.
+
+  Collective on MPI_COMM_WORLD.
+
+  Returns: IO, on all ranks, where standard output is a file whose disk did not take all of it. A reader that went away, as with `| head` or a
+           terminal that was closed, is no error: the run's files are what counts
+*/
 PetscErrorCode TrsStop(void);
 
 /*

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16 };
+enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16, TRS_MAX_SHOWN = 1000 };
 static const char suffix[] = ".tmp";
 
 /* ".<prefix>...<16 hex digits>.tmp" */
@@ -71,12 +71,18 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   const char *base = NULL;
   struct stat status;
   size_t n;
+  int there;
   char prefix[TRS_MAX_BASE + 2];
 
   PetscFunctionBegin;
   *file = (TrsAtomicFile){.fd = -1};
   PetscCall(split_path(path, file, &base));
-  PetscCheck(stat(path, &status) != 0 || S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+  there = stat(path, &status) == 0;
+  /* the temporary file's name may be shorter, and would hide this until the rename */
+  PetscCheck(there || errno != ENAMETOOLONG, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%.*s%s cannot be created: %s", TRS_MAX_SHOWN, path, strlen(path) > TRS_MAX_SHOWN ? "..." : "",
+             strerror(ENAMETOOLONG));
+  PetscCheck(!there || S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%s cannot be created: something that is not a file has this name", path);
   snprintf(prefix, sizeof(prefix), "%.*s.", TRS_MAX_BASE, base);
   TrsAtomicClean(file->folder, prefix);
@@ -142,6 +148,29 @@ PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from)
     error = end < 0 ? errno : copy_run(from, file->fd, at, end);
   }
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", file->path, strerror(error));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode fill_and_publish(TrsAtomicFile *file, const void *data, int64_t n_bytes)
+{
+  const int error = TrsWriteFully(file->fd, data, n_bytes, 0);
+
+  PetscFunctionBegin;
+  PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", file->path, strerror(error));
+  PetscCall(TrsAtomicPublish(file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes)
+{
+  TrsAtomicFile file;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  ierr = TrsAtomicCreate(path, &file);
+  if (!ierr) ierr = fill_and_publish(&file, data, n_bytes);
+  PetscCall(TrsAtomicDiscard(&file));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 
+#include <stdint.h>
+
 typedef struct {
   char *path, *folder, *temporary;
   int fd;         /* the temporary file, read and write, locked */
@@ -23,6 +25,13 @@ PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from);
 
 /* Could a file be made at path? Leaves nothing. Errors: CANT_CREATE. */
 PetscErrorCode TrsAtomicTry(const char *path);
+
+/*
+  TrsAtomicSave - A whole file from memory: Create, write, Publish.
+
+  Not collective. Errors: CANT_CREATE; IO, then what was there before is intact.
+*/
+PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes);
 
 /* fsync, rename, fsync of the folder. Errors: IO; before the rename what was there is intact, after it the new file is complete. */
 PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);

@@ -154,6 +154,16 @@ static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsSparseOptimizerKindOf(TrsOptions options, const char *table, TrsSparseOptimizerKind *kind)
+{
+  int value;
+
+  PetscFunctionBegin;
+  PetscCall(read_enum(options, table, "optimizer", &value));
+  *kind = (TrsSparseOptimizerKind)value;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscBool same_args(const TrsSparseOptimizerArgs *a, const TrsSparseOptimizerArgs *b)
 {
   return (PetscBool)(a->kind == b->kind && a->weight_decay_mode == b->weight_decay_mode &&

@@ -34,6 +34,9 @@ PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTable
                                               TrsSparseOptimizers *optimizers);
 PetscErrorCode TrsSparseOptimizersFree(TrsSparseOptimizers *optimizers);
 
+/* The kind alone of a table's optimizer, not checked against anything. Not collective. */
+PetscErrorCode TrsSparseOptimizerKindOf(TrsOptions options, const char *table, TrsSparseOptimizerKind *kind);
+
 /* Table t's. */
 const TrsSparseOptimizerArgs *TrsSparseOptimizersOf(const TrsSparseOptimizers *optimizers, int table);
 

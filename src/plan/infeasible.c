@@ -122,9 +122,24 @@ static const char *reservation_option(const TrsPlanSettings *settings)
   }
 }
 
+/* Bytes of a table's rows. */
+static double row_bytes(const TrsTableConfig *table)
+{
+  return (double)table->num_embeddings * (double)table->embedding_dim * TrsDTypeBits(table->data_type) / 8.0;
+}
+
+/* Of what is needed beside `rows` bytes of tables: is most of it for batches, so that another data type would not help? inputs: of a device, kept by the reservation. */
+static PetscBool is_for_batches(const TrsCostModel *model, const TrsReservation *reservation, double need,
+                                double rows)
+{
+  const double inputs = (double)reservation->kjt.hbm + (double)reservation->kjt.ddr;
+
+  return (PetscBool)(need - rows + inputs * model->topology->world_size > rows);
+}
+
 /* Options that would give more of the memory that is short, or make table t need less of it. */
-static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool short_hbm, PetscBool short_ddr,
-                                TrsText *message)
+static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_batches, PetscBool short_hbm,
+                                PetscBool short_ddr, TrsText *message)
 {
   const TrsTableConfig *table = &model->tables->table[t];
   const char *reserved = reservation_option(model->settings);
@@ -132,11 +147,17 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool shor
   PetscBool uvm = (PetscBool)(model->topology->is_cuda && !model->settings->is_quant);
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(message, ". Relax: -topology_world_size"));
+  if (for_batches)
+    PetscCall(TrsTextPrintf(message,
+                            ". Most of it is for batches of %" PRId64
+                            " samples a rank, not for tables. Relax: -batch_size (or -plan_batch_size)",
+                            model->settings->batch_size));
+  else
+    PetscCall(TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type", table->name));
+  PetscCall(TrsTextPrintf(message, ", -topology_world_size"));
   if (short_hbm) PetscCall(TrsTextPrintf(message, ", -topology_hbm_cap"));
   if (short_hbm && reserved) PetscCall(TrsTextPrintf(message, ", %s", reserved));
   if (short_ddr) PetscCall(TrsTextPrintf(message, ", -topology_ddr_cap"));
-  PetscCall(TrsTextPrintf(message, ", -plan_batch_size, -table_%s_data_type", table->name));
   if (table->constraints.sharding_types)
     PetscCall(TrsTextPrintf(message, ", -table_%s_sharding_types (more of them)", table->name));
   if (uvm && short_hbm && kernels && !((kernels >> TRS_KERNEL_FUSED_UVM) & 1u))
@@ -147,14 +168,17 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool shor
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpace *space,
-                                  const TrsAnalysis *a, const TrsPlanSearch *search, TrsText *message)
+static PetscErrorCode say_storage(const TrsCostModel *model, const TrsReservation *reservation,
+                                  const TrsSearchSpace *space, const TrsAnalysis *a,
+                                  const TrsPlanSearch *search, TrsText *message)
 {
   PetscBool by_hbm = (PetscBool)(search->lowest_hbm > a->sum_hbm);
   TrsInt128 need = by_hbm ? search->lowest_hbm : search->lowest_ddr, have = by_hbm ? a->sum_hbm : a->sum_ddr;
   int largest = space->table[by_hbm ? a->largest_hbm : a->largest_ddr].table;
+  double rows = 0;
 
   PetscFunctionBegin;
+  for (int t = 0; t < space->n_tables; t++) rows += row_bytes(&model->tables->table[space->table[t].table]);
   PetscCall(TrsTextPrintf(
       message,
       "the tables need at least %.0f bytes (%.2f GiB) of %s memory in the least demanding of %" PRId64
@@ -163,11 +187,13 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsSearchSpac
       (double)need, (double)need / GIB, by_hbm ? "device" : "host", search->partitioned,
       model->topology->world_size, (double)have, (double)have / GIB, (double)(need - have),
       model->tables->table[largest].name));
-  PetscCall(say_relax(model, largest, by_hbm, (PetscBool)(search->lowest_ddr > a->sum_ddr), message));
+  PetscCall(say_relax(model, largest, is_for_batches(model, reservation, (double)need, rows), by_hbm,
+                      (PetscBool)(search->lowest_ddr > a->sum_ddr), message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace *space, const TrsAnalysis *a,
+static PetscErrorCode say_strict(const TrsCostModel *model, const TrsReservation *reservation,
+                                 const TrsSearchSpace *space, const TrsAnalysis *a,
                                  const TrsPlanSearch *search, TrsText *message)
 {
   PetscBool is_cuda = model->topology->is_cuda;
@@ -185,7 +211,11 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace
                             " left after the reservation: short by %" PRId64 " bytes",
                             name, TrsShardingTypeName(option->type), TrsComputeKernelName(option->kernel),
                             option->max_hbm, option->max_ddr, a->most.hbm, a->most.ddr, a->worst_bytes));
-    PetscCall(say_relax(model, option->table, (PetscBool)(option->max_hbm > a->most.hbm),
+    PetscCall(say_relax(model, option->table,
+                        is_for_batches(model, reservation,
+                                       (double)option->total_storage.hbm + (double)option->total_storage.ddr,
+                                       row_bytes(&model->tables->table[option->table])),
+                        (PetscBool)(option->max_hbm > a->most.hbm),
                         (PetscBool)(option->max_ddr > a->most.ddr), message));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -197,8 +227,8 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace
       "Table \"%s\" is the largest",
       search->partitioned, (double)search->lowest_hbm, (double)search->lowest_ddr, (double)a->sum_hbm,
       (double)a->sum_ddr, model->topology->world_size, model->tables->table[largest].name));
-  PetscCall(say_relax(model, largest, is_cuda, (PetscBool)(!is_cuda || a->sum_ddr < 2 * search->lowest_ddr),
-                      message));
+  PetscCall(say_relax(model, largest, PETSC_FALSE, is_cuda,
+                      (PetscBool)(!is_cuda || a->sum_ddr < 2 * search->lowest_ddr), message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -247,10 +277,10 @@ PetscErrorCode TrsPlanDiagnose(const TrsCostModel *model, const TrsReservation *
                    "-plan_proposers"));
     } else if (search->lowest_hbm > a.sum_hbm || search->lowest_ddr > a.sum_ddr) {
       *error = TRS_PLAN_INSUFFICIENT_STORAGE;
-      PetscCall(say_storage(model, space, &a, search, message));
+      PetscCall(say_storage(model, reservation, space, &a, search, message));
     } else {
       *error = TRS_PLAN_STRICT_CONSTRAINTS;
-      PetscCall(say_strict(model, space, &a, search, message));
+      PetscCall(say_strict(model, reservation, space, &a, search, message));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);

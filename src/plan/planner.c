@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/planner.h"
 
+#include "core/file_text.h"
 #include "plan/infeasible.h"
 #include "plan/lower_bound.h"
 #include "plan/optimal.h"
@@ -10,12 +11,16 @@
 #include <math.h>
 #include <string.h>
 
+/* Of a -plan_input: 300 bytes a shard make 14 million shards. */
+static const int64_t max_plan_bytes = (int64_t)4 << 30;
+
 struct TrsPlannerImpl {
   MPI_Comm comm;
   TrsOptions options; /* borrowed */
   const TrsTableConfigs *tables;
   PetscBool has_machine;
   TrsPlannerMachine machine;
+  TrsPlanWriter writer; /* NULL: no files */
   PetscBool is_set_up;
   TrsTopology topology;
   TrsPlanSettings settings;
@@ -80,6 +85,13 @@ static PetscErrorCode check_device_groups(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer)
+{
+  PetscFunctionBegin;
+  planner->writer = writer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
 {
   enum { TRS_DEVICE_CPU = 1 }; /* -device: auto, cpu, cuda */
@@ -121,6 +133,29 @@ static PetscErrorCode reset(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Hand a text to the writer, and free it. path NULL: not wanted. */
+static PetscErrorCode write_text(const TrsPlanner planner, const char *option, const char *path,
+                                 TrsText *text)
+{
+  PetscFunctionBegin;
+  if (path && planner->writer) PetscCall(planner->writer(option, path, text));
+  PetscCall(TrsTextFree(text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Could all files be made? Found out before a long search, not after it. */
+static PetscErrorCode try_files(const TrsPlanner planner)
+{
+  const TrsPlanSettings *settings = &planner->settings;
+
+  PetscFunctionBegin;
+  if (!planner->writer) PetscFunctionReturn(PETSC_SUCCESS);
+  if (settings->output) PetscCall(planner->writer("-plan_output", settings->output, NULL));
+  if (settings->search_space) PetscCall(planner->writer("-plan_search_space", settings->search_space, NULL));
+  if (settings->report) PetscCall(planner->writer("-plan_report", settings->report, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode write_error(const TrsPlanner planner, TrsPlanError error, const TrsText *message)
 {
   TrsText text = {0};
@@ -135,8 +170,18 @@ static PetscErrorCode write_error(const TrsPlanner planner, TrsPlanError error, 
                           planner->search.partitioned));
   PetscCall(TrsTextJsonString(&text, message->data));
   PetscCall(TrsTextPrintf(&text, "}\n"));
-  PetscCall(TrsTextWrite(&text, planner->settings.output, "-plan_output"));
-  PetscCall(TrsTextFree(&text));
+  PetscCall(write_text(planner, "-plan_output", planner->settings.output, &text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_search_space(const TrsPlanner planner)
+{
+  TrsText text = {0};
+
+  PetscFunctionBegin;
+  if (!planner->settings.search_space) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsSearchSpaceToJson(&planner->space, planner->tables, &text));
+  PetscCall(write_text(planner, "-plan_search_space", planner->settings.search_space, &text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -180,8 +225,7 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscCall(TrsReserve(model, &planner->reservation));
   if (!planner->reservation.too_little) PetscCall(TrsEnumerate(model, &planner->space, &table_alone));
   if (!planner->reservation.too_little && table_alone < 0) {
-    if (planner->settings.search_space)
-      PetscCall(TrsSearchSpaceWrite(&planner->space, planner->tables, planner->settings.search_space));
+    PetscCall(write_search_space(planner));
     PetscCall(TrsPlanSearchRun(model, &planner->space, &planner->reservation, &planner->search));
     if (wants_optimal(&planner->settings)) PetscCall(optimise(planner));
   }
@@ -198,15 +242,35 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The text of -plan_input. Free with PetscFree(). */
+static PetscErrorCode read_text(const char *path, char **text)
+{
+  TrsFileText file;
+
+  PetscFunctionBegin;
+  PetscCall(TrsFileReadText(path, max_plan_bytes, &file));
+  PetscCheck(file.outcome != TRS_FILE_UNREADABLE, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "-plan_input %s can't be read: %s", path, strerror(file.error));
+  PetscCheck(file.outcome != TRS_FILE_FOLDER, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "-plan_input %s can't be read: it is a directory", path);
+  PetscCheck(file.outcome != TRS_FILE_IRREGULAR, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "-plan_input %s is not a regular file: a plan (JSON) is expected", path);
+  PetscCheck(file.outcome != TRS_FILE_TOO_LARGE, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "-plan_input %s has %" PRId64 " bytes; at most %" PRId64 " are read", path, file.n_bytes,
+             max_plan_bytes);
+  *text = file.text;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const char *path = planner->settings.input;
-  TrsText text = {0};
+  char *text;
 
   PetscFunctionBegin;
-  PetscCall(TrsTextRead(path, "-plan_input", &text));
-  PetscCall(TrsShardingPlanFromJson(text.data, path, plan));
-  PetscCall(TrsTextFree(&text));
+  PetscCall(read_text(path, &text));
+  PetscCall(TrsShardingPlanFromJson(text, path, plan));
+  PetscCall(PetscFree(text));
   PetscCall(TrsShardingPlanCheck(plan, planner->tables, planner->topology.world_size, path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -233,18 +297,15 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   if (settings->output) {
     PetscCall(TrsShardingPlanToJson(plan, &text.data));
     text.n = strlen(text.data);
-    PetscCall(TrsTextWrite(&text, settings->output, "-plan_output"));
-    PetscCall(TrsTextFree(&text));
+    PetscCall(write_text(planner, "-plan_output", settings->output, &text));
   }
   if (settings->report) {
     PetscCall(TrsReportWrite(&in, &text));
-    PetscCall(TrsTextWrite(&text, settings->report, "-plan_report"));
-    PetscCall(TrsTextFree(&text));
+    PetscCall(write_text(planner, "-plan_report", settings->report, &text));
   }
   if (settings->explain) {
     PetscCall(TrsExplain(&in, settings->explain, &text));
-    PetscCall(TrsTextWrite(&text, "stdout", "-plan_explain"));
-    PetscCall(TrsTextFree(&text));
+    PetscCall(write_text(planner, "-plan_explain", "stdout", &text));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -254,6 +315,7 @@ static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
 {
   PetscFunctionBegin;
   PetscCall(reset(planner));
+  PetscCall(try_files(planner));
   if (planner->settings.input) {
     PetscCall(read_plan(planner, plan));
     PetscCall(TrsReserve(&planner->model, &planner->reservation));
@@ -275,21 +337,6 @@ PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
   *plan = (TrsShardingPlan){0};
   if (rank == 0) ierr = solve_here(planner, plan);
   PetscCall(TrsShardingPlanBroadcast(planner->comm, ierr, plan));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsPlannerView(TrsPlanner planner, const TrsShardingPlan *plan)
-{
-  TrsReportInput in = report_input(planner, plan);
-  TrsText text = {0};
-  int rank;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(planner->comm, &rank));
-  if (rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsReportWrite(&in, &text));
-  PetscCall(TrsTextWrite(&text, "stdout", "-plan_report"));
-  PetscCall(TrsTextFree(&text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

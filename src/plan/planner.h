@@ -6,6 +6,7 @@
     TrsPlannerSetFromOptions(planner, options);
     TrsPlannerSetTables(planner, &tables);
     TrsPlannerSetMachine(planner, &machine);      a real run only
+    TrsPlannerSetWriter(planner, write);          where files are wanted
     TrsPlannerSetUp(planner);
     TrsPlannerSolve(planner, &plan);              rank 0 plans, all ranks get it
     TrsPlannerDestroy(&planner);
@@ -28,6 +29,12 @@ typedef struct {
   int num_dense;                /* dense features of the dataset; -num_dense wins */
 } TrsPlannerMachine;
 
+/*
+  Where the planner's files go, which knows nothing of disks: text becomes the file `path` as a whole, or stdout. text NULL: could it be made?
+  On rank 0, not collective. Errors: CANT_CREATE, IO naming `option` and the path.
+*/
+typedef PetscErrorCode (*TrsPlanWriter)(const char *option, const char *path, const TrsText *text);
+
 /* Collective on comm (keeps a reference). */
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner);
 
@@ -45,6 +52,9 @@ PetscErrorCode TrsPlannerSetTables(TrsPlanner planner, const TrsTableConfigs *ta
 /* This is a real run on this machine: the world is the communicator's. Without this call it is a dry run. Not collective. */
 PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine *machine);
 
+/* Who writes -plan_output, -plan_search_space, -plan_report and -plan_explain; without this call nobody does. Not collective. */
+PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer);
+
 /*
   Check options against each other and fix the topology. Not collective. Errors: OPTION, in a real run also for a table with a device group that
   is not the run's device.
@@ -54,15 +64,12 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 /*
   TrsPlannerSolve - Make the plan, or read it (-plan_input), on rank 0 and hand it to all ranks.
 
-  Collective on the planner's communicator. Writes -plan_output, -plan_search_space and -plan_report on rank 0.
+  Collective on the planner's communicator. On rank 0 the files' paths are tried before the search, and written when their texts are known.
 
   Out:    plan  the same on all ranks; free with TrsShardingPlanFree()
   Errors: NO_PLAN with what is short, by how many bytes, and the options that relax it; OPTION; DATA, NO_INPUT for -plan_input;
           CANT_CREATE, IO for the outputs
 */
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan);
-
-/* Print the report on the plan of the last TrsPlannerSolve(): what TorchRec's EmbeddingStats shows. On rank 0. Not collective. */
-PetscErrorCode TrsPlannerView(TrsPlanner planner, const TrsShardingPlan *plan);
 
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner);

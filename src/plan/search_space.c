@@ -67,21 +67,16 @@ static PetscErrorCode write_option(TrsText *text, const TrsPlanOption *option, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSearchSpaceWrite(const TrsSearchSpace *space, const TrsTableConfigs *tables,
-                                   const char *path)
+PetscErrorCode TrsSearchSpaceToJson(const TrsSearchSpace *space, const TrsTableConfigs *tables, TrsText *text)
 {
-  TrsText text = {0};
-
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(&text, "{\"format\": \"trshard-search-space\", \"version\": 1,\n \"options\": ["));
+  PetscCall(TrsTextPrintf(text, "{\"format\": \"trshard-search-space\", \"version\": 1,\n \"options\": ["));
   for (int i = 0; i < space->n_options; i++) {
     const TrsPlanOption *option = &space->option[i];
 
-    if (i) PetscCall(TrsTextPrintf(&text, ",\n  "));
-    PetscCall(write_option(&text, option, tables->table[option->table].name));
+    if (i) PetscCall(TrsTextPrintf(text, ",\n  "));
+    PetscCall(write_option(text, option, tables->table[option->table].name));
   }
-  PetscCall(TrsTextPrintf(&text, "]}\n"));
-  PetscCall(TrsTextWrite(&text, path, "-plan_search_space"));
-  PetscCall(TrsTextFree(&text));
+  PetscCall(TrsTextPrintf(text, "]}\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

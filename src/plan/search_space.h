@@ -123,8 +123,8 @@ typedef struct {
 } TrsShardPlace;
 void TrsOptionNextPlace(const TrsPlanOption *option, int shard, TrsShardPlace *place);
 
-/* The search space as JSON. Not collective. Errors: CANT_CREATE, IO. */
-PetscErrorCode TrsSearchSpaceWrite(const TrsSearchSpace *space, const TrsTableConfigs *tables,
-                                   const char *path);
+/* Add the search space as JSON. Not collective. Errors: MEMORY. */
+PetscErrorCode TrsSearchSpaceToJson(const TrsSearchSpace *space, const TrsTableConfigs *tables,
+                                    TrsText *text);
 
 const char *TrsPartitionByName(TrsPartitionBy partition_by);

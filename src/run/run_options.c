@@ -41,8 +41,9 @@ static const TrsOptionSpec checkpoint_specs[] = {
     {"-resume", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "go on from the newest valid checkpoint in -checkpoint_dir, if there is one"},
     {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "folder for checkpoints; one is written there before a requested stop; -task predict takes the newest "
-     "without -init_from"},
+     "folder for checkpoints; one is written there before a requested stop (SIGUSR1, SIGTERM, SIGINT or "
+     "SIGHUP: ends with 75; the same again: at once, 130). Under mpirun: kill -USR1 <pid of mpirun>; under "
+     "srun: scancel --signal=USR1 <job id>. -task predict takes the newest without -init_from"},
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},
     {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files", "checkpoints kept in -checkpoint_dir"},

@@ -7,6 +7,7 @@
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/memory_check.h"
+#include "run/text_output.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -203,6 +204,7 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscCall(TrsPlannerSetFromOptions(planner, s->options));
   PetscCall(TrsPlannerSetTables(planner, &s->tables));
   PetscCall(TrsPlannerSetMachine(planner, &machine));
+  PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
   PetscCall(TrsPlannerSetUp(planner));
   PetscCall(TrsPlannerSolve(planner, &s->plan));
   PetscCall(TrsPlannerDestroy(&planner));

@@ -13,7 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRS_EXIT_SECOND_SIGNAL = 130, TRS_POLL_MS = 100 };
+enum { TRS_EXIT_AT_ONCE = 130, TRS_POLL_MS = 100, TRS_SAME_REQUEST_S = 1 };
+
+static const int stop_signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
+enum { TRS_N_STOP_SIGNALS = sizeof(stop_signals) / sizeof(stop_signals[0]) };
+
+static volatile sig_atomic_t ends_at_once;
+static struct timespec requested_at;
 
 struct TrsWatchdogImpl {
   pthread_t thread;
@@ -25,24 +31,51 @@ struct TrsWatchdogImpl {
   PetscBool done;
 };
 
+/*
+  One event may reach a rank as several signals: a terminal that closes sends SIGHUP by way of its shell and by itself, and a batch system's SIGTERM comes
+  beside the SIGUSR1 of the job's script. What follows within a second is the same request, unless the same signal insists.
+*/
+static PetscBool is_same_request(int number)
+{
+  struct timespec now;
+
+  if (number == trs_stop_requested && number != SIGHUP) return PETSC_FALSE;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (PetscBool)(now.tv_sec - requested_at.tv_sec <= TRS_SAME_REQUEST_S);
+}
+
 static void on_signal(int number)
 {
-  (void)number;
-  if (trs_stop_requested) _exit(TRS_EXIT_SECOND_SIGNAL);
-  trs_stop_requested = 1;
+  if (ends_at_once || (trs_stop_requested && !is_same_request(number))) _exit(TRS_EXIT_AT_ONCE);
+  if (trs_stop_requested) return;
+  clock_gettime(CLOCK_MONOTONIC, &requested_at);
+  trs_stop_requested = number;
 }
 
 PetscErrorCode TrsSignalsInstall(void)
 {
   struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, ignore = {.sa_handler = SIG_IGN};
+  PetscBool installed = PETSC_TRUE;
 
   PetscFunctionBegin;
-  sigemptyset(&stop.sa_mask);
   sigemptyset(&ignore.sa_mask);
-  PetscCheck(sigaction(SIGTERM, &stop, NULL) == 0 && sigaction(SIGUSR1, &stop, NULL) == 0 &&
-                 sigaction(SIGPIPE, &ignore, NULL) == 0 && sigaction(SIGXFSZ, &ignore, NULL) == 0,
+  sigemptyset(&stop.sa_mask); /* they wait for one another, or two could both be the first */
+  for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) sigaddset(&stop.sa_mask, stop_signals[i]);
+  for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) {
+    struct sigaction before = {.sa_handler = SIG_DFL};
+
+    if (sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    installed = (PetscBool)(sigaction(stop_signals[i], &stop, NULL) == 0 && installed);
+  }
+  PetscCheck(installed && sigaction(SIGPIPE, &ignore, NULL) == 0 && sigaction(SIGXFSZ, &ignore, NULL) == 0,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "sigaction failed");
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsSignalsEndAtOnce(void)
+{
+  ends_at_once = 1;
+  if (trs_stop_requested) _exit(TRS_EXIT_AT_ONCE);
 }
 
 PetscErrorCode TrsSignalsIgnore(void)
@@ -51,8 +84,9 @@ PetscErrorCode TrsSignalsIgnore(void)
 
   PetscFunctionBegin;
   sigemptyset(&ignore.sa_mask);
-  PetscCheck(sigaction(SIGTERM, &ignore, NULL) == 0 && sigaction(SIGUSR1, &ignore, NULL) == 0,
-             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "sigaction failed");
+  for (int i = 0; i < TRS_N_STOP_SIGNALS; i++)
+    PetscCheck(sigaction(stop_signals[i], &ignore, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "sigaction failed");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

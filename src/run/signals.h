@@ -2,9 +2,12 @@
 /*
   Stop requests and the watchdog.
 
-  SIGTERM and SIGUSR1 set a flag that the ranks agree on at the next step boundary; a second one ends this process with 130 at once. SIGPIPE and SIGXFSZ
-  are ignored: a closed stdout must not end a run, and a file that gets too large is an error of its write. The watchdog is a thread without MPI calls that ends the process with 76 when neither a
-  heartbeat nor another stage came for the given time, naming the stage.
+  SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that the ranks agree on at the next step or batch; a second signal ends this process with 130 at once.
+  A signal that was ignored when the program started stays ignored: SIGHUP under nohup, SIGINT of a background job. SIGPIPE and SIGXFSZ
+  are ignored: a closed stdout must not end a run, and a file that gets too large is an error of its write.
+
+  The watchdog is a thread without MPI calls. It ends the process with 76 if neither a heartbeat nor another stage came for the given time, and
+  names the stage.
 */
 #pragma once
 
@@ -13,11 +16,14 @@
 
 #include <stdint.h>
 
-/* Install the handlers. After TrsStart(). Not collective. */
+/* Install the handlers. After TrsStart(). Not collective. Errors: INTERNAL. */
 PetscErrorCode TrsSignalsInstall(void);
 
-/* From now on neither SIGTERM nor SIGUSR1 does anything: the exit status is settled, and a launcher that ends all ranks once one has failed must
-   not change the others'. Not collective. */
+/* From now on the first signal ends this process with 130, also one that has come: for tasks that have nothing to save. Not collective. */
+void TrsSignalsEndAtOnce(void);
+
+/* From now on no request to stop does anything: the exit status is settled, and a launcher that ends all ranks once one has failed must
+   not change the others'. Not collective. Errors: INTERNAL. */
 PetscErrorCode TrsSignalsIgnore(void);
 
 typedef struct TrsWatchdogImpl *TrsWatchdog;

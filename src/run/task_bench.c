@@ -6,8 +6,8 @@
 #include "run/bench_qcomm.h"
 #include "run/report.h"
 #include "run/session.h"
+#include "run/text_output.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -153,26 +153,25 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
 static PetscErrorCode write_topology(const char *path, const TrsCommGroups *groups, double memory,
                                      double intra, double inter)
 {
-  FILE *file = fopen(path, "w");
-  PetscBool written;
+  TrsText text = {0};
 
   PetscFunctionBegin;
-  PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "-bench_topology %s: cannot be created", path);
-  fprintf(file, "# measured by %s %s -task bench on %d ranks, %d a host; bytes/ms of one rank\n", TRS_NAME,
-          TRS_VERSION, groups->world->size, groups->local_world_size);
-  fprintf(file, "-topology_local_world_size %d\n-topology_%s_mem_bw %.17g\n", groups->local_world_size,
-          groups->world->device->host_memory ? "ddr" : "hbm", memory);
+  PetscCall(TrsTextPrintf(&text,
+                          "# measured by %s %s -task bench on %d ranks, %d a host; bytes/ms of one rank\n",
+                          TRS_NAME, TRS_VERSION, groups->world->size, groups->local_world_size));
+  PetscCall(TrsTextPrintf(&text, "-topology_local_world_size %d\n-topology_%s_mem_bw %.17g\n",
+                          groups->local_world_size, groups->world->device->host_memory ? "ddr" : "hbm",
+                          memory));
   if (intra > 0)
-    fprintf(file, "-topology_intra_host_bw %.17g\n", intra);
+    PetscCall(TrsTextPrintf(&text, "-topology_intra_host_bw %.17g\n", intra));
   else
-    fprintf(file, "# -topology_intra_host_bw: one rank a host, not measured\n");
+    PetscCall(TrsTextPrintf(&text, "# -topology_intra_host_bw: one rank a host, not measured\n"));
   if (inter > 0)
-    fprintf(file, "-topology_inter_host_bw %.17g\n", inter);
+    PetscCall(TrsTextPrintf(&text, "-topology_inter_host_bw %.17g\n", inter));
   else
-    fprintf(file, "# -topology_inter_host_bw: one host, not measured\n");
-  written = (PetscBool)(!ferror(file));
-  written = (PetscBool)(fclose(file) == 0 && written);
-  PetscCheck(written, PETSC_COMM_SELF, TRS_ERR_IO, "-bench_topology %s: cannot be written", path);
+    PetscCall(TrsTextPrintf(&text, "# -topology_inter_host_bw: one host, not measured\n"));
+  PetscCall(TrsTextOutput("-bench_topology", path, &text));
+  PetscCall(TrsTextFree(&text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -184,6 +183,7 @@ PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
   double memory = 0, intra = 0, inter = 0;
   int64_t bytes, table_bytes;
   PetscErrorCode ierr = PETSC_SUCCESS;
+  int rank;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(options, "-bench_topology", &path, NULL));
@@ -192,6 +192,9 @@ PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
       path || qcomm, PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-task bench measures the topology: give -bench_topology FILE, the option file to write; or what "
       "quantised communication loses: -bench_qcomm");
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (path)
+    PetscCall(TrsAgree(comm, rank == 0 ? TrsTextOutput("-bench_topology", path, NULL) : PETSC_SUCCESS));
   if (qcomm) PetscCall(TrsBenchQcomm(comm, options));
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetInt(options, "-bench_bytes", &bytes, NULL));

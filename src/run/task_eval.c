@@ -3,9 +3,11 @@
 
 #include "run/record.h"
 #include "run/report.h"
+#include "run/signals.h"
 #include "train/evaluate.h"
 
-PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values)
+PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values,
+                                  PetscBool *stopped)
 {
   const TrsDatasetInfo *info;
   TrsReader reader;
@@ -14,9 +16,9 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
   PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, results,
-                        info->num_samples, NULL, values));
-  if (!session->told_of_bad_ids) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
-  session->told_of_bad_ids = PETSC_TRUE;
+                        info->num_samples, NULL, &trs_stop_requested, values, stopped));
+  if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
+  session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&reader));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -28,6 +30,7 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   TrsMetricValues values;
   TrsResults results;
   TrsSession session;
+  PetscBool stopped;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
@@ -40,7 +43,9 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
   PetscCall(TrsCheckpointInfoFree(&info));
-  PetscCall(TrsEvaluateSession(&session, results, &values));
+  PetscCall(TrsEvaluateSession(&session, results, &values, &stopped));
+  PetscCheck(!stopped, PETSC_COMM_SELF, TRS_ERR_STOPPED,
+             "stopped on request during the evaluation: no metrics or predictions were written");
   PetscCall(TrsRecordMetrics(results, info.step, &values));
   PetscCall(TrsReportMetrics(session.comm, "eval", &values));
   PetscCall(TrsResultsWrite(results));

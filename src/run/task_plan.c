@@ -2,7 +2,9 @@
 #include "run/task_plan.h"
 
 #include "plan/planner.h"
+#include "run/column_cuts.h"
 #include "run/session.h"
+#include "run/text_output.h"
 
 enum { TRS_SHOWN_TABLES = 50 };
 
@@ -61,11 +63,13 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsPlannerCreate(comm, &planner));
   PetscCall(TrsPlannerSetFromOptions(planner, options));
   PetscCall(TrsPlannerSetTables(planner, &tables));
+  PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
   if (!reported && !explained) PetscCall(TrsShardingPlanView(&plan, comm, TRS_SHOWN_TABLES));
   PetscCall(name_left_out(comm, &tables, &plan));
+  PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));

@@ -167,6 +167,7 @@ static PetscErrorCode predict(TrsPrediction *p)
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
   TrsMetricValues values;
+  PetscBool stopped; /* the observer's error says so, with its batch */
   TrsReader reader;
 
   PetscFunctionBegin;
@@ -174,7 +175,7 @@ static PetscErrorCode predict(TrsPrediction *p)
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* batch by batch: a latency is one batch's own */
   PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, p->results, info->num_samples, &observer,
-                        &values));
+                        NULL, &values, &stopped));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));

@@ -2,6 +2,7 @@
 #include "run/task_train.h"
 
 #include "core/trace.h"
+#include "run/column_cuts.h"
 #include "run/early_stopping.h"
 #include "run/record.h"
 #include "run/report.h"
@@ -175,6 +176,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
   PetscCall(check_evaluation(t));
   PetscCall(TrsReportBanner(s));
+  PetscCall(TrsColumnCutsTell(s->comm, options, &s->tables, &s->plan));
   PetscCall(TrsReportAttributes(s, t->results));
   if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
@@ -235,8 +237,8 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Evaluate, and keep the weights if they are the best yet. */
-static PetscErrorCode evaluate(TrsTraining *t)
+/* Evaluate, and keep the weights if they are the best yet. A request to stop ends it without a result; then the steps' own agreement stops the training. */
+static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
   const int64_t updates = t->start.step + t->done - t->first_step;
   TrsMetricValues values;
@@ -244,7 +246,8 @@ static PetscErrorCode evaluate(TrsTraining *t)
   char what[64];
 
   PetscFunctionBegin;
-  PetscCall(TrsEvaluateSession(&t->session, NULL, &values));
+  PetscCall(TrsEvaluateSession(&t->session, NULL, &values, stopped));
+  if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, &values));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
   PetscCall(TrsReportMetrics(t->session.comm, what, &values));
@@ -270,6 +273,7 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
 {
   const int64_t before = t->done;
   const TrsDatasetInfo *info;
+  PetscBool stopped = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
@@ -292,7 +296,8 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   PetscCall(TrsProgressStep(&t->progress, result));
   TrsWatchdogBeat(t->watchdog, t->done);
   if (result->stop) PetscFunctionReturn(PETSC_SUCCESS);
-  if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps) PetscCall(evaluate(t));
+  if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps)
+    PetscCall(evaluate(t, &stopped));
   if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
     PetscCall(checkpoint(t, NULL));
     PetscCall(TrsResultsWrite(t->results));
@@ -334,8 +339,8 @@ static PetscErrorCode record_allocations(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The last words of a training that went to its end, or that early stopping ended. */
-static PetscErrorCode finish(TrsTraining *t, const char *final)
+/* The last words of a training that went to its end, or that early stopping ended. stopped: on request, in its evaluation; the weights are complete. */
+static PetscErrorCode finish(TrsTraining *t, const char *final, PetscBool *stopped)
 {
   const PetscBool early = TrsEarlyStoppingIsOver(&t->early);
   char why[256];
@@ -349,10 +354,11 @@ static PetscErrorCode finish(TrsTraining *t, const char *final)
                           t->done, t->total_steps, why));
     PetscCall(TrsResultsSetText(t->results, "stopped_early", why));
   } else if (t->session.eval) {
-    PetscCall(evaluate(t));
+    PetscCall(evaluate(t, stopped));
   }
   if (final) PetscCall(checkpoint(t, final));
-  if (t->checkpoint_every && t->done % t->checkpoint_every != 0) PetscCall(checkpoint(t, NULL));
+  if (t->checkpoint_dir && (*stopped || (t->checkpoint_every && t->done % t->checkpoint_every != 0)))
+    PetscCall(checkpoint(t, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -375,7 +381,7 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
   if (t.metrics && t.done > t.first_step) PetscCall(TrsReportRunningMetrics(t.session.comm, &t.measured));
   if (!stopped) {
-    PetscCall(finish(&t, final));
+    PetscCall(finish(&t, final, &stopped));
   } else if (t.checkpoint_dir) {
     PetscCall(checkpoint(&t, NULL));
   }

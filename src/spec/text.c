@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "spec/text.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,43 +82,5 @@ PetscErrorCode TrsTextFree(TrsText *text)
   PetscFunctionBegin;
   PetscCall(PetscFree(text->data));
   text->n = text->capacity = 0;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsTextWrite(const TrsText *text, const char *path, const char *option)
-{
-  PetscBool is_stdout = (PetscBool)!strcmp(path, "stdout");
-  FILE *file = is_stdout ? stdout : fopen(path, "w");
-  size_t written;
-  int failed;
-
-  PetscFunctionBegin;
-  PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s %s can't be created: %s", option, path,
-             strerror(errno));
-  written = fwrite(text->data, 1, text->n, file);
-  failed = is_stdout ? fflush(file) : fclose(file);
-  PetscCheck(written == text->n && !failed, PETSC_COMM_SELF, TRS_ERR_IO, "%s %s: writing failed: %s", option,
-             path, strerror(errno));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsTextRead(const char *path, const char *option, TrsText *text)
-{
-  FILE *file = fopen(path, "r");
-  size_t n = 0;
-
-  PetscFunctionBegin;
-  PetscCheck(file, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s %s can't be read: %s", option, path,
-             strerror(errno));
-  *text = (TrsText){0};
-  do {
-    PetscCall(reserve(text, text->n + 65536));
-    n = fread(text->data + text->n, 1, text->capacity - text->n - 1, file);
-    text->n += n;
-    text->data[text->n] = '\0';
-  } while (n > 0);
-  n = (size_t)ferror(file);
-  fclose(file);
-  PetscCheck(!n, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s %s can't be read", option, path);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

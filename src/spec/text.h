@@ -21,9 +21,3 @@ PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);
 
 PetscErrorCode TrsTextFree(TrsText *text);
-
-/* Write the text to a file; "stdout" means standard output. Not collective. Errors: CANT_CREATE, IO naming the file and `option`. */
-PetscErrorCode TrsTextWrite(const TrsText *text, const char *path, const char *option);
-
-/* Read a whole file. Free with TrsTextFree(). Not collective. Errors: NO_INPUT naming the file and `option`. */
-PetscErrorCode TrsTextRead(const char *path, const char *option, TrsText *text);

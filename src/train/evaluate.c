@@ -27,21 +27,22 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
 
 PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
                            TrsResults results, int64_t n_total, const TrsBatchObserver *observer,
-                           TrsMetricValues *values)
+                           const volatile int *stop, TrsMetricValues *values, PetscBool *stopped)
 {
   TrsEvaluation e = {.results = results, .n_total = n_total, .observer = observer};
   const TrsBatchObserver mine = {after_batch, &e};
   PetscBool more = PETSC_TRUE;
-  TrsStepResult result;
+  TrsStepResult result = {.stop = PETSC_FALSE};
   TrsPipeline pipeline;
 
   PetscFunctionBegin;
   PetscCall(TrsMetricsCreate(control->mpi, PETSC_TRUE, &e.metrics));
-  PetscCall(TrsPipelineCreateEvaluation(control, options, model, reader, &pipeline));
+  PetscCall(TrsPipelineCreateEvaluation(control, options, model, reader, stop, &pipeline));
   PetscCall(TrsPipelineSetObserver(pipeline, &mine));
-  while (more) PetscCall(TrsPipelineProgress(pipeline, &result, &more));
+  while (more && !result.stop) PetscCall(TrsPipelineProgress(pipeline, &result, &more));
   PetscCall(TrsPipelineDestroy(&pipeline));
-  PetscCall(TrsMetricsCompute(e.metrics, values));
+  *stopped = result.stop;
+  if (!*stopped) PetscCall(TrsMetricsCompute(e.metrics, values));
   PetscCall(TrsMetricsDestroy(&e.metrics));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

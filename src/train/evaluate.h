@@ -17,10 +17,12 @@
           results   where predictions go; NULL: not kept
           n_total   samples of the dataset
           observer  or NULL
-  Out:    values    on every rank the same
+          stop      not 0 once this rank is asked to stop, by a signal handler; NULL: never. Borrowed
+  Out:    values    on every rank the same; unchanged after a stop
+          stopped   ended early because a rank was asked to, the same on every rank
   Errors (agreed): those of the reader and of the observer
   Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
 */
 PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
                            TrsResults results, int64_t n_total, const TrsBatchObserver *observer,
-                           TrsMetricValues *values);
+                           const volatile int *stop, TrsMetricValues *values, PetscBool *stopped);

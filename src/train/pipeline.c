@@ -341,10 +341,10 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
 }
 
 PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, TrsModelParallel model,
-                                           TrsReader reader, TrsPipeline *pipeline)
+                                           TrsReader reader, const volatile int *stop, TrsPipeline *pipeline)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPipelineCreate(control, options, model, reader, 0, NULL, pipeline));
+  PetscCall(TrsPipelineCreate(control, options, model, reader, 0, stop, pipeline));
   (*pipeline)->evaluation = PETSC_TRUE;
   (*pipeline)->first_slot = TRS_TRAINING_SLOTS;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -389,12 +389,14 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was left begun: of the batch behind the forwards its input dist, or where caches are filled ahead of the one after. */
+/* What was left begun: a forward that ran ahead; of the batch behind the forwards its input dist, or where caches are filled ahead of the one after. */
 static PetscErrorCode drain(TrsPipeline p)
 {
   const int i = p->ahead + (p->ops->next ? 1 : 0);
+  double unused;
 
   PetscFunctionBegin;
+  if (p->ahead && p->hand[0].batch) PetscCall(TrsModelParallelLoss(p->model, slot_of(p, 0), &unused));
   if (p->filled && p->ops->fill && p->hand[i].batch) PetscCall(wait_for_ids(p, i));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -47,9 +47,9 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
                                  TrsReader reader, int64_t first_update, const volatile int *stop,
                                  TrsPipeline *pipeline);
 
-/* For an evaluation: one pass of the reader. options NULL: batch by batch, as -pipeline base; else as above. Not collective. */
+/* For an evaluation: one pass of the reader. options NULL: batch by batch, as -pipeline base; stop NULL: never; else as above. Not collective. */
 PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, TrsModelParallel model,
-                                           TrsReader reader, TrsPipeline *pipeline);
+                                           TrsReader reader, const volatile int *stop, TrsPipeline *pipeline);
 
 /*
   Is told of every batch of this rank, before its step ends: predictions host [B], loss_sum that of TrsModelParallelLoss(), seconds from the start of its input

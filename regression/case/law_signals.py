@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Requests to stop: which signals, to whom, once and twice; what they save, and what a terminal that goes away leaves alone."""
+import fcntl
+import os
+import pty
+import re
+import signal
+import subprocess
+import termios
+
+import h5py
+import numpy as np
+
+from law_faults import EVER, MODEL, TABLES, checkpoints, make, newest, stop, wait_for
+from law_plans import FEATURES, MIXED, train
+from trsrun import PATIENT, Failed, Job, check, check_same_tensors, patience, run, write_dataset
+
+ALONE = f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} -steps 1000000000 -checkpoint_dir ckpt -checkpoint_every 10 -report_interval 0"
+
+
+def write_long_dataset(path):
+    """Samples for an evaluation of a second or more."""
+    write_dataset(path, 3000, seed=8, features=FEATURES)
+    with h5py.File(path, "r+") as h:
+        for name in ("dense", "labels", "sparse/lengths", "sparse/values"):
+            data = np.concatenate([h[name][()]] * 200)
+            del h[name]
+            h[name] = data
+        del h["sparse/offsets"]
+        h["sparse/offsets"] = np.concatenate([[0], np.cumsum(h["sparse/lengths"][()].sum(axis=1))]).astype(np.int64)
+        h.attrs["num_samples"] = np.int64(600000)
+
+
+def check_goes_on(binary, folder, ranks, options=""):
+    """What was stopped and is taken up again ends as what was not."""
+    options += f" -steps {newest(folder) + 5}"
+    _, wanted = train(binary, folder, "whole", ranks, options)
+    _, found = train(binary, folder, "resumed", ranks, f"{options} -checkpoint_dir ckpt -resume")
+    check_same_tensors(found, wanted, f"resumed on {ranks} ranks")
+
+
+def test_stop_int_to_one_rank(binary, folder):
+    """Ctrl-C stops as SIGTERM does: agreed on, with a checkpoint, 75."""
+    stop(binary, folder, lambda job: os.kill(job.pid(2), signal.SIGINT))
+
+
+def test_stop_hup_to_one_rank(binary, folder):
+    """A terminal that is closed, likewise."""
+    stop(binary, folder, lambda job: os.kill(job.pid(0), signal.SIGHUP))
+
+
+def test_stop_by_several_ways(binary, folder):
+    """One event that comes as several signals is one request: a batch system's SIGTERM beside its script's SIGUSR1, a closed terminal's SIGHUPs."""
+    def send(job):
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
+            os.kill(job.pid(1), number)
+    stop(binary, folder, send)
+
+
+def test_stop_alone(binary, folder):
+    """Without mpirun."""
+    make(folder)
+    with subprocess.Popen([binary] + ALONE.split(), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        for line in process.stdout:
+            if line.startswith("checkpoint after"):
+                break
+        process.send_signal(signal.SIGINT)
+        text = process.stdout.read()
+        check(process.wait() == 75, f"exit {process.returncode}:\n{text[-2000:]}")
+    done = re.search(r"stopped on request after step (\d+)", text)
+    check(done and int(done[1]) == newest(folder), f"the newest checkpoint is of step {newest(folder)}:\n{text[-2000:]}")
+
+
+def test_stop_at_once(binary, folder):
+    """The same signal again ends a rank with 130, also where the step cannot end: the other rank stands still."""
+    make(folder)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        job = Job(binary, 2, EVER, folder, launcher=PATIENT)
+        wait_for(lambda: catches(job.pid(0), number) and catches(job.pid(1), number), job)
+        os.kill(job.pid(1), signal.SIGSTOP)
+        try:
+            try:
+                while not is_gone(job.pid(0)):
+                    os.kill(job.pid(0), number)
+            except ProcessLookupError:
+                pass
+            noted = os.path.join(job.notes, "status.0")
+            wait_for(lambda: os.path.exists(noted) and open(noted).read().strip(), job)
+            check(open(noted).read().strip() == "130", f"{number.name} twice: exit {open(noted).read()}")
+        finally:
+            job.kill()
+
+
+def is_gone(pid):
+    """Has the process ended? One that nobody has waited for yet has, too."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_stop_ignored(binary, folder):
+    """nohup: SIGHUP was ignored at the start and stays ignored; SIGTERM stops as ever."""
+    make(folder)
+    job = Job(binary, 3, f"{EVER} -checkpoint_every 10", folder, prelude="trap '' HUP; ")
+    wait_for(lambda: checkpoints(folder), job)
+    for rank in range(3):
+        os.kill(job.pid(rank), signal.SIGHUP)
+    before = newest(folder)
+    wait_for(lambda: checkpoints(folder) and newest(folder) > before + 50, job)
+    os.kill(job.pid(1), signal.SIGTERM)
+    result = job.wait(10)
+    check(result.all_left_with(75, 3, patient=False), f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
+
+
+def test_stop_evaluation(binary, folder):
+    """An evaluation between steps ends early, on request: nothing is said of its metrics, and the training goes on from its checkpoint as unbroken."""
+    for ranks, pipeline in ((1, "sparse_dist"), (2, "base"), (3, "prefetch_sparse_dist")):
+        inner = os.path.join(folder, pipeline)
+        os.makedirs(inner)
+        make(inner)
+        write_long_dataset(os.path.join(inner, "eval.h5"))
+        options = EVER.replace("-report_interval 60", "-report_interval 0").replace("-batch_size 8", f"-batch_size {24 // ranks}")
+        job = Job(binary, ranks, f"{options} -data_eval eval.h5 -eval_every 3 -pipeline {pipeline}", inner, launcher=PATIENT)
+        job.read_to("step 3/")
+        os.kill(job.pid(ranks - 1), signal.SIGTERM)
+        result = job.wait(10)
+        check(result.all_left_with(75, ranks, patient=True), f"exit status {result.ranks}:\n{result.text[-2000:]}")
+        check("eval after step" not in result.text, f"the evaluation went on:\n{result.text[-2000:]}")
+        check(newest(inner) == 4, f"the newest checkpoint is of step {newest(inner)}")
+        check_goes_on(binary, inner, ranks, MIXED)
+
+
+def test_stop_last_evaluation(binary, folder):
+    """The last evaluation of a training that is done: its weights are kept, and a resume has only to evaluate."""
+    make(folder)
+    write_long_dataset(os.path.join(folder, "eval.h5"))
+    options = (f"-data_train train.h5 -data_eval eval.h5 -batch_size 8 -steps 3 {MODEL} {TABLES} -checkpoint_dir ckpt -checkpoint_final final.h5 "
+               "-report_interval 0")
+    job = Job(binary, 3, options, folder)
+    job.read_to("step 3/3")
+    os.kill(job.pid(1), signal.SIGTERM)
+    result = job.wait(10)
+    check(result.all_left_with(75, 3, patient=False), f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
+    check(newest(folder) == 3 and os.path.exists(os.path.join(folder, "final.h5")), "the weights were not kept")
+    check("eval after step 3" in run(binary, 3, f"{options} -resume", folder).text, "the resumed run did not evaluate")
+
+
+def test_stop_eval_task(binary, folder):
+    """-task eval: 75, and no results."""
+    make(folder)
+    write_long_dataset(os.path.join(folder, "eval.h5"))
+    run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 2 {MODEL} {TABLES} -checkpoint_final final.h5", folder)
+    for ranks in (1, 3):
+        job = Job(binary, ranks, f"-task eval -data_eval eval.h5 -init_from final.h5 -batch_size 2 {MODEL} {TABLES} -output out.h5", folder, launcher=PATIENT)
+        job.read_to("plan")
+        os.kill(job.pid(0), signal.SIGINT)
+        result = job.wait(10)
+        check(result.all_left_with(75, ranks, patient=True), f"exit status {result.ranks}:\n{result.text[-2000:]}")
+        check("stopped on request during the evaluation" in result.text, f"no word of it:\n{result.text[-2000:]}")
+        check(not os.path.exists(os.path.join(folder, "out.h5")), "half of the results were written")
+
+
+def test_stop_plan_task(binary, folder):
+    """What has nothing to save ends at the first signal: 130."""
+    words = ("-task plan -topology_world_size 64 -tables a,b,c,d,e,f,g,h -tables_num_embeddings 100000 -tables_embedding_dim 64 "
+             "-plan_proposers optimal -plan_optimal_seconds 600")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        with subprocess.Popen([binary] + words.split(), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            job = type("Alone", (), {"process": process})  # until it catches the signal: /proc says so
+            wait_for(lambda: catches(process.pid, number), job)
+            process.send_signal(number)
+            check(process.wait(30 * patience()) == 130, f"{number.name}: exit {process.returncode}")
+
+
+def catches(pid, number):
+    with open(f"/proc/{pid}/status") as file:
+        mask = re.search(r"SigCgt:\s*([0-9a-f]+)", file.read())
+    return bool(int(mask[1], 16) >> (number - 1) & 1)
+
+
+def test_closed_terminal(binary, folder):
+    """The terminal goes away, with both streams on it: SIGHUP comes, every write fails, and the checkpoint is there."""
+    make(folder)
+    master, slave = pty.openpty()
+
+    def enter():
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    with subprocess.Popen([binary] + ALONE.split(), cwd=folder, stdin=slave, stdout=slave, stderr=slave, preexec_fn=enter) as process:
+        os.close(slave)
+        text = b""
+        while b"checkpoint after" not in text:
+            try:
+                text += os.read(master, 4096)
+            except OSError:
+                raise Failed(f"ended early:\n{text[-2000:]}") from None
+        os.close(master)
+        check(process.wait(30 * patience()) == 75, f"exit {process.returncode}")
+    check_goes_on(binary, folder, 1)
+
+
+def test_closed_terminal_ignored(binary, folder):
+    """The same with SIGHUP ignored: the run goes on to its end although nobody can read it."""
+    make(folder)
+    master, slave = pty.openpty()
+    words = ALONE.replace("1000000000", "300")
+
+    def enter():
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with subprocess.Popen([binary] + words.split() + ["-checkpoint_final", "final.h5"], cwd=folder, stdin=slave, stdout=slave, stderr=slave,
+                          preexec_fn=enter) as process:
+        os.close(slave)
+        os.read(master, 1)
+        os.close(master)
+        check(process.wait(30 * patience()) == 0, f"exit {process.returncode}")
+    check(os.path.exists(os.path.join(folder, "final.h5")), "no checkpoint")

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/file_text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What fstat says of an open file, as far as it keeps us from reading. */
+static TrsFileOutcome judge(int fd, int64_t max_bytes, TrsFileText *file)
+{
+  struct stat status;
+
+  if (fstat(fd, &status) != 0) {
+    file->error = errno;
+    return TRS_FILE_UNREADABLE;
+  }
+  file->n_bytes = (int64_t)status.st_size;
+  if (S_ISDIR(status.st_mode)) return TRS_FILE_FOLDER;
+  if (!S_ISREG(status.st_mode)) return TRS_FILE_IRREGULAR;
+  return file->n_bytes > max_bytes ? TRS_FILE_TOO_LARGE : TRS_FILE_READ;
+}
+
+/* As many bytes as the file had when it was opened, or fewer if it has become shorter. */
+static PetscErrorCode read_all(int fd, TrsFileText *file)
+{
+  int64_t n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)file->n_bytes + 1, &file->text));
+  while (n < file->n_bytes) {
+    const ssize_t got = read(fd, file->text + n, (size_t)(file->n_bytes - n));
+
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      file->error = errno;
+      file->outcome = TRS_FILE_UNREADABLE;
+      PetscCall(PetscFree(file->text));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    if (got == 0) break;
+    n += got;
+  }
+  file->n_bytes = n;
+  file->text[n] = '\0';
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText *file)
+{
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO would block for ever */
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  *file = (TrsFileText){.outcome = TRS_FILE_UNREADABLE, .error = errno};
+  if (fd < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  file->error = 0;
+  file->outcome = judge(fd, max_bytes, file);
+  if (file->outcome == TRS_FILE_READ) ierr = read_all(fd, file);
+  (void)close(fd);
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
