@@ -15,6 +15,10 @@ import subprocess
 import sys
 import tempfile
 
+import trspython
+
+trspython.require("h5py")
+
 import h5py
 
 import bench_common as common

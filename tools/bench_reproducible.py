@@ -18,6 +18,10 @@ import subprocess
 import sys
 import tempfile
 
+import trspython
+
+trspython.require("h5py")
+
 import h5py
 
 TYPES = ["table_wise", "column_wise", "row_wise", "table_row_wise", "grid_shard", "data_parallel"]

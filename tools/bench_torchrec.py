@@ -28,6 +28,10 @@ import sys
 import tempfile
 import time
 
+import trspython
+
+trspython.require("h5py", "numpy")
+
 import h5py
 import numpy as np
 

@@ -13,6 +13,10 @@ dense parameters and their states, the checkpoint's step count, and (one run a c
 reference's final checkpoint. Needs python3 with numpy and h5py. Exit 0 iff every run matches.
 """
 import argparse, glob, json, os, shlex, subprocess, sys, tempfile, time
+import trspython
+
+trspython.require("h5py", "numpy")
+
 import numpy as np, h5py
 
 ROWWISE = {("rowwise_adagrad", "momentum1"), ("partial_rowwise_adam", "exp_avg_sq"), ("partial_rowwise_lamb", "exp_avg_sq")}

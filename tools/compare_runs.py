@@ -13,6 +13,10 @@ import argparse
 import re
 import sys
 
+import trspython
+
+trspython.require("h5py", "numpy")
+
 import h5py
 import numpy as np
 

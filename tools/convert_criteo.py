@@ -24,6 +24,10 @@ import shutil
 import sys
 import zlib
 
+import trspython
+
+trspython.require("h5py", "numpy", "tqdm")
+
 import h5py
 import numpy as np
 from tqdm import tqdm

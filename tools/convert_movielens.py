@@ -21,6 +21,10 @@ import sys
 import tempfile
 import zipfile
 
+import trspython
+
+trspython.require("h5py", "numpy", "tqdm")
+
 import numpy as np
 from tqdm import tqdm
 

@@ -16,6 +16,10 @@ import argparse
 import contextlib
 import sys
 
+import trspython
+
+trspython.require("h5py", "numpy")
+
 import numpy as np
 
 import trsdata

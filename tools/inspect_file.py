@@ -14,6 +14,10 @@ import json
 import os
 import sys
 
+import trspython
+
+trspython.require("h5py", "numpy", "tqdm")
+
 import h5py
 import numpy as np
 from tqdm import tqdm

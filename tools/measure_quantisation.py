@@ -16,6 +16,10 @@ import subprocess
 import sys
 import tempfile
 
+import trspython
+
+trspython.require("h5py", "numpy")
+
 import h5py
 import numpy as np
 

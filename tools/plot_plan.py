@@ -11,6 +11,10 @@ import argparse
 import json
 import os
 
+import trspython
+
+trspython.require("matplotlib", "numpy")
+
 import matplotlib
 
 matplotlib.use("Agg")

@@ -8,6 +8,10 @@
 import argparse
 import os
 
+import trspython
+
+trspython.require("h5py", "matplotlib", "numpy")
+
 import h5py
 import matplotlib
 import numpy as np

@@ -13,6 +13,10 @@ import csv
 import os
 import statistics
 
+import trspython
+
+trspython.require("h5py", "matplotlib", "numpy")
+
 import matplotlib
 
 import trsdata

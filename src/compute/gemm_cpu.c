@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/gemm.h"
 
+#include "compute/blas_library.h"
 #include "compute/codec_kernels.h"
 #include "compute/cpu_kernels_codec.h"
 #include "compute/cpu_kernels_dense.h"
@@ -10,7 +11,6 @@
 #if defined(__x86_64__)
   #include <cpuid.h>
 #endif
-#include <dlfcn.h>
 #include <limits.h>
 #include <omp.h>
 #include <pthread.h>
@@ -48,8 +48,8 @@
 #define ROOM_BYTES     2359296 /* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried) */
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
-static const TrsOneDnn *onednn; /* NULL: OpenBLAS */
-static char openblas_text[96], library_text[192];
+static const TrsOneDnn *onednn; /* NULL: BLAS multiplies */
+static char blas_text[96], library_text[192];
 static PetscBool cut_columns;       /* may a product be cut by columns? */
 static PetscBool fast_bf16;         /* are oneDNN's products of bf16 faster than of fp32? */
 static TrsDensePrecision precision; /* of the process, as -dense_precision says */
@@ -65,35 +65,6 @@ static _Thread_local void *room;
 static PetscBool takes_bf16(void)
 {
   return (PetscBool)(precision == TRS_PRECISION_BF16 && fast_bf16);
-}
-
-/* Make OpenBLAS choose again with OPENBLAS_CORETYPE=core. The two functions are exported by every build with DYNAMIC_ARCH. */
-static void choose_core(const char *core)
-{
-  void (*quit)(void);
-  void (*init)(void);
-  const char *given = getenv("OPENBLAS_CORETYPE");
-  char *before = given ? strdup(given) : NULL;
-
-  *(void **)&quit = dlsym(RTLD_DEFAULT, "gotoblas_dynamic_quit");
-  *(void **)&init = dlsym(RTLD_DEFAULT, "gotoblas_dynamic_init");
-  if (quit && init) {
-    setenv("OPENBLAS_CORETYPE", core, 1);
-    quit();
-    init();
-    if (before)
-      setenv("OPENBLAS_CORETYPE", before, 1);
-    else
-      unsetenv("OPENBLAS_CORETYPE");
-  }
-  free(before);
-}
-
-static PetscBool is_one_of(const char *name, const char *const *names)
-{
-  for (int i = 0; names[i]; i++)
-    if (!strcmp(name, names[i])) return PETSC_TRUE;
-  return PETSC_FALSE;
 }
 
 /* Multiplies the processor bf16 faster than fp32? AMX: bits 22 and 24 of EDX. */
@@ -112,24 +83,11 @@ static PetscBool has_fast_bf16(void)
 
 static void library_setup(void)
 {
-  static const char *const avx512[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
-  static const char *const avx2[] = {"Haswell", "Zen", NULL};
   const char *isa = TrsComputeIsa();
-  char config[64];
 
   if (!strcmp(isa, "avx512")) onednn = TrsOneDnnOpen();
   fast_bf16 = (PetscBool)(onednn && onednn->gemm_bf16 && has_fast_bf16());
-  if (!strcmp(isa, "avx512") && !is_one_of(openblas_get_corename(), avx512)) choose_core("SkylakeX");
-  if (!strcmp(isa, "avx2") && !is_one_of(openblas_get_corename(), avx2)) choose_core("Haswell");
-  cut_columns = (PetscBool)(onednn || is_one_of(openblas_get_corename(), avx512));
-  openblas_set_num_threads(1);
-  snprintf(config, sizeof(config), "%s", openblas_get_config()); /* "OpenBLAS 0.3.21 NO_AFFINITY ..." */
-  for (char *space = strchr(config, ' '); space; space = NULL) {
-    char *end = strchr(space + 1, ' ');
-
-    if (end) *end = 0;
-  }
-  snprintf(openblas_text, sizeof(openblas_text), "%s %s", config, openblas_get_corename());
+  cut_columns = (PetscBool)(TrsBlasSetup(isa, blas_text, sizeof(blas_text)) || onednn);
 }
 
 const char *TrsGemmLibrary(void)
@@ -137,7 +95,7 @@ const char *TrsGemmLibrary(void)
   const int n_threads = omp_get_max_threads();
 
   pthread_once(&library_once, library_setup);
-  snprintf(library_text, sizeof(library_text), "%s%s, %d thread%s", onednn ? onednn->name : openblas_text,
+  snprintf(library_text, sizeof(library_text), "%s%s, %d thread%s", onednn ? onednn->name : blas_text,
            precision == TRS_PRECISION_FP32 ? ""
            : fast_bf16                     ? " bf16"
                                            : " fp32 of operands rounded to bf16",

@@ -61,27 +61,41 @@ static void range_words(const char *range, char *text, size_t n)
   }
 }
 
-/* Help, then in brackets what may be given and what is taken otherwise. */
+/* Add a part of what stands in brackets behind an option's help text. */
+static void add_part(char text[TRS_MAX_LINE], const char *before, const char *part)
+{
+  const size_t used = strlen(text);
+
+  snprintf(text + used, TRS_MAX_LINE - used, "%s%s%s", text[0] ? "; " : "", before, part);
+}
+
+/*
+  The option's help text, then in brackets the values it takes and its default. A help text that
+  explains a default of several cases says "(default: ...)" itself.
+*/
 static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
 {
-  size_t used = (size_t)snprintf(text, TRS_MAX_LINE, "%s [", spec->help);
-  char range[128];
+  char brackets[TRS_MAX_LINE] = "", words[TRS_MAX_LINE] = "";
+  size_t n = 0;
 
   if (spec->choices && spec->type != TRS_OPTION_FILE) {
-    used += (size_t)snprintf(text + used, TRS_MAX_LINE - used,
-                             TrsOptionIsList(spec->type) ? "any of " : "one of ");
-    for (const char *c = spec->choices; *c && used + 3 < TRS_MAX_LINE; c++) {
-      text[used++] = *c;
-      if (*c == ',') text[used++] = ' ';
+    for (const char *c = spec->choices; *c && n + 3 < sizeof(words); c++) {
+      words[n++] = *c;
+      if (*c == ',') words[n++] = ' ';
     }
-    used += (size_t)snprintf(text + used, TRS_MAX_LINE - used, "; ");
+    words[n] = '\0';
+    add_part(brackets, TrsOptionIsList(spec->type) ? "any of " : "one of ", words);
   }
   if (spec->range) {
-    range_words(spec->range, range, sizeof(range));
-    used += (size_t)snprintf(text + used, TRS_MAX_LINE - used, "%s; ", range);
+    range_words(spec->range, words, sizeof(words));
+    add_part(brackets, "", words);
   }
-  if (spec->unit) used += (size_t)snprintf(text + used, TRS_MAX_LINE - used, "in %s; ", spec->unit);
-  snprintf(text + used, TRS_MAX_LINE - used, spec->fallback ? "default %s]" : "no default]", spec->fallback);
+  if (spec->unit) add_part(brackets, "in ", spec->unit);
+  if (spec->fallback)
+    add_part(brackets, "default ", spec->fallback);
+  else if (!strstr(spec->help, "(default"))
+    add_part(brackets, "no default", "");
+  snprintf(text, TRS_MAX_LINE, brackets[0] ? "%s [%s]" : "%s", spec->help, brackets);
 }
 
 /* Words from column TRS_HELP_COLUMN on, broken before TRS_HELP_WIDTH. */

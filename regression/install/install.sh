@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# install.sh BUILD SOURCE SCRATCH - what a packager does: install below DESTDIR, move the tree, use it
+# from there, and configure where the libraries have their upstream names.
+set -euo pipefail
+build=$1 source=$2 scratch=$3
+prefix=$scratch/moved
+rm -rf "$scratch"
+mkdir -p "$scratch"
+fail() {
+  echo "install.sh: $*" >&2
+  exit 1
+}
+
+# DESTDIR, then another place.
+DESTDIR=$scratch/destdir cmake --install "$build" --prefix /opt/trshard > "$scratch/install.log"
+mv "$scratch/destdir/opt/trshard" "$prefix"
+for file in bin/trshard share/trshard/tools/inspect_file.py share/trshard/input/movielens.opts share/trshard/input/FORMAT.md \
+  share/trshard/jobs/train.sbatch share/doc/trshard/README.md share/man/man1/trshard.1 \
+  share/bash-completion/completions/trshard share/zsh/site-functions/_trshard share/pkgconfig/trshard.pc; do
+  [ -s "$prefix/$file" ] || fail "$file is not installed"
+done
+! grep -rl "$source" "$prefix/share" || fail "the files above name the source folder"
+
+# The program, a tool and the study of the moved tree, from an empty folder.
+mkdir "$scratch/work"
+cd "$scratch/work"
+export PATH=$prefix/bin:$PATH
+version=$(trshard -version | cut -d' ' -f2)
+python3 "$prefix/share/trshard/tools/generate_data.py" --output d.h5 --num-samples 512 --features 2 --num-embeddings 100 > tool.log 2>&1
+python3 "$prefix/share/trshard/tools/inspect_file.py" --check d.h5 > tool.log
+printf -- '-data_train %s/work/d.h5\n-tables_embedding_dim 4\n-dense_arch 4\n-over_arch 4,1\n' "$scratch" > run.opts
+SLURM_JOB_ID="" SLURM_SUBMIT_DIR="" RANKS=1 GLOBAL_BATCH=64 BATCH=64 STEPS=2 OPTIONS=run.opts bash "$prefix/share/trshard/jobs/scaling.sbatch" > study.log 2>&1 ||
+  { cat study.log; fail "the installed scaling study"; }
+[ "$(wc -l < results/scaling/scaling.csv)" = 3 ] || fail "the study has not two rows"
+
+# pkg-config, the module file and the completion.
+export PKG_CONFIG_PATH=$prefix/share/pkgconfig
+[ "$(pkg-config --modversion trshard)" = "$version" ] || fail "pkg-config says another version than the program"
+[ -x "$(pkg-config --variable=bindir trshard)/trshard" ] || fail "pkg-config's bindir has no trshard"
+[ -s "$prefix/share/modulefiles/trshard/$version" ] || fail "no module file"
+completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard'; COMP_WORDS=(trshard -task e) COMP_CWORD=2; _trshard; echo \"\${COMPREPLY[*]}\"")
+[ "$completions" = eval ] || fail "completing '-task e' gives '$completions'"
+completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard'; COMP_WORDS=(trshard -batch) COMP_CWORD=1; _trshard; echo \"\${COMPREPLY[*]}\"")
+[ "$completions" = -batch_size ] || fail "completing '-batch' gives '$completions'"
+
+# Upstream's names: hdf5, openblas, petsc, xxhash without Debian's folders and suffixes.
+names=$scratch/names/lib/pkgconfig
+mkdir -p "$names"
+cp_as() { # NAME-HERE UPSTREAM-NAME
+  cp "$(pkg-config --variable=pcfiledir "$1")/$1.pc" "$names/$2.pc"
+}
+cp_as hdf5-openmpi hdf5
+cp_as petsc petsc
+cp_as openblas openblas
+cp_as libxxhash libxxhash
+for name in jansson yaml-0.1 hwloc cmocka ompi mpi-c ompi-c orte; do
+  if pkg-config --exists "$name"; then cp_as "$name" "$name"; fi
+done
+PKG_CONFIG_LIBDIR=$names PKG_CONFIG_PATH="" cmake -S "$source" -B "$scratch/upstream" -DTRSHARD_CUDA=OFF -DBUILD_TESTING=OFF > upstream.log 2>&1 ||
+  { cat upstream.log; fail "upstream's names are not found"; }
+grep -q 'HDF5: hdf5 ' upstream.log || fail "HDF5 was not found by upstream's name"
+
+# Without pkg-config files: headers and libraries of a prefix that the user names.
+includes=$(pkg-config --variable=includedir petsc) libraries=$(pkg-config --variable=libdir petsc)
+hdf5_includes=$(pkg-config --cflags-only-I hdf5-openmpi | sed 's/-I\([^ ]*\).*/\1/') hdf5_libraries=$(pkg-config --libs-only-L hdf5-openmpi | sed 's/-L\([^ ]*\).*/\1/')
+mkdir -p empty
+PKG_CONFIG_LIBDIR=$PWD/empty PKG_CONFIG_PATH="" cmake -S "$source" -B "$scratch/without" -DTRSHARD_CUDA=OFF -DBUILD_TESTING=OFF \
+  "-DCMAKE_INCLUDE_PATH=$includes;$hdf5_includes" "-DCMAKE_LIBRARY_PATH=$libraries;$hdf5_libraries" > without.log 2>&1 ||
+  { cat without.log; fail "nothing is found without pkg-config files"; }
+
+# All that is missing is told in one message.
+if PKG_CONFIG_LIBDIR=$PWD/empty PKG_CONFIG_PATH="" cmake -S "$source" -B "$scratch/missing" -DTRSHARD_CUDA=OFF -DBUILD_TESTING=OFF \
+  "-DCMAKE_FIND_ROOT_PATH=$PWD/empty" -DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY > missing.log 2>&1; then
+  fail "configured where libraries are missing"
+fi
+for package in libhdf5-openmpi-dev hdf5-openmpi-devel petsc-dev libjansson-dev xxhash-devel; do
+  grep -q "$package" missing.log || { cat missing.log; fail "the message does not name $package"; }
+done
+[ "$(grep -c 'CMake Error' missing.log)" = 1 ] || { cat missing.log; fail "not one message"; }
+echo "install.sh: all of it"

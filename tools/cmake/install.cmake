@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# cmake --install: the program, its tools, option files, batch scripts and documents, a manual page,
+# completions, a module file and a pkg-config file. Nothing holds the prefix but the module file and
+# the pkg-config file, which find it from where they lie: the tree may be moved.
+include(GNUInstallDirs)
+set(share ${CMAKE_INSTALL_DATADIR}/trshard)
+set(documents ${CMAKE_BINARY_DIR}/documents)
+install(TARGETS trshard)
+install(DIRECTORY tools/ DESTINATION ${share}/tools USE_SOURCE_PERMISSIONS
+        FILES_MATCHING PATTERN "*.py" PATTERN "cmake" EXCLUDE PATTERN "packaging" EXCLUDE PATTERN "record_*" EXCLUDE
+        PATTERN "check_*" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY input DESTINATION ${share})
+install(DIRECTORY jobs/ DESTINATION ${share}/jobs USE_SOURCE_PERMISSIONS PATTERN "quickstart.sh" EXCLUDE)
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The manual page and the completions are made from -help. Where the program cannot run (a login node
+# that bans MPI programs), they are left out.
+add_custom_command(OUTPUT ${documents}/made COMMAND ${TRSHARD_PYTHON} ${CMAKE_SOURCE_DIR}/tools/document_options.py $<TARGET_FILE:trshard>
+                   --output-dir ${documents} COMMAND ${CMAKE_COMMAND} -E touch ${documents}/made
+                   DEPENDS trshard ${CMAKE_SOURCE_DIR}/tools/document_options.py COMMENT "Making the manual page and completions")
+add_custom_target(documents ALL DEPENDS ${documents}/made)
+install(FILES ${documents}/trshard.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+install(FILES ${documents}/trshard.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trshard OPTIONAL)
+install(FILES ${documents}/_trshard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions OPTIONAL)
+
+file(WRITE ${documents}/modulefile "#%Module1.0
+# SPDX-License-Identifier: BSD-3-Clause
+# trshard ${PROJECT_VERSION}. The prefix is found from where this file lies: <prefix>/${CMAKE_INSTALL_DATADIR}/modulefiles/trshard/${PROJECT_VERSION}
+set prefix [file normalize [file join [file dirname $ModulesCurrentModulefile] .. .. .. ..]]
+module-whatis \"trshard ${PROJECT_VERSION}: trains and shards recommendation models\"
+conflict trshard
+prepend-path PATH $prefix/${CMAKE_INSTALL_BINDIR}
+prepend-path MANPATH $prefix/${CMAKE_INSTALL_MANDIR}
+setenv TRSHARD_ROOT $prefix
+")
+install(FILES ${documents}/modulefile DESTINATION ${CMAKE_INSTALL_DATADIR}/modulefiles/trshard RENAME ${PROJECT_VERSION})
+
+file(WRITE ${documents}/trshard.pc "# SPDX-License-Identifier: BSD-3-Clause
+prefix=\${pcfiledir}/../..
+bindir=\${prefix}/${CMAKE_INSTALL_BINDIR}
+datadir=\${prefix}/${share}
+
+Name: trshard
+Description: trains and shards recommendation models
+Version: ${PROJECT_VERSION}
+")
+install(FILES ${documents}/trshard.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The options of a program as documents: manual page, completions of bash and zsh, reference page.
+
+  document_options.py build/trshard --output-dir build/documents
+  document_options.py build/trshard --reference input/OPTIONS.md
+
+All of them are made from what the program's -help prints, which is made from its option table.
+"""
+import argparse
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+
+OPTION = re.compile(r"^  (-\S+)(?: (<[^>]*>))?(?:\s+(.*))?$")
+BRACKETS = re.compile(r"^(.*?) \[((?:one of |any of |in |>|<|default |no default).*)\]$")
+INDENT = 40
+
+
+@dataclasses.dataclass
+class Option:
+    name: str
+    kind: str
+    text: str = ""
+
+    def split(self):
+        """The help text, and what stands in the brackets behind it."""
+        match = BRACKETS.match(self.text)
+        return match.groups() if match else (self.text, "")
+
+    def choices(self):
+        match = re.match(r"(?:one|any) of ([^;]*)", self.split()[1])
+        return match.group(1).split(", ") if match else ["true", "false"] if self.kind == "<bool>" else []
+
+
+@dataclasses.dataclass
+class Group:
+    title: str
+    notes: list
+    options: list
+
+
+def read_help(binary):
+    """The program's version line and groups of options. A site that bans MPI programs from its login
+    nodes ends here: None."""
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    try:
+        run = subprocess.run([binary, "-help"], capture_output=True, text=True, timeout=60, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    if run.returncode:
+        return None, run.stderr.strip()
+    lines = run.stdout.splitlines()
+    groups, group = [], None
+    for line in lines[1:]:
+        if not line.strip():
+            group = None
+        elif not line.startswith(" "):
+            group = Group(line, [], [])
+            groups.append(group)
+        elif group and line.startswith(" " * INDENT) and group.options:
+            group.options[-1].text = (group.options[-1].text + " " + line.strip()).strip()
+        elif group and OPTION.match(line) and "  -tables_KEY" not in line:
+            name, kind, text = OPTION.match(line).groups()
+            group.options.append(Option(name, kind or "", (text or "").strip()))
+        elif group:
+            group.notes.append(line.strip())
+    return lines[0], [g for g in groups if g.options]
+
+
+def roff(text):
+    return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", "\\e").replace("-", "\\-"))
+
+
+EXIT_CODES = (("0", "done"), ("64", "bad option"), ("65", "bad data"), ("66", "input missing"), ("69", "device or MPI feature missing"),
+              ("70", "internal error"), ("71", "out of memory"), ("72", "no feasible plan"), ("73", "output cannot be created"),
+              ("74", "I/O error"), ("75", "stopped on request after a checkpoint: start again with -resume"), ("76", "a rank hangs"),
+              ("78", "loss or weights are not finite"))
+
+
+def manual(head, groups):
+    name, version = head.split(":")[0].split()
+    lines = [f'.TH TRSHARD 1 "" "{name} {version}"', ".SH NAME", f"{name} \\- {roff(head.split(': ')[1])}", ".SH SYNOPSIS",
+             f".B mpirun \\-n 4 {name} \\-options_file run.opts", "[\\-option value ...]", ".br",
+             f".B srun \\-\\-mpi=pmix {name} \\-options_file run.yaml", ".SH DESCRIPTION",
+             "One program of all ranks reads datasets and an option file, plans how the embedding tables are sharded, trains, evaluates,",
+             "predicts and writes checkpoints. The command line goes before option files.", ".SH OPTIONS"]
+    for group in groups:
+        lines += [".SS " + roff(group.title)] + [roff(note) for note in group.notes]
+        for option in group.options:
+            text, brackets = option.split()
+            lines += [".TP", f".BR {roff(option.name)} \" {roff(option.kind)}\"", roff(text)]
+            if brackets:
+                lines += [".br", f"[{roff(brackets)}]"]
+    lines += [".SH EXIT STATUS"]
+    for code, meaning in EXIT_CODES:
+        lines += [".TP", f".B {code}", roff(meaning)]
+    return "\n".join(lines) + "\n"
+
+
+def bash(groups):
+    options = [o for g in groups for o in g.options]
+    files = "|".join(o.name for o in options if o.kind.startswith("<file"))
+    cases = "\n".join(f'    {o.name}) words="{" ".join(o.choices())}" ;;' for o in options if o.choices() and not o.kind.startswith("<file"))
+    return f"""# SPDX-License-Identifier: BSD-3-Clause
+# Completion of trshard's options and their values for bash; made by document_options.py.
+_trshard() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} words=""
+  case $previous in
+    {files})
+      mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      return
+      ;;
+{cases}
+  esac
+  [ -n "$words" ] || words="{" ".join(o.name for o in options)}"
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}}
+complete -o filenames -F _trshard trshard
+"""
+
+
+def zsh(groups):
+    def entry(option):
+        text = re.sub(r"[\[\]:'\\]", " ", option.split()[0])
+        action = "_files" if option.kind.startswith("<file") else "(" + " ".join(option.choices()) + ")" if option.choices() else " "
+        return f"  '{option.name}[{text[:80].strip()}]:{option.kind.strip('<>').split(',')[0] or 'value'}:{action}'"
+
+    entries = " \\\n".join(entry(o) for g in groups for o in g.options)
+    return f"#compdef trshard\n# SPDX-License-Identifier: BSD-3-Clause\n# Made by document_options.py.\n_arguments \\\n{entries}\n"
+
+
+def reference(groups):
+    lines = ["<!-- SPDX-License-Identifier: BSD-3-Clause -->", "# Options", "",
+             "This page is made by `tools/document_options.py build/trshard --reference input/OPTIONS.md` from",
+             "what `trshard -help` prints. A test tells when it is not current.", ""]
+    for group in groups:
+        lines += [f"## {group.title.replace('<', '&lt;')}", ""] + [note + "\n" for note in group.notes]
+        for option in group.options:
+            text, brackets = option.split()
+            lines += wrap(f"- `{option.name} {option.kind}`: ".replace(" `:", "`:") + text.replace("<", "&lt;").replace("*", "\\*")
+                          + (f" ({brackets})".replace("<", "&lt;").replace("*", "\\*") if brackets else ""))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def wrap(text, width=100):
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = "  " + word
+        else:
+            line = f"{line} {word}" if line else word
+    return lines + [line]
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary", help="the program")
+    parser.add_argument("--output-dir", help="folder for trshard.1, trshard.bash and _trshard")
+    parser.add_argument("--reference", help="file for the reference in Markdown")
+    arguments = parser.parse_args()
+    head, groups = read_help(arguments.binary)
+    if head is None:
+        print(f"{os.path.basename(sys.argv[0])}: {arguments.binary} -help does not run here, so there are no pages: {groups}", file=sys.stderr)
+        return 0 if arguments.output_dir else 1
+    if arguments.output_dir:
+        for name, text in (("trshard.1", manual(head, groups)), ("trshard.bash", bash(groups)), ("_trshard", zsh(groups))):
+            write(os.path.join(arguments.output_dir, name), text)
+    if arguments.reference:
+        write(arguments.reference, reference(groups))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An interpreter for the tools. The first python3 on the PATH is often not the one that has h5py:
+a tool calls require() before it imports what it needs, and goes on in an interpreter that has it."""
+import importlib.util
+import os
+import subprocess
+import sys
+
+CANDIDATES = (os.environ.get("TRSHARD_PYTHON"), "/usr/bin/python3", "python3", "python")
+AGAIN = "TRSHARD_PYTHON_TRIED"
+DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "matplotlib": "python3-matplotlib", "tqdm": "python3-tqdm", "yaml": "python3-yaml"}
+
+
+def has_all(python, modules):
+    code = "import importlib.util, sys; sys.exit(any(importlib.util.find_spec(m) is None for m in sys.argv[1:]))"
+    try:
+        return subprocess.run([python, "-c", code, *modules], stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+def require(*modules):
+    """Return if this interpreter has the modules; else run the tool again in one that has them, or
+    say the line that installs them and end with 69."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if not missing:
+        return
+    if AGAIN not in os.environ:
+        os.environ[AGAIN] = "1"
+        for python in filter(None, CANDIDATES):
+            if has_all(python, modules):
+                sys.stdout.flush()
+                os.execvp(python, [python, *sys.argv])
+    packages = " ".join(DEBIAN.get(module, "python3-" + module) for module in missing)
+    print(f"{os.path.basename(sys.argv[0])}: {sys.executable} has no {', '.join(missing)}. One of these lines brings it:\n"
+          f"  {sys.executable} -m pip install {' '.join(missing)}\n  apt-get install {packages}   # then TRSHARD_PYTHON=/usr/bin/python3",
+          file=sys.stderr)
+    sys.exit(69)
