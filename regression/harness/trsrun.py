@@ -20,7 +20,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 PATIENT = ["--mca", "orte_abort_on_non_zero_status", "0"]
 # In front of each rank: notes its process id and, when it has ended, its own exit status. SIGTERM is trapped, not ignored:
 # mpirun sends it to all ranks once one has failed, and the status must still be noted.
-NOTES = ("""trap : TERM USR1; r=$OMPI_COMM_WORLD_RANK; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
+NOTES = ("""trap : TERM USR1; r=${OMPI_COMM_WORLD_RANK:-0}; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
          """echo $s > "$TRS_RANKS/status.$r"; exit $s""")
 SKIPPED = 77
 
@@ -62,9 +62,9 @@ class Result:
 
 
 class Job:
-    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun."""
+    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun; without mpirun one rank starts faster."""
 
-    def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=()):
+    def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=(), mpirun=True):
         self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
         os.makedirs(self.notes)
         words = shlex.split(options) if isinstance(options, str) else list(options)
@@ -72,7 +72,7 @@ class Job:
             words += shlex.split(os.environ.get("TRS_GPU_OPTIONS", ""))
         variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
         variables.update(environment or {})
-        command = MPIRUN + list(launcher) + ["-n", str(ranks), "sh", "-c", prelude + NOTES, "rank", binary] + words
+        command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if mpirun else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
         self.start_s = time.monotonic()
         self.process = subprocess.Popen(command, cwd=folder, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
