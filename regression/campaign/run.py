@@ -51,7 +51,7 @@ class Record:
                 command = f"regression/campaign/run.py --only {self.kind.name} --seed {self.seed} --case {index}"
                 self.failures.append({"case": index, "command": command, "what": text})
                 if len(self.failures) <= SHOWN_FAILURES:
-                    print(f"FAIL {command}\n     {text}", flush=True)
+                    print(f"FAIL {command}\n     {text[:800]}", flush=True)
 
     def row(self):
         failed = len(self.failures)
@@ -65,7 +65,7 @@ def one_case(kind, index, record):
     except trsrun.Failed as problem:
         tally = campaign.Tally(1, [str(problem)])
     except Exception:  # the harness's own mistake is a failure, too, and the other cases go on
-        tally = campaign.Tally(1, [traceback.format_exc()])
+        tally = campaign.Tally(1, [traceback.format_exc(limit=-2)])
     record.add(index, tally)
 
 
