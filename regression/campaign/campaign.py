@@ -35,6 +35,7 @@ class Tally:
     """What came of one case: how many of the class's units it tried, and what failed, in words."""
     tried: int = 1
     failures: list = dataclasses.field(default_factory=list)
+    seconds: float = 0.0  # of a run that is to end soon
 
 
 @dataclasses.dataclass

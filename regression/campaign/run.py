@@ -41,12 +41,13 @@ class Record:
     def __init__(self, kind, seed):
         self.kind, self.seed, self.lock = kind, seed, threading.Lock()
         self.cases = self.tried = 0
-        self.failures, self.skipped, self.seconds = [], "", 0.0
+        self.failures, self.skipped, self.seconds, self.slowest = [], "", 0.0, (0.0, -1)
 
     def add(self, index, tally):
         with self.lock:
             self.cases += 1
             self.tried += tally.tried
+            self.slowest = max(self.slowest, (tally.seconds, index))
             for text in tally.failures:
                 command = f"regression/campaign/run.py --only {self.kind.name} --seed {self.seed} --case {index}"
                 self.failures.append({"case": index, "command": command, "what": text})
@@ -56,7 +57,7 @@ class Record:
     def row(self):
         failed = len(self.failures)
         return {"class": self.kind.name, "unit": self.kind.unit, "goal": self.kind.goal, "cases": self.cases, "tried": self.tried, "survived": max(0, self.tried - failed),
-                "failed": failed, "seconds": round(self.seconds, 1), "skipped": self.skipped}
+                "failed": failed, "seconds": round(self.seconds, 1), "slowest_s": round(self.slowest[0], 1), "slowest_case": self.slowest[1], "skipped": self.skipped}
 
 
 def one_case(kind, index, record):

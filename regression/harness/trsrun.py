@@ -134,14 +134,15 @@ def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
     return result
 
 
-def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None):
-    """A dataset of random numbers, in the newest file format, every part contiguous."""
+def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None,
+                  libver="latest"):
+    """A dataset of random numbers, in the newest file format unless libver says otherwise, every part contiguous."""
     rng = np.random.default_rng(seed)
     features = features or FEATURES
     lengths = rng.integers(0, largest_bag + 1, (samples, len(features))).astype(np.int32)
     offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))]).astype(np.int64)
     values = np.concatenate([rng.integers(0, rows, n) for sample in lengths for rows, n in zip(features.values(), sample)])
-    with h5py.File(path, "w", libver="latest") as h:
+    with h5py.File(path, "w", libver=libver) as h:
         h.attrs["format"], h.attrs["version"], h.attrs["num_samples"] = "trshard-dataset", np.int64(1), np.int64(samples)
         if num_dense:
             h["dense"] = rng.random((samples, num_dense), np.float32)
