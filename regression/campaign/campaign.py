@@ -21,6 +21,7 @@ import typing
 
 import trsrun
 
+STOPPED = 75  # stopped on request, after a checkpoint
 DOCUMENTED = {0, 64, 65, 66, 69, 71, 72, 73, 74, 75, 76, 78}  # 70 says that it is a bug
 LIMIT_S = 10
 MODEL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -seed 1"
