@@ -18,6 +18,7 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,7 @@ def run_class(kind, record, until_s, jobs, scale):
                 return
             one_case(kind, index, record)
 
-    threads = [threading.Thread(target=work) for _ in range(min(jobs, getattr(kind, "most_jobs", jobs)))]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, getattr(kind, "most_jobs", jobs)))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -175,6 +176,7 @@ def main():
             print(f"{name:10} {kind.goal:8} {kind.unit:18} {importlib.import_module(kind.__module__).__doc__.splitlines()[0]}")
         return 0
     os.environ.update(campaign.RUN_ENVIRONMENT)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the scratch folder is removed
     folder = tempfile.mkdtemp(prefix="trshard-campaign-")
     setting = campaign.Setting(args.binary, args.sanitized if os.access(args.sanitized, os.X_OK) else "", args.build, folder, args.output, args.seed)
     try:
