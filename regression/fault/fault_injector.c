@@ -70,7 +70,6 @@ void fault_write_counts(const char *path)
 
 static void die(void)
 {
-  if (armed.process != getpid()) return;
   if (armed.what == FAULT_KILL_JOB) kill(getppid(), SIGKILL);
   kill(armed.process, SIGKILL);
 }
@@ -83,6 +82,7 @@ int fault_strikes(const char *function, const char *path)
   i = index_of(function);
   if (i == N_COUNTED) return 0;
   if (atomic_fetch_add(&counts[i], 1) + 1 != armed.n || strcmp(function, armed.function) != 0) return 0;
+  if (armed.what < FAULT_SHORT && armed.process != getpid()) return 0; /* a child */
   if (armed.what == FAULT_KILL || armed.what == FAULT_KILL_JOB) die();
   if (armed.what < 0) return 2;
   errno = armed.what;
