@@ -45,6 +45,7 @@ class Record:
         self.failures, self.skipped, self.seconds, self.slowest = [], "", 0.0, (0.0, -1)
 
     def add(self, index, tally):
+        """Case -1 is what comes before the first one."""
         with self.lock:
             self.cases += 1
             self.tried += tally.tried
@@ -102,7 +103,7 @@ def run_campaign(args, setting):
         try:
             record.skipped = kind.prepare() or ""
         except (trsrun.Failed, OSError, subprocess.SubprocessError) as problem:
-            record.add("prepare", campaign.Tally(0, [f"nothing could be prepared: {problem}"]))
+            record.add(-1, campaign.Tally(0, [f"nothing could be prepared: {problem}"]))
         else:
             if record.skipped:
                 print(f"skipped: {kind.name}: {record.skipped}", flush=True)
