@@ -4,7 +4,6 @@
 
     checkpoint_faults every FOLDER                       each call that can fail fails once, on each of the first two ranks
     checkpoint_faults write FOLDER STEP                  write step STEP of FOLDER; ends with the documented exit status
-    checkpoint_faults kill FOLDER STEP FUNCTION N RANK   the same, with kill -9 of RANK at its N-th call of FUNCTION (N < 0: in the middle of it)
     checkpoint_faults newest FOLDER                      print the step of the newest good checkpoint after checking its contents
 */
 #include "core/buffer.h"
@@ -208,7 +207,7 @@ static PetscErrorCode one_fault(const char *folder, PetscErrorCode (*work)(const
 static PetscErrorCode every_fault(const char *folder)
 {
   PetscErrorCode (*const works[])(const char *, int64_t) = {write_step, write_results};
-  const int faults[] = {EIO, ENOSPC, EINTR, FAULT_SHORT};
+  const int faults[] = {EIO, ENOSPC, EDQUOT, EINTR, FAULT_SHORT};
   int64_t step = 1;
   int n_faults = 0;
 
@@ -217,7 +216,7 @@ static PetscErrorCode every_fault(const char *folder)
   for (int w = 0; w < 2; w++) {
     for (int victim = 0; victim < size && victim < 2; victim++) {
       for (const char *const *function = fault_functions; *function; function++) {
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 5; k++) {
           int count = 0;
 
           if (faults[k] == FAULT_SHORT && strcmp(*function, "pwrite") != 0) continue;
@@ -245,11 +244,6 @@ static PetscErrorCode run(int argc, char **argv)
   if (strcmp(what, "every") == 0) {
     PetscCall(every_fault(folder));
   } else if (strcmp(what, "write") == 0) {
-    PetscCall(write_step(folder, step));
-  } else if (strcmp(what, "kill") == 0 && argc == 7) {
-    int n = atoi(argv[5]);
-
-    if (rank == atoi(argv[6])) fault_arm(argv[4], folder, abs(n), n < 0 ? FAULT_KILL_HALF : FAULT_KILL);
     PetscCall(write_step(folder, step));
   } else if (strcmp(what, "newest") == 0) {
     PetscCall(newest_step(folder, &step));

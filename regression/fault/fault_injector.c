@@ -2,48 +2,96 @@
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include "fault_injector.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 const char *const fault_functions[] = {"pwrite", "fsync", "rename", "fallocate", "ftruncate", "open", NULL};
 
+/* Every function that is counted. */
+static const char *const counted[] = {"pwrite", "fsync",   "rename", "fallocate", "ftruncate",
+                                      "open",   "pread",   "read",   "write",     "fopen",
+                                      "close",  "opendir", "unlink", "mkdir",     "malloc"};
+enum { N_COUNTED = sizeof(counted) / sizeof(counted[0]) };
+
 static struct {
   const char *function; /* NULL: disarmed */
   const char *part;
-  int n, what, count;
+  int n, what;
+  pid_t process;
 } armed;
+static _Atomic int counts[N_COUNTED];
+
+static int index_of(const char *function)
+{
+  int i = 0;
+
+  while (i < N_COUNTED && strcmp(counted[i], function) != 0) i++;
+  return i;
+}
 
 void fault_arm(const char *function, const char *part, int n, int what)
 {
-  armed.function = function;
+  for (int i = 0; i < N_COUNTED; i++) counts[i] = 0;
   armed.part = part;
   armed.n = n;
   armed.what = what;
-  armed.count = 0;
+  armed.process = getpid();
+  armed.function = function;
 }
 
 int fault_disarm(void)
 {
+  int i = armed.function ? index_of(armed.function) : N_COUNTED;
+
   armed.function = NULL;
-  return armed.count;
+  return i < N_COUNTED ? counts[i] : 0;
 }
 
-/* 0: go on; 1: fail, errno is set; 2: half of it. */
-static int strikes(const char *function, const char *path)
+void fault_write_counts(const char *path)
 {
-  if (!armed.function || strcmp(function, armed.function) != 0 || !strstr(path, armed.part)) return 0;
-  if (++armed.count != armed.n) return 0;
-  if (armed.what == FAULT_KILL) kill(getpid(), SIGKILL);
+  FILE *file;
+
+  armed.function = NULL;
+  file = fopen(path, "w");
+  if (!file) return;
+  for (int i = 0; i < N_COUNTED; i++) fprintf(file, "%s %d\n", counted[i], counts[i]);
+  fclose(file);
+}
+
+static void die(void)
+{
+  if (armed.what == FAULT_KILL_JOB) kill(getppid(), SIGKILL);
+  kill(armed.process, SIGKILL);
+}
+
+int fault_strikes(const char *function, const char *path)
+{
+  int i;
+
+  if (!armed.function || (path && !strstr(path, armed.part))) return 0;
+  i = index_of(function);
+  if (i == N_COUNTED) return 0;
+  if (atomic_fetch_add(&counts[i], 1) + 1 != armed.n || strcmp(function, armed.function) != 0) return 0;
+  if (armed.what < FAULT_SHORT && armed.process != getpid()) return 0; /* a child */
+  if (armed.what == FAULT_KILL || armed.what == FAULT_KILL_JOB) die();
   if (armed.what < 0) return 2;
   errno = armed.what;
   return 1;
+}
+
+void fault_after_half(void)
+{
+  if (armed.what == FAULT_KILL_HALF) die();
 }
 
 static int strikes_fd(const char *function, int fd)
@@ -56,7 +104,7 @@ static int strikes_fd(const char *function, int fd)
   n = readlink(link, path, sizeof(path) - 1);
   if (n < 0) return 0;
   path[n] = '\0';
-  return strikes(function, path);
+  return fault_strikes(function, path);
 }
 
 /* The C library's function of that name. */
@@ -71,21 +119,58 @@ ssize_t pwrite64(int fd, const void *data, size_t n, off64_t offset)
 {
   static ssize_t (*next)(int, const void *, size_t, off64_t);
   int strike = strikes_fd("pwrite", fd);
+  ssize_t done;
 
   if (!next) find_next("pwrite64", &next);
   if (strike == 1) return -1;
-  if (strike == 2) {
-    ssize_t done = next(fd, data, n > 1 ? n / 2 : n, offset);
-
-    if (armed.what == FAULT_KILL_HALF) kill(getpid(), SIGKILL);
-    return done;
-  }
-  return next(fd, data, n, offset);
+  if (strike == 0) return next(fd, data, n, offset);
+  done = next(fd, data, n > 1 ? n / 2 : n, offset);
+  fault_after_half();
+  return done;
 }
 
 ssize_t pwrite(int fd, const void *data, size_t n, off_t offset)
 {
   return pwrite64(fd, data, n, offset);
+}
+
+ssize_t write(int fd, const void *data, size_t n)
+{
+  static ssize_t (*next)(int, const void *, size_t);
+  int strike = strikes_fd("write", fd);
+  ssize_t done;
+
+  if (!next) find_next("write", &next);
+  if (strike == 1) return -1;
+  if (strike == 0) return next(fd, data, n);
+  done = next(fd, data, n > 1 ? n / 2 : n);
+  fault_after_half();
+  return done;
+}
+
+ssize_t pread64(int fd, void *data, size_t n, off64_t offset)
+{
+  static ssize_t (*next)(int, void *, size_t, off64_t);
+  int strike = strikes_fd("pread", fd);
+
+  if (!next) find_next("pread64", &next);
+  if (strike == 1) return -1;
+  return next(fd, data, strike == 2 && n > 1 ? n / 2 : n, offset);
+}
+
+ssize_t pread(int fd, void *data, size_t n, off_t offset)
+{
+  return pread64(fd, data, n, offset);
+}
+
+ssize_t read(int fd, void *data, size_t n)
+{
+  static ssize_t (*next)(int, void *, size_t);
+  int strike = strikes_fd("read", fd);
+
+  if (!next) find_next("read", &next);
+  if (strike == 1) return -1;
+  return next(fd, data, strike == 2 && n > 1 ? n / 2 : n);
 }
 
 int fsync(int fd)
@@ -96,12 +181,49 @@ int fsync(int fd)
   return strikes_fd("fsync", fd) ? -1 : next(fd);
 }
 
+/* The file is closed in any case, as Linux does it. */
+int close(int fd)
+{
+  static int (*next)(int);
+  int strike = strikes_fd("close", fd), result;
+
+  if (!next) find_next("close", &next);
+  result = next(fd);
+  if (strike != 1) return result;
+  errno = armed.what;
+  return -1;
+}
+
 int rename(const char *from, const char *to)
 {
   static int (*next)(const char *, const char *);
 
   if (!next) find_next("rename", &next);
-  return strikes("rename", to) ? -1 : next(from, to);
+  return fault_strikes("rename", to) ? -1 : next(from, to);
+}
+
+int unlink(const char *path)
+{
+  static int (*next)(const char *);
+
+  if (!next) find_next("unlink", &next);
+  return fault_strikes("unlink", path) ? -1 : next(path);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+  static int (*next)(const char *, mode_t);
+
+  if (!next) find_next("mkdir", &next);
+  return fault_strikes("mkdir", path) ? -1 : next(path, mode);
+}
+
+DIR *opendir(const char *path)
+{
+  static DIR *(*next)(const char *);
+
+  if (!next) find_next("opendir", &next);
+  return fault_strikes("opendir", path) ? NULL : next(path);
 }
 
 int fallocate64(int fd, int mode, off64_t offset, off64_t n)
@@ -130,6 +252,19 @@ int ftruncate(int fd, off_t n)
   return ftruncate64(fd, n);
 }
 
+FILE *fopen64(const char *path, const char *mode)
+{
+  static FILE *(*next)(const char *, const char *);
+
+  if (!next) find_next("fopen64", &next);
+  return fault_strikes("fopen", path) ? NULL : next(path, mode);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+  return fopen64(path, mode);
+}
+
 int open64(const char *path, int flags, ...)
 {
   static int (*next)(const char *, int, ...);
@@ -143,7 +278,7 @@ int open64(const char *path, int flags, ...)
     va_end(list);
   }
   if (!next) find_next("open64", &next);
-  return strikes("open", path) ? -1 : next(path, flags, mode);
+  return fault_strikes("open", path) ? -1 : next(path, flags, mode);
 }
 
 int open(const char *path, int flags, ...)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libFuzzer target: the option reader, on option files and tables. Any text gives tables or one error with a documented code. */
+/* libFuzzer target: the option reader, on option files (with FUZZ_YAML: YAML) and tables. Any text gives tables or one error with a documented code. */
 #include "core/start.h"
 #include "plan/planner.h"
 
@@ -16,7 +16,11 @@ static const TrsOptionSpec outer_specs[] = {
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""}};
 static const TrsOptionGroup outer_group = TRS_OPTION_GROUP("Outer", outer_specs);
 
+#if defined(FUZZ_YAML)
+static char path[] = "/tmp/fuzz_options_XXXXXX.yaml";
+#else
 static char path[] = "/tmp/fuzz_options_XXXXXX.opts";
+#endif
 
 static void remove_file(void)
 {

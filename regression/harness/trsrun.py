@@ -20,7 +20,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 PATIENT = ["--mca", "orte_abort_on_non_zero_status", "0"]
 # In front of each rank: notes its process id and, when it has ended, its own exit status. SIGTERM is trapped, not ignored:
 # mpirun sends it to all ranks once one has failed, and the status must still be noted.
-NOTES = ("""trap : TERM USR1; r=$OMPI_COMM_WORLD_RANK; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
+NOTES = ("""trap : TERM USR1; r=${OMPI_COMM_WORLD_RANK:-0}; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
          """echo $s > "$TRS_RANKS/status.$r"; exit $s""")
 SKIPPED = 77
 
@@ -62,9 +62,9 @@ class Result:
 
 
 class Job:
-    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun."""
+    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun; without mpirun one rank starts faster."""
 
-    def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=()):
+    def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=(), mpirun=True):
         self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
         os.makedirs(self.notes)
         words = shlex.split(options) if isinstance(options, str) else list(options)
@@ -72,7 +72,7 @@ class Job:
             words += shlex.split(os.environ.get("TRS_GPU_OPTIONS", ""))
         variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
         variables.update(environment or {})
-        command = MPIRUN + list(launcher) + ["-n", str(ranks), "sh", "-c", prelude + NOTES, "rank", binary] + words
+        command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if mpirun else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
         self.start_s = time.monotonic()
         self.process = subprocess.Popen(command, cwd=folder, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -134,14 +134,15 @@ def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
     return result
 
 
-def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None):
-    """A dataset of random numbers, in the newest file format, every part contiguous."""
+def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None,
+                  libver="latest"):
+    """A dataset of random numbers, in the newest file format unless libver says otherwise, every part contiguous."""
     rng = np.random.default_rng(seed)
     features = features or FEATURES
     lengths = rng.integers(0, largest_bag + 1, (samples, len(features))).astype(np.int32)
     offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))]).astype(np.int64)
     values = np.concatenate([rng.integers(0, rows, n) for sample in lengths for rows, n in zip(features.values(), sample)])
-    with h5py.File(path, "w", libver="latest") as h:
+    with h5py.File(path, "w", libver=libver) as h:
         h.attrs["format"], h.attrs["version"], h.attrs["num_samples"] = "trshard-dataset", np.int64(1), np.int64(samples)
         if num_dense:
             h["dense"] = rng.random((samples, num_dense), np.float32)

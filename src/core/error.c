@@ -20,6 +20,17 @@ static struct {
   char trace[TRS_MAX_TRACE];
 } raised;
 
+/*
+  Is this PETSc's allocator without memory? PETSc 3.18 raises the line of the caller as the code and its
+  function as the message.
+*/
+static PetscBool is_out_of_memory(const char *function, PetscErrorType type)
+{
+  return (
+      PetscBool)(type == PETSC_ERROR_INITIAL && function &&
+                 (strcmp(function, "PetscMallocAlign") == 0 || strcmp(function, "PetscReallocAlign") == 0));
+}
+
 static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, const char *file,
                                  PetscErrorCode ierr, PetscErrorType type, const char *message, void *context)
 {
@@ -27,6 +38,10 @@ static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, 
 
   (void)comm;
   (void)context;
+  if (is_out_of_memory(function, type)) {
+    ierr = PETSC_ERR_MEM;
+    message = "out of memory";
+  }
   if (raised.code == PETSC_SUCCESS) {
     const char *text = message;
 

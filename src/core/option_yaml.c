@@ -192,9 +192,12 @@ PetscErrorCode TrsOptionYamlParse(const char *text, const TrsGivenOption *file, 
   PetscCheck(yaml_parser_initialize(&parser), PETSC_COMM_SELF, TRS_ERR_MEMORY, "out of memory: YAML parser");
   yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
   do {
-    PetscCheck(yaml_parser_load(&parser, &document), PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "%s:%zu: not valid YAML: %s", file->source, parser.problem_mark.line + 1,
-               parser.problem ? parser.problem : "unreadable");
+    const int loaded = yaml_parser_load(&parser, &document);
+
+    PetscCheck(loaded || parser.error != YAML_MEMORY_ERROR, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+               "out of memory: YAML of %s", file->source);
+    PetscCheck(loaded, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s:%zu: not valid YAML: %s", file->source,
+               parser.problem_mark.line + 1, parser.problem ? parser.problem : "unreadable");
     root = yaml_document_get_root_node(&document);
     if (root) PetscCall(add_mapping(&yaml, root, prefix, 0));
     yaml_document_delete(&document);

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mutated inputs in process: libFuzzer's, with clang's ASan and UBSan, to the parsers of regression/fuzz.
+
+A case is one run of one target from its small corpus, which the seed decides: plans, option files, YAML, datasets and checkpoints. Files of HDF5 are
+looked at in a child process first, as the program does it, which takes milliseconds: they get fewer inputs.
+"""
+import os
+import shutil
+import subprocess
+
+from campaign import Tally, tail
+from trsrun import check
+
+RUNS = {"plan": 20000, "options": 5000, "yaml": 5000, "dataset": 1000, "checkpoint": 1000}
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Fuzz:
+    name, unit, goal, weight = "fuzz", "inputs in process", 200000, 3
+
+    def __init__(self, setting):
+        self.s = setting
+        self.folder = os.path.join(setting.folder, "fuzz")
+
+    def prepare(self):
+        clang = shutil.which("clang")
+        if not clang:
+            return "no clang"
+        source = os.path.normpath(os.path.join(HERE, "..", ".."))
+        for target in RUNS:
+            done = subprocess.run([os.path.join(HERE, "..", "fuzz", "run_fuzz.sh"), clang, target, source, self.folder, "/usr/bin/python3", "0"],
+                                  capture_output=True, text=True, check=False)
+            if "SKIPPED" in done.stdout:
+                return done.stdout.strip()
+            check(done.returncode == 0, f"{target}: {tail(done.stdout + done.stderr)}")
+        return None
+
+    def case(self, index):
+        target = list(RUNS)[index % len(RUNS)]
+        found = self.s.fresh(f"fuzz-{index}")
+        command = [os.path.join(self.folder, f"fuzz_{target}"), f"-runs={RUNS[target]}", f"-seed={self.s.rng(self.name, index).randrange(1, 1 << 31)}", "-timeout=60",
+                   "-rss_limit_mb=4096", f"-max_len={16384 if target in ('dataset', 'checkpoint') else 4096}", "-verbosity=0", "-print_final_stats=1",
+                   f"-artifact_prefix={found}/", found, os.path.join(self.folder, f"corpus_{target}")]
+        done = subprocess.run(command, env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True, errors="replace", check=False)
+        units = [line.split()[-1] for line in done.stderr.splitlines() if line.startswith("stat::number_of_executed_units")]
+        tally = Tally(int(units[0]) if units else 1)
+        if done.returncode != 0:
+            kept = self.keep(found, index)
+            at = max(done.stderr.find("==ERROR"), 0)
+            tally.failures.append(f"{target}: exit {done.returncode}, input {kept}\n{done.stderr[at:at + 1500]}")
+        else:
+            shutil.rmtree(found, ignore_errors=True)
+        return tally
+
+    def keep(self, found, index):
+        """Moves what libFuzzer says is the bad input to the output folder, and names it."""
+        bad = [name for name in os.listdir(found) if name.startswith(("crash-", "timeout-", "oom-", "slow-unit-"))]
+        if not bad or not self.s.output:
+            return bad
+        os.makedirs(self.s.output, exist_ok=True)
+        return [shutil.copy(os.path.join(found, name), os.path.join(self.s.output, f"fuzz-{index}-{name}")) for name in bad]

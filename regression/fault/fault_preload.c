@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The injector as a library for LD_PRELOAD, told by the environment what to do on which rank:
+
+    TRS_FAULT="FUNCTION N WHAT RANK"   WHAT: a number of errno, SHORT, KILL, KILL_HALF or KILL_JOB
+    TRS_FAULT_PROGRAM=PATH             of the program that is meant, as /proc/self/exe has it: mpirun and shells
+                                       have the same environment
+    TRS_FAULT_PATH=PART                only calls on files whose path contains this
+    TRS_FAULT_COUNTS=FILE              each rank writes its calls by name to FILE.<rank> when it ends
+*/
+#include "fault_injector.h"
+#include "fault_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char function[32];
+static pid_t process;
+
+static int rank_of_process(void)
+{
+  const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+  return rank ? atoi(rank) : 0;
+}
+
+static int number_of(const char *what)
+{
+  static const char *const names[] = {"SHORT", "KILL", "KILL_HALF", "KILL_JOB"};
+
+  for (int i = 0; i < 4; i++)
+    if (strcmp(what, names[i]) == 0) return -1 - i;
+  return atoi(what);
+}
+
+/* Is this the program that is meant? */
+static int is_program(void)
+{
+  const char *wanted = getenv("TRS_FAULT_PROGRAM");
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+  if (n < 0 || !wanted) return 0;
+  path[n] = '\0';
+  return strcmp(path, wanted) == 0;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+  const char *fault = getenv("TRS_FAULT"), *part = getenv("TRS_FAULT_PATH");
+  char what[16];
+  int n, rank;
+
+  if (!fault || !is_program() || sscanf(fault, "%31s %d %15s %d", function, &n, what, &rank) != 4) return;
+  process = getpid();
+  if (strcmp(function, "malloc") == 0) fault_memory_watch();
+  fault_arm(function, part ? part : "", rank == rank_of_process() ? n : 0, number_of(what));
+}
+
+__attribute__((destructor)) static void end(void)
+{
+  const char *counts = getenv("TRS_FAULT_COUNTS");
+  char path[4096];
+
+  if (!counts || process != getpid()) return;
+  snprintf(path, sizeof(path), "%s.%d", counts, rank_of_process());
+  fault_write_counts(path);
+}
