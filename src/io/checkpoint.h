@@ -10,6 +10,7 @@
 */
 #pragma once
 
+#include "io/run_folder.h"
 #include "io/state.h"
 
 /* Numbers kept as a root attribute float64 [n]; n 0: none. Written: borrowed. Read: free with TrsCheckpointInfoFree(). */
@@ -21,10 +22,11 @@ typedef struct {
 typedef struct {
   int64_t step; /* updates done */
   int64_t epoch, samples_seen;
-  int64_t run_step;     /* steps of the training data consumed: where a resumed reader goes on, */
-  int64_t global_batch; /* and the samples of a full one of them, over all ranks; 0: not known */
-  const char *options;  /* text */
-  const char *plan;     /* JSON text */
+  int64_t run_step;             /* steps of the training data consumed: where a resumed reader goes on, */
+  int64_t global_batch;         /* and the samples of a full one of them, over all ranks; 0: not known */
+  char run_id[TRS_RUN_ID_SIZE]; /* of the run that wrote the file; "": not known */
+  const char *options;          /* text */
+  const char *plan;             /* JSON text */
   TrsCheckpointNumbers metrics, early_stopping; /* a training's, as it lays them out */
   int n_unexpected; /* of ReadWanted, on rank 0: what the file has and the state has not, a name each: tables ("embedding/user"), tensors of dense layers. States */
   char **unexpected; /* of optimizers are not counted */

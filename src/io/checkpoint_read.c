@@ -5,6 +5,21 @@
 #include <inttypes.h>
 #include <string.h>
 
+PetscErrorCode TrsCheckpointRunId(const TrsHDF5File *file, char id[TRS_RUN_ID_SIZE])
+{
+  PetscBool found;
+  char *text;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5ReadString(file, file->id, "", TRS_CHECKPOINT_RUN_ID, &found, &text));
+  TRS_CHECK_DATA(!found || TrsRunIdIsValid(text),
+                 "%s: attribute " TRS_CHECKPOINT_RUN_ID " is \"%.40s\", expected 16 hexadecimal digits",
+                 file->path, text);
+  PetscCall(PetscStrncpy(id, found ? text : "", TRS_RUN_ID_SIZE));
+  PetscCall(PetscFree(text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info)
 {
   PetscBool found;
@@ -19,6 +34,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
   info->global_batch = 0;
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "global_batch", 1, &found, &info->global_batch));
+  PetscCall(TrsCheckpointRunId(file, info->run_id));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS, &found, &info->metrics.n,
                              &info->metrics.value));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_EARLY_STOPPING, &found,

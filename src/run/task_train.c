@@ -28,7 +28,8 @@ typedef struct {
   TrsWatchdog watchdog;
   TrsTrace trace;
   TrsCheckpointInfo start; /* what the weights had seen when this run took them */
-  int64_t first_step;      /* of the reader */
+  char run_id[TRS_RUN_ID_SIZE];
+  int64_t first_step; /* of the reader */
   int64_t total_steps, per_epoch;
   int64_t done;    /* the reader's step after the last update */
   int64_t samples; /* since the weights' beginning */
@@ -82,6 +83,16 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A resumed training keeps its run's id. */
+static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
+{
+  PetscFunctionBegin;
+  if (resumed) PetscCall(PetscStrncpy(t->run_id, t->start.run_id, sizeof(t->run_id)));
+  if (!t->run_id[0]) PetscCall(TrsRunIdMake(t->session.comm, t->run_id));
+  PetscCall(TrsResultsSetText(t->results, "run_id", t->run_id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The weights to start from, and of a resumed training its place and memory. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
@@ -89,6 +100,7 @@ static PetscErrorCode load_state(TrsTraining *t)
 
   PetscFunctionBegin;
   PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
+  PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
   if (resumed) PetscCall(find_place(t));
   if (resumed) PetscCall(load_memory(t, resumed));
   PetscCall(PetscFree(resumed));
@@ -216,6 +228,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
   if (t->metrics) PetscCall(TrsRunningMetricsSave(t->metrics, &info.metrics.n, &info.metrics.value));
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
