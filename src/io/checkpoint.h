@@ -95,20 +95,50 @@ typedef struct {
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
                                    TrsStoredTable *stored);
 
-/*
-  TrsCheckpointTry - Could a checkpoint be made at this file, or in this folder (made, too)? To be asked before hours of training.
-
-  Collective on comm. Leaves nothing but the folder. In: file, folder  NULL: not asked. Errors (agreed): CANT_CREATE
-*/
-PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file, const char *folder);
+/* Could a checkpoint be made at this file? To be asked before hours of training; file NULL: not asked. Collective on comm.
+   Errors (agreed): CANT_CREATE */
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file);
 
 /*
-  A folder of checkpoints: step-<9 digits>.h5, the newest `keep` are kept. Write makes the folder, publishes, then deletes the oldest.
-  FindNewest: newest file that opens, has the right format and whose checksums hold; *path is NULL when there is no file at all (free with
-  PetscFree), and it is an error (DATA) when none of those there is valid: a run must not start anew beside what it was to go on from; files
-  that fail are named in a warning on rank 0. Left-over temporary files are ignored, and removed by the next Write.
-  Both collective on comm.
+  A folder of checkpoints, step-<9 digits>.h5, in the hands of the one run that writes there.
+
+  TrsCheckpointFolderOpen - Make the folder, take its lock (TrsRunFolderLock()) until Close, and see whose files are there.
+
+  Collective on comm. In: keep  files of the run that stay; wait  for another job to leave. Errors (agreed): CANT_CREATE, STOPPED, NO_INPUT
 */
-PetscErrorCode TrsCheckpointFolderWrite(MPI_Comm comm, const char *folder, int keep, const TrsState *state,
+typedef struct TrsCheckpointFolderImpl *TrsCheckpointFolder;
+PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
+                                       TrsCheckpointFolder *folder);
+PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder); /* accepts NULL */
+
+/*
+  TrsCheckpointFolderClaim - May this run write here?
+
+  Collective. With resume the files must be of one run. Without, there must be none: a run that starts does not mix its files with
+  another's; or they are moved into the new folder `aside` (NULL: not wanted) within this one.
+  Errors (agreed): CANT_CREATE, naming the run and the ways out
+*/
+PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder folder, PetscBool resume, const char *aside);
+
+/* The run whose files a resume has found; "": none, or of an older program. Borrowed. Not collective. */
+const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder);
+
+/*
+  TrsCheckpointFolderWrite - Publish the file of info->step, then remove what is too many of info->run_id's own files up to that step.
+
+  Collective. Neither the file just written nor any other run's is ever removed. Errors: those of TrsCheckpointWrite()
+*/
+PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder folder, const TrsState *state,
                                         const TrsCheckpointInfo *info);
+
+/*
+  TrsCheckpointFolderFindNewest - The newest file of a folder that opens, has the right format and whose checksums hold.
+
+  Collective on comm. Needs no lock: where a run removes the file meanwhile, the search begins again. Files that fail are named in a warning on
+  rank 0; left-over temporary files are ignored.
+
+  Out:    path  free with PetscFree(); NULL when there is no file at all
+  Errors (agreed): DATA: there are files and none is valid (a run must not start anew beside what it was to go on from);
+                   CANT_CREATE: files of several runs; NO_INPUT
+*/
 PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path);

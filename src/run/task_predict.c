@@ -135,7 +135,7 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));
-  PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint, NULL));
+  PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint));
   PetscCall(read_checkpoint(p));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
