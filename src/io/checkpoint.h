@@ -24,12 +24,15 @@ typedef struct {
   int64_t epoch, samples_seen;
   int64_t run_step;             /* steps of the training data consumed: where a resumed reader goes on, */
   int64_t global_batch;         /* and the samples of a full one of them, over all ranks; 0: not known */
+  int64_t data_samples;         /* of the training data; 0: not known */
   char run_id[TRS_RUN_ID_SIZE]; /* of the run that wrote the file; "": not known */
   const char *options;          /* text */
   const char *plan;             /* JSON text */
   TrsCheckpointNumbers metrics, early_stopping; /* a training's, as it lays them out */
   int n_unexpected; /* of ReadWanted, on rank 0: what the file has and the state has not, a name each: tables ("embedding/user"), tensors of dense layers. States */
-  char **unexpected; /* of optimizers are not counted */
+  char **unexpected;  /* of optimizers are not counted */
+  char *other_state;  /* with wanted->same, on rank 0: a state in the file that the weights have not here */
+  char *options_read; /* of a file read: its options; NULL: it has none */
 } TrsCheckpointInfo;
 
 /*
@@ -41,6 +44,7 @@ typedef struct {
       initial; /* what the file lacks is left alone: tables, dense tensors, and dense ones of another shape; each with its states */
   PetscBool
       grow; /* tables may have fewer rows in the file: they are the first; rows behind them are left alone */
+  PetscBool same;           /* the file should be of this very model: look for info->other_state, too */
   int n_tables;             /* 0: everything */
   const char *const *table; /* [n_tables] only these tables, with their states */
 } TrsCheckpointWanted;
@@ -130,6 +134,9 @@ const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder);
 */
 PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder folder, const TrsState *state,
                                         const TrsCheckpointInfo *info);
+
+/* Has a file that was found, and then could not be read, been removed meanwhile? Then a newer one is there. Rank 0 looks. Collective. */
+PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *gone);
 
 /*
   TrsCheckpointFolderFindNewest - The newest file of a folder that opens, has the right format and whose checksums hold.

@@ -221,12 +221,13 @@ static void warn(int rank)
   TrsErrorClear();
 }
 
-/* Has the file been removed since it was listed? Then the one who removed it has written a newer one. Rank 0 looks. */
-static PetscErrorCode is_gone(MPI_Comm comm, int rank, const char *path, PetscBool *gone)
+PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *gone)
 {
-  int answer = rank == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+  int rank, answer;
 
   PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  answer = rank == 0 && access(path, F_OK) != 0 && errno == ENOENT;
   PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, comm));
   *gone = (PetscBool)answer;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -251,7 +252,7 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char *
     TrsErrorClear();
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
-    if (ierr == TRS_ERR_NO_INPUT) PetscCall(is_gone(comm, rank, *path, again));
+    PetscCall(TrsCheckpointIsGone(comm, *path, again));
     if (*again)
       TrsErrorClear();
     else

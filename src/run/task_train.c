@@ -254,10 +254,13 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
                             .global_batch = s->batch_size * s->size,
                             .epoch = t->done / t->per_epoch,
                             .samples_seen = t->samples};
+  const TrsDatasetInfo *data;
   char *options, *plan;
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsDatasetGetInfo(s->train, &data));
+  info.data_samples = data->num_samples;
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
   if (t->metrics) PetscCall(TrsRunningMetricsSave(t->metrics, &info.metrics.n, &info.metrics.value));
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
