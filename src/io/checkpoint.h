@@ -99,16 +99,21 @@ typedef struct {
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
                                    TrsStoredTable *stored);
 
-/* Could a checkpoint be made at this file? To be asked before hours of training; file NULL: not asked. Collective on comm.
-   Errors (agreed): CANT_CREATE */
+/* Could a checkpoint be made at this file? To be asked before hours of training. NULL: not asked.
+   Collective on comm. Errors (agreed): CANT_CREATE */
 PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file);
 
 /*
   A folder of checkpoints, step-<9 digits>.h5, in the hands of the one run that writes there.
 
-  TrsCheckpointFolderOpen - Make the folder, take its lock (TrsRunFolderLock()) until Close, and see whose files are there.
+  TrsCheckpointFolderOpen - Make the folder, take its lock (TrsRunFolderLock()) until Close, and
+  see whose files are there.
 
-  Collective on comm. In: keep  files of the run that stay; wait  for another job to leave. Errors (agreed): CANT_CREATE, STOPPED, NO_INPUT
+  Collective on comm.
+
+  In:     keep  how many files of the run stay
+          wait  for another job to leave
+  Errors (agreed): CANT_CREATE, STOPPED, NO_INPUT
 */
 typedef struct TrsCheckpointFolderImpl *TrsCheckpointFolder;
 PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
@@ -118,8 +123,9 @@ PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder); /* accepts
 /*
   TrsCheckpointFolderClaim - May this run write here?
 
-  Collective. With resume the files must be of one run. Without, there must be none: a run that starts does not mix its files with
-  another's; or they are moved into the new folder `aside` (NULL: not wanted) within this one.
+  Collective. With resume the files must be of one run. Without, there must be none: a run that
+  starts does not mix its files with another's. With `aside` (else NULL) the files that are there
+  are moved into a new folder of that name within this one.
   Errors (agreed): CANT_CREATE, naming the run and the ways out
 */
 PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder folder, PetscBool resume, const char *aside);
@@ -128,24 +134,28 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder folder, PetscBool re
 const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder);
 
 /*
-  TrsCheckpointFolderWrite - Publish the file of info->step, then remove what is too many of info->run_id's own files up to that step.
+  TrsCheckpointFolderWrite - Publish the file of info->step, then remove what is too many of the
+  run's own files (info->run_id) up to that step.
 
-  Collective. Neither the file just written nor any other run's is ever removed. Errors: those of TrsCheckpointWrite()
+  Collective. Neither the file just written nor any other run's is ever removed.
+  Errors: those of TrsCheckpointWrite(); CANT_CREATE
 */
 PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder folder, const TrsState *state,
                                         const TrsCheckpointInfo *info);
 
-/* Has a file that was found, and then could not be read, been removed meanwhile? Then a newer one is there. Rank 0 looks. Collective. */
+/* Has a file that was found, and then could not be read, been removed meanwhile? Then a newer one
+   is there. Rank 0 looks. Collective. */
 PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *gone);
 
 /*
-  TrsCheckpointFolderFindNewest - The newest file of a folder that opens, has the right format and whose checksums hold.
+  TrsCheckpointFolderFindNewest - The newest file of a folder that opens, has the right format and
+  whose checksums hold.
 
-  Collective on comm. Needs no lock: where a run removes the file meanwhile, the search begins again. Files that fail are named in a warning on
-  rank 0; left-over temporary files are ignored.
+  Collective on comm. Needs no lock: where a run removes the file meanwhile, the search begins
+  again. Files that fail are named in a warning on rank 0. Left-over temporary files are ignored.
 
   Out:    path  free with PetscFree(); NULL when there is no file at all
-  Errors (agreed): DATA: there are files and none is valid (a run must not start anew beside what it was to go on from);
+  Errors (agreed): DATA: there are files and none is valid: a run must not start anew beside them;
                    CANT_CREATE: files of several runs; NO_INPUT
 */
 PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path);

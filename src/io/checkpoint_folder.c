@@ -160,9 +160,9 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
 }
 
 /*
-  Of this run's files up to the one just written the newest `keep` stay. Files of a later step are from before a
-  resume that could not read them: the run replaces them when it comes to their steps. That a file cannot be removed is
-  no reason to end a run.
+  Of this run's files up to the one just written the newest `keep` stay. Files of a later step are
+  from before a resume that could not read them: the run replaces them when it comes to their steps.
+  That a file cannot be removed is no reason to end a run.
 */
 static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry *written)
 {

@@ -103,7 +103,8 @@ static PetscErrorCode read_run(const char *folder, TrsCheckpointEntry *entry)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In a child, or where there can be none, here. A file that cannot be read names no run: reading it tells why, elsewhere. */
+/* In a child, or where there can be none, here. A file that cannot be read names no run: reading
+   it tells why, elsewhere. */
 static PetscErrorCode read_runs(void *context)
 {
   const TrsRunsQuery *q = context;

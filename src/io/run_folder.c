@@ -18,7 +18,8 @@
 enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_POLL_MS = 100 };
 static const char lock_name[] = ".trshard-lock";
 
-/* The one descriptor of the lock's file: closing any other one would end the lock, too. Forked children inherit no record lock. */
+/* The one descriptor of the lock's file: closing any other one would end the lock, too. Forked
+   children inherit no record lock. */
 struct TrsRunLockImpl {
   int fd;
 };
@@ -86,7 +87,8 @@ static PetscErrorCode open_lock(const char *folder, int *fd)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take the whole file's record lock. Returns 0; EAGAIN: another process has it; else why there are no locks. */
+/* Take the whole file's record lock. Returns 0; EAGAIN: another process has it; else why there
+   are no locks. */
 static int try_lock(int fd)
 {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -10,7 +10,8 @@
 
 enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 
-/* Options that decide what is learned, by how their names begin; not those that only decide where and how fast. */
+/* Options that decide what is learned, by how their names begin; not those that only decide
+   where and how fast. */
 static const char *const learned[] = {"-data_train", "-data_weights", "-data_shuffle", "-drop_last",
                                       "-seed",       "-table",        "-num_dense",    "-dense_",
                                       "-over_arch",  "-interaction",  "-dcn_",         "-embedding_",

@@ -129,7 +129,7 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The folder of checkpoints, before any other work: its owner may have to leave first, and with that gives its memory free. */
+/* The folder of checkpoints, before any other work: an owner that is to leave first still has its memory. */
 static PetscErrorCode open_folder(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 {
   TrsRunWait wait = {.stop = &trs_stop_requested};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Atomic files: many writers of one name at once, each of which removes left-overs, and no writer loses its file. */
+/* Atomic files: many writers of one name at once, each of which removes left-overs, and no
+   writer loses its file. */
 #include "io/atomic_file.h"
 #include "trs_test.h"
 

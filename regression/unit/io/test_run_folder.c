@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* A run's folder: its id, its lock between processes, which files of a folder are the run's, and what of them is kept. */
+/* A run's folder: its id, its lock between processes, which files of a folder are the run's, and
+   what of them is kept. */
 #include "core/buffer.h"
 #include "io/checkpoint.h"
 #include "trs_test.h"
@@ -52,7 +53,8 @@ static void test_id(void **state)
   assert_false(TrsRunIdIsValid("0123456789abcdef0"));
 }
 
-/* Each rank is a job of its own: one gets the lock, the others are told of it; then the next one, until all had it. */
+/* Each rank is a job of its own: one gets the lock, the others are told of it; then the next
+   one, until all had it. */
 static void test_lock(void **state)
 {
   char where[300];
@@ -83,7 +85,8 @@ static void test_lock(void **state)
   }
 }
 
-/* A forked child, as the preflight's, has no part in the lock: neither its end nor its life longer than the owner's matters. */
+/* A forked child, as the preflight's, has no part in the lock: neither its end nor its life
+   longer than the owner's matters. */
 static void test_lock_and_child(void **state)
 {
   char where[300];
@@ -130,7 +133,8 @@ static PetscBool has_step(const char *where, int step)
   return (PetscBool)(access(path, F_OK) == 0);
 }
 
-/* A run's files are counted by themselves, and the one just written stays, whatever step the others have. */
+/* A run's files are counted by themselves, and the one just written stays, whatever step the
+   others have. */
 static void test_keep(void **state)
 {
   char where[300];
