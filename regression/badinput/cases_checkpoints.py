@@ -138,6 +138,6 @@ CASES = [
          resumed_from("step-000000001.h5", "step-000000003.h5", "step-000000002.h5")),
     Case("resume_when_all_are_damaged", 65, r"ckpt: none of its 2 checkpoints can be read", RESUME, folder_with(flipped(WEIGHT), flipped(WEIGHT))),
     Case("resume_from_another_model", 65, r"step-000000001\.h5: /dense/dense_arch/\d/weight", f"{RESUME} -dense_arch 6,4", folder_with(None)),
-    Case("resume_from_a_file", 66, r"ckpt: cannot be listed", RESUME, is_file),
+    Case("resume_from_a_file", 73, r"ckpt is not a folder", RESUME, is_file),
     Case("resume_from_nothing_yet", 0, "", RESUME),
 ]

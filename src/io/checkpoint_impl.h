@@ -18,6 +18,7 @@
 /* of a state's dataset: the optimizer it belongs to */
 #define TRS_OPTIMIZER_ATTRIBUTE "optimizer"
 /* root attributes: TrsCheckpointInfo's numbers */
+#define TRS_CHECKPOINT_RUN_ID         "run_id"
 #define TRS_CHECKPOINT_METRICS        "metrics"
 #define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"
 
@@ -31,6 +32,9 @@ static const int64_t trs_part_bytes = (int64_t)64 << 20, trs_strip_bytes = (int6
 
 /* Open for reading, and check format and version. Not collective, under the lock. Errors: NO_INPUT, DATA */
 PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file);
+
+/* Which run wrote the file; "" where the file does not say. Not collective, under the lock. Errors: DATA */
+PetscErrorCode TrsCheckpointRunId(const TrsHDF5File *file, char id[TRS_RUN_ID_SIZE]);
 
 /* Element type in the file; bf16 are uint16 with an attribute, bytes uint8. Close with H5Tclose(). Under the lock. */
 PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);

@@ -29,7 +29,8 @@ typedef struct {
   TrsWatchdog watchdog;
   TrsTrace trace;
   TrsCheckpointInfo start; /* what the weights had seen when this run took them */
-  int64_t first_step;      /* of the reader */
+  char run_id[TRS_RUN_ID_SIZE];
+  int64_t first_step; /* of the reader */
   int64_t total_steps, per_epoch;
   int64_t done;    /* the reader's step after the last update */
   int64_t samples; /* since the weights' beginning */
@@ -37,7 +38,8 @@ typedef struct {
   int64_t metrics_done;      /* step of the last row of metrics, */
   TrsRunningValues measured; /* and that row */
   const char *checkpoint_dir, *checkpoint_best;
-  int64_t allocations; /* in steps after the warm-up */
+  TrsCheckpointFolder folder; /* NULL: no -checkpoint_dir */
+  int64_t allocations;        /* in steps after the warm-up */
 } TrsTraining;
 
 /*
@@ -83,6 +85,18 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A resumed training keeps its run's id. */
+static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
+{
+  PetscFunctionBegin;
+  if (resumed) PetscCall(PetscStrncpy(t->run_id, t->start.run_id, sizeof(t->run_id)));
+  if (resumed && !t->run_id[0])
+    PetscCall(PetscStrncpy(t->run_id, TrsCheckpointFolderRun(t->folder), sizeof(t->run_id)));
+  if (!t->run_id[0]) PetscCall(TrsRunIdMake(t->session.comm, t->run_id));
+  PetscCall(TrsResultsSetText(t->results, "run_id", t->run_id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The weights to start from, and of a resumed training its place and memory. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
@@ -90,6 +104,7 @@ static PetscErrorCode load_state(TrsTraining *t)
 
   PetscFunctionBegin;
   PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
+  PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
   if (resumed) PetscCall(find_place(t));
   if (resumed) PetscCall(load_memory(t, resumed));
   PetscCall(PetscFree(resumed));
@@ -112,6 +127,31 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   if (t->early.stops && !t->eval_every)
     PetscCall(TrsOptionError(options, "-early_stopping_metric",
                              "needs -eval_every, the steps between the evaluations it watches"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The folder of checkpoints, before any other work: an owner that is to leave first still has its memory. */
+static PetscErrorCode open_folder(TrsTraining *t, MPI_Comm comm, TrsOptions options)
+{
+  TrsRunWait wait = {.stop = &trs_stop_requested};
+  const char *aside = NULL;
+  PetscBool resume;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_set_aside", &aside, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-checkpoint_lock_seconds", &wait.seconds, NULL));
+  if (aside && (resume || !t->checkpoint_dir))
+    PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
+                             resume ? "is for a new run: leave it out, or -resume"
+                                    : "needs -checkpoint_dir, the folder of the earlier checkpoints"));
+  if (aside && (!aside[0] || aside[0] == '.' || strchr(aside, '/')))
+    PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
+                             "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
+  if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!resume) wait.seconds = 0; /* what the other job writes is not this run's in any case */
+  PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
+  PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -172,6 +212,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
   PetscCall(read_options(t, options));
+  PetscCall(open_folder(t, comm, options));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
   PetscCall(check_evaluation(t));
@@ -181,8 +222,8 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
   PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
-  PetscCall(TrsCheckpointTry(s->comm, final, t->checkpoint_dir));
-  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best, NULL));
+  PetscCall(TrsCheckpointTry(s->comm, final));
+  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
   PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->device, &t->trace));
@@ -201,6 +242,7 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsRunningMetricsDestroy(&t->metrics));
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
+  PetscCall(TrsCheckpointFolderClose(&t->folder));
   PetscCall(TrsSessionDestroy(&t->session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -214,10 +256,14 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
                             .global_batch = s->batch_size * s->size,
                             .epoch = t->done / t->per_epoch,
                             .samples_seen = t->samples};
+  const TrsDatasetInfo *data;
   char *options, *plan;
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsDatasetGetInfo(s->train, &data));
+  info.data_samples = data->num_samples;
+  PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
   if (t->metrics) PetscCall(TrsRunningMetricsSave(t->metrics, &info.metrics.n, &info.metrics.value));
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
@@ -227,8 +273,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
   if (file)
     PetscCall(TrsCheckpointWrite(s->comm, file, &s->state, &info));
   else
-    PetscCall(
-        TrsCheckpointFolderWrite(s->comm, t->checkpoint_dir, (int)t->checkpoint_keep, &s->state, &info));
+    PetscCall(TrsCheckpointFolderWrite(t->folder, &s->state, &info));
   PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done,
                         file ? file : t->checkpoint_dir));
   PetscCall(PetscFree(options));
