@@ -10,6 +10,7 @@
 */
 #pragma once
 
+#include "io/output.h"
 #include "io/run_folder.h"
 #include "io/state.h"
 
@@ -30,6 +31,7 @@ typedef struct {
   TrsCheckpointNumbers metrics, early_stopping; /* a training's, as it lays them out */
   int n_unexpected; /* of ReadWanted, on rank 0: what the file has and the state has not, a name each: tables ("embedding/user"), tensors of dense layers. States */
   char **unexpected; /* of optimizers are not counted */
+  TrsOutput *output; /* written: the file's place, rank 0's counts; NULL: what stands there is replaced */
 } TrsCheckpointInfo;
 
 /*
