@@ -7,7 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRS_VALUE_BYTES = 8, TRS_BLOCK_BYTES = TRS_COLUMN_BLOCK_ROWS * TRS_VALUE_BYTES };
+enum {
+  TRS_VALUE_BYTES = 8,
+  TRS_FEW_ROWS = 64, /* that most columns never exceed */
+  TRS_BLOCK_BYTES = TRS_COLUMN_BLOCK_ROWS * TRS_VALUE_BYTES
+};
 
 void TrsSpillClose(TrsSpill *spill)
 {
@@ -64,8 +68,10 @@ PetscErrorCode TrsColumnAppend(TrsColumn *column, TrsSpill *spill, const void *v
     if (tail_rows(column) == n) break;
     n = tail_rows(column);
   }
-  PetscCall(
-      TrsBufferReserve(&column->tail, PetscMax((n + 1) * TRS_VALUE_BYTES, TRS_BLOCK_BYTES), PETSC_TRUE));
+  PetscCall(TrsBufferReserve(&column->tail,
+                             PetscMax((n + 1) * TRS_VALUE_BYTES,
+                                      n < TRS_FEW_ROWS ? TRS_FEW_ROWS * TRS_VALUE_BYTES : TRS_BLOCK_BYTES),
+                             PETSC_TRUE));
   memcpy((char *)column->tail.data + n * TRS_VALUE_BYTES, value, TRS_VALUE_BYTES);
   column->rows++;
   PetscFunctionReturn(PETSC_SUCCESS);

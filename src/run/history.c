@@ -5,6 +5,7 @@
 #include "core/version.h"
 #include "run/report.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +19,14 @@ static const double share = 99.0;
 static const int64_t small_bytes = (int64_t)64 << 20;
 
 /* --- the row of /starts --- */
+
+/* "dense forward" is /starts/dense_forward_ms, "I/O" is /starts/i_o_ms. */
+static void column_name(const char *stage, char *path, size_t size)
+{
+  snprintf(path, size, "starts/%s_ms", stage);
+  for (char *c = path + strlen("starts/"); *c; c++)
+    *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+}
 
 /* This start's row as things are now: rank 0's work. */
 static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
@@ -39,7 +48,7 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscCall(TrsResultsAppendText(r, "starts/commit", TrsVersionCommit()));
   PetscCall(TrsResultsAppendText(r, "starts/plan", h->plan));
   for (int i = 0; i < TRS_STAGE_NONE; i++) {
-    snprintf(path, sizeof(path), "starts/%s_ms", TrsStageName((TrsStage)i));
+    column_name(TrsStageName((TrsStage)i), path, sizeof(path));
     PetscCall(TrsResultsAppend(r, path, h->stage_ms[i]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -44,12 +44,13 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, Tr
 PetscErrorCode TrsHistoryStep(TrsHistory *history, int64_t steps);
 
 /*
-  TrsHistoryCheckpoint - Write the file beside a checkpoint.
+  TrsHistoryCheckpoint - Write the file, then let a checkpoint follow: a run that is killed between them has rows too many, which
+  are trained again, and not a gap.
 
   Collective. A file of more than 64 MiB is left for later if writing it would take more than 1 % of the time. Errors (agreed): those
   of TrsResultsWrite()
 */
 PetscErrorCode TrsHistoryCheckpoint(TrsHistory *history, int64_t steps);
 
-/* Write the file for the last time. Collective. Errors (agreed): likewise */
+/* Write the file for the last time, before the last checkpoints likewise. Collective. Errors (agreed): likewise */
 PetscErrorCode TrsHistoryEnd(TrsHistory *history, int64_t steps);

@@ -328,8 +328,8 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   if (result->stop) PetscFunctionReturn(PETSC_SUCCESS);
   if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps) PetscCall(evaluate(t));
   if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
-    PetscCall(checkpoint(t, TRS_N_OUTPUTS));
     PetscCall(TrsHistoryCheckpoint(&t->history, t->done - t->first_step));
+    PetscCall(checkpoint(t, TRS_N_OUTPUTS));
   } else {
     PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
   }
@@ -371,14 +371,13 @@ static PetscErrorCode record_allocations(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The last words of a training that went to its end, or that early stopping ended. */
-static PetscErrorCode finish(TrsTraining *t)
+/* The last evaluation of a training that went to its end, or why early stopping ended it. */
+static PetscErrorCode conclude(TrsTraining *t)
 {
-  const PetscBool early = TrsEarlyStoppingIsOver(&t->early);
   char why[256];
 
   PetscFunctionBegin;
-  if (early) {
+  if (TrsEarlyStoppingIsOver(&t->early)) {
     TrsEarlyStoppingText(&t->early, why, sizeof(why));
     PetscCall(PetscPrintf(t->session.comm,
                           "stopped early after step %" PRId64 " of %" PRId64
@@ -388,9 +387,18 @@ static PetscErrorCode finish(TrsTraining *t)
   } else if (t->session.eval) {
     PetscCall(evaluate(t));
   }
-  if (t->checkpoint_final) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
-  if (t->checkpoint_dir && (t->checkpoint_every ? t->done % t->checkpoint_every != 0 : !t->checkpoint_final))
-    PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The last checkpoints. The weights of a training that ends go to -checkpoint_dir, too, where nothing else would keep them. */
+static PetscErrorCode keep_weights(TrsTraining *t, PetscBool stopped)
+{
+  const PetscBool due = t->checkpoint_every ? (PetscBool)(t->done % t->checkpoint_every != 0)
+                                            : (PetscBool)(t->checkpoint_final == NULL);
+
+  PetscFunctionBegin;
+  if (t->checkpoint_final && !stopped) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
+  if (t->checkpoint_dir && (stopped || due)) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -410,12 +418,9 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
   if (t.metrics && t.done > t.first_step) PetscCall(TrsReportRunningMetrics(t.session.comm, &t.measured));
-  if (!stopped) {
-    PetscCall(finish(&t));
-  } else if (t.checkpoint_dir) {
-    PetscCall(checkpoint(&t, TRS_N_OUTPUTS));
-  }
+  if (!stopped) PetscCall(conclude(&t));
   PetscCall(TrsHistoryEnd(&t.history, t.done - t.first_step));
+  PetscCall(keep_weights(&t, stopped));
   PetscCall(TrsOutputsReport(&t.outputs, PETSC_TRUE, t.has_checkpoint ? t.checkpoint_dir : NULL));
   if (stopped)
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
