@@ -142,8 +142,9 @@ static void print_error(PetscErrorCode ierr, const char *text, const char *trace
 
   TrsNameEscape(text, safe_text, sizeof(safe_text));
   TrsNameEscape(trace, safe_trace, sizeof(safe_trace));
-  n = snprintf(line, sizeof(line), "trshard: %s%s: %s%s%s\n",
-               ierr == TRS_ERR_STOPPED ? "info" : "error", from, safe_text, TrsExitStatus(ierr) == TRS_ERR_INTERNAL - 1000 ? " (internal error, please report)" : "",
+  n = snprintf(line, sizeof(line), "trshard: %s%s: %s%s%s\n", ierr == TRS_ERR_STOPPED ? "info" : "error",
+               from, safe_text,
+               TrsExitStatus(ierr) == TRS_ERR_INTERNAL - 1000 ? " (internal error, please report)" : "",
                safe_trace);
   fwrite(line, 1, (size_t)n, stderr);
   fflush(stderr);

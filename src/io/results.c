@@ -143,6 +143,9 @@ PetscErrorCode TrsResultsDropLast(TrsResults results, const char *group, const c
 
   PetscFunctionBegin;
   if (!last || *last < value) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int g = 0; g < results->n_loaded; g++)
+    if (strcmp(results->loaded[g].prefix, group) == 0)
+      results->loaded[g].rows = PetscMin(results->loaded[g].rows, rows - 1);
   for (int i = 0; i < results->n; i++) {
     TrsItem *it = &results->items[i];
 

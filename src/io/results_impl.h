@@ -31,7 +31,7 @@ typedef struct {
 /* A group whose rows an earlier part of the run began. */
 typedef struct {
   char *prefix; /* "train/" */
-  int64_t rows; /* taken over */
+  int64_t rows; /* taken over and still there */
 } TrsLoadedGroup;
 
 struct TrsResultsImpl {
