@@ -337,6 +337,6 @@ static void test_cannot_create(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_results), cmocka_unit_test(test_no_file),
-              cmocka_unit_test(test_bounded_memory), cmocka_unit_test(test_spill_fails),
-              cmocka_unit_test(test_load), cmocka_unit_test(test_load_damaged),
-              cmocka_unit_test(test_link_is_not_followed), cmocka_unit_test(test_cannot_create))
+              cmocka_unit_test(test_link_is_not_followed), cmocka_unit_test(test_bounded_memory),
+              cmocka_unit_test(test_spill_fails), cmocka_unit_test(test_load),
+              cmocka_unit_test(test_load_damaged), cmocka_unit_test(test_cannot_create))
