@@ -1,17 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A run and the folder of its checkpoints: whose it is, who may write there, and what a second job does."""
+import glob
 import os
 import re
+import shutil
+import signal
+import socket
 
 import h5py
 
 from law_plans import MODEL, TABLES, make
-from trsrun import attribute, check, run
+from trsrun import Job, attribute, check, check_same_tensors, run, same_bits, tensors
+
+
+def words(ranks, options):
+    """Of a run on batches of 24 samples over all ranks."""
+    model = MODEL.replace("-seed 3", "") if "-seed" in options else MODEL
+    return f"-data_train train.h5 -batch_size {24 // ranks} {model} {TABLES} {options}"
 
 
 def train(binary, folder, ranks, options, **more):
-    """A run on batches of 24 samples over all ranks."""
-    return run(binary, ranks, f"-data_train train.h5 -batch_size {24 // ranks} {MODEL} {TABLES} {options}", folder, **more)
+    return run(binary, ranks, words(ranks, options), folder, **more)
+
+
+def start(binary, folder, ranks, options, **more):
+    """The same, under way."""
+    return Job(binary, ranks, words(ranks, options), folder, **more)
+
+
+def files(folder, name="ckpt"):
+    return sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, name, "step-*.h5")))
+
+
+def error(result):
+    lines = [line for line in result.text.splitlines() if "trshard: error" in line]
+    check(len(lines) == 1, f"messages: {lines}\n{result.text[-2000:]}")
+    return lines[0]
 
 
 def run_id(path):
@@ -44,3 +68,173 @@ def test_run_id_of_old_checkpoint(binary, folder):
         del h.attrs["run_id"]
     train(binary, folder, 2, "-steps 6 -resume -checkpoint_every 3 -checkpoint_dir ckpt -output rest.h5")
     check(run_id(os.path.join(folder, "ckpt/step-000000006.h5")) == run_id(os.path.join(folder, "rest.h5")), "two ids for one run")
+
+
+def test_folder_of_another_run(binary, folder):
+    """A run that starts where another's checkpoints lie, of higher steps, is refused with the ways out; each of them works."""
+    make(folder)
+    train(binary, folder, 2, "-steps 8 -checkpoint_every 4 -checkpoint_dir ckpt")
+    before = {name: open(os.path.join(folder, "ckpt", name), "rb").read() for name in files(folder)}
+    fresh = "-seed 4 -steps 5 -checkpoint_every 5 -checkpoint_dir ckpt"
+    for ranks in (1, 2, 3):
+        result = train(binary, folder, ranks, fresh, status=73)
+        message = error(result)
+        check(all(way in message for way in ("ckpt holds 2 checkpoints of another run", "up to step 8", "-resume", "-checkpoint_dir", "-checkpoint_set_aside NAME")), message)
+        check({name: open(os.path.join(folder, "ckpt", name), "rb").read() for name in files(folder)} == before, "the other run's files changed")
+    for name, what in ((".old", 64), ("a/b", 64), ("''", 64)):
+        check("-checkpoint_set_aside" in error(train(binary, folder, 2, f"{fresh} -checkpoint_set_aside {name}", status=what)), "no word of the option")
+    error(train(binary, folder, 2, f"{fresh} -resume -checkpoint_set_aside old", status=64))
+    result = train(binary, folder, 2, f"{fresh} -checkpoint_set_aside old")
+    check("2 earlier checkpoints moved" in result.text, result.text[-2000:])
+    check({name: open(os.path.join(folder, "ckpt/old", name), "rb").read() for name in files(folder, "ckpt/old")} == before, "files set aside changed")
+    check(files(folder) == ["step-000000005.h5"], f"in the folder: {files(folder)}")
+    check("old" in error(train(binary, folder, 2, f"{fresh} -checkpoint_set_aside old", status=73)), "a name that is there is taken again")
+    train(binary, folder, 2, fresh.replace("ckpt", "other"))
+    train(binary, folder, 2, "-steps 7 -seed 4 -checkpoint_every 7 -checkpoint_dir ckpt -resume")
+    check(files(folder) == ["step-000000005.h5", "step-000000007.h5"], f"in the folder: {files(folder)}")
+
+
+def test_keep_own_files(binary, folder):
+    """Files of older versions, and damaged ones, are no run's to remove; those of two runs in one folder stop a resume."""
+    make(folder)
+    at = lambda name: os.path.join(folder, "ckpt", name)
+    train(binary, folder, 2, "-steps 4 -checkpoint_every 2 -checkpoint_dir ckpt")
+    for name in files(folder):
+        with h5py.File(at(name), "r+") as h:
+            del h.attrs["run_id"]
+    with open(at("step-000000900.h5"), "wb") as out:
+        out.write(b"no checkpoint")
+    train(binary, folder, 3, "-steps 10 -checkpoint_every 2 -checkpoint_keep 1 -checkpoint_dir ckpt -resume")
+    check(files(folder) == [f"step-{n:09d}.h5" for n in (2, 4, 10, 900)], f"in the folder: {files(folder)}")
+    first = run_id(at("step-000000010.h5"))
+    shutil.copyfile(at("step-000000004.h5"), at("step-000000011.h5"))  # an older version went on
+    train(binary, folder, 2, "-steps 6 -checkpoint_every 2 -checkpoint_dir ckpt -resume")
+    train(binary, folder, 2, "-steps 12 -checkpoint_every 2 -checkpoint_dir ckpt -resume")
+    check(run_id(at("step-000000012.h5")) == first, "the run has lost its id")
+    train(binary, folder, 2, "-steps 1 -checkpoint_every 1 -checkpoint_dir other")
+    shutil.copyfile(os.path.join(folder, "other/step-000000001.h5"), at("step-000000020.h5"))
+    message = error(train(binary, folder, 2, "-steps 30 -checkpoint_dir ckpt -resume", status=73))
+    check("2 runs" in message and first in message and run_id(at("step-000000020.h5")) in message and "up to step 20" in message, message)
+
+
+def test_stop_in_fresh_folder(binary, folder):
+    """A stop before the first checkpoint was due leaves one that the next start goes on from."""
+    make(folder)
+    for ranks in (1, 2, 3):
+        where = f"-checkpoint_dir fresh{ranks}"
+        job = start(binary, folder, ranks, f"-steps 1000000000 -report_interval 0.05 {where}")
+        job.read_to("step ")
+        job.process.send_signal(signal.SIGUSR1)
+        result = job.wait(20)
+        check(result.all_left_with(75, ranks, patient=False), f"exit status {result.ranks}:\n{result.text[-2000:]}")
+        (name,) = files(folder, f"fresh{ranks}")
+        done = int(re.search(r"step-(\d+)", name).group(1))
+        text = train(binary, folder, ranks, f"-steps {done + 2} {where} -resume -checkpoint_every 1").text
+        check(f"{name}, after {done} updates" in text, text[-2000:])
+
+
+ENDLESS = "-steps 1000000000 -report_interval 0.05 -checkpoint_every 20 -checkpoint_dir ckpt"
+
+
+def test_second_job(binary, folder):
+    """The owner's host, process and batch job are named to a second job; a successor waits; a killed owner blocks nobody."""
+    make(folder)
+    owner = start(binary, folder, 2, ENDLESS, environment={"SLURM_JOB_ID": "4711"})
+    owner.read_to("step ")
+    for options in ("", "-resume -checkpoint_lock_seconds 0", "-resume -checkpoint_lock_seconds 0.3"):
+        for ranks in (1, 2, 3):
+            result = train(binary, folder, ranks, f"-steps 2 -checkpoint_dir ckpt {options}", status=73)
+            message = error(result)
+            check(all(word in message for word in ("ckpt belongs to another job", socket.gethostname(), f"process {owner.pid(0)}", "SLURM_JOB_ID 4711")), message)
+    waiting = start(binary, folder, 2, f"{ENDLESS} -resume -checkpoint_lock_seconds 600")
+    waiting.read_to("waiting")
+    waiting.process.send_signal(signal.SIGUSR1)
+    result = waiting.wait(20)
+    check(result.all_left_with(75, 2, patient=False) and "while waiting" in error(result), f"{result.ranks}: {result.text[-2000:]}")
+    successor = start(binary, folder, 3, f"{ENDLESS} -resume -checkpoint_lock_seconds 600")
+    successor.read_to("waiting")
+    owner.process.send_signal(signal.SIGUSR1)
+    result = owner.wait(20)
+    check(result.all_left_with(75, 2, patient=False), f"{result.ranks}: {result.text[-2000:]}")
+    successor.read_to("resume")
+    successor.read_to("step ")
+    os.kill(successor.pid(0), signal.SIGKILL)
+    check(successor.wait(20).status != 0, "a killed job ended well")
+    newest = int(re.search(r"step-(\d+)", files(folder)[-1]).group(1))
+    result = train(binary, folder, 2, f"-steps {newest + 3} -checkpoint_every 1 -checkpoint_dir ckpt -resume -checkpoint_lock_seconds 20")
+    check("trshard: warning" not in result.text, result.text[-2000:])
+    check(len({run_id(os.path.join(folder, "ckpt", name)) for name in files(folder)}) == 1, "files of several runs")
+
+
+def test_jobs_at_once(binary, folder):
+    """Two jobs started at once in one folder, over and over: one has it, the other waits or is told so; nothing is mixed."""
+    make(folder)
+    steps = 6
+    for i in range(10):
+        name = f"ckpt{i}"
+        resume = "-resume -checkpoint_lock_seconds 120" if i % 3 else ""
+        options = f"-steps {steps} -checkpoint_every 1 -checkpoint_keep 2 -checkpoint_dir {name} {resume}"
+        jobs = [start(binary, folder, ranks, f"{options} -seed {seed}") for ranks, seed in ((1 + i % 3, 1), (1 + (i + 1) % 3, 2))]
+        results = [job.wait(60) for job in jobs]
+        ended = sorted(result.status for result in results)
+        check(ended == [0, 0] if resume else ended in ([0, 73], [0, 0]), f"trial {i}: ended with {ended}:\n" + "\n".join(r.text[-1000:] for r in results))
+        if not resume:
+            message = error(next(result for result in results if result.status == 73))
+            check(f"{name} belongs to another job" in message or f"{name} holds" in message, message)
+        check(files(folder, name) == [f"step-{n:09d}.h5" for n in (steps - 1, steps)], f"trial {i}: in the folder: {files(folder, name)}")
+        check(len({run_id(os.path.join(folder, name, file)) for file in files(folder, name)}) == 1, f"trial {i}: files of several runs")
+        result = train(binary, folder, 2, f"-steps {steps + 1} -checkpoint_every 1 -checkpoint_dir {name} -resume")
+        check("trshard: warning" not in result.text and f"after {steps} updates" in result.text, f"trial {i}:\n{result.text[-1000:]}")
+
+
+def test_final_of_two_jobs(binary, folder):
+    """Two jobs that write one -checkpoint_final and one -output leave the whole file of one of them."""
+    make(folder)
+    train(binary, folder, 2, "-steps 3 -seed 1 -checkpoint_final one.h5")
+    train(binary, folder, 2, "-steps 3 -seed 2 -checkpoint_final two.h5")
+    wanted = [tensors(os.path.join(folder, name)) for name in ("one.h5", "two.h5")]
+    for i in range(6):
+        jobs = [start(binary, folder, 2, f"-steps 3 -seed {seed} -checkpoint_final final.h5 -output run.h5") for seed in (1, 2)]
+        results = [job.wait(60) for job in jobs]
+        check([result.status for result in results] == [0, 0], f"trial {i}:\n" + "\n".join(r.text[-1000:] for r in results))
+        found = tensors(os.path.join(folder, "final.h5"))
+        check(any(all(same_bits(found[name], of[name]) for name in of) for of in wanted), f"trial {i}: a mixture")
+        run_id(os.path.join(folder, "run.h5"))
+
+
+def test_predict_beside_training(binary, folder):
+    """A prediction from a folder where a training keeps one file alone finds one that it can read."""
+    make(folder)
+    trainer = start(binary, folder, 1, "-steps 1000000000 -report_interval 60 -checkpoint_every 150 -checkpoint_keep 1 -checkpoint_dir ckpt")
+    trainer.read_to("checkpoint")
+    for i in range(6):
+        result = run(binary, 1 + i % 3, f"-task predict -data_eval train.h5 {MODEL} {TABLES} -batch_size 24 -checkpoint_dir ckpt", folder)
+        check("trshard: warning" not in result.text, result.text[-2000:])
+    trainer.process.send_signal(signal.SIGUSR1)
+    check(trainer.wait(20).status == 75, "the training did not stop")
+
+
+def test_resume_of_changed_run(binary, folder):
+    """A resume says what has changed of seed, data, model and optimizers; a model with fewer tables or layers is refused."""
+    make(folder)
+    first = "-seed 3 -steps 4 -checkpoint_every 4 -checkpoint_dir ckpt -embedding_learning_rate 0.02 -data_shuffle"
+    train(binary, folder, 2, first)
+    again = train(binary, folder, 3, f"{first} -resume -tables_sharding_types row_wise -table_tag_compute_kernels fused").text
+    told = lambda text: [line[11:] for line in text.splitlines() if line.startswith("resume ") and (" was " in line or " had " in line)]
+    check(not told(again), f"told without a change: {told(again)}")
+    shutil.copyfile(os.path.join(folder, "train.h5"), os.path.join(folder, "moved.h5"))
+    make(folder, 130)
+    for ranks in (1, 2, 3):
+        text = train(binary, folder, ranks, "-seed 5 -steps 4 -resume -checkpoint_dir ckpt -embedding_learning_rate 0.01 -dense_optimizer sgd -table_tag_eps 0.5").text
+        wanted = ["the training data had 200 samples and has 130: its steps are counted on from where they were", "-seed was 3, is 5", "-embedding_learning_rate was 0.02, is 0.01",
+                  "-data_shuffle was true, is false", "-table_tag_eps was not given, is 0.5"]
+        check(sorted(told(text)) == sorted(wanted), f"told: {told(text)}")
+    text = train(binary, folder, 2, first.replace("-steps 4", "-steps 5") + " -resume", environment={}).text
+    check([line for line in told(text)] == ["the training data had 200 samples and has 130: its steps are counted on from where they were"], f"told: {told(text)}")
+    fewer = words(2, f"{first} -resume").replace("user,item,tag,word", "user,item,tag")
+    message = error(run(binary, 2, fewer, folder, status=65))
+    check("over_arch" in message and "-resume goes on with the same model" in message, message)
+    with h5py.File(os.path.join(folder, "ckpt", files(folder)[-1]), "r+") as h:
+        h["embedding/extra/weight"] = h["embedding/word/weight"][()]
+    message = error(train(binary, folder, 3, f"{first} -resume", status=64))
+    check("holds /embedding/extra, which the model lacks" in message and "-init_from" in message, message)

@@ -220,8 +220,16 @@ def test_other_optimizer(binary, folder):
         check(f"is of optimizer adagrad, not {optimizer}: 4 states start at zero" in text, text[-1500:])
     _, state = train(binary, folder, "fresh", 2, f"{MIXED} -steps 1 -embedding_optimizer lars_sgd -embedding_learning_rate 0 -init_from first.final.h5")
     check(not any(np.any(value) for name, value in tensors(state).items() if name.endswith("momentum1")), "momentum of another optimizer was taken")
-    text = run(binary, 2, f"{words} -embedding_optimizer adagrad -table_user_optimizer lion -checkpoint_dir ckpt -resume", folder).text
-    check("lacks 1 optimizer state, /embedding/user/exp_avg first" in text, text[-1500:])
+    text = run(binary, 2, f"{words} -embedding_optimizer adagrad -table_user_optimizer lion -checkpoint_dir ckpt -resume", folder, status=64).text
+    check("ckpt/step-000000004.h5 lacks /embedding/user/exp_avg: its weights had another optimizer" in text, text[-1500:])
+    text = run(binary, 2, f"{words} -embedding_optimizer sgd -checkpoint_dir ckpt -resume", folder, status=64).text
+    check("ckpt/step-000000004.h5 holds /embedding/" in text and "/momentum1: its weights had another optimizer" in text, text[-1500:])
+    text = run(binary, 2, f"{words} -embedding_optimizer adagrad -dense_optimizer adam -checkpoint_dir ckpt -resume", folder, status=64).text
+    check(".h5 lacks /dense_optimizer/" in text and "exp_avg: its weights had another optimizer" in text, text[-1500:])
+    train(binary, folder, "adam", 2, f"{MIXED} -steps 4 -dense_optimizer adam -checkpoint_dir dense -checkpoint_every 4")
+    for optimizer, what in (("sgd", "holds /dense_optimizer/"), ("adagrad", "lacks /dense_optimizer/")):
+        text = run(binary, 3, f"{words} -dense_optimizer {optimizer} -checkpoint_dir dense -resume", folder, status=64).text
+        check(what in text and "had another optimizer" in text, text[-1500:])
 
 
 def test_bad_ids_by_table(binary, folder):

@@ -22,6 +22,7 @@
 
 enum { ROWS = 300, COLS = 8, N_COLUMNS = 2 };
 static int rank, size;
+static TrsCheckpointFolder own; /* the folder that this job writes to, opened without a fault */
 
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 
@@ -90,14 +91,17 @@ static void fill_model(model *m, int64_t step)
 
 static PetscErrorCode write_step(const char *folder, int64_t step)
 {
-  const TrsCheckpointInfo info = {.step = step, .options = "-steps 1", .plan = "{}"};
+  const TrsCheckpointInfo info = {
+      .step = step, .run_id = "0123456789abcdef", .options = "-steps 1", .plan = "{}"};
+  const TrsRunWait no_wait = {.seconds = 0};
   model m;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(create_model(&m));
   fill_model(&m, step);
-  ierr = TrsCheckpointFolderWrite(PETSC_COMM_WORLD, folder, 3, &m.state, &info);
+  if (!own) PetscCall(TrsCheckpointFolderOpen(PETSC_COMM_WORLD, folder, 3, &no_wait, &own));
+  ierr = TrsCheckpointFolderWrite(own, &m.state, &info);
   PetscCall(free_model(&m));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -249,6 +253,7 @@ static PetscErrorCode run(int argc, char **argv)
   } else if (strcmp(what, "kill") == 0 && argc == 7) {
     int n = atoi(argv[5]);
 
+    PetscCall(TrsCheckpointFolderOpen(PETSC_COMM_WORLD, folder, 3, &(TrsRunWait){.seconds = 0}, &own));
     if (rank == atoi(argv[6])) fault_arm(argv[4], folder, abs(n), n < 0 ? FAULT_KILL_HALF : FAULT_KILL);
     PetscCall(write_step(folder, step));
   } else if (strcmp(what, "newest") == 0) {

@@ -66,6 +66,18 @@ static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const ch
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Lock a temporary file that was just made. False: a cleaner opened the file before this lock, took it for a left-over and
+  removes it, so another file must be made. File systems without locks have no cleaners that remove anything.
+*/
+static PetscBool lock_new_file(int fd)
+{
+  struct stat status;
+
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return PETSC_FALSE;
+  return (PetscBool)(fstat(fd, &status) != 0 || status.st_nlink > 0);
+}
+
 PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
 {
   const char *base = NULL;
@@ -89,14 +101,15 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
     snprintf(file->temporary, n, "%s/.%s%016" PRIx64 "%s", file->folder, prefix, bits, suffix);
     file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->fd < 0 && errno != EEXIST) break;
+    if (file->fd >= 0 && !lock_new_file(file->fd)) {
+      (void)close(file->fd);
+      file->fd = -1;
+      errno = EAGAIN;
+    }
   }
   PetscCheck(file->fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be created: %s", path,
              strerror(errno));
   file->made = PETSC_TRUE;
-  (void)flock(
-      file->fd,
-      LOCK_EX |
-          LOCK_NB); /* file systems without locks: left-overs may then be removed too early, by a second writer only */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

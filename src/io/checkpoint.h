@@ -25,13 +25,16 @@ typedef struct {
   int64_t epoch, samples_seen;
   int64_t run_step;             /* steps of the training data consumed: where a resumed reader goes on, */
   int64_t global_batch;         /* and the samples of a full one of them, over all ranks; 0: not known */
+  int64_t data_samples;         /* of the training data; 0: not known */
   char run_id[TRS_RUN_ID_SIZE]; /* of the run that wrote the file; "": not known */
   const char *options;          /* text */
   const char *plan;             /* JSON text */
   TrsCheckpointNumbers metrics, early_stopping; /* a training's, as it lays them out */
   int n_unexpected; /* of ReadWanted, on rank 0: what the file has and the state has not, a name each: tables ("embedding/user"), tensors of dense layers. States */
-  char **unexpected; /* of optimizers are not counted */
-  TrsOutput *output; /* written: the file's place, rank 0's counts; NULL: what stands there is replaced */
+  char **unexpected;  /* of optimizers are not counted */
+  char *other_state;  /* with wanted->same, on rank 0: a state in the file that the weights have not here */
+  char *options_read; /* of a file read: its options; NULL: it has none */
+  TrsOutput *output;  /* written: the file's place, rank 0's counts; NULL: what stands there is replaced */
 } TrsCheckpointInfo;
 
 /*
@@ -43,6 +46,7 @@ typedef struct {
       initial; /* what the file lacks is left alone: tables, dense tensors, and dense ones of another shape; each with its states */
   PetscBool
       grow; /* tables may have fewer rows in the file: they are the first; rows behind them are left alone */
+  PetscBool same;           /* the file should be of this very model: look for info->other_state, too */
   int n_tables;             /* 0: everything */
   const char *const *table; /* [n_tables] only these tables, with their states */
 } TrsCheckpointWanted;
@@ -97,20 +101,53 @@ typedef struct {
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
                                    TrsStoredTable *stored);
 
-/*
-  TrsCheckpointTry - Could a checkpoint be made at this file, or in this folder (made, too)? To be asked before hours of training.
-
-  Collective on comm. Leaves nothing but the folder. In: file, folder  NULL: not asked. Errors (agreed): CANT_CREATE
-*/
-PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file, const char *folder);
+/* Could a checkpoint be made at this file? To be asked before hours of training; file NULL: not asked. Collective on comm.
+   Errors (agreed): CANT_CREATE */
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file);
 
 /*
-  A folder of checkpoints: step-<9 digits>.h5, the newest `keep` are kept. Write makes the folder, publishes, then deletes the oldest.
-  FindNewest: newest file that opens, has the right format and whose checksums hold; *path is NULL when there is no file at all (free with
-  PetscFree), and it is an error (DATA) when none of those there is valid: a run must not start anew beside what it was to go on from; files
-  that fail are named in a warning on rank 0. Left-over temporary files are ignored, and removed by the next Write.
-  Both collective on comm.
+  A folder of checkpoints, step-<9 digits>.h5, in the hands of the one run that writes there.
+
+  TrsCheckpointFolderOpen - Make the folder, take its lock (TrsRunFolderLock()) until Close, and see whose files are there.
+
+  Collective on comm. In: keep  files of the run that stay; wait  for another job to leave. Errors (agreed): CANT_CREATE, STOPPED, NO_INPUT
 */
-PetscErrorCode TrsCheckpointFolderWrite(MPI_Comm comm, const char *folder, int keep, const TrsState *state,
+typedef struct TrsCheckpointFolderImpl *TrsCheckpointFolder;
+PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
+                                       TrsCheckpointFolder *folder);
+PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder); /* accepts NULL */
+
+/*
+  TrsCheckpointFolderClaim - May this run write here?
+
+  Collective. With resume the files must be of one run. Without, there must be none: a run that starts does not mix its files with
+  another's; or they are moved into the new folder `aside` (NULL: not wanted) within this one.
+  Errors (agreed): CANT_CREATE, naming the run and the ways out
+*/
+PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder folder, PetscBool resume, const char *aside);
+
+/* The run whose files a resume has found; "": none, or of an older program. Borrowed. Not collective. */
+const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder);
+
+/*
+  TrsCheckpointFolderWrite - Publish the file of info->step, then remove what is too many of info->run_id's own files up to that step.
+
+  Collective. Neither the file just written nor any other run's is ever removed. Errors: those of TrsCheckpointWrite()
+*/
+PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder folder, const TrsState *state,
                                         const TrsCheckpointInfo *info);
+
+/* Has a file that was found, and then could not be read, been removed meanwhile? Then a newer one is there. Rank 0 looks. Collective. */
+PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *gone);
+
+/*
+  TrsCheckpointFolderFindNewest - The newest file of a folder that opens, has the right format and whose checksums hold.
+
+  Collective on comm. Needs no lock: where a run removes the file meanwhile, the search begins again. Files that fail are named in a warning on
+  rank 0; left-over temporary files are ignored.
+
+  Out:    path  free with PetscFree(); NULL when there is no file at all
+  Errors (agreed): DATA: there are files and none is valid (a run must not start anew beside what it was to go on from);
+                   CANT_CREATE: files of several runs; NO_INPUT
+*/
 PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path);

@@ -2,173 +2,214 @@
 #include "core/names.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint_impl.h"
+#include "io/checkpoint_list.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char prefix[] = "step-", suffix[] = ".h5";
-enum { TRS_MAX_DIGITS = 18 };
+enum { TRS_N_SEARCHES = 100 };
 
-static int descending(const void *a, const void *b)
-{
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-  return (y > x) - (y < x);
-}
-
-/* step-<digits>.h5 as TrsCheckpointFolderWrite names it; -1: another name. */
-static int64_t step_of(const char *name)
-{
-  const char *digits = name + strlen(prefix);
-  size_t n;
-
-  if (strncmp(name, prefix, strlen(prefix)) != 0) return -1;
-  n = strspn(digits, "0123456789");
-  if (n < 9 || n > TRS_MAX_DIGITS || (n > 9 && digits[0] == '0') || strcmp(digits + n, suffix) != 0)
-    return -1;
-  return strtoll(digits, NULL, 10);
-}
-
-static PetscErrorCode checkpoint_path(const char *folder, int64_t step, char **path)
-{
-  size_t n = strlen(folder) + 64;
-
-  PetscFunctionBegin;
-  PetscCall(PetscMalloc1(n, path));
-  snprintf(*path, n, "%s/%s%09" PRId64 "%s", folder, prefix, step, suffix);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Steps of the checkpoints in a folder, newest first; none when there is no such folder. Free with PetscFree(). */
-static PetscErrorCode list_steps(const char *folder, int *n, int64_t **steps)
-{
-  DIR *dir = opendir(folder);
-  struct dirent *entry;
-  int capacity = 0;
-
-  PetscFunctionBegin;
-  *n = 0;
-  *steps = NULL;
-  PetscCheck(dir || errno == ENOENT, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: cannot be listed: %s", folder,
-             strerror(errno));
-  while (dir && (entry = readdir(dir)) != NULL) {
-    int64_t step = step_of(entry->d_name);
-
-    if (step < 0) continue;
-    if (*n == capacity) {
-      capacity = capacity ? 2 * capacity : 16;
-      PetscCall(PetscRealloc((size_t)capacity * sizeof(**steps), steps));
-    }
-    (*steps)[(*n)++] = step;
-  }
-  if (dir) (void)closedir(dir);
-  if (*n) qsort(*steps, (size_t)*n, sizeof(**steps), descending);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The folder, and those above it. */
-static PetscErrorCode make_folder(const char *folder)
-{
+struct TrsCheckpointFolderImpl {
+  MPI_Comm comm;
+  int rank, keep;
   char *path;
-  struct stat status;
+  TrsRunLock lock;
+  char run_id[TRS_RUN_ID_SIZE];
+  TrsCheckpointList list; /* what was there at the opening, or was written since */
+};
+
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
+{
+  int rank;
 
   PetscFunctionBegin;
-  PetscCall(PetscStrallocpy(folder, &path));
-  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = '\0';
-    (void)mkdir(path, 0777);
-    *slash = '/';
-  }
-  PetscCall(PetscFree(path));
-  PetscCheck(mkdir(folder, 0777) == 0 || errno == EEXIST, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "the folder %s cannot be made: %s", folder, strerror(errno));
-  PetscCheck(stat(folder, &status) == 0 && S_ISDIR(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "%s is not a folder", folder);
-  TrsAtomicClean(folder, prefix);
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsAgree(comm, rank == 0 && file ? TrsAtomicTry(file) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode try_both(const char *file, const char *folder)
+/* --- a run's own folder --- */
+
+/* Can a checkpoint be made here? Left-overs of killed jobs go. */
+static PetscErrorCode try_folder(const char *folder)
 {
-  char *path;
   PetscErrorCode ierr;
+  char *path;
 
   PetscFunctionBegin;
-  if (file) PetscCall(TrsAtomicTry(file));
-  if (!folder) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(make_folder(folder));
-  PetscCall(checkpoint_path(folder, 0, &path));
+  PetscCall(TrsCheckpointStepPath(folder, 0, &path));
   ierr = TrsAtomicTry(path);
   PetscCall(PetscFree(path));
   PetscCall(ierr);
+  TrsAtomicClean(folder, trs_checkpoint_prefix);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file, const char *folder)
+static PetscErrorCode open_folder(TrsCheckpointFolder f, const TrsRunWait *wait)
 {
-  int rank;
-
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(TrsAgree(comm, rank == 0 ? try_both(file, folder) : PETSC_SUCCESS));
+  PetscCall(TrsRunFolderLock(f->comm, f->path, wait, &f->lock));
+  PetscCall(TrsAgree(f->comm, f->rank == 0 ? try_folder(f->path) : PETSC_SUCCESS));
+  PetscCall(TrsCheckpointListAgreed(f->comm, f->path, &f->list));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The oldest beyond keep. That one cannot be removed is no reason to end a run. */
-static PetscErrorCode remove_old(const char *folder, int keep)
+PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
+                                       TrsCheckpointFolder *folder)
 {
-  int n;
-  int64_t *steps;
-  char *path;
-
-  PetscFunctionBegin;
-  PetscCall(list_steps(folder, &n, &steps));
-  for (int i = keep < 1 ? 1 : keep; i < n; i++) {
-    PetscCall(checkpoint_path(folder, steps[i], &path));
-    (void)unlink(path);
-    PetscCall(PetscFree(path));
-  }
-  PetscCall(PetscFree(steps));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsCheckpointFolderWrite(MPI_Comm comm, const char *folder, int keep, const TrsState *state,
-                                        const TrsCheckpointInfo *info)
-{
-  int rank;
-  char *path;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(TrsAgree(comm, rank == 0 ? make_folder(folder) : PETSC_SUCCESS));
-  PetscCall(checkpoint_path(folder, info->step, &path));
-  ierr = TrsCheckpointWrite(comm, path, state, info);
-  PetscCall(PetscFree(path));
+  PetscCall(PetscNew(folder));
+  (*folder)->comm = comm;
+  (*folder)->keep = keep;
+  PetscCallMPI(MPI_Comm_rank(comm, &(*folder)->rank));
+  PetscCall(PetscStrallocpy(path, &(*folder)->path));
+  ierr = open_folder(*folder, wait);
+  if (ierr != PETSC_SUCCESS) PetscCall(TrsCheckpointFolderClose(folder));
   PetscCall(ierr);
-  PetscCall(TrsAgree(comm, rank == 0 ? remove_old(folder, keep) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank 0's list reaches all. */
-static PetscErrorCode list_agreed(MPI_Comm comm, const char *folder, int *n, int64_t **steps)
+PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder)
 {
-  int rank;
+  PetscFunctionBegin;
+  if (!*folder) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRunFolderUnlock(&(*folder)->lock));
+  PetscCall(PetscFree((*folder)->list.entry));
+  PetscCall(PetscFree((*folder)->path));
+  PetscCall(PetscFree(*folder));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Move the listed files into the folder `name` of their folder, which must be new. */
+static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
+{
+  const size_t n = strlen(f->path) + strlen(name) + 2;
+  int fd;
+  char *aside;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(TrsAgree(comm, rank == 0 ? list_steps(folder, n, steps) : PETSC_SUCCESS));
-  PetscCallMPI(MPI_Bcast(n, 1, MPI_INT, 0, comm));
-  if (rank != 0) PetscCall(PetscMalloc1(*n, steps));
-  if (*n) PetscCallMPI(MPI_Bcast(*steps, *n, MPI_INT64_T, 0, comm));
+  PetscCall(PetscMalloc1(n, &aside));
+  snprintf(aside, n, "%s/%s", f->path, name);
+  PetscCheck(mkdir(aside, 0777) == 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "the folder %s cannot be made for earlier checkpoints: %s (-checkpoint_set_aside)", aside,
+             strerror(errno));
+  for (int i = f->list.n - 1; i >= 0; i--) { /* the oldest first: what is left is the newest */
+    char *from, *to;
+
+    PetscCall(TrsCheckpointStepPath(f->path, f->list.entry[i].step, &from));
+    PetscCall(TrsCheckpointStepPath(aside, f->list.entry[i].step, &to));
+    PetscCheck(rename(from, to) == 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be moved to %s: %s",
+               from, aside, strerror(errno));
+    PetscCall(PetscFree(from));
+    PetscCall(PetscFree(to));
+  }
+  fd = open(aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) (void)fsync(fd);
+  if (fd >= 0) (void)close(fd);
+  printf("%-10s %d earlier checkpoint%s moved to %s\n", "set aside", f->list.n, f->list.n == 1 ? "" : "s",
+         aside);
+  PetscCall(PetscFree(aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume, const char *aside)
+{
+  const TrsCheckpointEntry *newest = f->list.entry;
+
+  PetscFunctionBegin;
+  if (resume) PetscCall(TrsCheckpointListOneRun(f->path, &f->list, f->run_id));
+  if (resume || f->list.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(
+      aside, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+      "%s holds %d checkpoint%s of another run (%s%sup to step %" PRId64
+      "): go on from there with -resume, take another -checkpoint_dir, or set them aside in the folder "
+      "NAME within it with -checkpoint_set_aside NAME",
+      f->path, f->list.n, f->list.n == 1 ? "" : "s", newest->run_id, newest->run_id[0] ? ", " : "",
+      newest->step);
+  PetscCall(TrsAgree(f->comm, f->rank == 0 ? set_aside(f, aside) : PETSC_SUCCESS));
+  f->list.n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder)
+{
+  return folder->run_id;
+}
+
+/* The file just written to the list, at its place, or as what the step's file is now. */
+static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntry *written)
+{
+  int at = 0;
+
+  PetscFunctionBegin;
+  while (at < list->n && list->entry[at].step > written->step) at++;
+  if (at == list->n || list->entry[at].step != written->step) {
+    PetscCall(PetscRealloc((size_t)(list->n + 1) * sizeof(*list->entry), &list->entry));
+    memmove(list->entry + at + 1, list->entry + at, (size_t)(list->n - at) * sizeof(*list->entry));
+    list->n++;
+  }
+  list->entry[at] = *written;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Of this run's files up to the one just written the newest `keep` stay. Files of a later step are from before a
+  resume that could not read them: the run replaces them when it comes to their steps. That a file cannot be removed is
+  no reason to end a run.
+*/
+static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry *written)
+{
+  TrsCheckpointList *list = &f->list;
+  int n_left = 0, n_own = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < list->n; i++) {
+    const TrsCheckpointEntry entry = list->entry[i];
+    const PetscBool own = (PetscBool)(entry.step <= written->step &&
+                                      strcmp(entry.run_id, written->run_id) == 0);
+
+    n_own += own ? 1 : 0;
+    if (own && n_own > PetscMax(f->keep, 1)) {
+      char *path;
+
+      PetscCall(TrsCheckpointStepPath(f->path, entry.step, &path));
+      if (f->rank == 0) (void)unlink(path);
+      PetscCall(PetscFree(path));
+    } else {
+      list->entry[n_left++] = entry;
+    }
+  }
+  list->n = n_left;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *state,
+                                        const TrsCheckpointInfo *info)
+{
+  TrsCheckpointEntry written = {.step = info->step};
+  PetscErrorCode ierr;
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(written.run_id, info->run_id, sizeof(written.run_id)));
+  PetscCall(TrsAgree(f->comm, f->rank == 0 ? TrsRunFolderMake(f->path) : PETSC_SUCCESS));
+  PetscCall(TrsCheckpointStepPath(f->path, info->step, &path));
+  ierr = TrsCheckpointWrite(f->comm, path, state, info);
+  PetscCall(PetscFree(path));
+  PetscCall(ierr);
+  PetscCall(add_entry(&f->list, &written));
+  PetscCall(remove_old(f, &written));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the newest --- */
 
 /* A checkpoint that is passed over is named, once; its error is forgotten. */
 static void warn(int rank)
@@ -180,30 +221,63 @@ static void warn(int rank)
   TrsErrorClear();
 }
 
-PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path)
+PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *gone)
 {
-  int rank, n = 0;
-  int64_t *steps = NULL;
+  int rank, answer;
 
   PetscFunctionBegin;
-  *path = NULL;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(list_agreed(comm, folder, &n, &steps));
-  for (int i = 0; i < n && steps && !*path; i++) {
+  answer = rank == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+  PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, comm));
+  *gone = (PetscBool)answer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One look through the folder. *again: a file vanished meanwhile. */
+static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char **path, PetscBool *again)
+{
+  char run_id[TRS_RUN_ID_SIZE];
+  TrsCheckpointList list;
+  int n;
+
+  PetscFunctionBegin;
+  *again = PETSC_FALSE;
+  PetscCall(TrsCheckpointListAgreed(comm, folder, &list));
+  PetscCall(TrsCheckpointListOneRun(folder, &list, run_id));
+  n = list.n;
+  for (int i = 0; i < n && !*again; i++) {
     PetscErrorCode ierr;
 
-    PetscCall(checkpoint_path(folder, steps[i], path));
+    PetscCall(TrsCheckpointStepPath(folder, list.entry[i].step, path));
     TrsErrorClear();
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
-    warn(rank);
+    PetscCall(TrsCheckpointIsGone(comm, *path, again));
+    if (*again)
+      TrsErrorClear();
+    else
+      warn(rank);
     PetscCall(PetscFree(*path));
     PetscCheck(ierr == TRS_ERR_DATA || ierr == TRS_ERR_NO_INPUT || ierr == TRS_ERR_IO, comm, ierr,
                "%s: cannot be searched for checkpoints", folder);
   }
-  PetscCall(PetscFree(steps));
-  PetscCheck(*path || n == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+  PetscCall(PetscFree(list.entry));
+  PetscCheck(*path || n == 0 || *again, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: none of its %d checkpoints can be read; move them away to start from the beginning", folder,
              n);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path)
+{
+  PetscBool again = PETSC_TRUE;
+  int rank;
+
+  PetscFunctionBegin;
+  *path = NULL;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  for (int i = 0; i < TRS_N_SEARCHES && again; i++) PetscCall(search(comm, rank, folder, path, &again));
+  PetscCheck(!again, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "%s: its checkpoints are removed faster than they can be read", folder);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -72,6 +72,7 @@ PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *
 /* --- what the state has not --- */
 
 typedef struct {
+  const TrsCheckpointWanted *wanted;
   const TrsState *state;
   const char *group; /* being visited */
   TrsCheckpointInfo *info;
@@ -81,7 +82,9 @@ static PetscBool has_tensor(const TrsState *state, const char *path)
 {
   int i = 0;
 
-  while (i < state->n && strcmp(state->tensor[i].path, path) != 0) i++;
+  while (i < state->n && strcmp(state->tensor[i].path, path) != 0 &&
+         (!state->tensor[i].mean_path || strcmp(state->tensor[i].mean_path, path) != 0))
+    i++;
   return (PetscBool)(i < state->n);
 }
 
@@ -93,6 +96,24 @@ static PetscBool cut(char *text, const char *end)
   if (n <= m || strcmp(text + n - m, end) != 0) return PETSC_FALSE;
   text[n - m] = '\0';
   return PETSC_TRUE;
+}
+
+/* A state that weights of the model have in the file, and not here: it is of another optimizer. Of columns or of whole rows is the same. */
+static PetscErrorCode meet_state(const TrsVisit *v, char *path)
+{
+  char weights[TRS_CHECKPOINT_MAX_NAME + sizeof(tables_group)];
+  const int n = (int)folder_length(path);
+
+  PetscFunctionBegin;
+  (void)cut(path, "_columns");
+  if (v->info->other_state || has_tensor(v->state, path)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (v->group == tables_group)
+    snprintf(weights, sizeof(weights), "%.*s/weight", n, path);
+  else
+    snprintf(weights, sizeof(weights), "%s%.*s", dense_group, n - (int)strlen(states_group),
+             path + strlen(states_group));
+  if (has_tensor(v->state, weights)) PetscCall(PetscStrallocpy(path, &v->info->other_state));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* A dataset of the group: tables are known by their weights, numbers or quantised rows; a dense layer's tensors each by itself. */
@@ -108,21 +129,24 @@ static PetscErrorCode meet(void *context, const char *name)
     PetscFunctionReturn(PETSC_SUCCESS);
   if (is_table) (void)cut(path, TRS_QUANTISED_SUFFIX);
   if (has_tensor(v->state, path)) PetscFunctionReturn(PETSC_SUCCESS);
-  if (is_table && !cut(path, "/weight")) PetscFunctionReturn(PETSC_SUCCESS); /* a state */
+  if (v->group == states_group || (is_table && !cut(path, "/weight"))) {
+    if (v->wanted->same) PetscCall(meet_state(v, path));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(PetscRealloc(sizeof(*info->unexpected) * (size_t)(info->n_unexpected + 1), &info->unexpected));
   PetscCall(PetscStrallocpy(path, &info->unexpected[info->n_unexpected]));
   info->n_unexpected++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsState *state,
-                                           TrsCheckpointInfo *info)
+PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                           const TrsState *state, TrsCheckpointInfo *info)
 {
-  const char *const groups[] = {tables_group, dense_group};
+  const char *const groups[] = {tables_group, dense_group, states_group};
 
   PetscFunctionBegin;
   for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
-    TrsVisit v = {.state = state, .group = groups[i], .info = info};
+    TrsVisit v = {.wanted = wanted, .state = state, .group = groups[i], .info = info};
     char name[sizeof(states_group)];
 
     PetscCall(PetscStrncpy(name, groups[i], strlen(groups[i]))); /* without its slash */

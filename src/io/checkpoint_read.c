@@ -34,7 +34,9 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
   info->global_batch = 0;
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "global_batch", 1, &found, &info->global_batch));
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "data_samples", 1, &found, &info->data_samples));
   PetscCall(TrsCheckpointRunId(file, info->run_id));
+  PetscCall(TrsHDF5ReadString(file, file->id, "", "options", &found, &info->options_read));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS, &found, &info->metrics.n,
                              &info->metrics.value));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_EARLY_STOPPING, &found,
@@ -68,7 +70,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFi
   PetscCall(read_info(file, q->info));
   for (int i = 0; i < q->state->n; i++)
     PetscCall(TrsCheckpointReadTensor(file, q->wanted, q->state, &q->state->tensor[i]));
-  if (rank == 0 && q->wanted) PetscCall(TrsCheckpointFindUnexpected(file, q->state, q->info));
+  if (rank == 0 && q->wanted) PetscCall(TrsCheckpointFindUnexpected(file, q->wanted, q->state, q->info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -85,7 +87,7 @@ static PetscErrorCode try_file(void *context)
   PetscCall(TrsCheckpointVerifyParts(&file, -1, 1)); /* the tables only: no part is this rank's */
   for (int i = 0; q->state && i < q->state->n; i++)
     PetscCall(TrsCheckpointTryTensor(&file, &q->state->tensor[i]));
-  if (q->wanted) PetscCall(TrsCheckpointFindUnexpected(&file, q->state, &info));
+  if (q->wanted) PetscCall(TrsCheckpointFindUnexpected(&file, q->wanted, q->state, &info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,6 +153,8 @@ PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info)
   PetscCall(PetscFree(info->early_stopping.value));
   for (int i = 0; i < info->n_unexpected; i++) PetscCall(PetscFree(info->unexpected[i]));
   PetscCall(PetscFree(info->unexpected));
+  PetscCall(PetscFree(info->other_state));
+  PetscCall(PetscFree(info->options_read));
   info->metrics.n = info->early_stopping.n = info->n_unexpected = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -47,9 +47,9 @@ PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *
 /* Is the tensor a table's: its weights or a state of theirs? */
 PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor);
 
-/* The names of info->unexpected. Errors: DATA */
-PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsState *state,
-                                           TrsCheckpointInfo *info);
+/* The names of info->unexpected, and info->other_state where it is asked for. Errors: DATA */
+PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                           const TrsState *state, TrsCheckpointInfo *info);
 
 /*
   This rank's parts of one tensor, converted, spread from a mean, through strips to a device, or handed to tensor->take, as the tensor and

@@ -27,10 +27,13 @@ static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static const char same_model[] =
+    "; -resume goes on with the same model, -init_from takes what fits of another";
+
 /* What would let a shape that is not the model's pass; "": nothing would. */
 static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTensor *tensor, PetscBool fewer)
 {
-  if (!wanted) return "";
+  if (!wanted || wanted->same) return wanted ? same_model : "";
   if (!TrsStateIsOfTable(tensor))
     return wanted->initial ? "" : "; -init_from_missing initial takes the rest of the file";
   return fewer && !wanted->grow ? "; -init_from_rows grow takes these as the first rows" : "";
@@ -255,7 +258,10 @@ static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
   PetscFunctionBegin;
   PetscCall(refuse_quantised(file, name));
   TRS_CHECK_DATA(wanted && wanted->initial, "%s has no dataset /%s, which the model needs%s", file->path,
-                 name, wanted ? "; -init_from_missing initial leaves it at its initial values" : "");
+                 name,
+                 !wanted        ? ""
+                 : wanted->same ? same_model
+                                : "; -init_from_missing initial leaves it at its initial values");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

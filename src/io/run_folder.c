@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/run_folder.h"
 
+#include "core/names.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_POLL_MS = 100 };
+static const char lock_name[] = ".trshard-lock";
+
+/* The one descriptor of the lock's file: closing any other one would end the lock, too. Forked children inherit no record lock. */
+struct TrsRunLockImpl {
+  int fd;
+};
+
+/* --- the run's id --- */
 
 PetscErrorCode TrsRunIdMake(MPI_Comm comm, char id[TRS_RUN_ID_SIZE])
 {
@@ -25,4 +41,198 @@ PetscBool TrsRunIdIsValid(const char *text)
 {
   return (PetscBool)(strlen(text) == TRS_RUN_ID_SIZE - 1 &&
                      strspn(text, "0123456789abcdef") == TRS_RUN_ID_SIZE - 1);
+}
+
+/* --- the folder --- */
+
+PetscErrorCode TrsRunFolderMake(const char *folder)
+{
+  char *path;
+  struct stat status;
+
+  PetscFunctionBegin;
+  PetscCall(PetscStrallocpy(folder, &path));
+  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    (void)mkdir(path, 0777);
+    *slash = '/';
+  }
+  PetscCall(PetscFree(path));
+  PetscCheck(mkdir(folder, 0777) == 0 || errno == EEXIST, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "the folder %s cannot be made: %s", folder, strerror(errno));
+  PetscCheck(stat(folder, &status) == 0 && S_ISDIR(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s is not a folder", folder);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the lock: rank 0's part --- */
+
+static PetscErrorCode open_lock(const char *folder, int *fd)
+{
+  const size_t n = strlen(folder) + sizeof(lock_name) + 1;
+  struct stat status;
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(TrsRunFolderMake(folder));
+  PetscCall(PetscMalloc1(n, &path));
+  snprintf(path, n, "%s/%s", folder, lock_name);
+  *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+  PetscCheck(*fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be opened: %s", path,
+             strerror(errno));
+  PetscCheck(fstat(*fd, &status) == 0 && S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s is not a file", path);
+  PetscCall(PetscFree(path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take the whole file's record lock. Returns 0; EAGAIN: another process has it; else why there are no locks. */
+static int try_lock(int fd)
+{
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  int status;
+
+  do {
+    status = fcntl(fd, F_SETLK, &whole);
+  } while (status != 0 && errno == EINTR);
+  if (status == 0) return 0;
+  return errno == EACCES ? EAGAIN : errno;
+}
+
+/* "host node17, process 4242, SLURM_JOB_ID 1234567, since 2026-01-31 12:00:00 UTC" */
+static void write_owner(int fd)
+{
+  static const char *const job_ids[] = {"SLURM_JOB_ID", "PBS_JOBID",    "LSB_JOBID", "FLUX_JOB_ID",
+                                        "OAR_JOB_ID",   "COBALT_JOBID", "CCP_JOBID", "JOB_ID"};
+  char text[TRS_OWNER_TEXT], host[128] = "unknown", job[128] = "no batch job", when[64] = "";
+  const time_t now = time(NULL);
+  struct tm utc;
+  int n;
+
+  (void)gethostname(host, sizeof(host) - 1);
+  for (size_t i = 0; i < sizeof(job_ids) / sizeof(job_ids[0]); i++) {
+    const char *id = getenv(job_ids[i]);
+
+    if (!id || !id[0]) continue;
+    snprintf(job, sizeof(job), "%s %s", job_ids[i], id);
+    break;
+  }
+  if (gmtime_r(&now, &utc)) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &utc);
+  n = snprintf(text, sizeof(text), "host %s, process %ld, %s, since %s\n", host, (long)getpid(), job, when);
+  if (pwrite(fd, text, (size_t)n, 0) == n) (void)!ftruncate(fd, n); /* the text is for people alone */
+}
+
+/* What the owner wrote, without its end of line. */
+static void read_owner(int fd, char owner[TRS_OWNER_SIZE])
+{
+  char text[TRS_OWNER_TEXT];
+  const ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+
+  text[n > 0 ? n : 0] = '\0';
+  text[strcspn(text, "\n")] = '\0';
+  TrsNameEscape(text[0] ? text : "not known yet", owner, TRS_OWNER_SIZE);
+}
+
+/* --- the wait, of all ranks --- */
+
+typedef struct {
+  const char *folder;
+  const TrsRunWait *wait;
+  int fd;
+  int busy, stop; /* on all ranks: another job has the lock; a rank was asked to stop */
+  double start_s;
+} TrsLockWait;
+
+static double clock_s(void)
+{
+  struct timespec now;
+
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Rank 0: try once; the first time it says whom it waits for, the last time who has the folder. */
+static PetscErrorCode try_once(TrsLockWait *w)
+{
+  const int error = try_lock(w->fd);
+  const PetscBool first = (PetscBool)!w->busy;
+  char owner[TRS_OWNER_SIZE], waited[96] = "";
+
+  PetscFunctionBegin;
+  w->busy = error == EAGAIN;
+  if (error && !w->busy)
+    fprintf(stderr,
+            "trshard: warning: %s: its file system has no locks (%s): nothing keeps another job out\n",
+            w->folder, strerror(error));
+  if (!w->busy) {
+    write_owner(w->fd);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  read_owner(w->fd, owner);
+  if (w->wait->seconds > 0)
+    snprintf(waited, sizeof(waited), ", also after %g s (-checkpoint_lock_seconds)", w->wait->seconds);
+  PetscCheck(clock_s() - w->start_s < w->wait->seconds, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s belongs to another job that runs%s (%s): wait for its end, or take another -checkpoint_dir",
+             w->folder, waited, owner);
+  if (first) {
+    printf("%-10s up to %g s for another job to leave %s (%s)\n", "waiting", w->wait->seconds, w->folder,
+           owner);
+    fflush(stdout);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Ranks look together, so that a stop request to any of them ends the wait. */
+static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
+{
+  const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
+
+  PetscFunctionBegin;
+  do {
+    int flags[2];
+
+    if (w->busy) (void)nanosleep(&pause, NULL);
+    PetscCall(TrsAgree(comm, rank == 0 ? try_once(w) : PETSC_SUCCESS));
+    flags[0] = w->busy;
+    flags[1] = w->wait->stop && *w->wait->stop;
+    if (rank != 0) flags[0] = 0;
+    PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, flags, 2, MPI_INT, MPI_MAX, comm));
+    w->busy = flags[0];
+    w->stop = flags[1];
+    PetscCheck(!w->busy || !w->stop, PETSC_COMM_SELF, TRS_ERR_STOPPED,
+               "stopped on request while waiting for another job to leave %s", w->folder);
+  } while (w->busy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock)
+{
+  TrsLockWait w = {.folder = folder, .wait = wait, .fd = -1, .start_s = clock_s()};
+  PetscErrorCode ierr;
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(PetscNew(lock));
+  ierr = TrsAgree(comm, rank == 0 ? open_lock(folder, &w.fd) : PETSC_SUCCESS);
+  if (ierr == PETSC_SUCCESS) ierr = wait_for_lock(comm, rank, &w);
+  (*lock)->fd = w.fd;
+  if (ierr != PETSC_SUCCESS) {
+    if (w.fd >= 0) (void)close(w.fd);
+    PetscCall(PetscFree(*lock));
+  }
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock)
+{
+  PetscFunctionBegin;
+  if (!*lock) PetscFunctionReturn(PETSC_SUCCESS);
+  if ((*lock)->fd >= 0) {
+    (void)!ftruncate((*lock)->fd, 0); /* before the next owner writes its name */
+    (void)close((*lock)->fd);
+  }
+  PetscCall(PetscFree(*lock));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

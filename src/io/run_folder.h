@@ -3,7 +3,10 @@
   A run, and the folder that belongs to it.
 
   A run is a training from its first step to its last, over all its resumes. A random id, made once, names the run
-  in its checkpoints and its results (root attribute run_id).
+  in its checkpoints and its results (root attribute run_id). While a job of the run works, its rank 0 holds a lock on
+  the folder: a record lock (fcntl) on the file .trshard-lock, whose text says who the owner is. The lock ends with
+  the process, however that ends, so a dead job never blocks one that follows. On NFS and Lustre the lock reaches
+  as far as fcntl locks there do: to all hosts, unless a mount option keeps locks local or switches them off.
 */
 #pragma once
 
@@ -17,3 +20,28 @@ PetscErrorCode TrsRunIdMake(MPI_Comm comm, char id[TRS_RUN_ID_SIZE]);
 
 /* Is the text an id as TrsRunIdMake() makes it? Not collective. */
 PetscBool TrsRunIdIsValid(const char *text);
+
+/* Make a folder and those above it. Not collective. Errors: CANT_CREATE */
+PetscErrorCode TrsRunFolderMake(const char *folder);
+
+/* How long a job waits for the one before it to leave the folder. */
+typedef struct {
+  double seconds;
+  volatile const int *stop; /* non-zero ends the wait; NULL: nothing does */
+} TrsRunWait;
+
+typedef struct TrsRunLockImpl *TrsRunLock;
+
+/*
+  TrsRunFolderLock - Make the folder and own it until the lock is given back or rank 0's process ends.
+
+  Collective on comm. Rank 0 says whom it waits for. A file system without locks is named in a warning and does without.
+
+  Out:    lock  give back with TrsRunFolderUnlock()
+  Errors (agreed): CANT_CREATE (no such folder can be made; another job is the owner, with its host, process and batch job);
+                   STOPPED (a stop request ended the wait)
+*/
+PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock);
+
+/* Give the folder back. The lock's file stays. Accepts NULL. Not collective. */
+PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock);

@@ -56,6 +56,14 @@ static const TrsOptionSpec checkpoint_specs[] = {
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},
     {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files", "checkpoints kept in -checkpoint_dir"},
+    {"-checkpoint_set_aside", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "a run that starts without -resume moves the checkpoints of earlier runs into the new folder of this "
+     "name in "
+     "-checkpoint_dir; without it their folder is refused"},
+    {"-checkpoint_lock_seconds", TRS_OPTION_REAL, "60", "[0,]", NULL, "s",
+     "with -resume, how long to wait for another job to leave -checkpoint_dir: one of a run at a time writes "
+     "there. Locks are fcntl's: they end with their process, and reach other hosts where the file system's "
+     "do"},
     {"-checkpoint_final", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "file for the checkpoint after the last step"},
     {"-checkpoint_best", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,

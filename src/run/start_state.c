@@ -2,6 +2,7 @@
 #include "run/start_state.h"
 
 #include "core/names.h"
+#include "run/resume_changes.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,6 +19,9 @@ static const TrsOptionSpec specs[] = {
      "its initial values, and states of zero"},
 };
 const TrsOptionGroup trs_start_options = TRS_OPTION_GROUP("Start from another model's weights", specs);
+
+#define OTHER_OPTIMIZER \
+  "its weights had another optimizer; go on with that one, or take the weights alone with -init_from"
 
 /* --- what is asked for --- */
 
@@ -99,6 +103,8 @@ static PetscErrorCode tell_differences(const TrsSession *s, const char *path, Pe
                        "%s: /%s is of optimizer %s, now it is %s: go on with that one, or take the weights "
                        "alone with -init_from",
                        path, other->path, other->other_optimizer, other->optimizer));
+  if (missing && resume && step > 0)
+    PetscCall(TrsOptionError(s->options, "-resume", "%s lacks /%s: " OTHER_OPTIMIZER, path, missing->path));
   if (n_converted)
     PetscCall(PetscPrintf(s->comm, "%-10s %d table%s of another data type converted, rounded to nearest\n",
                           "weights", n_converted, n_converted == 1 ? "" : "s"));
@@ -109,6 +115,22 @@ static PetscErrorCode tell_differences(const TrsSession *s, const char *path, Pe
     PetscCall(PetscPrintf(s->comm,
                           "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
                           "warning", n_missing, n_missing == 1 ? "" : "s", missing->path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rank 0: a file that holds more than the model is of another model, or of another optimizer. */
+static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const TrsCheckpointInfo *start)
+{
+  PetscFunctionBegin;
+  if (start->n_unexpected > 0)
+    PetscCall(
+        TrsOptionError(s->options, "-resume",
+                       "%s holds /%s, which the model lacks: go on with the same model, or take what fits "
+                       "with -init_from",
+                       path, start->unexpected[0]));
+  if (start->other_state)
+    PetscCall(
+        TrsOptionError(s->options, "-resume", "%s holds /%s: " OTHER_OPTIMIZER, path, start->other_state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -177,10 +199,13 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const char *checkpoint_dir, TrsR
   path = *resumed ? *resumed : init_from;
   if (!path || (!*resumed && is_partial(&wanted))) PetscCall(TrsModelParallelFillTables(s->model));
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsCheckpointReadWanted(s->comm, path, &s->state, *resumed ? NULL : &wanted, start));
+  if (*resumed) wanted = (TrsCheckpointWanted){.same = PETSC_TRUE};
+  PetscCall(TrsCheckpointReadWanted(s->comm, path, &s->state, &wanted, start));
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", *resumed ? "resume" : "weights",
                         path, start->step));
+  if (*resumed) PetscCall(TrsResumeTell(s, start));
   if (!*resumed) PetscCall(tell_parts(s, &wanted, start, results));
   PetscCall(tell_differences(s, path, (PetscBool)(*resumed != NULL), start->step));
+  if (*resumed) PetscCall(TrsAgree(s->comm, s->rank == 0 ? refuse_more(s, path, start) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -24,6 +24,8 @@ typedef struct {
   TrsWatchdog watchdog;
 } TrsPrediction;
 
+enum { TRS_N_TRIES = 20 };
+
 /* -init_from, else the newest in -checkpoint_dir. */
 static PetscErrorCode find_checkpoint(TrsPrediction *p)
 {
@@ -75,20 +77,56 @@ static PetscErrorCode check_options(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Do this with the checkpoint, and where a training has removed the file meanwhile, with the newest that is there then. Files of one
+  run are alike in all but their numbers.
+*/
+static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPrediction *p))
+{
+  const char *init_from = NULL;
+  PetscErrorCode ierr;
+  PetscBool gone;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(p->session.options, "-init_from", &init_from, NULL));
+  ierr = use(p);
+  for (int i = 0; i < TRS_N_TRIES && ierr != PETSC_SUCCESS && !init_from; i++) {
+    PetscCall(TrsCheckpointIsGone(p->session.comm, p->path, &gone));
+    if (!gone) break;
+    TrsErrorClear();
+    PetscCall(PetscFree(p->path));
+    PetscCall(find_checkpoint(p));
+    ierr = use(p);
+  }
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode look_at_tables(TrsPrediction *p)
+{
+  TrsSession *s = &p->session;
+
+  PetscFunctionBegin;
+  PetscCall(TrsQuantTableTypes(s->comm, s->options, p->path, &s->tables, p->stored));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The checkpoint's dense layers as they are, its tables quantised on the way. */
 static PetscErrorCode read_checkpoint(TrsPrediction *p)
 {
   TrsSession *s = &p->session;
   TrsQuantReader reader;
   TrsState state = {0};
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelAddState(s->model, &state));
   PetscCall(TrsQuantReaderCreate(p->path, TrsModelParallelShards(s->model), p->stored, &reader));
   PetscCall(TrsQuantReaderAddState(reader, &state));
-  PetscCall(TrsCheckpointRead(s->comm, p->path, &state, &p->info));
+  ierr = TrsCheckpointRead(s->comm, p->path, &state, &p->info);
   PetscCall(TrsQuantReaderDestroy(&reader));
   PetscCall(TrsStateFree(&state));
+  PetscCall(ierr);
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", "weights", p->path, p->info.step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -132,17 +170,17 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
   PetscCall(find_checkpoint(p));
   PetscCall(PetscCalloc1((size_t)s->tables.n, &p->stored));
-  PetscCall(TrsQuantTableTypes(s->comm, options, p->path, &s->tables, p->stored));
+  PetscCall(with_newest(p, look_at_tables));
   PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_TRUE));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));
-  PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint, NULL));
+  PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint));
   PetscCall(
       TrsOutputsOpen(s->comm, options, 1u << TRS_OUTPUT_RESULTS | 1u << TRS_OUTPUT_QUANTISED, &p->outputs));
   PetscCall(TrsOutputsClaim(&p->outputs, ""));
   PetscCall(TrsResultsSetOutput(p->results, &p->outputs.file[TRS_OUTPUT_RESULTS]));
-  PetscCall(read_checkpoint(p));
+  PetscCall(with_newest(p, read_checkpoint));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

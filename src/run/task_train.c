@@ -41,8 +41,9 @@ typedef struct {
   int64_t metrics_done;      /* step of the last row of metrics, */
   TrsRunningValues measured; /* and that row */
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
-  PetscBool has_checkpoint; /* in checkpoint_dir, written by this start */
-  int64_t allocations;      /* in steps after the warm-up */
+  TrsCheckpointFolder folder; /* NULL: no -checkpoint_dir */
+  PetscBool has_checkpoint;   /* in the folder, written by this start */
+  int64_t allocations;        /* in steps after the warm-up */
 } TrsTraining;
 
 /*
@@ -93,6 +94,8 @@ static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
 {
   PetscFunctionBegin;
   if (resumed) PetscCall(PetscStrncpy(t->run_id, t->start.run_id, sizeof(t->run_id)));
+  if (resumed && !t->run_id[0])
+    PetscCall(PetscStrncpy(t->run_id, TrsCheckpointFolderRun(t->folder), sizeof(t->run_id)));
   if (!t->run_id[0]) PetscCall(TrsRunIdMake(t->session.comm, t->run_id));
   PetscCall(TrsResultsSetText(t->results, "run_id", t->run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -129,6 +132,31 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   if (t->early.stops && !t->eval_every)
     PetscCall(TrsOptionError(options, "-early_stopping_metric",
                              "needs -eval_every, the steps between the evaluations it watches"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The folder of checkpoints, before any other work: its owner may have to leave first, and with that gives its memory free. */
+static PetscErrorCode open_folder(TrsTraining *t, MPI_Comm comm, TrsOptions options)
+{
+  TrsRunWait wait = {.stop = &trs_stop_requested};
+  const char *aside = NULL;
+  PetscBool resume;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_set_aside", &aside, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-checkpoint_lock_seconds", &wait.seconds, NULL));
+  if (aside && (resume || !t->checkpoint_dir))
+    PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
+                             resume ? "is for a new run: leave it out, or -resume"
+                                    : "needs -checkpoint_dir, the folder of the earlier checkpoints"));
+  if (aside && (!aside[0] || aside[0] == '.' || strchr(aside, '/')))
+    PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
+                             "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
+  if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!resume) wait.seconds = 0; /* what the other job writes is not this run's in any case */
+  PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
+  PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -183,8 +211,8 @@ static PetscErrorCode set_up_outputs(TrsTraining *t)
   TrsSession *s = &t->session;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_final, t->checkpoint_dir));
-  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best, NULL));
+  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_final));
+  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
   PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));
   PetscCall(TrsOutputsClaim(&t->outputs, t->run_id));
   PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step, &t->history));
@@ -201,6 +229,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
   PetscCall(read_options(t, options));
+  PetscCall(open_folder(t, comm, options));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
   PetscCall(check_evaluation(t));
@@ -229,6 +258,7 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
   PetscCall(TrsOutputsClose(&t->outputs));
+  PetscCall(TrsCheckpointFolderClose(&t->folder));
   PetscCall(TrsSessionDestroy(&t->session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -243,10 +273,13 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
                             .global_batch = s->batch_size * s->size,
                             .epoch = t->done / t->per_epoch,
                             .samples_seen = t->samples};
+  const TrsDatasetInfo *data;
   char *options, *plan;
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsDatasetGetInfo(s->train, &data));
+  info.data_samples = data->num_samples;
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
   if (t->metrics) PetscCall(TrsRunningMetricsSave(t->metrics, &info.metrics.n, &info.metrics.value));
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
@@ -259,7 +292,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
     PetscCall(TrsCheckpointWrite(s->comm, file, &s->state, &info));
   } else {
     file = t->checkpoint_dir;
-    PetscCall(TrsCheckpointFolderWrite(s->comm, file, (int)t->checkpoint_keep, &s->state, &info));
+    PetscCall(TrsCheckpointFolderWrite(t->folder, &s->state, &info));
     t->has_checkpoint = PETSC_TRUE;
   }
   PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done, file));

@@ -450,12 +450,17 @@ static void test_truncation(void **state)
 
 static void write_step(const char *where, int64_t step, int keep)
 {
-  const TrsCheckpointInfo info = {.step = step};
+  const TrsCheckpointInfo info = {.step = step, .run_id = "0123456789abcdef"};
+  const TrsRunWait no_wait = {.seconds = 0};
+  TrsCheckpointFolder open;
   fixture f;
 
   add_tensor(&f, "embedding/user/weight", SPLIT_ROWS);
   fill(&f, (int)step);
-  assert_petsc_ok(TrsCheckpointFolderWrite(MPI_COMM_WORLD, where, keep, &f.state, &info));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, keep, &no_wait, &open));
+  assert_petsc_ok(TrsCheckpointFolderWrite(open, &f.state, &info));
+  assert_petsc_ok(TrsCheckpointFolderClose(&open));
+  assert_null(open);
   free_fixture(&f);
 }
 
@@ -512,6 +517,8 @@ static void test_folder(void **state)
 static void test_unwritable(void **state)
 {
   const TrsCheckpointInfo info = {.step = 1};
+  const TrsRunWait no_wait = {.seconds = 0};
+  TrsCheckpointFolder open;
   TrsState s = {0};
   char where[300];
 
@@ -520,7 +527,8 @@ static void test_unwritable(void **state)
   assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, where, &s, &info), TRS_ERR_CANT_CREATE);
   assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, folder, &s, &info), TRS_ERR_CANT_CREATE);
   write_split(SPLIT_ROWS, 1);
-  assert_petsc_error(TrsCheckpointFolderWrite(MPI_COMM_WORLD, path, 2, &s, &info), TRS_ERR_CANT_CREATE);
+  assert_petsc_error(TrsCheckpointFolderOpen(MPI_COMM_WORLD, path, 2, &no_wait, &open), TRS_ERR_CANT_CREATE);
+  assert_null(open);
   snprintf(where, sizeof(where), "%s/none.h5", folder);
   assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, where, &s, &(TrsCheckpointInfo){0}), TRS_ERR_NO_INPUT);
   assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, folder, &s, &(TrsCheckpointInfo){0}),

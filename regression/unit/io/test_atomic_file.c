@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Atomic files: many writers of one name at once, each of which removes left-overs, and no writer loses its file. */
+#include "io/atomic_file.h"
+#include "trs_test.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_ROUNDS = 300, N_WORDS = 1024 };
+
+static char folder[256], path[300];
+
+static void make_folder(void **state)
+{
+  (void)state;
+  if (trs_rank() == 0) {
+    snprintf(folder, sizeof(folder), "%s/trs_atomic_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(folder));
+  }
+  MPI_Bcast(folder, (int)sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
+  snprintf(path, sizeof(path), "%s/run.h5", folder);
+}
+
+static void remove_folder(void **state)
+{
+  char command[400];
+
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+  if (trs_rank() == 0) assert_int_equal(system(command), 0);
+}
+
+/* Is the file at path whole, and of one writer? */
+static void check_whole(void)
+{
+  int64_t word[N_WORDS];
+  const int fd = open(path, O_RDONLY);
+
+  assert_true(fd >= 0);
+  assert_int_equal(read(fd, word, sizeof(word)), sizeof(word));
+  for (int i = 1; i < N_WORDS; i++) assert_int_equal(word[i], word[0]);
+  close(fd);
+}
+
+static void test_writers_at_once(void **state)
+{
+  int64_t word[N_WORDS];
+
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int i = 0; i < N_ROUNDS; i++) {
+    TrsAtomicFile file;
+
+    for (int k = 0; k < N_WORDS; k++) word[k] = 1000 * i + trs_rank();
+    assert_petsc_ok(TrsAtomicCreate(path, &file));
+    assert_int_equal(write(file.fd, word, sizeof(word)), sizeof(word));
+    TrsAtomicClean(folder, "run.h5"); /* another job's start */
+    assert_petsc_ok(TrsAtomicPublish(&file));
+    assert_petsc_ok(TrsAtomicDiscard(&file));
+    check_whole();
+  }
+}
+
+/* A file that its cleaner holds at the moment is given up for another one. */
+static void test_leftover_is_removed(void **state)
+{
+  char leftover[400];
+  TrsAtomicFile file;
+  int fd;
+
+  (void)state;
+  snprintf(leftover, sizeof(leftover), "%s/.run%d.h5.0123456789abcdef.tmp", folder, trs_rank());
+  snprintf(path, sizeof(path), "%s/run%d.h5", folder, trs_rank());
+  fd = open(leftover, O_WRONLY | O_CREAT, 0666);
+  assert_true(fd >= 0);
+  close(fd);
+  assert_petsc_ok(TrsAtomicCreate(path, &file));
+  assert_int_not_equal(access(leftover, F_OK), 0);
+  assert_int_equal(access(file.temporary, F_OK), 0);
+  assert_petsc_ok(TrsAtomicDiscard(&file));
+  assert_int_not_equal(access(path, F_OK), 0);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_writers_at_once),
+              cmocka_unit_test(test_leftover_is_removed), cmocka_unit_test(remove_folder))

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* A run's folder: its id, its lock between processes, which files of a folder are the run's, and what of them is kept. */
+#include "core/buffer.h"
+#include "io/checkpoint.h"
+#include "trs_test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const TrsRunWait no_wait = {.seconds = 0};
+static const char one[] = "0123456789abcdef", two[] = "fedcba9876543210";
+static char folder[256];
+
+static void make_folder(void **state)
+{
+  (void)state;
+  if (trs_rank() == 0) {
+    snprintf(folder, sizeof(folder), "%s/trs_run_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(folder));
+  }
+  MPI_Bcast(folder, (int)sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+static void remove_folder(void **state)
+{
+  char command[400];
+
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+  if (trs_rank() == 0) assert_int_equal(system(command), 0);
+}
+
+static void test_id(void **state)
+{
+  char first[TRS_RUN_ID_SIZE], second[TRS_RUN_ID_SIZE], of_rank_0[TRS_RUN_ID_SIZE];
+
+  (void)state;
+  assert_petsc_ok(TrsRunIdMake(MPI_COMM_WORLD, first));
+  assert_petsc_ok(TrsRunIdMake(MPI_COMM_WORLD, second));
+  memcpy(of_rank_0, first, sizeof(first));
+  MPI_Bcast(of_rank_0, TRS_RUN_ID_SIZE, MPI_CHAR, 0, MPI_COMM_WORLD);
+  assert_string_equal(first, of_rank_0);
+  assert_string_not_equal(first, second);
+  assert_true(TrsRunIdIsValid(first));
+  assert_false(TrsRunIdIsValid(""));
+  assert_false(TrsRunIdIsValid("0123456789abcdeg"));
+  assert_false(TrsRunIdIsValid("0123456789abcdef0"));
+}
+
+/* Each rank is a job of its own: one gets the lock, the others are told of it; then the next one, until all had it. */
+static void test_lock(void **state)
+{
+  char where[300];
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/locks/below", folder);
+  for (int owner = 0; owner < trs_size(); owner++) {
+    TrsRunLock lock = NULL;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (trs_rank() == owner) assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (trs_rank() != owner) {
+      const int stop = 1;
+      const TrsRunWait stopped = {.seconds = 1000, .stop = &stop};
+
+      assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
+      assert_non_null(strstr(TrsErrorMessage(), "belongs to another job"));
+      assert_non_null(strstr(TrsErrorMessage(), ", process "));
+      TrsErrorClear();
+      assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &stopped, &lock), TRS_ERR_STOPPED);
+      TrsErrorClear();
+      assert_null(lock);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    assert_petsc_ok(TrsRunFolderUnlock(&lock));
+    assert_null(lock);
+  }
+}
+
+/* A forked child, as the preflight's, has no part in the lock: neither its end nor its life longer than the owner's matters. */
+static void test_lock_and_child(void **state)
+{
+  char where[300];
+  TrsRunLock lock;
+  pid_t child;
+  int status;
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/child%d", folder, trs_rank());
+  assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+  child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  assert_true(child > 0);
+  assert_petsc_ok(TrsRunFolderUnlock(&lock));
+  assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+  assert_int_equal(kill(child, SIGKILL), 0);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_petsc_ok(TrsRunFolderUnlock(&lock));
+}
+
+static void write_step(TrsCheckpointFolder f, int64_t step, const char *run_id)
+{
+  TrsCheckpointInfo info = {.step = step};
+  TrsStateTensor *tensor;
+  TrsState s = {0};
+  float data[4] = {1, 2, 3, 4};
+
+  assert_petsc_ok(PetscStrncpy(info.run_id, run_id, sizeof(info.run_id)));
+  assert_petsc_ok(TrsStateAdd(&s, "embedding/user/weight", TRS_FP32, 2, 2, 2, &tensor));
+  tensor->replicated = PETSC_TRUE;
+  assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 2, 2, data, 2));
+  assert_petsc_ok(TrsCheckpointFolderWrite(f, &s, &info));
+  assert_petsc_ok(TrsStateFree(&s));
+}
+
+static PetscBool has_step(const char *where, int step)
+{
+  char path[400];
+
+  snprintf(path, sizeof(path), "%s/step-%09d.h5", where, step);
+  return (PetscBool)(access(path, F_OK) == 0);
+}
+
+/* A run's files are counted by themselves, and the one just written stays, whatever step the others have. */
+static void test_keep(void **state)
+{
+  char where[300];
+  TrsCheckpointFolder f;
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/keep", folder);
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 2, &no_wait, &f));
+  write_step(f, 100, one);
+  write_step(f, 200, one);
+  write_step(f, 300, "");
+  assert_petsc_ok(TrsCheckpointFolderClose(&f));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 1, &no_wait, &f));
+  assert_petsc_error(TrsCheckpointFolderClaim(f, PETSC_FALSE, NULL), TRS_ERR_CANT_CREATE);
+  assert_non_null(strstr(TrsErrorMessage(), "-checkpoint_set_aside"));
+  TrsErrorClear();
+  assert_petsc_ok(TrsCheckpointFolderClaim(f, PETSC_TRUE, NULL));
+  assert_string_equal(TrsCheckpointFolderRun(f), one);
+  write_step(f, 25, two);
+  write_step(f, 50, two);
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_true(has_step(where, 100) && has_step(where, 200) && has_step(where, 300) && has_step(where, 50));
+  assert_false(has_step(where, 25));
+  MPI_Barrier(MPI_COMM_WORLD);
+  write_step(f, 250, one);
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_true(has_step(where, 250) && has_step(where, 300) && has_step(where, 50));
+  assert_false(has_step(where, 100) || has_step(where, 200));
+  assert_petsc_ok(TrsCheckpointFolderClose(&f));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 1, &no_wait, &f));
+  assert_petsc_error(TrsCheckpointFolderClaim(f, PETSC_TRUE, NULL), TRS_ERR_CANT_CREATE);
+  assert_non_null(strstr(TrsErrorMessage(), "2 runs"));
+  TrsErrorClear();
+  assert_petsc_ok(TrsCheckpointFolderClaim(f, PETSC_FALSE, "old"));
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_false(has_step(where, 250) || has_step(where, 300) || has_step(where, 50));
+  write_step(f, 1, two);
+  assert_petsc_ok(TrsCheckpointFolderClose(&f));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_id), cmocka_unit_test(test_lock),
+              cmocka_unit_test(test_lock_and_child), cmocka_unit_test(test_keep),
+              cmocka_unit_test(remove_folder))
