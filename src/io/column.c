@@ -62,7 +62,8 @@ PetscErrorCode TrsColumnAppend(TrsColumn *column, TrsSpill *spill, const void *v
   int64_t n = tail_rows(column);
 
   PetscFunctionBegin;
-  /* only now that a row follows: the last row always stays in memory. After a failure, the next try is a block later */
+  /* only now that a row follows: the last row always stays in memory. After a failure, the next try
+     is a block later */
   while (n >= TRS_COLUMN_BLOCK_ROWS && n % TRS_COLUMN_BLOCK_ROWS == 0) {
     PetscCall(spill_block(column, spill));
     if (tail_rows(column) == n) break;

@@ -111,7 +111,8 @@ PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
 
 /* --- out of the way --- */
 
-/* Give the file at `path` the name `backup`, too, or where the file system has no links, instead. Returns 0 or an errno. */
+/* Give the file at `path` the name `backup`, too, or where the file system has no links, instead.
+   Returns 0 or an errno. */
 static int keep_as(const char *path, const char *backup)
 {
   struct stat status;

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  An output's place: the file that stands at its path before the run's own is put there, and what becomes of that file.
+  An output's place: the file that stands at its path before the run's own is put there, and what
+  becomes of that file.
 
-  A file is the run's own when this process put it there, or when its root attribute run_id is the run's. Any other file is
-  good work of somebody: it is kept as <path>.~<n>~ (the numbered backups of GNU cp and mv; neither "*.h5" nor "day_*.h5" matches them), n
-  counting from 1. That happens at the moment when the run's own file is put in place, so a run that fails earlier changes nothing:
-  link(2) to the backup's name, flush the folder, then rename(2) over the path. After a crash between them both names hold the old file.
+  A file is the run's own when this process put it there, or when its root attribute run_id is the
+  run's. Any other file is
+  good work of somebody: it is kept as <path>.~<n>~ (the numbered backups of GNU cp and mv; neither
+  "*.h5" nor "day_*.h5" matches them), n
+  counting from 1. That happens at the moment when the run's own file is put in place, so a run that
+  fails earlier changes nothing:
+  link(2) to the backup's name, flush the folder, then rename(2) over the path. After a crash
+  between them both names hold the old file.
 
   One rank at a time, not collective.
 */
@@ -37,7 +42,8 @@ typedef struct {
 /*
   TrsOutputOpen - Look at what stands at the path.
 
-  Call before other threads use HDF5: the file is opened in a child process first, since it may be anything.
+  Call before other threads use HDF5: the file is opened in a child process first, since it may be
+  anything.
 
   Out: output  free with TrsOutputClose(); path NULL leaves it empty
 */
@@ -47,11 +53,13 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
   TrsOutputClaim - Say which run the output is of, before its first file.
 
   In:     run_id  NULL or "": of no run that could be taken up again
-  Errors: CANT_CREATE where another run's file is there that may not be touched (refuse), or whose backup could have no name
+  Errors: CANT_CREATE where another run's file is there that may not be touched (refuse), or whose
+  backup could have no name
 */
 PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id);
 
-/* Forget that the file at the start says it is of this run: it is kept as another run's. TrsOutputClaim() again after that. */
+/* Forget that the file at the start says it is of this run: it is kept as another run's.
+   TrsOutputClaim() again after that. */
 PetscErrorCode TrsOutputDisown(TrsOutput *output);
 
 /* Is the file that stood at the path at the start of this run? After TrsOutputClaim(). */

@@ -56,8 +56,10 @@ PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItem
 /* The rows of a column. */
 int64_t TrsItemRows(const TrsItem *it);
 
-/* Fill up the columns of groups that an earlier part of the run began, so that all of a group are of equal length. */
+/* Fill up the columns of groups that an earlier part of the run began, so that all of a group are
+   of equal length. */
 PetscErrorCode TrsResultsEven(TrsResults results);
 
-/* Texts as HDF5 holds them, of variable length as h5py writes them. Close with H5Tclose(). Under the lock. */
+/* Texts as HDF5 holds them, of variable length as h5py writes them. Close with H5Tclose(). Under
+   the lock. */
 PetscErrorCode TrsResultsTextType(hid_t *type);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The files that a run leaves: whose they are, what was there before them, and the last lines that say where everything is.
+  The files that a run leaves: whose they are, what was there before them, and the last lines that
+  say where everything is.
 */
 #pragma once
 
@@ -25,18 +26,22 @@ typedef struct {
 /*
   TrsOutputsOpen - Look at what stands at the paths of these kinds' options.
 
-  Collective on comm; before readers start, whose threads use HDF5. In: kinds  bits 1u << TRS_OUTPUT_...
+  Collective on comm; before readers start, whose threads use HDF5. In: kinds  bits 1u <<
+  TRS_OUTPUT_...
   Errors (agreed): MEMORY. Free with TrsOutputsClose().
 */
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs);
 
-/* Say which run they are of; "": of none that could be taken up again. Collective. Errors (agreed): TrsOutputClaim()'s */
+/* Say which run they are of; "": of none that could be taken up again. Collective. Errors (agreed):
+   TrsOutputClaim()'s */
 PetscErrorCode TrsOutputsClaim(TrsOutputs *outputs, const char *run_id);
 
 /*
-  TrsOutputsReport - The last lines of a run: each file that was put in place, and each of another run that was kept.
+  TrsOutputsReport - The last lines of a run: each file that was put in place, and each of another
+  run that was kept.
 
-  Logically collective. In: trained  are there new weights, for which it is said if they were not kept?
+  Logically collective. In: trained  are there new weights, for which it is said if they were not
+  kept?
                             folder   of checkpoints, NULL: none was written there
 */
 PetscErrorCode TrsOutputsReport(const TrsOutputs *outputs, PetscBool trained, const char *folder);
