@@ -10,6 +10,7 @@
 Exit status: 0; 1 if the file contradicts itself or its format.
 """
 import argparse
+import datetime
 import json
 import os
 import sys
@@ -186,6 +187,17 @@ def metrics(handle):
     return "  ".join(f"{name} {handle['eval'][name][-1]:.4f}" for name in ("auc", "ne", "loss", "accuracy") if name in handle["eval"])
 
 
+def starts(group):
+    """A line for each of the last starts of a run that was taken up again."""
+    names = ("time", "first_step", "steps", "ranks", "hosts", "commit")
+    if any(name not in group for name in names):
+        return
+    rows = list(zip(*(group[name][()] for name in names)))
+    for i, (time, first, steps, ranks, hosts, commit) in list(enumerate(rows, 1))[-8:] if len(rows) > 1 else ():
+        began = datetime.datetime.fromtimestamp(time).isoformat(" ", "seconds")
+        print(f"  start {i} of {len(rows)}: {began}, {steps:,} steps from {first:,} on, {ranks} ranks on {hosts} hosts, {trsdata.text(commit)}")
+
+
 def run(handle):
     problems = []
     for name, value in sorted(handle.attrs.items()):
@@ -203,6 +215,8 @@ def run(handle):
             problems.append(f"/train/loss is not finite at step {int(np.argmin(np.isfinite(loss)))}")
         if len({len(item) for item in handle["train"].values() if isinstance(item, h5py.Dataset)}) > 1:
             problems.append("the series in /train differ in length")
+    if "starts" in handle:
+        starts(handle["starts"])
     if "eval" in handle:
         print("  last evaluation: " + metrics(handle))
     if "predictions" in handle:

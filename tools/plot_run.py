@@ -48,6 +48,7 @@ def load(path):
                 run["eval/" + metric] = series(handle, "eval/" + metric)
                 run["metrics/window_" + metric] = series(handle, "metrics/window_" + metric)
                 run["metrics/lifetime_" + metric] = series(handle, "metrics/lifetime_" + metric)
+            run["starts"] = series(handle, "starts/first_step")
             run["stopped_early"] = "stopped_early" in handle.attrs
             return run
     except OSError as error:
@@ -72,6 +73,15 @@ def draw_metric(axes, run, metric, colour, label):
                       alpha=0.6 if style == "--" else 1, label=f"{label}: {what} {values[-1]:.4f}")
 
 
+def draw_starts(panels, run, colour, label):
+    """A vertical line in each panel where the run was taken up again; how often, in the legend of the first."""
+    again = run["starts"][1:]
+    for i, axes in enumerate(panels):
+        for k, step in enumerate(np.unique(again)):
+            name = f"{label}: taken up again, {len(again)} time{'s' if len(again) > 1 else ''}" if i == 0 and k == 0 else None
+            axes.axvline(step, color=colour, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.6, zorder=0, label=name)
+
+
 def has(run, metric):
     return any(len(run[name + metric]) for name in ("eval/", "metrics/window_"))
 
@@ -93,6 +103,7 @@ def draw(runs, labels, window):
             axes[-1].axhline(np.median(speed), color=colour, linewidth=1.4, label=f"{label}: median {np.median(speed):,.0f}")
         for (metric, _), panel in zip(shown, axes[1:]):
             draw_metric(panel, run, metric, colour, label)
+        draw_starts(axes, run, colour, label)
         if run["stopped_early"]:
             axes[0].axvline(run["train/step"][-1], color=colour, linewidth=1, linestyle=":", label=f"{label}: stopped early")
     finish(axes[0], "loss", "binary cross entropy")

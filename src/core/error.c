@@ -148,7 +148,7 @@ static PetscBool wants_trace(void)
   return wanted;
 }
 
-/* One write, so that ranks do not mix; from is "" or " (rank 2)". */
+/* A stop on request is no error. One write, so that ranks do not mix; from is "" or " (rank 2)". */
 static void print_error(PetscErrorCode ierr, const char *text, const char *trace, const char *from)
 {
   char safe_text[2 * TRS_MAX_TEXT], safe_trace[2 * TRS_MAX_TRACE];
@@ -157,7 +157,8 @@ static void print_error(PetscErrorCode ierr, const char *text, const char *trace
 
   TrsNameEscape(text, safe_text, sizeof(safe_text));
   TrsNameEscape(trace, safe_trace, sizeof(safe_trace));
-  n = snprintf(line, sizeof(line), "trshard: error%s: %s%s%s\n", from, safe_text,
+  n = snprintf(line, sizeof(line), "trshard: %s%s: %s%s%s\n", ierr == TRS_ERR_STOPPED ? "info" : "error",
+               from, safe_text,
                TrsExitStatus(ierr) == TRS_ERR_INTERNAL - 1000 ? " (internal error, please report)" : "",
                safe_trace);
   fwrite(line, 1, (size_t)n, stderr);

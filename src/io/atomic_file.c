@@ -187,7 +187,7 @@ PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode sync_folder(const TrsAtomicFile *file)
+PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file)
 {
   int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int status, error;
@@ -213,7 +213,7 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
              "%s cannot be put in place: %s", file->path, strerror(errno));
   file->made = PETSC_FALSE;
   (void)flock(file->fd, LOCK_UN); /* readers, whom HDF5 makes lock it, need not wait for the folder */
-  PetscCall(sync_folder(file));
+  PetscCall(TrsAtomicSyncFolder(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

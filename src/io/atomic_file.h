@@ -36,6 +36,9 @@ PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes
 /* fsync, rename, fsync of the folder. Errors: IO; before the rename what was there is intact, after it the new file is complete. */
 PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);
 
+/* Flush the folder: its names as they are now survive a crash. Errors: IO */
+PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file);
+
 /* Remove the temporary file, if there is one, and free. Also after Publish, and for a zeroed file. */
 PetscErrorCode TrsAtomicDiscard(TrsAtomicFile *file);
 

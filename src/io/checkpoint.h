@@ -10,6 +10,7 @@
 */
 #pragma once
 
+#include "io/output.h"
 #include "io/run_folder.h"
 #include "io/state.h"
 
@@ -33,6 +34,7 @@ typedef struct {
   char **unexpected;  /* of optimizers are not counted */
   char *other_state;  /* with wanted->same, on rank 0: a state in the file that the weights have not here */
   char *options_read; /* of a file read: its options; NULL: it has none */
+  TrsOutput *output;  /* written: the file's place, rank 0's counts; NULL: what stands there is replaced */
 } TrsCheckpointInfo;
 
 /*

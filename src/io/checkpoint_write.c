@@ -205,7 +205,7 @@ static PetscErrorCode publish(TrsCheckpointWriter *w)
 {
   PetscFunctionBegin;
   PetscCall(write_checksums(w));
-  PetscCall(TrsAtomicPublish(&w->file));
+  PetscCall(TrsOutputPublish(w->info->output, &w->file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,44 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "io/results.h"
-
-#include "core/buffer.h"
-#include "io/atomic_file.h"
-#include "io/hdf5_util.h"
+#include "io/results_impl.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
-
-/* A dataset, or a root attribute (text or integer). */
-typedef enum {
-  TRS_ITEM_REAL,
-  TRS_ITEM_INT,
-  TRS_ITEM_FLOAT,
-  TRS_ITEM_ATTRIBUTE_TEXT,
-  TRS_ITEM_ATTRIBUTE_INT
-} TrsItemKind;
-
-typedef struct {
-  char *name;
-  TrsItemKind kind;
-  int64_t rows, cols; /* cols 0: one dimension */
-  int64_t n_bytes;
-  TrsBuffer data;
-} TrsItem;
-
-enum { TRS_MAX_EXPECTED_ROWS = 1 << 20 }; /* 8 MiB a column; longer ones grow now and then */
-
-struct TrsResultsImpl {
-  MPI_Comm comm;
-  int rank, size;
-  char *path; /* NULL: collect nothing */
-  int64_t expected_rows;
-  int n, capacity;
-  TrsItem *items; /* [n] rank 0's */
-  TrsBuffer gathered;
-};
 
 PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *results)
 {
@@ -47,6 +14,7 @@ PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *res
   PetscFunctionBegin;
   PetscCall(PetscCalloc1(1, &r));
   r->comm = comm;
+  r->spill.fd = -1;
   PetscCallMPI(MPI_Comm_rank(comm, &r->rank));
   PetscCallMPI(MPI_Comm_size(comm, &r->size));
   if (path) {
@@ -55,8 +23,49 @@ PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *res
     if (ierr != PETSC_SUCCESS) PetscCall(PetscFree(r));
     PetscCall(ierr);
     PetscCall(PetscStrallocpy(path, &r->path));
+    r->spill.beside = r->path;
   }
   *results = r;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- items --- */
+
+int64_t TrsItemRows(const TrsItem *it)
+{
+  return it->kind == TRS_ITEM_REAL || it->kind == TRS_ITEM_INT ? it->column.rows : it->rows;
+}
+
+static PetscBool is_column(const TrsItem *it)
+{
+  return (PetscBool)(it->kind == TRS_ITEM_REAL || it->kind == TRS_ITEM_INT || it->kind == TRS_ITEM_TEXT);
+}
+
+static PetscErrorCode drop_text(TrsItem *it)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(it->text[it->rows - 1]));
+  it->rows--;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode clear_item(TrsItem *it)
+{
+  PetscFunctionBegin;
+  while (it->text && it->rows) PetscCall(drop_text(it));
+  TrsColumnClear(&it->column);
+  it->rows = it->n_bytes = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_item(TrsItem *it)
+{
+  PetscFunctionBegin;
+  PetscCall(clear_item(it));
+  PetscCall(PetscFree(it->name));
+  PetscCall(PetscFree(it->text));
+  PetscCall(TrsColumnFree(&it->column));
+  PetscCall(TrsBufferFree(&it->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -66,14 +75,21 @@ PetscErrorCode TrsResultsDestroy(TrsResults *results)
 
   PetscFunctionBegin;
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int i = 0; i < r->n; i++) {
-    PetscCall(PetscFree(r->items[i].name));
-    PetscCall(TrsBufferFree(&r->items[i].data));
-  }
+  for (int i = 0; i < r->n; i++) PetscCall(free_item(&r->items[i]));
+  for (int g = 0; g < r->n_loaded; g++) PetscCall(PetscFree(r->loaded[g].prefix));
+  TrsSpillClose(&r->spill);
   PetscCall(TrsBufferFree(&r->gathered));
   PetscCall(PetscFree(r->items));
+  PetscCall(PetscFree(r->loaded));
   PetscCall(PetscFree(r->path));
   PetscCall(PetscFree(*results));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsSetOutput(TrsResults results, TrsOutput *output)
+{
+  PetscFunctionBegin;
+  results->output = output;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -82,14 +98,18 @@ static PetscBool collects(TrsResults results)
   return results->path && results->rank == 0 ? PETSC_TRUE : PETSC_FALSE;
 }
 
+TrsItem *TrsResultsFind(TrsResults results, const char *name)
+{
+  for (int i = 0; i < results->n; i++)
+    if (strcmp(results->items[i].name, name) == 0) return &results->items[i];
+  return NULL;
+}
+
 /* The item of that name, made if it is new. */
 static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKind kind, TrsItem **found)
 {
   PetscFunctionBegin;
-  *found = NULL;
-  for (int i = 0; i < results->n && !*found; i++) {
-    if (strcmp(results->items[i].name, name) == 0) *found = &results->items[i];
-  }
+  *found = TrsResultsFind(results, name);
   if (!*found) {
     if (results->n == results->capacity) {
       results->capacity = results->capacity ? 2 * results->capacity : 16;
@@ -104,50 +124,127 @@ static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsExpect(TrsResults results, int64_t rows)
-{
-  PetscFunctionBegin;
-  results->expected_rows = PetscMin(rows, TRS_MAX_EXPECTED_ROWS);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+/* --- rows --- */
 
 PetscErrorCode TrsResultsForget(TrsResults results, const char *prefix)
 {
   PetscFunctionBegin;
   for (int i = 0; i < results->n; i++)
     if (strncmp(results->items[i].name, prefix, strlen(prefix)) == 0)
-      results->items[i].rows = results->items[i].n_bytes = 0;
+      PetscCall(clear_item(&results->items[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode append(TrsResults results, const char *path, TrsItemKind kind, const void *value)
+PetscErrorCode TrsResultsDropLast(TrsResults results, const char *group, const char *key, int64_t value)
 {
-  TrsItem *column;
+  const TrsItem *keys = TrsResultsFind(results, key);
+  const int64_t *last = keys ? (const int64_t *)TrsColumnLast(&keys->column) : NULL;
+  const int64_t rows = keys ? TrsItemRows(keys) : 0;
+
+  PetscFunctionBegin;
+  if (!last || *last < value) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int g = 0; g < results->n_loaded; g++)
+    if (strcmp(results->loaded[g].prefix, group) == 0)
+      results->loaded[g].rows = PetscMin(results->loaded[g].rows, rows - 1);
+  for (int i = 0; i < results->n; i++) {
+    TrsItem *it = &results->items[i];
+
+    if (!is_column(it) || strncmp(it->name, group, strlen(group)) != 0 || TrsItemRows(it) < rows) continue;
+    if (it->kind == TRS_ITEM_TEXT)
+      PetscCall(drop_text(it));
+    else
+      (void)TrsColumnDropLast(&it->column);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsResultsRows(TrsResults results, const char *path)
+{
+  const TrsItem *it = TrsResultsFind(results, path);
+
+  return it ? TrsItemRows(it) : 0;
+}
+
+int64_t TrsResultsLastInt(TrsResults results, const char *path, int64_t otherwise)
+{
+  const TrsItem *it = TrsResultsFind(results, path);
+  const int64_t *last = it ? (const int64_t *)TrsColumnLast(&it->column) : NULL;
+
+  return last ? *last : otherwise;
+}
+
+const char *TrsResultsLastText(TrsResults results, const char *path)
+{
+  const TrsItem *it = TrsResultsFind(results, path);
+  int64_t row = it ? it->rows - 1 : -1;
+
+  while (row >= 0 && !it->text[row][0]) row--;
+  return row >= 0 ? it->text[row] : "";
+}
+
+static PetscErrorCode append_one(TrsResults results, TrsItem *it, const void *value)
+{
+  PetscFunctionBegin;
+  if (it->kind != TRS_ITEM_TEXT) {
+    PetscCall(TrsColumnAppend(&it->column, &results->spill, value));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscRealloc((size_t)(it->rows + 1) * sizeof(*it->text), &it->text));
+  PetscCall(PetscStrallocpy((const char *)value, &it->text[it->rows]));
+  it->rows++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows that nobody has given, up to a number of them. */
+static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
+{
+  const double nan = (double)NAN;
+  const int64_t zero = 0;
+  const void *value = "";
+
+  PetscFunctionBegin;
+  if (it->kind == TRS_ITEM_REAL) value = &nan;
+  if (it->kind == TRS_ITEM_INT) value = &zero;
+  while (TrsItemRows(it) < rows) PetscCall(append_one(results, it, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, const void *value)
+{
+  TrsItem *it;
 
   PetscFunctionBegin;
   if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(find_item(results, path, kind, &column));
-  PetscCall(
-      TrsBufferReserve(&column->data, PetscMax(column->n_bytes + 8, 8 * results->expected_rows), PETSC_TRUE));
-  memcpy((char *)column->data.data + column->n_bytes, value, 8);
-  column->n_bytes += 8;
-  column->rows++;
+  PetscCall(find_item(results, path, kind, &it));
+  for (int g = 0; g < results->n_loaded && TrsItemRows(it) == 0; g++)
+    if (strncmp(path, results->loaded[g].prefix, strlen(results->loaded[g].prefix)) == 0)
+      PetscCall(pad(results, it, results->loaded[g].rows));
+  PetscCall(append_one(results, it, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value)
 {
   PetscFunctionBegin;
-  PetscCall(append(results, path, TRS_ITEM_REAL, &value));
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_REAL, &value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value)
 {
   PetscFunctionBegin;
-  PetscCall(append(results, path, TRS_ITEM_INT, &value));
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_INT, &value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsResultsAppendText(TrsResults results, const char *path, const char *text)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_TEXT, text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- arrays and attributes --- */
 
 static PetscErrorCode replace(TrsResults results, const char *name, TrsItemKind kind, int64_t rows,
                               int64_t cols, const void *data, int64_t n_bytes)
@@ -183,7 +280,7 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
                                   const double *values)
 {
   PetscFunctionBegin;
-  PetscCall(replace(results, path, TRS_ITEM_REAL, rows, cols, values,
+  PetscCall(replace(results, path, TRS_ITEM_ARRAY_REAL, rows, cols, values,
                     rows * (cols ? cols : 1) * (int64_t)sizeof(*values)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -196,7 +293,7 @@ static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, con
   const float *from = results->gathered.data;
 
   PetscFunctionBegin;
-  PetscCall(find_item(results, "predictions", TRS_ITEM_FLOAT, &predictions));
+  PetscCall(find_item(results, "predictions", TRS_ITEM_ARRAY_FLOAT, &predictions));
   if (predictions->rows != n_total) {
     PetscCall(TrsBufferReserve(&predictions->data, n_total * (int64_t)sizeof(float), PETSC_FALSE));
     predictions->rows = n_total;
@@ -245,85 +342,34 @@ PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_item(hid_t file, const TrsItem *it)
-{
-  const hid_t types[] = {[TRS_ITEM_REAL] = H5T_NATIVE_DOUBLE,
-                         [TRS_ITEM_INT] = H5T_NATIVE_INT64,
-                         [TRS_ITEM_FLOAT] = H5T_NATIVE_FLOAT};
-  const int64_t dims[2] = {it->rows, it->cols};
-  hid_t dataset;
+/* --- for the file --- */
 
-  PetscFunctionBegin;
-  if (it->kind == TRS_ITEM_ATTRIBUTE_TEXT) {
-    PetscCall(TrsHDF5WriteString(file, it->name, it->data.data, PETSC_FALSE));
-  } else if (it->kind == TRS_ITEM_ATTRIBUTE_INT) {
-    PetscCall(TrsHDF5WriteInts(file, it->name, 0, it->data.data));
-  } else if (it->rows) {
-    PetscCall(TrsHDF5CreateDataset(file, it->name, types[it->kind], it->cols ? 2 : 1, dims, NULL, PETSC_FALSE,
-                                   &dataset));
-    if (it->n_bytes)
-      TrsCallHDF5(H5Dwrite(dataset, types[it->kind], H5S_ALL, H5S_ALL, H5P_DEFAULT, it->data.data));
-    TrsCallHDF5(H5Dclose(dataset));
+int64_t TrsResultsBytes(TrsResults results)
+{
+  int64_t bytes = 0;
+
+  for (int i = 0; i < results->n; i++) {
+    const TrsItem *it = &results->items[i];
+
+    bytes += it->n_bytes + 8 * it->column.rows;
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return bytes;
 }
 
-static PetscErrorCode write_items(TrsResults results, hid_t file)
+/* A column of an earlier part of the run that gets no more rows is as long as its group, all the same. */
+PetscErrorCode TrsResultsEven(TrsResults results)
 {
-  const int64_t version = 1;
-
   PetscFunctionBegin;
-  PetscCall(TrsHDF5WriteString(file, "format", "trshard-run", PETSC_FALSE));
-  PetscCall(TrsHDF5WriteInts(file, "version", 0, &version));
-  for (int i = 0; i < results->n; i++) PetscCall(write_item(file, &results->items[i]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+  for (int g = 0; g < results->n_loaded; g++) {
+    const char *prefix = results->loaded[g].prefix;
+    int64_t rows = 0;
 
-/* Under the lock. A file that fails half-way is closed all the same. */
-static PetscErrorCode make_image(TrsResults results, int *memory)
-{
-  hid_t file;
-  PetscErrorCode ierr;
-  herr_t status;
-
-  PetscFunctionBegin;
-  PetscCall(TrsHDF5CreateFile(&file, memory));
-  ierr = write_items(results, file);
-  status = H5Fclose(file);
-  PetscCall(ierr);
-  PetscCheck(status >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be laid out%s", results->path,
-             TrsHDF5Error());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode write_atomically(TrsResults results, TrsAtomicFile *file)
-{
-  PetscErrorCode ierr;
-  int memory = -1;
-
-  PetscFunctionBegin;
-  PetscCall(TrsAtomicCreate(results->path, file));
-  TrsHDF5Lock();
-  ierr = make_image(results, &memory);
-  TrsHDF5Unlock();
-  if (ierr == PETSC_SUCCESS) ierr = TrsAtomicFill(file, memory);
-  if (memory >= 0) (void)close(memory);
-  PetscCall(ierr);
-  PetscCall(TrsAtomicPublish(file));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsResultsWrite(TrsResults results)
-{
-  TrsAtomicFile file = {NULL, NULL, NULL, -1, PETSC_FALSE};
-  PetscErrorCode ierr = PETSC_SUCCESS;
-
-  PetscFunctionBegin;
-  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
-  if (results->rank == 0) {
-    ierr = write_atomically(results, &file);
-    PetscCall(TrsAtomicDiscard(&file));
+    for (int i = 0; i < results->n; i++)
+      if (is_column(&results->items[i]) && strncmp(results->items[i].name, prefix, strlen(prefix)) == 0)
+        rows = PetscMax(rows, TrsItemRows(&results->items[i]));
+    for (int i = 0; i < results->n; i++)
+      if (is_column(&results->items[i]) && strncmp(results->items[i].name, prefix, strlen(prefix)) == 0)
+        PetscCall(pad(results, &results->items[i], rows));
   }
-  PetscCall(TrsAgree(results->comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

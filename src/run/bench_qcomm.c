@@ -3,6 +3,7 @@
 
 #include "comm/qcomm.h"
 #include "io/results.h"
+#include "run/outputs.h"
 #include "run/report.h"
 #include "run/session.h"
 #include "run/signals.h"
@@ -156,6 +157,7 @@ PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options)
 {
   const char *output = NULL;
   int64_t steps, batch = 0;
+  TrsOutputs outputs;
   TrsResults results;
   TrsSession session;
   TrsReader reader;
@@ -164,6 +166,9 @@ PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
   PetscCall(TrsOptionsGetInt(options, "-bench_steps", &steps, NULL));
   PetscCall(TrsResultsCreate(comm, output, &results));
+  PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &outputs));
+  PetscCall(TrsOutputsClaim(&outputs, ""));
+  PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, &session));
   PetscCheck(session.device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-bench_qcomm runs on the CPU's kernels: use -device cpu");
@@ -175,7 +180,9 @@ PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsResultsSetText(results, "qcomm_precisions", "fp16,bf16,fp8,fp8 by 32,int8"));
   PetscCall(TrsResultsWrite(results));
   PetscCall(TrsReaderDestroy(&reader));
+  PetscCall(TrsOutputsReport(&outputs, PETSC_FALSE, NULL));
   PetscCall(TrsResultsDestroy(&results));
+  PetscCall(TrsOutputsClose(&outputs));
   PetscCall(TrsSessionDestroy(&session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -56,6 +56,8 @@ static PetscErrorCode append_metrics(TrsResults results, const char *prefix, con
 PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values)
 {
   PetscFunctionBegin;
+  PetscCall(
+      TrsResultsDropLast(results, "eval/", "eval/step", step)); /* a resumed run evaluates its end again */
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
   PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
   PetscCall(append_metrics(results, "eval/", values, ""));
@@ -67,6 +69,7 @@ PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const T
   char path[64];
 
   PetscFunctionBegin;
+  PetscCall(TrsResultsDropLast(results, "metrics/", "metrics/step", step));
   PetscCall(TrsResultsAppendInt(results, "metrics/step", step));
   PetscCall(TrsResultsAppendInt(results, "metrics/total_examples", values->total_examples));
   PetscCall(TrsResultsAppendInt(results, "metrics/attempt_examples", values->attempt_examples));
@@ -78,16 +81,5 @@ PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const T
     PetscCall(PetscSNPrintf(path, sizeof(path), "metrics/%s", throughput_columns[i].name));
     PetscCall(TrsResultsAppend(results, path, at(values, throughput_columns[i].offset)));
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsRecordRunningMetricsExpect(TrsResults results, int64_t rows)
-{
-  const TrsRunningValues none = {.total_examples = 0};
-
-  PetscFunctionBegin;
-  PetscCall(TrsResultsExpect(results, rows));
-  PetscCall(TrsRecordRunningMetrics(results, 0, &none)); /* makes the columns, which then are emptied */
-  PetscCall(TrsResultsForget(results, "metrics/"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -10,6 +10,3 @@ PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetri
 
 /* Append a row to /metrics/...; step likewise. */
 PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsRunningValues *values);
-
-/* Make room for so many rows of /metrics, so that appending one allocates nothing. */
-PetscErrorCode TrsRecordRunningMetricsExpect(TrsResults results, int64_t rows);

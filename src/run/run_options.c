@@ -28,7 +28,17 @@ static const TrsOptionSpec run_specs[] = {
      "TRSHARD_ISA in the environment allows. Equal bits need equal instructions"},
     {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "several ranks may use one GPU (with -comm_backend mpi; NCCL wants one for each rank)"},
-    {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "HDF5 file for the run's results; none: not kept"},
+    {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "HDF5 file for the run's results; none: not kept. A resumed training goes on with its own file"},
+    {"-output_every", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
+     "a training writes -output at least this often, and at each checkpoint; 0: only then and at the end. "
+     "Writing "
+     "takes at most 1 % of the time, so a very long history is written less often"},
+    {"-existing_outputs", TRS_OPTION_ENUM, "backup", NULL, "backup,refuse,replace", NULL,
+     "what becomes of a file of another run, or of none, at -output, -checkpoint_final, -checkpoint_best, "
+     "-quant_checkpoint or -trace: it is kept as FILE.~1~, FILE.~2~ ... when the new one is put in place; "
+     "the run "
+     "does not start (73); or it is lost. A resumed run's own files are replaced"},
     {"-report_interval", TRS_OPTION_REAL, "2", "[0,]", NULL, "s",
      "time between progress lines; 0: one each step"},
     {"-watchdog_seconds", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",

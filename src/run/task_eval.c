@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_eval.h"
 
+#include "run/outputs.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/signals.h"
@@ -28,6 +29,7 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   TrsCheckpointInfo info = {.step = 0};
   const char *init_from = NULL, *output = NULL;
   TrsMetricValues values;
+  TrsOutputs outputs;
   TrsResults results;
   TrsSession session;
   PetscBool stopped;
@@ -38,6 +40,9 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCheck(init_from, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-init_from is missing: evaluation needs a checkpoint to take weights from");
   PetscCall(TrsResultsCreate(comm, output, &results));
+  PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &outputs));
+  PetscCall(TrsOutputsClaim(&outputs, ""));
+  PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
   PetscCall(TrsSessionCreate(comm, options, PETSC_FALSE, &session));
   PetscCall(TrsReportBanner(&session));
   PetscCall(TrsReportAttributes(&session, results));
@@ -49,7 +54,9 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsRecordMetrics(results, info.step, &values));
   PetscCall(TrsReportMetrics(session.comm, "eval", &values));
   PetscCall(TrsResultsWrite(results));
+  PetscCall(TrsOutputsReport(&outputs, PETSC_FALSE, NULL));
   PetscCall(TrsResultsDestroy(&results));
+  PetscCall(TrsOutputsClose(&outputs));
   PetscCall(TrsSessionDestroy(&session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

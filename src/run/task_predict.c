@@ -3,6 +3,7 @@
 
 #include "quant/quantised_tables.h"
 #include "run/latency.h"
+#include "run/outputs.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/signals.h"
@@ -15,6 +16,7 @@
 typedef struct {
   TrsSession session;
   TrsResults results;
+  TrsOutputs outputs;
   char *path;             /* of the checkpoint */
   TrsStoredTable *stored; /* [tables] what it has */
   TrsCheckpointInfo info;
@@ -174,6 +176,10 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));
   PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint));
+  PetscCall(
+      TrsOutputsOpen(s->comm, options, 1u << TRS_OUTPUT_RESULTS | 1u << TRS_OUTPUT_QUANTISED, &p->outputs));
+  PetscCall(TrsOutputsClaim(&p->outputs, ""));
+  PetscCall(TrsResultsSetOutput(p->results, &p->outputs.file[TRS_OUTPUT_RESULTS]));
   PetscCall(with_newest(p, read_checkpoint));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -224,7 +230,7 @@ static PetscErrorCode predict(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_checkpoint(const TrsPrediction *p)
+static PetscErrorCode write_checkpoint(TrsPrediction *p)
 {
   const TrsSession *s = &p->session;
   TrsCheckpointInfo info = p->info;
@@ -239,6 +245,7 @@ static PetscErrorCode write_checkpoint(const TrsPrediction *p)
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
   info.options = options;
   info.plan = plan;
+  info.output = &p->outputs.file[TRS_OUTPUT_QUANTISED];
   PetscCall(TrsModelParallelAddState(s->model, &state));
   PetscCall(TrsQuantAddState(TrsModelParallelShards(s->model), &state));
   PetscCall(TrsCheckpointWrite(s->comm, path, &state, &info));
@@ -259,7 +266,9 @@ PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
   PetscCall(write_checkpoint(&p));
   PetscCall(report_peak(&p));
   PetscCall(TrsResultsWrite(p.results));
+  PetscCall(TrsOutputsReport(&p.outputs, PETSC_FALSE, NULL));
   PetscCall(TrsResultsDestroy(&p.results));
+  PetscCall(TrsOutputsClose(&p.outputs));
   PetscCall(TrsLatencyFree(&p.latency));
   PetscCall(PetscFree(p.stored));
   PetscCall(PetscFree(p.path));

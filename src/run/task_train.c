@@ -4,6 +4,8 @@
 #include "core/trace.h"
 #include "run/column_cuts.h"
 #include "run/early_stopping.h"
+#include "run/history.h"
+#include "run/outputs.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/session.h"
@@ -23,6 +25,8 @@ typedef struct {
   TrsReader reader;
   TrsPipeline pipeline;
   TrsResults results;
+  TrsOutputs outputs;
+  TrsHistory history;
   TrsProgress progress;
   TrsRunningMetrics metrics; /* NULL: not wanted */
   TrsEarlyStopping early;
@@ -37,8 +41,9 @@ typedef struct {
   int64_t checkpoint_every, checkpoint_keep, eval_every, metrics_every, metrics_window;
   int64_t metrics_done;      /* step of the last row of metrics, */
   TrsRunningValues measured; /* and that row */
-  const char *checkpoint_dir, *checkpoint_best;
+  const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL: no -checkpoint_dir */
+  PetscBool has_checkpoint;   /* in the folder, written by this start */
   int64_t allocations;        /* in steps after the warm-up */
 } TrsTraining;
 
@@ -115,6 +120,7 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
 {
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(options, "-checkpoint_dir", &t->checkpoint_dir, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &t->checkpoint_final, NULL));
   PetscCall(TrsOptionsGetString(options, "-checkpoint_best", &t->checkpoint_best, NULL));
   PetscCall(TrsOptionsGetInt(options, "-checkpoint_every", &t->checkpoint_every, NULL));
   PetscCall(TrsOptionsGetInt(options, "-checkpoint_keep", &t->checkpoint_keep, NULL));
@@ -188,24 +194,36 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
 {
   const TrsBatchObserver observer = {add_metrics, t};
   TrsSession *s = &t->session;
-  int64_t steps;
 
   PetscFunctionBegin;
   PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
   PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
-  steps = PetscMax(t->total_steps - t->first_step, 0);
-  if (t->metrics) PetscCall(TrsRecordRunningMetricsExpect(t->results, steps / t->metrics_every + 2));
-  PetscCall(TrsResultsExpect(t->results, steps));
   PetscCall(TrsPipelineCreate(s->groups.dense, s->options, s->model, t->reader, t->start.step - t->first_step,
                               &trs_stop_requested, &t->pipeline));
   if (t->metrics) PetscCall(TrsPipelineSetObserver(t->pipeline, &observer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Can all files be written, whose are those that are there, and what does the run know of itself? */
+static PetscErrorCode set_up_outputs(TrsTraining *t)
+{
+  const unsigned kinds = 1u << TRS_OUTPUT_RESULTS | 1u << TRS_OUTPUT_FINAL | 1u << TRS_OUTPUT_BEST |
+                         1u << TRS_OUTPUT_TRACE;
+  TrsSession *s = &t->session;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_final));
+  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
+  PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));
+  PetscCall(TrsOutputsClaim(&t->outputs, t->run_id));
+  PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step, &t->history));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 {
   TrsSession *s = &t->session;
-  const char *output = NULL, *final = NULL;
+  const char *output = NULL;
   double watchdog_s;
 
   PetscFunctionBegin;
@@ -221,12 +239,11 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportAttributes(s, t->results));
   if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
-  PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
-  PetscCall(TrsCheckpointTry(s->comm, final));
-  PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
+  PetscCall(set_up_outputs(t));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
-  PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->device, &t->trace));
+  PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->device, &t->outputs.file[TRS_OUTPUT_TRACE],
+                          &t->trace));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -242,14 +259,16 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsRunningMetricsDestroy(&t->metrics));
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
+  PetscCall(TrsOutputsClose(&t->outputs));
   PetscCall(TrsCheckpointFolderClose(&t->folder));
   PetscCall(TrsSessionDestroy(&t->session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* To `file`, or with NULL into the checkpoint folder. */
-static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
+/* To the file of that kind, or with TRS_N_OUTPUTS into the checkpoint folder. */
+static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 {
+  const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
   TrsSession *s = &t->session;
   TrsCheckpointInfo info = {.step = t->start.step + t->done - t->first_step,
                             .run_step = t->done,
@@ -270,12 +289,15 @@ static PetscErrorCode checkpoint(TrsTraining *t, const char *file)
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
   info.options = options;
   info.plan = plan;
-  if (file)
+  if (kind != TRS_N_OUTPUTS) {
+    info.output = &t->outputs.file[kind];
     PetscCall(TrsCheckpointWrite(s->comm, file, &s->state, &info));
-  else
+  } else {
+    file = t->checkpoint_dir;
     PetscCall(TrsCheckpointFolderWrite(t->folder, &s->state, &info));
-  PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done,
-                        file ? file : t->checkpoint_dir));
+    t->has_checkpoint = PETSC_TRUE;
+  }
+  PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done, file));
   PetscCall(PetscFree(options));
   PetscCall(PetscFree(plan));
   TrsWatchdogBeat(t->watchdog, t->done);
@@ -298,7 +320,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsReportMetrics(t->session.comm, what, &values));
   TrsWatchdogBeat(t->watchdog, t->done);
   PetscCall(TrsEarlyStoppingAdd(&t->early, updates, &values, &better));
-  if (better && t->checkpoint_best) PetscCall(checkpoint(t, t->checkpoint_best));
+  if (better && t->checkpoint_best) PetscCall(checkpoint(t, TRS_OUTPUT_BEST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -344,9 +366,12 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps)
     PetscCall(evaluate(t, &stopped));
   if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
-    PetscCall(checkpoint(t, NULL));
-    PetscCall(TrsResultsWrite(t->results));
+    PetscCall(TrsHistoryCheckpoint(&t->history, t->done - t->first_step));
+    PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  } else {
+    PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
   }
+  TrsWatchdogBeat(t->watchdog, t->done);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -384,14 +409,16 @@ static PetscErrorCode record_allocations(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The last words of a training that went to its end, or that early stopping ended. stopped: on request, in its evaluation; the weights are complete. */
-static PetscErrorCode finish(TrsTraining *t, const char *final, PetscBool *stopped)
+/*
+  The last evaluation of a training that went to its end, or why early stopping ended it. stopped is
+  set if a request to stop ended the evaluation.
+*/
+static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
-  const PetscBool early = TrsEarlyStoppingIsOver(&t->early);
   char why[256];
 
   PetscFunctionBegin;
-  if (early) {
+  if (TrsEarlyStoppingIsOver(&t->early)) {
     TrsEarlyStoppingText(&t->early, why, sizeof(why));
     PetscCall(PetscPrintf(t->session.comm,
                           "stopped early after step %" PRId64 " of %" PRId64
@@ -401,9 +428,21 @@ static PetscErrorCode finish(TrsTraining *t, const char *final, PetscBool *stopp
   } else if (t->session.eval) {
     PetscCall(evaluate(t, stopped));
   }
-  if (final) PetscCall(checkpoint(t, final));
-  if (t->checkpoint_dir && (*stopped || (t->checkpoint_every && t->done % t->checkpoint_every != 0)))
-    PetscCall(checkpoint(t, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The last checkpoints. complete: the training went to its end, or early stopping ended it. Its
+  weights go to -checkpoint_dir, too, where nothing else would keep them.
+*/
+static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
+{
+  const PetscBool due = t->checkpoint_every ? (PetscBool)(t->done % t->checkpoint_every != 0)
+                                            : (PetscBool)(t->checkpoint_final == NULL);
+
+  PetscFunctionBegin;
+  if (t->checkpoint_final && complete) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
+  if (t->checkpoint_dir && (stopped || due)) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -411,11 +450,9 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
   TrsTraining t = {.first_step = 0};
   const TrsDatasetInfo *info;
-  const char *final = NULL;
-  PetscBool stopped = PETSC_FALSE;
+  PetscBool stopped = PETSC_FALSE, complete;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(options, "-checkpoint_final", &final, NULL));
   PetscCall(set_up(&t, comm, options));
   PetscCall(train(&t, &stopped));
   PetscCall(record_allocations(&t));
@@ -425,14 +462,13 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
   if (t.metrics && t.done > t.first_step) PetscCall(TrsReportRunningMetrics(t.session.comm, &t.measured));
-  if (!stopped) {
-    PetscCall(finish(&t, final, &stopped));
-  } else if (t.checkpoint_dir) {
-    PetscCall(checkpoint(&t, NULL));
-  }
-  PetscCall(TrsResultsWrite(t.results));
+  complete = (PetscBool)!stopped;
+  if (complete) PetscCall(conclude(&t, &stopped));
+  PetscCall(TrsHistoryEnd(&t.history, t.done - t.first_step));
+  PetscCall(keep_weights(&t, complete, stopped));
+  PetscCall(TrsOutputsReport(&t.outputs, PETSC_TRUE, t.has_checkpoint ? t.checkpoint_dir : NULL));
   if (stopped)
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 "; %s",
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
             t.done, t.total_steps,
             t.checkpoint_dir ? "run again with -resume to go on"
                              : "nothing was saved: there is no -checkpoint_dir");

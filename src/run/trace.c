@@ -3,7 +3,6 @@
 
 #include "core/trace.h"
 #include "device/timeline.h"
-#include "io/atomic_file.h"
 #include "run/overlap.h"
 #include "run/trace_file.h"
 
@@ -20,14 +19,14 @@ static const TrsOptionSpec trace_specs[] = {
 const TrsOptionGroup trs_trace_options = TRS_OPTION_GROUP("Trace", trace_specs);
 
 PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step, const TrsDeviceOps *device,
-                             TrsTrace *trace)
+                             TrsOutput *output, TrsTrace *trace)
 {
   PetscBool log_view;
   int64_t first, n;
   int rank;
 
   PetscFunctionBegin;
-  *trace = (TrsTrace){.comm = comm, .device = device};
+  *trace = (TrsTrace){.comm = comm, .device = device, .output = output};
   PetscCall(TrsOptionsGetString(options, "-trace", &trace->path, NULL));
   PetscCall(TrsOptionsGetInt(options, "-trace_first_step", &first, NULL));
   PetscCall(TrsOptionsGetInt(options, "-trace_steps", &n, NULL));
@@ -133,7 +132,7 @@ static PetscErrorCode write_file(const TrsTrace *trace, int64_t n, TrsTraceSpan 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Bcast(&zero_s, 1, MPI_DOUBLE, 0, trace->comm));
   *n_lost += TrsTraceLanes(n, span);
-  PetscCall(TrsTraceFileWrite(trace->comm, trace->path, n, span, zero_s, *n_lost, &n_all));
+  PetscCall(TrsTraceFileWrite(trace->comm, trace->output, n, span, zero_s, *n_lost, &n_all));
   PetscCall(PetscPrintf(trace->comm, "%-10s %s: %" PRId64 " spans of steps %" PRId64 " to %" PRId64 "%s\n",
                         "trace", trace->path, n_all, trace->first_step, trace->end_step - 1,
                         n_all == 0 ? ", which this run did not reach (-trace_first_step)" : ""));

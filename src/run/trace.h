@@ -10,12 +10,14 @@
 #include "core/clock_offset.h"
 #include "core/options.h"
 #include "device/device.h"
+#include "io/output.h"
 
 typedef struct {
   MPI_Comm comm; /* borrowed */
   const TrsDeviceOps *device;
-  PetscBool wanted; /* are steps recorded? */
-  const char *path; /* NULL: without a file; borrowed from the options */
+  PetscBool wanted;  /* are steps recorded? */
+  const char *path;  /* NULL: without a file; borrowed from the options */
+  TrsOutput *output; /* the file's place; borrowed, rank 0's counts */
   int64_t first_step, end_step;
   TrsClockOffset start;
 } TrsTrace;
@@ -29,10 +31,11 @@ extern const TrsOptionGroup trs_trace_options;
 
   In:     run_step  the run's first step: -trace_first_step counts from there
           device    borrowed until TrsTraceFinish()
+          output    the place of -trace, likewise
   Errors: CANT_CREATE
 */
 PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step, const TrsDeviceOps *device,
-                             TrsTrace *trace);
+                             TrsOutput *output, TrsTrace *trace);
 
 /* Wait for what the device was given in recorded steps, compare clocks again, write the file, print where it is and the measured overlap. Collective. Errors: IO, CANT_CREATE */
 PetscErrorCode TrsTraceFinish(TrsTrace *trace);

@@ -2,7 +2,6 @@
 #include "run/trace_file.h"
 
 #include "core/version.h"
-#include "io/atomic_file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -117,18 +116,18 @@ static PetscErrorCode open_stream(const char *path, TrsAtomicFile *file, FILE **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode close_stream(const char *path, TrsAtomicFile *file, FILE *out)
+static PetscErrorCode close_stream(TrsOutput *output, TrsAtomicFile *file, FILE *out)
 {
   PetscBool written = (PetscBool)!ferror(out);
 
   PetscFunctionBegin;
   written = (PetscBool)(fclose(out) == 0 && written);
-  PetscCheck(written, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written", path);
-  PetscCall(TrsAtomicPublish(file));
+  PetscCheck(written, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written", output->path);
+  PetscCall(TrsOutputPublish(output, file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_all(MPI_Comm comm, const char *path, int64_t n, const TrsTraceSpan *span,
+static PetscErrorCode write_all(MPI_Comm comm, TrsOutput *output, int64_t n, const TrsTraceSpan *span,
                                 double zero_s, TrsTraceHeader *sum)
 {
   TrsAtomicFile file = {NULL, NULL, NULL, -1, PETSC_FALSE};
@@ -140,7 +139,7 @@ static PetscErrorCode write_all(MPI_Comm comm, const char *path, int64_t n, cons
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(PetscMalloc1(TRS_TRACE_PIECE, &piece));
-  ierr = open_stream(path, &file, &out);
+  ierr = open_stream(output->path, &file, &out);
   if (out) {
     fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     write_names(out, 0, sum);
@@ -150,7 +149,7 @@ static PetscErrorCode write_all(MPI_Comm comm, const char *path, int64_t n, cons
   if (out) {
     fprintf(out, "\n],\"otherData\":{\"program\":\"%s %s\",\"ranks\":%d,\"lost_spans\":%" PRId64 "}}\n",
             TRS_NAME, TRS_VERSION, size, sum->n_lost);
-    ierr = close_stream(path, &file, out);
+    ierr = close_stream(output, &file, out);
   }
   PetscCall(TrsAtomicDiscard(&file));
   PetscCall(PetscFree(piece));
@@ -170,7 +169,7 @@ static PetscErrorCode send_all(MPI_Comm comm, int64_t n, const TrsTraceSpan *spa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, const char *path, int64_t n, const TrsTraceSpan *span,
+PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, TrsOutput *output, int64_t n, const TrsTraceSpan *span,
                                  double zero_s, int64_t n_lost, int64_t *n_all)
 {
   TrsTraceHeader header = {.n = n, .n_lost = n_lost, .n_rows = TRS_TRACE_N_ROWS};
@@ -184,7 +183,7 @@ PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, const char *path, int64_t n, con
     header.has_device |= TrsTraceIsDeviceRow(span[i].row);
   }
   if (rank == 0)
-    ierr = write_all(comm, path, n, span, zero_s, &header);
+    ierr = write_all(comm, output, n, span, zero_s, &header);
   else
     PetscCall(send_all(comm, n, span, &header));
   PetscCall(TrsAgree(comm, ierr));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/trace.h"
+#include "io/output.h"
 
 /* Rows of one thread's overlapping exchanges, at most. */
 enum { TRS_TRACE_LANES = 64 };
@@ -15,11 +16,12 @@ int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span);
 
   Collective on comm.
 
+  InOut:  output    the file's place, rank 0's counts
   In:     span [n]  this rank's, on rank 0's clock, with lanes; rows of -1 are left out
           zero_s    the time that the file calls 0, equal on all ranks
           n_lost    spans that this rank forgot
   Out:    n_all     spans in the file, on rank 0
   Errors: CANT_CREATE, IO
 */
-PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, const char *path, int64_t n, const TrsTraceSpan *span,
+PetscErrorCode TrsTraceFileWrite(MPI_Comm comm, TrsOutput *output, int64_t n, const TrsTraceSpan *span,
                                  double zero_s, int64_t n_lost, int64_t *n_all);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /* Run results: what was collected is what any HDF5 reader finds; written again and again, each time complete. */
+#include "core/buffer.h"
+#include "io/column.h"
 #include "io/results.h"
 #include "trs_test.h"
 
 #include <hdf5.h>
 
 #include <math.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -170,6 +174,156 @@ static void test_link_is_not_followed(void **state)
   }
 }
 
+enum { MANY_ROWS = 20 * TRS_COLUMN_BLOCK_ROWS + 77 };
+
+static int64_t held_bytes(void)
+{
+  int64_t n, held;
+
+  TrsMemoryUse(&n, &held);
+  return held;
+}
+
+static void append_rows(TrsResults results, int64_t first, int64_t end)
+{
+  for (int64_t i = first; i < end; i++) {
+    assert_petsc_ok(TrsResultsAppendInt(results, "train/step", i));
+    assert_petsc_ok(TrsResultsAppend(results, "train/loss", 1.0 / (double)(i + 1)));
+  }
+}
+
+/* On rank 0: steps first, first + 1, ... without a hole, and their losses. */
+static void check_rows(int64_t n)
+{
+  hid_t file;
+  int64_t *step;
+  double *loss;
+
+  if (trs_rank() != 0) return;
+  file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  step = malloc((size_t)n * sizeof(*step));
+  loss = malloc((size_t)n * sizeof(*loss));
+  assert_true(file >= 0 && step && loss);
+  read_all(file, "train/step", H5T_NATIVE_INT64, 1, n, step);
+  read_all(file, "train/loss", H5T_NATIVE_DOUBLE, 1, n, loss);
+  for (int64_t i = 0; i < n; i++) assert_true(step[i] == i && loss[i] == 1.0 / (double)(i + 1));
+  free(step);
+  free(loss);
+  H5Fclose(file);
+}
+
+/* Rows go to the spill file: what is held stays a block a column and 8 bytes a block, and nothing of it has a name. */
+static void test_bounded_memory(void **state)
+{
+  const int64_t before = held_bytes();
+  TrsResults results;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  append_rows(results, 0, MANY_ROWS);
+  assert_true(held_bytes() - before <= 2 * (TRS_COLUMN_BLOCK_ROWS * 8 + 1024));
+  assert_int_equal(TrsResultsRows(results, "train/step"), trs_rank() == 0 ? MANY_ROWS : 0);
+  assert_petsc_ok(TrsResultsWrite(results));
+  assert_true(held_bytes() - before <= 2 * (TRS_COLUMN_BLOCK_ROWS * 8 + 1024));
+  check_rows(MANY_ROWS);
+  append_rows(results, MANY_ROWS, MANY_ROWS + 5);
+  assert_petsc_ok(TrsResultsWrite(results));
+  check_rows(MANY_ROWS + 5);
+  assert_petsc_ok(TrsResultsDestroy(&results));
+  assert_int_equal(held_bytes(), before);
+}
+
+/* Where the spill file cannot grow, rows stay in memory until it can. */
+static void test_spill_fails(void **state)
+{
+  const struct rlimit small = {8192, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+  TrsResults results;
+  int64_t held;
+
+  (void)state;
+  (void)signal(SIGXFSZ, SIG_IGN);
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+  append_rows(results, 0, 3 * TRS_COLUMN_BLOCK_ROWS + 10);
+  held = held_bytes();
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+  if (trs_rank() == 0) assert_true(held >= 2 * 3 * TRS_COLUMN_BLOCK_ROWS * 8);
+  append_rows(results, 3 * TRS_COLUMN_BLOCK_ROWS + 10, MANY_ROWS);
+  assert_petsc_ok(TrsResultsWrite(results));
+  check_rows(MANY_ROWS);
+  assert_petsc_ok(TrsResultsDestroy(&results));
+}
+
+static const TrsResultsRange train_rows[] = {
+    {"train", "train/step", MANY_ROWS - 1000}, {"eval", "eval/step", 1000}, {"none", "none/step", 5}};
+
+/* Rows of an earlier part of the run, but for those that come again; columns that begin or end there are filled up. */
+static void test_load(void **state)
+{
+  TrsResults results;
+  double more[8];
+  hid_t file;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  append_rows(results, 0, MANY_ROWS);
+  for (int64_t i = 0; i < 3; i++) {
+    assert_petsc_ok(TrsResultsAppendInt(results, "eval/step", 10 * i));
+    assert_petsc_ok(TrsResultsAppend(results, "eval/gone", 0.5));
+    assert_petsc_ok(TrsResultsAppendText(results, "eval/text", i == 1 ? "one" : ""));
+  }
+  assert_petsc_ok(TrsResultsWrite(results));
+  assert_petsc_ok(TrsResultsDestroy(&results));
+
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  assert_petsc_ok(TrsResultsLoad(results, 3, train_rows));
+  if (trs_rank() == 0) {
+    assert_int_equal(TrsResultsRows(results, "train/loss"), MANY_ROWS - 1000);
+    assert_int_equal(TrsResultsLastInt(results, "train/step", -1), MANY_ROWS - 1001);
+    assert_string_equal(TrsResultsLastText(results, "eval/text"), "one");
+  }
+  append_rows(results, MANY_ROWS - 1000, MANY_ROWS + 10);
+  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20)); /* which is there: it comes again */
+  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20)); /* 10 is not */
+  for (int64_t i = 2; i < 4; i++) {
+    assert_petsc_ok(TrsResultsAppendInt(results, "eval/step", 10 * i));
+    assert_petsc_ok(TrsResultsAppend(results, "eval/more", (double)i));
+  }
+  assert_petsc_ok(TrsResultsWrite(results));
+  assert_petsc_ok(TrsResultsDestroy(&results));
+  check_rows(MANY_ROWS + 10);
+  if (trs_rank() != 0) return;
+  file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  assert_true(file >= 0);
+  read_all(file, "eval/gone", H5T_NATIVE_DOUBLE, 1, 4, more);
+  assert_true(more[0] == 0.5 && more[1] == 0.5 && isnan(more[2]) && isnan(more[3]));
+  read_all(file, "eval/more", H5T_NATIVE_DOUBLE, 1, 4, more + 4);
+  assert_true(isnan(more[4]) && isnan(more[5]) && more[6] == 2.0 && more[7] == 3.0);
+  H5Fclose(file);
+}
+
+/* A file that is not what it should be: an error, and nothing of it was taken. */
+static void test_load_damaged(void **state)
+{
+  TrsResults results;
+  hid_t file;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  if (trs_rank() == 0) {
+    file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0 && H5Ldelete(file, "train/step", H5P_DEFAULT) >= 0 && H5Fclose(file) >= 0);
+    assert_petsc_error(TrsResultsLoad(results, 3, train_rows), TRS_ERR_DATA);
+    assert_int_equal(truncate(path, 3000), 0);
+    assert_petsc_error(TrsResultsLoad(results, 3, train_rows), TRS_ERR_DATA);
+    assert_int_equal(TrsResultsRows(results, "train/loss"), 0);
+    assert_int_equal(TrsResultsRows(results, "eval/text"), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_petsc_error(TrsResultsLoad(results, 3, train_rows), TRS_ERR_NO_INPUT);
+  }
+  assert_petsc_ok(TrsResultsDestroy(&results));
+}
+
 static void test_cannot_create(void **state)
 {
   TrsResults results;
@@ -183,4 +337,6 @@ static void test_cannot_create(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_results), cmocka_unit_test(test_no_file),
-              cmocka_unit_test(test_link_is_not_followed), cmocka_unit_test(test_cannot_create))
+              cmocka_unit_test(test_link_is_not_followed), cmocka_unit_test(test_bounded_memory),
+              cmocka_unit_test(test_spill_fails), cmocka_unit_test(test_load),
+              cmocka_unit_test(test_load_damaged), cmocka_unit_test(test_cannot_create))

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A run's results over its starts, and files of other runs that stand where a run writes."""
+import glob
+import os
+import random
+import signal
+import time
+
+import h5py
+import numpy as np
+
+from law_faults import checkpoints, newest, wait_for
+from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
+from trsrun import Job, attribute, check, check_same_tensors, losses, run, same_bits, write_dataset
+
+STEPS = 24
+RUN = f"-data_train train.h5 {MODEL} {TABLES} -output run.h5"
+
+
+def read(path, *names):
+    with h5py.File(path) as h:
+        found = [h[name][()] if name in h else np.zeros(0) for name in names]
+    return found if len(names) > 1 else found[0]
+
+
+def names(folder):
+    return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+
+
+def said(result, folder):
+    """What a run printed, paths without the folder."""
+    return result.text.replace(folder + "/", "")
+
+
+def words(ranks, options, global_batch=24):
+    return f"{RUN} -batch_size {global_batch // ranks} {options}"
+
+
+def check_whole_curve(folder, wanted, steps, what):
+    """Each step once, and the losses of a run in one piece."""
+    found, step = read(os.path.join(folder, "run.h5"), "train/loss", "train/step")
+    check(step.tolist() == list(range(steps)), f"{what}: train/step is {step}")
+    check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
+    check(not glob.glob(os.path.join(folder, "run.h5.~*")), f"{what}: a run's own file was kept as another's: {names(folder)}")
+
+
+def test_history(binary, folder):
+    """Stopped by -steps and taken up again, on 1, 2 and 3 ranks: one file with the whole curve, evaluations and metrics, and a row a start."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 40, seed=8, features=FEATURES)
+    for ranks in (1, 2, 3):
+        plan = MIXED if ranks > 1 else ""
+        options = f"{plan} -data_eval eval.h5 -eval_every 5 -metrics_every 4 -metrics_window_samples 50"
+        wanted, state = train(binary, folder, f"whole{ranks}", ranks, f"{options} -steps {STEPS}")
+        more = f"{options} -checkpoint_dir ckpt{ranks} -resume -checkpoint_final final{ranks}.h5"
+        for steps in (7, 7, 15, STEPS):  # the second has nothing to do
+            result = run(binary, ranks, words(ranks, f"{more} -steps {steps} -checkpoint_every 7"), folder)
+        check("history    run.h5: goes on after 15 updates" in said(result, folder), f"no word of the history:\n{result.text}")
+        check_whole_curve(folder, wanted, STEPS, f"{ranks} ranks")
+        check_same_tensors(os.path.join(folder, f"final{ranks}.h5"), state, f"{ranks} ranks")
+        path = os.path.join(folder, "run.h5")
+        # evaluations at the end of a start are more than the unbroken run has; the one of a start without a step counts once
+        check(read(path, "eval/step").tolist() == [5, 7, 10, 15, 20, STEPS], f"eval/step is {read(path, 'eval/step')}")
+        check(read(path, "metrics/step").tolist() == [4, 7, 8, 12, 15, 16, 20, STEPS], f"metrics/step is {read(path, 'metrics/step')}")
+        shared = np.isin(read(path, "eval/step"), read(os.path.join(folder, f"whole{ranks}.h5"), "eval/step"))
+        for name in ("eval/loss", "eval/auc"):
+            check(same_bits(read(path, name)[shared], read(os.path.join(folder, f"whole{ranks}.h5"), name)), f"{ranks} ranks: other {name}")
+        first, done, on, start = read(path, "starts/first_step", "starts/steps", "starts/ranks", "starts/start")
+        check(first.tolist() == [0, 7, 7, 15] and done.tolist() == [7, 0, 8, 9] and set(on) == {ranks} and start.tolist() == [0, 1, 2, 3],
+              f"starts at {first} of {done} steps on {on} ranks")
+        began, elapsed, forward = read(path, "starts/time", "starts/elapsed_s", "starts/dense_forward_ms")
+        check(np.all(np.diff(began) > 0) and abs(began[-1] - time.time()) < 3600 and np.all(elapsed > 0), f"starts at {began} for {elapsed}")
+        check(np.all((forward > 0) == (done > 0)), f"starts' stages: {forward}")
+        plans = [bytes(text) for text in read(path, "starts/plan")]
+        check(plans[0].startswith(b"{") and plans[1:] == [b"", b"", b""], f"plans of the starts: {plans}")
+        os.unlink(path)
+
+
+def test_history_elsewhere(binary, folder):
+    """Taken up on other ranks, with metrics that the first start had not: columns of equal length, the plan of each start."""
+    make(folder)
+    shared = "-checkpoint_dir ckpt -resume -checkpoint_every 5"
+    run(binary, 2, words(2, f"{MIXED} {shared} -steps 5 -metrics_every 0"), folder)
+    run(binary, 3, words(3, f"{MIXED} {shared} -steps 10 -metrics_every 2"), folder)
+    run(binary, 1, words(1, f"{shared} -steps 12"), folder)
+    path = os.path.join(folder, "run.h5")
+    check(read(path, "train/step").tolist() == list(range(12)), f"train/step is {read(path, 'train/step')}")
+    check(read(path, "metrics/step").tolist() == [6, 8, 10, 12], f"metrics/step is {read(path, 'metrics/step')}")
+    check(read(path, "starts/ranks").tolist() == [2, 3, 1] and all(len(text) > 2 for text in read(path, "starts/plan")), "starts")
+    with h5py.File(path) as h:
+        for group in ("train", "metrics", "starts"):
+            check(len({len(item) for item in h[group].values()}) == 1, f"/{group} has columns of several lengths")
+        check(h.attrs["world_size"] == 1 and h.attrs["run_id"] == attribute(checkpoints(folder)[-1], "run_id").decode(), "attributes")
+
+
+def test_history_killed(binary, folder):
+    """Killed and requeued, on 3 ranks: every step once, as in one piece. The file of a killed job is complete at each time."""
+    make(folder)
+    rng = random.Random(11)
+    ever = words(3, f"{MIXED} -steps 1000000 -checkpoint_dir ckpt -checkpoint_every 2 -resume -output_every 0.01", 24)
+    for i in range(5):
+        before = checkpoints(folder)
+        job = Job(binary, 3, ever, folder)
+        wait_for(lambda: checkpoints(folder) != before, job)
+        time.sleep(rng.random() * 0.3)
+        os.kill(job.pid(rng.randrange(3)), signal.SIGKILL)
+        check(job.wait(20).status != 0, f"kill {i}: exit 0")
+        step = read(os.path.join(folder, "run.h5"), "train/step")
+        check(step.tolist() == list(range(len(step))) and len(step) >= newest(folder), f"kill {i}: {len(step)} rows after {newest(folder)} steps")
+    done = newest(folder) + 5
+    run(binary, 3, words(3, f"{MIXED} -steps {done} -checkpoint_dir ckpt -resume"), folder)
+    wanted, _ = train(binary, folder, "whole", 3, f"{MIXED} -steps {done}")
+    check_whole_curve(folder, wanted, done, "after kills")
+    first = read(os.path.join(folder, "run.h5"), "starts/first_step")
+    check(len(first) == 6 and first[0] == 0 and np.all(np.diff(first) >= 0), f"starts: {first}")
+
+
+def test_output_every(binary, folder):
+    """A job without checkpoints has its curve when it is killed; with 0 it has none."""
+    make(folder)
+    path = os.path.join(folder, "run.h5")
+    endless = words(2, "-steps 1000000000 -report_interval 0.05", 16)
+    for every, expected in (("0.05", True), ("0", False)):
+        job = Job(binary, 2, f"{endless} -output_every {every}", folder)
+        if expected:
+            wait_for(lambda: os.path.exists(path) and len(losses(path)) > 20, job)
+        else:
+            for _ in range(5):
+                job.read_to("step ")
+        os.kill(job.pid(0), signal.SIGKILL)
+        job.wait(20)
+        check(os.path.exists(path) == expected, f"-output_every {every}: {names(folder)}")
+        if expected:
+            step, first, done = read(path, "train/step", "starts/first_step", "starts/steps")
+            check(step.tolist() == list(range(len(step))) and first.tolist() == [0] and done.tolist() == [len(step)], f"{len(step)} rows, starts {first} {done}")
+            os.unlink(path)
+
+
+def test_results_gone_or_damaged(binary, folder):
+    """A file that was taken away leaves a gap; one that is damaged, of another run or of none is kept as a backup, and the run goes on."""
+    make(folder)
+    path = os.path.join(folder, "run.h5")
+    more = "-checkpoint_dir ckpt -resume -checkpoint_every 4"
+    run(binary, 2, words(2, f"{more} -steps 4"), folder)
+    os.rename(path, path + ".old")
+    run(binary, 2, words(2, f"{more} -steps 8"), folder)
+    check(read(path, "train/step").tolist() == [4, 5, 6, 7], f"train/step is {read(path, 'train/step')}")
+    for i, damage in enumerate(("cut", "column", "text", "no id"), 1):
+        if damage == "cut":
+            with open(path, "r+b") as file:
+                file.truncate(os.path.getsize(path) // 2)
+        elif damage == "text":
+            with open(path, "w", encoding="ascii") as file:
+                file.write("my notes\n")
+        else:
+            with h5py.File(path, "r+") as h:
+                if damage == "column":
+                    del h["train/loss"]
+                    h["train/loss"] = np.zeros((2, 2))
+                else:
+                    del h.attrs["run_id"]
+        with open(path, "rb") as file:
+            before = file.read()
+        result = run(binary, 2, words(2, f"{more} -steps {8 + 4 * i}"), folder)
+        with open(f"{path}.~{i}~", "rb") as file:
+            check(file.read() == before, f"{damage}: the backup differs")
+        check(f"kept       what was run.h5 before: run.h5.~{i}~" in said(result, folder), f"{damage}: no word of the backup:\n{result.text[-2000:]}")
+        check("trshard: warning" in result.text if damage == "column" else "warning" not in result.text, f"{damage}:\n{result.text[-2000:]}")
+        check(read(path, "train/step").tolist() == list(range(4 + 4 * i, 8 + 4 * i)), f"{damage}: train/step is {read(path, 'train/step')}")
+
+
+def test_backups(binary, folder):
+    """Another run's files are kept, numbered; what a pattern like *.h5 finds is the newest alone."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 40, seed=8, features=FEATURES)
+    files = "-checkpoint_final final.h5 -checkpoint_best best.h5 -data_eval eval.h5 -eval_every 1 -trace trace.json"
+    contents = []
+    for i in range(3):
+        result = run(binary, 2, words(2, f"{files} -steps {3 + i} -trace_first_step 0"), folder)
+        check("error" not in result.text and "weights not kept" not in result.text, result.text[-2000:])
+        contents.append({name: open(os.path.join(folder, name), "rb").read() for name in ("run.h5", "final.h5", "best.h5", "trace.json")})
+        check(len(losses(os.path.join(folder, "run.h5"))) == 3 + i, "another run's rows in this one's results")
+    for name, last in contents[-1].items():
+        check(names(folder).count(name) == 1 and f"{name}.~2~" in names(folder) and f"{name}.~3~" not in names(folder), f"{name}: {names(folder)}")
+        for i in (0, 1):
+            check(open(os.path.join(folder, f"{name}.~{i + 1}~"), "rb").read() == contents[i][name], f"{name}.~{i + 1}~ is not what run {i} wrote")
+        check(f"kept       what was {name} before: {name}.~2~" in said(result, folder), f"{name}: no word of its backup:\n{result.text[-2000:]}")
+    check(sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "*.h5"))) == ["best.h5", "eval.h5", "final.h5", "run.h5", "train.h5"],
+          f"a pattern finds {names(folder)}")
+    # other tasks are runs of their own
+    run(binary, 2, f"-task eval -data_eval eval.h5 -init_from final.h5 -batch_size 10 -output run.h5 {MODEL} {TABLES}", folder)
+    check("run.h5.~3~" in names(folder), f"-task eval: {names(folder)}")
+    for i in (1, 2):
+        run(binary, 2, f"-task predict -data_eval eval.h5 -init_from final.h5 -batch_size 10 -quant_checkpoint quant.h5 {MODEL} {TABLES}", folder)
+    check("quant.h5.~1~" in names(folder), f"-task predict: {names(folder)}")
+
+
+def test_refuse_and_replace(binary, folder):
+    """-existing_outputs refuse: 73 before the first step, all as it was; a resumed run's own files are no others'. replace: no backup."""
+    make(folder)
+    own = "-checkpoint_final final.h5 -checkpoint_dir ckpt -checkpoint_every 3 -resume -existing_outputs refuse"
+    for steps in (3, 6):
+        run(binary, 2, words(2, f"{own} -steps {steps}"), folder)
+    before = {name: open(os.path.join(folder, name), "rb").read() for name in ("run.h5", "final.h5")}
+    for ranks in (1, 2, 3):
+        for output in ("-output run.h5", "-checkpoint_final final.h5"):
+            line = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} -steps 3 {output} -existing_outputs refuse"
+            result = run(binary, ranks, line, folder, status=None)
+            check(result.all_left_with(73, ranks, patient=False), f"{output}: exit {result.ranks}:\n{result.text[-2000:]}")
+            check(f"trshard: error: {output.split()[1]} is there already, and belongs to run " in said(result, folder) and "-existing_outputs backup" in result.text,
+                  f"{output}:\n{result.text[-2000:]}")
+    check(all(open(os.path.join(folder, name), "rb").read() == text for name, text in before.items()), "a refused run has changed a file")
+    run(binary, 2, words(2, "-checkpoint_final final.h5 -steps 2 -existing_outputs replace"), folder)
+    check(not [name for name in names(folder) if "~" in name], f"replace: {names(folder)}")
+    check(len(losses(os.path.join(folder, "run.h5"))) == 2, "replace: the old file is there")
+
+
+def test_kept(binary, folder):
+    """The last lines say what was kept; weights that nobody asked to keep are named; a folder alone holds them."""
+    make(folder)
+    base = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} -steps 3"
+    text = said(run(binary, 2, base, folder), folder)
+    check(text.endswith("weights not kept: no -checkpoint_final or -checkpoint_dir\nresults not kept: no -output\n"), text[-500:])
+    text = said(run(binary, 2, f"{base} -checkpoint_dir ckpt -output run.h5", folder), folder)
+    check(text.endswith("kept       results: run.h5\nkept       checkpoints: ckpt\n"), text[-500:])
+    check(newest(folder) == 3, f"checkpoints: {checkpoints(folder)}")
+    text = said(run(binary, 2, f"{base} -checkpoint_final final.h5", folder), folder)
+    check(text.endswith("kept       weights: final.h5\nresults not kept: no -output\n"), text[-500:])
+
+
+def test_fails_before(binary, folder):
+    """A run that ends before its own files are in place leaves another's as they are, without a backup."""
+    make(folder)
+    run(binary, 2, words(2, "-checkpoint_final final.h5 -steps 3"), folder)
+    before = {name: os.stat(os.path.join(folder, name)).st_ino for name in ("run.h5", "final.h5")}
+    result = run(binary, 2, words(2, "-checkpoint_final final.h5 -steps 500 -embedding_learning_rate 1e38"), folder, status=None)
+    check(result.status == 78, f"exit {result.status}:\n{result.text[-1000:]}")
+    check({name: os.stat(os.path.join(folder, name)).st_ino for name in before} == before and len(names(folder)) == 3, f"{names(folder)}")

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/column.h"
+
+#include "io/atomic_file.h"
+#include "io/extent.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  TRS_VALUE_BYTES = 8,
+  TRS_FEW_ROWS = 64, /* that most columns never exceed */
+  TRS_BLOCK_BYTES = TRS_COLUMN_BLOCK_ROWS * TRS_VALUE_BYTES
+};
+
+void TrsSpillClose(TrsSpill *spill)
+{
+  if (spill->fd >= 0) (void)close(spill->fd);
+  spill->fd = -1;
+  spill->n_blocks = 0;
+}
+
+/* A temporary file whose name is taken away at once. Returns whether there is one. */
+static PetscBool open_spill(TrsSpill *spill)
+{
+  TrsAtomicFile file;
+
+  if (spill->fd >= 0) return PETSC_TRUE;
+  if (TrsAtomicCreate(spill->beside, &file) == PETSC_SUCCESS) {
+    spill->fd = file.fd;
+    file.fd = -1;
+  } else {
+    TrsErrorClear(); /* rows stay in memory */
+  }
+  (void)TrsAtomicDiscard(&file);
+  return (PetscBool)(spill->fd >= 0);
+}
+
+static int64_t tail_rows(const TrsColumn *column)
+{
+  return column->rows - column->n_spilled * TRS_COLUMN_BLOCK_ROWS;
+}
+
+/* Move the first block of the tail to the spill file, if that can be done. */
+static PetscErrorCode spill_block(TrsColumn *column, TrsSpill *spill)
+{
+  char *tail = column->tail.data;
+  const int64_t left = (tail_rows(column) - TRS_COLUMN_BLOCK_ROWS) * TRS_VALUE_BYTES;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&column->place, (column->n_spilled + 1) * (int64_t)sizeof(int64_t), PETSC_TRUE));
+  if (!open_spill(spill) ||
+      TrsWriteFully(spill->fd, tail, TRS_BLOCK_BYTES, spill->n_blocks * TRS_BLOCK_BYTES) != 0)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  ((int64_t *)column->place.data)[column->n_spilled++] = spill->n_blocks++;
+  if (left > 0) memmove(tail, tail + TRS_BLOCK_BYTES, (size_t)left);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsColumnAppend(TrsColumn *column, TrsSpill *spill, const void *value)
+{
+  int64_t n = tail_rows(column);
+
+  PetscFunctionBegin;
+  /* only now that a row follows: the last row always stays in memory. After a failure, the next try
+     is a block later */
+  while (n >= TRS_COLUMN_BLOCK_ROWS && n % TRS_COLUMN_BLOCK_ROWS == 0) {
+    PetscCall(spill_block(column, spill));
+    if (tail_rows(column) == n) break;
+    n = tail_rows(column);
+  }
+  PetscCall(TrsBufferReserve(&column->tail,
+                             PetscMax((n + 1) * TRS_VALUE_BYTES,
+                                      n < TRS_FEW_ROWS ? TRS_FEW_ROWS * TRS_VALUE_BYTES : TRS_BLOCK_BYTES),
+                             PETSC_TRUE));
+  memcpy((char *)column->tail.data + n * TRS_VALUE_BYTES, value, TRS_VALUE_BYTES);
+  column->rows++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const void *TrsColumnLast(const TrsColumn *column)
+{
+  const int64_t n = tail_rows(column);
+
+  return n > 0 ? (const char *)column->tail.data + (n - 1) * TRS_VALUE_BYTES : NULL;
+}
+
+PetscBool TrsColumnDropLast(TrsColumn *column)
+{
+  if (tail_rows(column) == 0) return PETSC_FALSE;
+  column->rows--;
+  return PETSC_TRUE;
+}
+
+int TrsColumnRead(const TrsColumn *column, const TrsSpill *spill, int64_t first, int64_t n, void *values)
+{
+  const int64_t block = first / TRS_COLUMN_BLOCK_ROWS;
+  const int64_t spilled = column->n_spilled * TRS_COLUMN_BLOCK_ROWS;
+
+  if (first >= spilled) {
+    memcpy(values, (const char *)column->tail.data + (first - spilled) * TRS_VALUE_BYTES,
+           (size_t)(n * TRS_VALUE_BYTES));
+    return 0;
+  }
+  return TrsReadFully(spill->fd, values, n * TRS_VALUE_BYTES,
+                      ((const int64_t *)column->place.data)[block] * TRS_BLOCK_BYTES +
+                          first % TRS_COLUMN_BLOCK_ROWS * TRS_VALUE_BYTES);
+}
+
+void TrsColumnClear(TrsColumn *column)
+{
+  column->rows = column->n_spilled = 0;
+}
+
+PetscErrorCode TrsColumnFree(TrsColumn *column)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsBufferFree(&column->place));
+  PetscCall(TrsBufferFree(&column->tail));
+  column->rows = column->n_spilled = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

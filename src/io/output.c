@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/output.h"
+
+#include "io/hdf5_util.h"
+#include "io/preflight.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TRS_BACKUP_ROOM = 16 }; /* bytes of ".~<n>~" at most */
+
+/* Of the name itself: a symbolic link is a file of its own, whose target nobody touches. */
+static TrsFileIdentity identify(const char *path)
+{
+  struct stat status;
+
+  if (lstat(path, &status) != 0) return (TrsFileIdentity){.is_there = PETSC_FALSE};
+  return (TrsFileIdentity){.is_there = PETSC_TRUE,
+                           .device = (uint64_t)status.st_dev,
+                           .inode = (uint64_t)status.st_ino,
+                           .bytes = status.st_size,
+                           .modified_s = status.st_mtim.tv_sec,
+                           .modified_ns = status.st_mtim.tv_nsec};
+}
+
+static PetscBool is_same(const TrsFileIdentity *a, const TrsFileIdentity *b)
+{
+  return (PetscBool)(a->is_there && b->is_there && a->device == b->device && a->inode == b->inode &&
+                     a->bytes == b->bytes && a->modified_s == b->modified_s &&
+                     a->modified_ns == b->modified_ns);
+}
+
+/* --- whose file is it --- */
+
+/* The attribute run_id of an HDF5 file into *context, a TrsOutput. */
+static PetscErrorCode read_run_id(void *context)
+{
+  TrsOutput *output = (TrsOutput *)context;
+  TrsHDF5File file;
+  PetscErrorCode ierr;
+  PetscBool found;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5FileOpen(output->path, &file));
+  ierr = TrsHDF5ReadString(&file, file.id, "", "run_id", &found, &output->found_run_id);
+  PetscCall(TrsHDF5FileClose(&file));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  *output = (TrsOutput){.existing = existing};
+  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscStrallocpy(path, &output->path));
+  output->found = identify(path);
+  if (output->found.is_there) {
+    TrsHDF5Lock();
+    ierr = TrsPreflight(path, read_run_id, output);
+    if (ierr == PETSC_SUCCESS) ierr = read_run_id(output);
+    TrsHDF5Unlock();
+    if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* whatever it is, it is no file of this run */
+  }
+  if (!output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsOutputIsOwn(const TrsOutput *output)
+{
+  return (PetscBool)(output->path && output->found.is_there && output->run_id &&
+                     strcmp(output->found_run_id, output->run_id) == 0);
+}
+
+PetscErrorCode TrsOutputDisown(TrsOutput *output)
+{
+  PetscFunctionBegin;
+  if (output->found_run_id) output->found_run_id[0] = '\0';
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
+{
+  const char *base;
+
+  PetscFunctionBegin;
+  if (!output->path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscFree(output->run_id));
+  if (run_id && run_id[0]) PetscCall(PetscStrallocpy(run_id, &output->run_id));
+  if (!output->found.is_there || TrsOutputIsOwn(output) || output->existing == TRS_EXISTING_REPLACE)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(output->existing != TRS_EXISTING_REFUSE, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s is there already, and %s%s: name another file, move that one away, or let it be kept as a "
+             "numbered backup (-existing_outputs backup)",
+             output->path, output->found_run_id[0] ? "belongs to run " : "does not say which run it is of",
+             output->found_run_id);
+  base = strrchr(output->path, '/');
+  base = base ? base + 1 : output->path;
+  PetscCheck(strlen(base) + TRS_BACKUP_ROOM <= NAME_MAX, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s is another run's file, and its name is too long for a numbered backup: move it away",
+             output->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- out of the way --- */
+
+/* Give the file at `path` the name `backup`, too, or where the file system has no links, instead.
+   Returns 0 or an errno. */
+static int keep_as(const char *path, const char *backup)
+{
+  struct stat status;
+  int error;
+
+  if (linkat(AT_FDCWD, path, AT_FDCWD, backup, 0) == 0) return 0;
+  error = errno;
+  if (error == EEXIST || error == ENOENT || error == EIO || error == ENOSPC || error == EDQUOT) return error;
+  if (lstat(backup, &status) == 0) return EEXIST;
+  return rename(path, backup) == 0 ? 0 : errno;
+}
+
+/* The first free name of <path>.~1~, <path>.~2~ ... */
+static PetscErrorCode make_backup(TrsOutput *output)
+{
+  const size_t n = strlen(output->path) + TRS_BACKUP_ROOM;
+  char *backup;
+  int error = EEXIST;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(n, &backup));
+  for (int i = 1; error == EEXIST && i < INT_MAX; i++) {
+    snprintf(backup, n, "%s.~%d~", output->path, i);
+    error = keep_as(output->path, backup);
+  }
+  if (error == ENOENT) PetscCall(PetscFree(backup)); /* somebody was faster: there is nothing to keep */
+  if (error == ENOENT) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s is another run's file and cannot be kept as %s: %s",
+             output->path, backup, strerror(error));
+  PetscCall(PetscFree(output->backup));
+  output->backup = backup;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode make_way(TrsOutput *output, const TrsAtomicFile *file)
+{
+  const TrsFileIdentity now = identify(output->path);
+
+  PetscFunctionBegin;
+  if (!now.is_there || output->existing == TRS_EXISTING_REPLACE || is_same(&now, &output->own) ||
+      (TrsOutputIsOwn(output) && is_same(&now, &output->found)))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(make_backup(output));
+  PetscCall(TrsAtomicSyncFolder(file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (output) PetscCall(make_way(output, file));
+  ierr = TrsAtomicPublish(file);
+  if (output && !file->made) output->own = identify(output->path); /* in place, even if not flushed */
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputClose(TrsOutput *output)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(output->path));
+  PetscCall(PetscFree(output->run_id));
+  PetscCall(PetscFree(output->found_run_id));
+  PetscCall(PetscFree(output->backup));
+  *output = (TrsOutput){.path = NULL};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/extent.h"
+#include "io/preflight.h"
+#include "io/results_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TRS_MAX_PATH = 256 };
+
+/* One look at the file. */
+typedef struct {
+  TrsResults results;
+  int n;
+  const TrsResultsRange *ranges; /* [n] */
+  TrsHDF5File *file;
+  const TrsResultsRange *range; /* the group whose columns are being taken */
+  int64_t rows;                 /* of it that are taken */
+} TrsLoad;
+
+/* A dataset of one dimension. Out: kind  of its column */
+static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *dataset, TrsHDF5Shape *shape,
+                                  TrsItemKind *kind)
+{
+  hid_t type, space;
+  hsize_t extent = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5Open(load->file, name, H5I_DATASET, dataset));
+  PetscCheck(*dataset >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is missing", load->file->path, name);
+  TrsReadHDF5(load->file, type = H5Dget_type(*dataset));
+  if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0) {
+    *kind = TRS_ITEM_TEXT;
+    TrsReadHDF5(load->file, space = H5Dget_space(*dataset));
+    PetscCheck(H5Sget_simple_extent_ndims(space) == 1 &&
+                   H5Sget_simple_extent_dims(space, &extent, NULL) == 1 && extent <= 1000000,
+               PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is no list of texts", load->file->path, name);
+    TrsReadHDF5(load->file, H5Sclose(space));
+    shape->dims[0] = (int64_t)extent;
+  } else {
+    PetscCall(TrsHDF5CheckDataset(load->file, name, *dataset, shape));
+    *kind = shape->type_class == H5T_INTEGER ? TRS_ITEM_INT : TRS_ITEM_REAL;
+    PetscCheck(shape->ndim == 1 && shape->type_bytes == 8, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: /%s is no column of 8-byte numbers", load->file->path, name);
+  }
+  TrsReadHDF5(load->file, H5Tclose(type));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Up to a block of rows. */
+static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dataset, TrsItemKind kind,
+                                int64_t first, int64_t n, void *values)
+{
+  const hsize_t begin = (hsize_t)first, count = (hsize_t)n;
+  hid_t memory, space;
+
+  PetscFunctionBegin;
+  TrsReadHDF5(load->file, memory = H5Screate_simple(1, &count, NULL));
+  TrsReadHDF5(load->file, space = H5Dget_space(dataset));
+  TrsReadHDF5(load->file, H5Sselect_hyperslab(space, H5S_SELECT_SET, &begin, NULL, &count, NULL));
+  PetscCheck(H5Dread(dataset, kind == TRS_ITEM_INT ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, memory, space,
+                     H5P_DEFAULT, values) >= 0,
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s cannot be read%s", load->file->path, name,
+             TrsHDF5Error());
+  TrsReadHDF5(load->file, H5Sclose(space));
+  TrsReadHDF5(load->file, H5Sclose(memory));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* How many rows from the first on are below the range's end. */
+static PetscErrorCode count_rows(TrsLoad *load)
+{
+  int64_t block[TRS_COLUMN_BLOCK_ROWS];
+  PetscBool is_below = PETSC_TRUE;
+  TrsHDF5Shape shape;
+  TrsItemKind kind;
+  hid_t dataset;
+
+  PetscFunctionBegin;
+  load->rows = 0;
+  PetscCall(TrsHDF5Open(load->file, load->range->group, H5I_GROUP, &dataset));
+  if (dataset < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(open_column(load, load->range->key, &dataset, &shape, &kind));
+  PetscCheck(kind == TRS_ITEM_INT, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is no column of integers",
+             load->file->path, load->range->key);
+  for (int64_t row = 0; row < shape.dims[0] && is_below; row += TRS_COLUMN_BLOCK_ROWS) {
+    const int64_t n = PetscMin(shape.dims[0] - row, TRS_COLUMN_BLOCK_ROWS);
+
+    PetscCall(read_rows(load, load->range->key, dataset, kind, row, n, block));
+    for (int64_t i = 0; i < n && is_below; i++) {
+      is_below = (PetscBool)(block[i] < load->range->end);
+      load->rows += is_below;
+    }
+  }
+  TrsReadHDF5(load->file, H5Dclose(dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_texts(TrsLoad *load, const char *name, hid_t dataset, int64_t n)
+{
+  char **texts;
+  hid_t type;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)n, &texts));
+  PetscCall(TrsResultsTextType(&type));
+  PetscCheck(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /%s cannot be read%s", load->file->path, name, TrsHDF5Error());
+  for (int64_t i = 0; i < n; i++) {
+    if (i < load->rows)
+      PetscCall(TrsResultsAppendAny(load->results, name, TRS_ITEM_TEXT, texts[i] ? texts[i] : ""));
+    if (texts[i]) (void)H5free_memory(texts[i]);
+  }
+  TrsReadHDF5(load->file, H5Tclose(type));
+  PetscCall(PetscFree(texts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* TrsHDF5EachDataset: name is within the group. */
+static PetscErrorCode take_column(void *context, const char *name)
+{
+  TrsLoad *load = (TrsLoad *)context;
+  double block[TRS_COLUMN_BLOCK_ROWS]; /* or integers: 8 bytes either way */
+  char path[TRS_MAX_PATH];
+  TrsHDF5Shape shape;
+  TrsItemKind kind;
+  hid_t dataset;
+
+  PetscFunctionBegin;
+  PetscCheck(snprintf(path, sizeof(path), "%s/%s", load->range->group, name) < (int)sizeof(path),
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s has a column with a name of more than %d bytes",
+             load->file->path, load->range->group, TRS_MAX_PATH);
+  PetscCall(open_column(load, path, &dataset, &shape, &kind));
+  PetscCheck(shape.dims[0] >= load->rows, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /%s has %" PRId64 " rows, /%s has more", load->file->path, path, shape.dims[0],
+             load->range->key);
+  if (kind == TRS_ITEM_TEXT) PetscCall(take_texts(load, path, dataset, shape.dims[0]));
+  for (int64_t row = 0; row < load->rows && kind != TRS_ITEM_TEXT; row += TRS_COLUMN_BLOCK_ROWS) {
+    const int64_t n = PetscMin(load->rows - row, TRS_COLUMN_BLOCK_ROWS);
+
+    PetscCall(read_rows(load, path, dataset, kind, row, n, block));
+    for (int64_t i = 0; i < n; i++) PetscCall(TrsResultsAppendAny(load->results, path, kind, &block[i]));
+  }
+  TrsReadHDF5(load->file, H5Dclose(dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode load_open(TrsLoad *load)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5CheckFormat(load->file, "trshard-run", 1));
+  for (int r = 0; r < load->n; r++) {
+    load->range = &load->ranges[r];
+    PetscCall(count_rows(load));
+    if (load->rows) PetscCall(TrsHDF5EachDataset(load->file, load->range->group, take_column, load));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode load_file(void *context)
+{
+  TrsLoad *load = (TrsLoad *)context;
+  TrsHDF5File file;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5FileOpen(load->results->path, &file));
+  load->file = &file;
+  ierr = load_open(load);
+  PetscCall(TrsHDF5FileClose(&file));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whoever appends the first row of another column of these groups later fills in the rows before. */
+static PetscErrorCode note_groups(TrsResults results, int n, const TrsResultsRange *ranges)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)n, &results->loaded));
+  for (results->n_loaded = 0; results->n_loaded < n; results->n_loaded++) {
+    const TrsResultsRange *range = &ranges[results->n_loaded];
+    TrsLoadedGroup *group = &results->loaded[results->n_loaded];
+    const size_t size = strlen(range->group) + 2;
+
+    PetscCall(PetscMalloc1(size, &group->prefix));
+    snprintf(group->prefix, size, "%s/", range->group);
+    group->rows = TrsResultsRows(results, range->key);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsLoad(TrsResults results, int n, const TrsResultsRange *ranges)
+{
+  TrsLoad load = {.results = results, .n = n, .ranges = ranges};
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (!results->path || results->rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsHDF5Lock();
+  ierr = TrsPreflight(results->path, load_file, &load);
+  if (ierr == PETSC_SUCCESS) ierr = load_file(&load);
+  TrsHDF5Unlock();
+  for (int r = 0; r < n && ierr != PETSC_SUCCESS; r++) PetscCall(TrsResultsForget(results, ranges[r].group));
+  PetscCall(ierr);
+  PetscCall(note_groups(results, n, ranges));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/history.h"
+
+#include "core/names.h"
+#include "core/version.h"
+#include "run/report.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Seconds of training for each second of writing. */
+static const double share = 99.0;
+
+/* Up to this size a file is written at each checkpoint, which takes longer than that. */
+static const int64_t small_bytes = (int64_t)64 << 20;
+
+/* --- the row of /starts --- */
+
+/* "dense forward" is /starts/dense_forward_ms, "I/O" is /starts/i_o_ms. */
+static void column_name(const char *stage, char *path, size_t size)
+{
+  snprintf(path, size, "starts/%s_ms", stage);
+  for (char *c = path + strlen("starts/"); *c; c++)
+    *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+}
+
+/* This start's row as things are now: rank 0's work. */
+static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
+{
+  const TrsSession *s = h->session;
+  TrsResults r = h->results;
+  char path[64];
+
+  PetscFunctionBegin;
+  PetscCall(TrsResultsDropLast(r, "starts/", "starts/start", h->index));
+  PetscCall(TrsResultsAppendInt(r, "starts/start", h->index));
+  PetscCall(TrsResultsAppend(r, "starts/time", h->time_s));
+  PetscCall(TrsResultsAppendInt(r, "starts/first_step", h->first_step));
+  PetscCall(TrsResultsAppendInt(r, "starts/steps", steps));
+  PetscCall(TrsResultsAppend(r, "starts/elapsed_s", TrsReportClock() - h->start_s));
+  PetscCall(TrsResultsAppendInt(r, "starts/ranks", s->size));
+  PetscCall(TrsResultsAppendInt(r, "starts/hosts", s->groups.n_hosts));
+  PetscCall(TrsResultsAppendInt(r, "starts/global_batch", s->batch_size * s->size));
+  PetscCall(TrsResultsAppendText(r, "starts/commit", TrsVersionCommit()));
+  PetscCall(TrsResultsAppendText(r, "starts/plan", h->plan));
+  for (int i = 0; i < TRS_STAGE_NONE; i++) {
+    column_name(TrsStageName((TrsStage)i), path, sizeof(path));
+    PetscCall(TrsResultsAppend(r, path, h->stage_ms[i]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The row with the stages' times until now. Collective. */
+static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
+{
+  const TrsSession *s = h->session;
+  double seconds[TRS_N_STAGES], sum[TRS_N_STAGES] = {0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
+  PetscCallMPI(MPI_Reduce(seconds, sum, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, 0, s->comm));
+  if (s->rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < TRS_STAGE_NONE && steps > 0; i++)
+    h->stage_ms[i] = 1e3 * sum[i] / s->size / (double)steps;
+  PetscCall(write_row(h, steps));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the start --- */
+
+/* Rank 0: the rows of earlier starts, but for steps that are trained again. */
+static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
+{
+  const TrsResultsRange ranges[] = {{"train", "train/step", step},
+                                    {"eval", "eval/step", step + 1}, /* after that many updates */
+                                    {"metrics", "metrics/step", step + 1},
+                                    {"starts", "starts/start", INT64_MAX}};
+  PetscErrorCode ierr = TrsResultsLoad(h->results, (int)(sizeof(ranges) / sizeof(ranges[0])), ranges);
+  int64_t last;
+
+  PetscFunctionBegin;
+  if (ierr != PETSC_SUCCESS) {
+    char why[2048];
+
+    TrsNameEscape(TrsErrorMessage(), why, sizeof(why));
+    fprintf(stderr, "trshard: warning: %s; the run's history begins anew, that file is kept\n", why);
+    TrsErrorClear();
+    PetscCall(TrsOutputDisown(output));
+    PetscCall(TrsOutputClaim(output, output->run_id));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  last = TrsResultsLastInt(h->results, "train/step", -1) + 1;
+  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s %s: goes on after %" PRId64 " updates\n", "history",
+                        output->path, last));
+  if (last < step)
+    PetscCall(PetscPrintf(PETSC_COMM_SELF,
+                          "%-10s no rows of the %" PRId64
+                          " updates from there to the checkpoint: the run ended "
+                          "before they were written\n",
+                          "", step - last));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode begin_row(TrsHistory *h)
+{
+  struct timespec now;
+  char *plan;
+
+  PetscFunctionBegin;
+  clock_gettime(CLOCK_REALTIME, &now);
+  h->time_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+  h->index = TrsResultsRows(h->results, "starts/start");
+  for (int i = 0; i < TRS_STAGE_NONE; i++) h->stage_ms[i] = (double)NAN;
+  PetscCall(TrsShardingPlanToJson(&h->session->plan, &plan));
+  PetscCall(PetscStrallocpy(strcmp(plan, TrsResultsLastText(h->results, "starts/plan")) == 0 ? "" : plan,
+                            &h->plan));
+  PetscCall(PetscFree(plan));
+  PetscCall(write_row(h, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, TrsOutput *output, int64_t step,
+                               TrsHistory *h)
+{
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  *h = (TrsHistory){.session = session, .results = results, .first_step = step, .start_s = TrsReportClock()};
+  PetscCall(TrsOptionsGetReal(session->options, "-output_every", &h->every_s, NULL));
+  h->due_s = h->start_s + h->every_s;
+  PetscCall(TrsResultsSetOutput(results, output));
+  if (session->rank == 0 && output->path) {
+    if (TrsOutputIsOwn(output)) ierr = take_over(h, output, step);
+    if (ierr == PETSC_SUCCESS) ierr = begin_row(h);
+  }
+  PetscCall(TrsAgree(session->comm, ierr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- writing --- */
+
+/* Rank 0 writes, and notes when it may do so again. */
+static PetscErrorCode write_alone(TrsHistory *h)
+{
+  const double begin_s = TrsReportClock();
+  PetscErrorCode ierr;
+  TrsStage before;
+  double end_s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_IO, &before));
+  ierr = TrsResultsWriteAlone(h->results);
+  PetscCall(TrsStageSwitch(before, NULL));
+  end_s = TrsReportClock();
+  h->free_s = end_s + share * (end_s - begin_s);
+  h->due_s = PetscMax(end_s + h->every_s, h->free_s);
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHistoryStep(TrsHistory *h, int64_t steps)
+{
+  PetscFunctionBegin;
+  if (!h->plan || h->every_s <= 0 || TrsReportClock() < h->due_s) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(write_row(h, steps));
+  if (write_alone(h) != PETSC_SUCCESS) {
+    char why[2048];
+
+    TrsNameEscape(TrsErrorMessage(), why, sizeof(why));
+    fprintf(stderr, "trshard: warning: %s; the training goes on, and the next write tries again\n", why);
+    TrsErrorClear();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHistoryCheckpoint(TrsHistory *h, int64_t steps)
+{
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  PetscCall(complete_row(h, steps));
+  if (h->plan && (TrsResultsBytes(h->results) <= small_bytes || TrsReportClock() >= h->free_s))
+    ierr = write_alone(h);
+  PetscCall(TrsAgree(h->session->comm, ierr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHistoryEnd(TrsHistory *h, int64_t steps)
+{
+  PetscFunctionBegin;
+  PetscCall(complete_row(h, steps));
+  PetscCall(TrsResultsWrite(h->results));
+  PetscCall(PetscFree(h->plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
