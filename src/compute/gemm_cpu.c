@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* pthread_getattr_default_np. NOLINT(bugprone-reserved-identifier) */
 #include "compute/gemm.h"
 
 #include "compute/codec_kernels.h"
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 /*
   Products run on oneDNN where the machine has it and our kernels use AVX-512, else on OpenBLAS; TRSHARD_GEMM=openblas in the environment asks for
@@ -122,7 +125,6 @@ static void library_setup(void)
   if (!strcmp(isa, "avx512") && !is_one_of(openblas_get_corename(), avx512)) choose_core("SkylakeX");
   if (!strcmp(isa, "avx2") && !is_one_of(openblas_get_corename(), avx2)) choose_core("Haswell");
   cut_columns = (PetscBool)(onednn || is_one_of(openblas_get_corename(), avx512));
-  openblas_set_num_threads(1);
   snprintf(config, sizeof(config), "%s", openblas_get_config()); /* "OpenBLAS 0.3.21 NO_AFFINITY ..." */
   for (char *space = strchr(config, ' '); space; space = NULL) {
     char *end = strchr(space + 1, ' ');
@@ -130,6 +132,59 @@ static void library_setup(void)
     if (end) *end = 0;
   }
   snprintf(openblas_text, sizeof(openblas_text), "%s %s", config, openblas_get_corename());
+}
+
+/* OpenBLAS's BUFFER_SIZE on x86-64: each thread that multiplies maps one, and tries again for ever if that fails. */
+static const int64_t openblas_buffer_bytes = (int64_t)128 << 20;
+
+/* What OpenBLAS is about to map: at its start a stack and a buffer for each thread of its own, then buffers for ours. */
+static int64_t openblas_bytes(void)
+{
+  const int n_its_own = openblas_get_num_threads() - 1;
+  pthread_attr_t attributes;
+  size_t stack = 0;
+
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    (void)pthread_attr_getstacksize(&attributes, &stack);
+    (void)pthread_attr_destroy(&attributes);
+  }
+  return n_its_own * ((int64_t)stack + openblas_buffer_bytes) + omp_get_max_threads() * openblas_buffer_bytes;
+}
+
+/* Can so much be mapped? That is a question only under a limit of the address space (ulimit -v). */
+static PetscErrorCode check_space(int64_t bytes)
+{
+  struct rlimit limit;
+  void *probe;
+
+  PetscFunctionBegin;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  probe = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+               0);
+  PetscCheck(probe != MAP_FAILED, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "OpenBLAS needs %lld MiB more of address space, but the limit is %lld MiB in all (ulimit -v): "
+             "raise it, "
+             "or take fewer threads (OMP_NUM_THREADS, OPENBLAS_NUM_THREADS)",
+             (long long)(bytes >> 20), (long long)(limit.rlim_cur >> 20));
+  (void)munmap(probe, (size_t)bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Before the first product. With oneDNN, OpenBLAS starts no threads and maps nothing. */
+static PetscErrorCode prepare_library(void)
+{
+  static PetscBool is_prepared; /* of the main thread */
+
+  PetscFunctionBegin;
+  if (is_prepared) PetscFunctionReturn(PETSC_SUCCESS);
+  pthread_once(&library_once, library_setup);
+  if (!onednn) {
+    PetscCall(check_space(openblas_bytes()));
+    openblas_set_num_threads(1);
+  }
+  is_prepared = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 const char *TrsGemmLibrary(void)
@@ -260,7 +315,7 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
   (void)stream;
   PetscFunctionBegin;
   p.c = c;
-  pthread_once(&library_once, library_setup);
+  PetscCall(prepare_library());
   PetscCheck(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX &&
                  ldc <= INT_MAX,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",

@@ -30,6 +30,9 @@ PetscBool TrsStartOnOneHost(void);
 /* Non-zero once this rank was asked to stop: written by signal handlers (run/signals.h). */
 extern volatile int trs_stop_requested;
 
+/* Raise a small limit of the main thread's stack as far as allowed. Not collective. Errors: MEMORY where that is too little */
+PetscErrorCode TrsStartCheckStack(void);
+
 /* End PETSc (prints -log_view) and MPI. Collective on MPI_COMM_WORLD. */
 PetscErrorCode TrsStop(void);
 
