@@ -51,6 +51,7 @@ static PetscErrorCode run(int argc, char **argv)
   PetscFunctionBegin;
   TrsStartWarning(warning, sizeof(warning));
   if (warning[0]) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "trshard: warning: %s\n", warning));
+  PetscCall(TrsStartCheckStack());
   PetscCall(TrsSignalsInstall());
   PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, trs_option_groups, trs_n_option_groups, &options));
   PetscCall(TrsOptionsHelpWanted(options, &help, &all));

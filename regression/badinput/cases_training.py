@@ -127,4 +127,9 @@ CASES = [
     Case("bench_qcomm_no_steps", 64, r'-bench_steps "0" .*in \[1, ', "-task bench -bench_qcomm -bench_steps 0"),
     Case("bench_qcomm_loss_scale_of_int8", 64, r"-qcomm_forward_loss_scale", "-task bench -bench_qcomm -qcomm_forward_precision int8 -qcomm_forward_loss_scale 8"),
     Case("early_stopping_of_another_metric", 0, "", f"{EVAL} -early_stopping_metric ne {RESUME}", attribute("early_stopping", lambda n: n)),
+    Case("small_stack", 71, r"the stack is limited to 256 KiB \(ulimit -s\), at least 512 KiB", prelude="ulimit -s 256; "),
+    Case("small_stack_three_ranks", 71, r"the stack is limited to 256 KiB", prelude="ulimit -s 256; ", ranks=3),
+    Case("stack_just_enough", 0, "", prelude="ulimit -s 512; "),
+    Case("little_address_space", 71, r"OpenBLAS needs \d+ MiB more of address space.*ulimit -v|cannot start the .* thread", prelude="ulimit -v 400000; ",
+         environment={"TRSHARD_GEMM": "openblas"}),
 ]

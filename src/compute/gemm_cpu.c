@@ -90,6 +90,19 @@ static void library_setup(void)
   cut_columns = (PetscBool)(TrsBlasSetup(isa, blas_text, sizeof(blas_text)) || onednn);
 }
 
+/* Before the first product. With oneDNN, OpenBLAS starts no threads and maps nothing. */
+static PetscErrorCode prepare_library(void)
+{
+  static PetscBool is_prepared; /* of the main thread */
+
+  PetscFunctionBegin;
+  if (is_prepared) PetscFunctionReturn(PETSC_SUCCESS);
+  pthread_once(&library_once, library_setup);
+  if (!onednn) PetscCall(TrsBlasPrepare(omp_get_max_threads()));
+  is_prepared = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 const char *TrsGemmLibrary(void)
 {
   const int n_threads = omp_get_max_threads();
@@ -218,7 +231,7 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
   (void)stream;
   PetscFunctionBegin;
   p.c = c;
-  pthread_once(&library_once, library_setup);
+  PetscCall(prepare_library());
   PetscCheck(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX &&
                  ldc <= INT_MAX,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",

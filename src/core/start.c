@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* pthread_setattr_default_np. NOLINT(bugprone-reserved-identifier) */
 #include "core/start.h"
 
 #include "core/events.h"
@@ -7,10 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +26,9 @@ static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_han
 enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
 
 static PetscBool stdout_is_file; /* its disk may be full */
+
+/* Of a thread, and the least of the main thread: the deepest calls take some 300 KiB. */
+enum { TRS_STACK_BYTES = 4 << 20, TRS_LEAST_STACK_BYTES = 512 << 10 };
 
 /* Of the command line, what PETSc must know when it starts; petsc_argv has room for argc + TRS_N_FIXED + 1. */
 static int early_arguments(int argc, char **argv, char **petsc_argv)
@@ -86,6 +92,22 @@ static void look_at_streams(void)
                                (S_ISCHR(status.st_mode) && !isatty(STDOUT_FILENO)));
 }
 
+/*
+  Threads take the stack that the limit gives the main thread; a small one (ulimit -s 256) ends their work with SIGSEGV. Their stacks
+  are ordinary memory, so they get what the program needs.
+*/
+static void give_threads_stacks(void)
+{
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+
+  if (pthread_getattr_default_np(&attributes) != 0) return;
+  if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < TRS_STACK_BYTES &&
+      pthread_attr_setstacksize(&attributes, TRS_STACK_BYTES) == 0)
+    (void)pthread_setattr_default_np(&attributes);
+  (void)pthread_attr_destroy(&attributes);
+}
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
@@ -95,6 +117,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
 
   if (!petsc_argv) return PETSC_ERR_MEM;
   look_at_streams();
+  give_threads_stacks();
   for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
     unsetenv(closed_variables[i]);
   TrsRandomSetIsa(getenv("TRSHARD_ISA"));
@@ -106,6 +129,21 @@ PetscErrorCode TrsStart(int argc, char **argv)
   if (ierr == PETSC_SUCCESS) ierr = TrsErrorInstall();
   if (ierr == PETSC_SUCCESS) ierr = TrsEventsRegister();
   return ierr;
+}
+
+PetscErrorCode TrsStartCheckStack(void)
+{
+  struct rlimit limit;
+
+  PetscFunctionBegin;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= TRS_STACK_BYTES)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  limit.rlim_cur = PetscMin(limit.rlim_max, TRS_STACK_BYTES); /* the main thread's stack grows up to it */
+  (void)setrlimit(RLIMIT_STACK, &limit);
+  PetscCheck(limit.rlim_cur >= TRS_LEAST_STACK_BYTES, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "the stack is limited to %lld KiB (ulimit -s), at least %d KiB are needed",
+             (long long)(limit.rlim_cur >> 10), TRS_LEAST_STACK_BYTES >> 10);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsStop(void)

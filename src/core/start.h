@@ -30,6 +30,9 @@ PetscBool TrsStartOnOneHost(void);
 /* The number of the first signal that asked this rank to stop, 0: none did. Written by signal handlers (run/signals.h). */
 extern volatile int trs_stop_requested;
 
+/* Raise a small limit of the main thread's stack as far as allowed. Not collective. Errors: MEMORY where that is too little */
+PetscErrorCode TrsStartCheckStack(void);
+
 /*
   TrsStop - End PETSc (prints -log_view) and MPI.
 
