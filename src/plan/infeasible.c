@@ -197,6 +197,11 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsSearchSpace
       "Table \"%s\" is the largest",
       search->partitioned, (double)search->lowest_hbm, (double)search->lowest_ddr, (double)a->sum_hbm,
       (double)a->sum_ddr, model->topology->world_size, model->tables->table[largest].name));
+  if (search->attempts > 0)
+    PetscCall(TrsTextPrintf(message,
+                            ". The optimal proposer tried to build a plan %d times in vain, which does not "
+                            "prove that there is none",
+                            search->attempts));
   PetscCall(say_relax(model, largest, is_cuda, (PetscBool)(!is_cuda || a->sum_ddr < 2 * search->lowest_ddr),
                       message));
   PetscFunctionReturn(PETSC_SUCCESS);

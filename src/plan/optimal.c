@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/optimal.h"
 
-#include "plan/lower_bound.h"
-#include "plan/optimal_state.h"
+#include "plan/optimal_impl.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,31 +11,15 @@ enum { TRS_MIN_TRIALS = 2000, TRS_TRIALS_PER_TABLE = 1000, TRS_MAX_RUIN = 12, TR
 #define HEAT     0.01 /* how much longer a path may get for a while, at the start */
 #define ROUNDING 1e-9
 
-typedef struct {
-  const TrsSearchSpace *space;
-  TrsPlanState state;
-  TrsBestPlan *best; /* in space order of tables */
-  double best_ms;    /* its path */
-  uint64_t random;
-  int *ruined;                      /* tables that are out */
-  const TrsPlanOption **old_option; /* what they were */
-  int **old_rank, *old_capacity;
-  int *critical, n_critical; /* tables with a shard on the slowest rank */
-  int *order;                /* of insertion */
-  double *weight;            /* [n_tables] least total ms of a table's options */
-  int *slot_of;              /* [tables] index in the space */
-} TrsSearch;
-
-/* xorshift64*: repeatable on every machine. */
-static uint32_t draw(TrsSearch *s, int n)
+int TrsSearchDraw(TrsSearch *s, int n)
 {
   s->random ^= s->random >> 12;
   s->random ^= s->random << 25;
   s->random ^= s->random >> 27;
-  return (uint32_t)(((s->random * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % (uint64_t)n);
+  return (int)(((s->random * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % (uint64_t)n);
 }
 
-static PetscErrorCode insert(TrsSearch *s, int t, PetscBool *placed)
+PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed)
 {
   const TrsTableOptions *mine = &s->space->table[t];
 
@@ -45,8 +28,7 @@ static PetscErrorCode insert(TrsSearch *s, int t, PetscBool *placed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep the state as the best plan. */
-static PetscErrorCode keep(TrsSearch *s)
+PetscErrorCode TrsSearchKeep(TrsSearch *s)
 {
   TrsBestPlan *best = s->best;
   int n = s->space->n_tables, n_ranks = 0;
@@ -147,9 +129,9 @@ static PetscErrorCode recreate(TrsSearch *s, int n, PetscBool *complete)
 {
   PetscFunctionBegin;
   memcpy(s->order, s->ruined, (size_t)n * sizeof(int));
-  if (draw(s, 4)) sort_by_weight(s, n);
+  if (TrsSearchDraw(s, 4)) sort_by_weight(s, n);
   *complete = PETSC_TRUE;
-  for (int k = 0; k < n && *complete; k++) PetscCall(insert(s, s->order[k], complete));
+  for (int k = 0; k < n && *complete; k++) PetscCall(TrsSearchInsert(s, s->order[k], complete));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -159,9 +141,9 @@ static PetscErrorCode ruin(TrsSearch *s, int n, PetscBool critical)
   PetscFunctionBegin;
   if (critical) find_critical(s);
   for (int k = 0; k < n; k++) {
-    int t = (int)draw(s, s->state.n_tables);
+    int t = TrsSearchDraw(s, s->state.n_tables);
 
-    if (critical && s->n_critical && k < 2) t = s->critical[draw(s, s->n_critical)];
+    if (critical && s->n_critical && k < 2) t = s->critical[TrsSearchDraw(s, s->n_critical)];
     while (!s->state.option[t]) t = (t + 1) % s->state.n_tables; /* is out already */
     PetscCall(save(s, k, t));
     TrsPlanStateRemove(&s->state, t);
@@ -183,7 +165,7 @@ static PetscErrorCode rebuild(TrsSearch *s, double *now)
   memcpy(s->order, s->ruined, (size_t)n * sizeof(int));
   sort_by_weight(s, n);
   complete = PETSC_TRUE;
-  for (int k = 0; k < n && complete; k++) PetscCall(insert(s, s->order[k], &complete));
+  for (int k = 0; k < n && complete; k++) PetscCall(TrsSearchInsert(s, s->order[k], &complete));
   if (!complete || TrsPlanStatePath(&s->state) >= *now) PetscCall(restore(s, n));
   *now = TrsPlanStatePath(&s->state);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -196,9 +178,9 @@ static PetscErrorCode improve(TrsSearch *s, double end_s, double bound_ms)
 
   PetscFunctionBegin;
   PetscCall(rebuild(s, &now));
-  if (now < s->best_ms * (1 - ROUNDING)) PetscCall(keep(s));
+  if (now < s->best_ms * (1 - ROUNDING)) PetscCall(TrsSearchKeep(s));
   for (int trial = 0; trial < n_trials; trial++) {
-    int k = 1 + (int)draw(s, PetscMin(TRS_MAX_RUIN, n));
+    int k = 1 + TrsSearchDraw(s, PetscMin(TRS_MAX_RUIN, n));
     double heat = HEAT * (1 - (double)trial / n_trials), path;
     PetscBool complete;
 
@@ -206,24 +188,24 @@ static PetscErrorCode improve(TrsSearch *s, double end_s, double bound_ms)
     PetscCall(ruin(s, k, (PetscBool)(trial % TRS_CRITICAL_EVERY == 0)));
     PetscCall(recreate(s, k, &complete));
     path = TrsPlanStatePath(&s->state);
-    if (!complete || path > now * (1 + heat * draw(s, 1000) / 1000.0)) {
+    if (!complete || path > now * (1 + heat * TrsSearchDraw(s, 1000) / 1000.0)) {
       PetscCall(restore(s, k));
       continue;
     }
     now = path;
-    if (now < s->best_ms * (1 - ROUNDING)) PetscCall(keep(s));
+    if (now < s->best_ms * (1 - ROUNDING)) PetscCall(TrsSearchKeep(s));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The state of TorchRec's plan, or of one that is built here; *found tells whether there is one. */
-static PetscErrorCode start(TrsSearch *s, PetscBool *found)
+static PetscErrorCode start(TrsSearch *s, double end_s, PetscBool *found, int *attempts)
 {
   TrsBestPlan *best = s->best;
-  int n = s->state.n_tables;
 
   PetscFunctionBegin;
   *found = PETSC_TRUE;
+  *attempts = 0;
   if (best->found) {
     for (int i = 0; i < best->proposal.n; i++) {
       const TrsPlanOption *option = best->proposal.option[i];
@@ -236,10 +218,8 @@ static PetscErrorCode start(TrsSearch *s, PetscBool *found)
     s->best_ms = TrsPlanStatePath(&s->state);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  for (int t = 0; t < n; t++) s->order[t] = t;
-  sort_by_weight(s, n);
-  for (int k = 0; k < n && *found; k++) PetscCall(insert(s, s->order[k], found));
-  if (*found) PetscCall(keep(s));
+  PetscCall(TrsSearchConstruct(s, end_s, found, attempts));
+  if (*found) PetscCall(TrsSearchKeep(s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -288,16 +268,17 @@ static PetscErrorCode destroy(TrsSearch *s)
 
 PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *space,
                            const TrsReservation *reservation, double time_s, double bound_ms,
-                           TrsBestPlan *best)
+                           TrsBestPlan *best, int *attempts)
 {
   double end_s = TrsPlanClock() + time_s;
   PetscBool found;
   TrsSearch s;
 
   PetscFunctionBegin;
+  *attempts = 0;
   if (space->n_tables == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(create(model, space, reservation, best, &s));
-  PetscCall(start(&s, &found));
+  PetscCall(start(&s, end_s, &found, attempts));
   if (found) PetscCall(improve(&s, end_s, bound_ms));
   PetscCall(destroy(&s));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -12,12 +12,14 @@
 /*
   TrsOptimise - Improve the best plan of a search until nothing helps, the bound is reached or the time is over.
 
-  Not collective. The result is never worse: neither its critical path nor its slowest rank. Where the search found no plan, one is built.
+  Not collective. The result is never worse: neither its critical path nor its slowest rank. Where the search found no plan, one is
+  built in many attempts; that none of them succeeds proves nothing.
 
   In:     time_s  limit
           bound_ms  TrsPlanLowerBound()
   InOut:  best    of a TrsPlanSearch
+  Out:    attempts  to build a plan, 0: there was one
 */
 PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *space,
                            const TrsReservation *reservation, double time_s, double bound_ms,
-                           TrsBestPlan *best);
+                           TrsBestPlan *best, int *attempts);

@@ -44,13 +44,16 @@ PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSp
                           .n_hosts = W / topology->group,
                           .n_tables = space->n_tables,
                           .most_shards = 1,
-                          .rating_limit = HUGE_VAL};
+                          .rating_limit = HUGE_VAL,
+                          .path_weight = 1};
   PetscCall(PetscCalloc1(W, &state->total));
   PetscCall(PetscMalloc1(W, &state->hbm));
   PetscCall(PetscMalloc1(W, &state->ddr));
   for (int r = 0; r < W; r++) {
     state->hbm[r] = reservation->left[r].hbm;
     state->ddr[r] = reservation->left[r].ddr;
+    state->room.hbm = PetscMax(state->room.hbm, state->hbm[r]);
+    state->room.ddr = PetscMax(state->room.ddr, state->ddr[r]);
   }
   PetscCall(PetscCalloc1(space->n_tables, &state->option));
   PetscCall(PetscCalloc1(space->n_tables, &state->rank));
@@ -188,10 +191,21 @@ static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, cons
                      state->total[r] + state->uniform_total + parts->total <= state->rating_limit);
 }
 
-/* The path's four parts if rank r took a shard. */
+/* Bytes in devices' memories: those of device and of host memory, each as a part of what the richest device has. */
+static double devices_of(const TrsPlanState *state, double hbm, double ddr)
+{
+  return (state->room.hbm > 0 ? hbm / (double)state->room.hbm : 0) +
+         (state->room.ddr > 0 ? ddr / (double)state->room.ddr : 0);
+}
+
+/* The path's four parts if rank r took a shard, and the price of the memory that it leaves unused. */
 static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
 {
   double path = RANK_WEIGHT * state->total[r];
+
+  if (state->memory_price > 0)
+    path += state->memory_price * devices_of(state, (double)state->hbm[r], (double)state->ddr[r]);
+  if (state->path_weight <= 0) return path;
 
   for (int k = 0; k < 4; k++) {
     double load = state->load[parts->part[k]][r] + parts->ms[k], most = state->most[parts->part[k]];
@@ -242,7 +256,7 @@ static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, co
 static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                         int host)
 {
-  double worst = 0;
+  double worst = -HUGE_VAL;
 
   for (int s = 0; s < state->group; s++) {
     int r = host * state->group + s;
@@ -310,6 +324,30 @@ static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
   return n;
 }
 
+/* table_column_wise where memory alone counts: on the fullest host that has room. */
+static PetscBool pack_columns_on_host(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
+                                      int *rank)
+{
+  double least = HUGE_VAL;
+  int best = -1;
+
+  for (int h = 0; h < state->n_hosts; h++) {
+    int first = h * state->group;
+    double hbm = 0, ddr = 0;
+
+    for (int r = first; r < first + state->group; r++) {
+      hbm += (double)state->hbm[r];
+      ddr += (double)state->ddr[r];
+    }
+    if (devices_of(state, hbm, ddr) >= least) continue;
+    if (!place_each(state, option, parts, first, first + state->group, rank)) continue;
+    for (int s = 0; s < option->n_shards; s++) remove_shard(state, parts, TrsOptionShard(option, s), rank[s]);
+    least = devices_of(state, hbm, ddr);
+    best = first;
+  }
+  return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
+}
+
 /* table_column_wise: on the best of the idle hosts. */
 static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
                                        const TrsParts *parts, int *rank)
@@ -344,6 +382,14 @@ static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *op
   return PETSC_TRUE;
 }
 
+/* The part of an option's score that does not depend on the ranks: its cost and its memory. */
+static double fixed_score(const TrsPlanState *state, const TrsPlanOption *option)
+{
+  return COST_WEIGHT * (option->shard_class[0].total * option->n_shards) / state->world_size +
+         state->memory_price *
+             devices_of(state, (double)option->total_storage.hbm, (double)option->total_storage.ddr);
+}
+
 /* Score of an option on its best ranks; the state is left as it was. HUGE_VAL when it does not fit. */
 static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *option, int *rank, double *score)
 {
@@ -363,7 +409,8 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
     if (option->partition_by == TRS_PARTITION_DEVICE) {
       placed = place_each(state, option, &parts, 0, state->world_size, rank);
     } else if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE) {
-      placed = place_columns_on_host(state, option, &parts, rank);
+      placed = state->path_weight > 0 ? place_columns_on_host(state, option, &parts, rank)
+                                      : pack_columns_on_host(state, option, &parts, rank);
     } else {
       placed = place_rows_on_hosts(state, option, &parts, rank);
     }
@@ -374,7 +421,7 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
     }
     for (int k = 0; k < 4; k++) state->most[parts.part[k]] = most[k];
   }
-  *score += COST_WEIGHT * (parts.total * option->n_shards) / state->world_size;
+  *score = *score < HUGE_VAL ? state->path_weight * *score + fixed_score(state, option) : HUGE_VAL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -382,14 +429,12 @@ PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const T
                                   PetscBool *placed)
 {
   const TrsPlanOption *best = NULL;
-  double least = HUGE_VAL, score, now = TrsPlanStatePath(state);
+  double least = HUGE_VAL, score, now = state->path_weight * TrsPlanStatePath(state);
   int *rank = state->trial, *best_rank_list = state->trial + state->most_shards;
 
   PetscFunctionBegin;
   for (int i = 0; i < n; i++) {
-    double cost = (option[i].shard_class[0].total * option[i].n_shards) / state->world_size;
-
-    if (now + COST_WEIGHT * cost >= least || !TrsOptionIsValid(&option[i]))
+    if (now + fixed_score(state, &option[i]) >= least || !TrsOptionIsValid(&option[i]))
       continue; /* it adds more for certain */
     PetscCall(try_option(state, &option[i], rank, &score));
     if (score < least) {

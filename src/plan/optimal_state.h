@@ -31,6 +31,11 @@ typedef struct {
   int **rank, *capacity;        /* [n_tables] ranks of the shards of an option that is not uniform */
   int most_shards, *trial;      /* of an option; [2 * most_shards] */
   int *n_blocks;                /* [n_hosts] column blocks of the option on trial */
+
+  /* What an insertion looks at. */
+  double path_weight;  /* of the critical path: 1, or 0 to look at memory alone */
+  double memory_price; /* ms for the memory of one device: full ranks and small options are preferred */
+  TrsStorage room;     /* left on the richest device */
 } TrsPlanState;
 
 PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSpace *space,

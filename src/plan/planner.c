@@ -140,7 +140,8 @@ static PetscErrorCode optimise(TrsPlanner planner)
   PetscCall(TrsPlanLowerBound(&planner->model, &planner->space, &planner->reservation,
                               search->best.found ? planner->default_path_ms : HUGE_VAL, &planner->bound_ms));
   PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation,
-                        planner->settings.optimal_time_s, planner->bound_ms, &search->best));
+                        planner->settings.optimal_time_s, planner->bound_ms, &search->best,
+                        &search->attempts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
