@@ -89,3 +89,11 @@ def packed(folder, seed, devices=(8, 16, 64, 256, 1024)):
         fit = int(rows[0] + (part[0] * fill * cap - a) / ((b - a) / rows[0]))
         options["table_%s_num_embeddings" % name] = max(8, fit)
     return {**options, "topology_hbm_cap": cap, "topology_ddr_cap": 0}
+
+
+def tiny(folder, seed):
+    """A problem that an exact solver can do: fewer devices on smaller hosts."""
+    r = random.Random(10000 + seed)
+    options = uneven(r, tables=(4, 5, 6, 8), devices=(4, 8))
+    options["topology_local_world_size"] = 4
+    return plant(folder, options, r, strict=seed % 4 == 3)

@@ -3,6 +3,7 @@
 #include "plan/optimal_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { TRS_ATTEMPTS = 400, TRS_FIT_EVERY = 3 };
 #define BUMP 0.3 /* of the largest urgency */
@@ -51,9 +52,7 @@ static PetscErrorCode attempt(TrsWheel *w, int *failed)
 
   PetscFunctionBegin;
   *failed = -1;
-  for (int t = 0; t < n; t++) {
-    if (s->state.option[t]) TrsPlanStateRemove(&s->state, t);
-  }
+  TrsPlanStateClear(&s->state);
   sort_by_urgency(w, n);
   for (int k = 0; k < n; k++) {
     PetscCall(TrsSearchInsert(s, w->order[k], &placed));
@@ -73,7 +72,7 @@ static void set_view(TrsSearch *s, int i, double path_ms)
   s->state.memory_price = kind == 0 ? 0 : (kind == 1 ? 1 : path_ms / s->state.n_tables);
 }
 
-PetscErrorCode TrsSearchConstruct(TrsSearch *s, double end_s, PetscBool *found, int *attempts)
+PetscErrorCode TrsSearchConstruct(TrsSearch *s, PetscBool *found, int *attempts)
 {
   TrsWheel w = {.search = s};
   int n = s->state.n_tables, failed = 0;
@@ -86,7 +85,7 @@ PetscErrorCode TrsSearchConstruct(TrsSearch *s, double end_s, PetscBool *found, 
     w.order[t] = t;
     most = PetscMax(most, w.urgency[t]);
   }
-  for (*attempts = 0; failed >= 0 && *attempts < TRS_ATTEMPTS && TrsPlanClock() < end_s; (*attempts)++) {
+  for (*attempts = 0; failed >= 0 && *attempts < TRS_ATTEMPTS && !TrsSearchIsOver(s); (*attempts)++) {
     set_view(s, *attempts, TrsPlanStatePath(&s->state));
     PetscCall(attempt(&w, &failed));
     if (failed >= 0) w.urgency[failed] += BUMP * most * (1 + TrsSearchDraw(s, 1000) / 1000.0);
@@ -95,5 +94,30 @@ PetscErrorCode TrsSearchConstruct(TrsSearch *s, double end_s, PetscBool *found, 
   s->state.memory_price = 0;
   *found = (PetscBool)(failed < 0);
   PetscCall(PetscFree2(w.urgency, w.order));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSearchRestart(TrsSearch *s, unsigned forbidden, double price_ms,
+                                const TrsPlanOption *const *wanted, PetscBool *found)
+{
+  int n = s->state.n_tables;
+
+  PetscFunctionBegin;
+  TrsPlanStateClear(&s->state);
+  for (int t = 0; t < n; t++) s->order[t] = t;
+  TrsSearchSort(s, n, s->order);
+  s->state.memory_price = price_ms;
+  *found = PETSC_TRUE;
+  for (int k = 0; k < n && *found; k++) {
+    int t = s->order[k];
+
+    *found = PETSC_FALSE;
+    s->state.forbidden = forbidden;
+    if (wanted) PetscCall(TrsPlanStateInsert(&s->state, t, 1, wanted[t], found));
+    if (!*found) PetscCall(TrsSearchInsert(s, t, found));
+    s->state.forbidden = 0;
+    if (!*found) PetscCall(TrsSearchInsert(s, t, found));
+  }
+  s->state.memory_price = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -6,7 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { TRS_TRIED_HOSTS = 4 };
+enum {
+  TRS_TRIED_HOSTS = 4,
+  TRS_WORK_OF_TRIAL = 32, /* what an option costs beside the ranks it looks at */
+  TRS_WORK_OF_LOOK = 8
+};
 
 /* Beside the path itself, a placement is worth what it leaves for others: small weights for the load of its rank and for its cost. */
 #define RANK_WEIGHT 1e-3
@@ -172,6 +176,7 @@ void TrsPlanStateRemove(TrsPlanState *state, int table)
   TrsParts parts = parts_of(option);
 
   state->option[table] = NULL;
+  state->work += 2 * state->world_size;
   state->sum_total -= parts.total * option->n_shards;
   if (is_uniform(option)) {
     shift_uniform(state, option, -1);
@@ -181,6 +186,21 @@ void TrsPlanStateRemove(TrsPlanState *state, int table)
     remove_shard(state, &parts, TrsOptionShard(option, s), state->rank[table][s]);
   for (int k = 0; k < 4; k++)
     state->most[parts.part[k]] = maximum(state->world_size, state->load[parts.part[k]]);
+}
+
+void TrsPlanStateClear(TrsPlanState *state)
+{
+  size_t bytes = (size_t)state->world_size * sizeof(double);
+
+  for (int t = 0; t < state->n_tables; t++) {
+    if (state->option[t]) TrsPlanStateRemove(state, t);
+  }
+  for (int p = 0; p < TRS_N_PATHS; p++) {
+    if (state->load[p]) memset(state->load[p], 0, bytes);
+    state->most[p] = state->uniform[p] = 0;
+  }
+  memset(state->total, 0, bytes);
+  state->uniform_total = state->sum_total = 0;
 }
 
 /* ---- where an option's shards go ---- */
@@ -215,12 +235,12 @@ static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
   return path;
 }
 
-static int best_rank(const TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int from,
-                     int to)
+static int best_rank(TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int from, int to)
 {
   double least = HUGE_VAL;
   int best = -1;
 
+  state->work += to - from;
   for (int r = from; r < to; r++) {
     double path;
 
@@ -279,6 +299,7 @@ static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *o
     double least = HUGE_VAL;
     int best = -1;
 
+    state->work += state->n_hosts;
     for (int h = 0; h < state->n_hosts; h++) {
       double path = state->n_blocks[h] > block / state->n_hosts ? HUGE_VAL
                                                                 : host_path(state, option, parts, h);
@@ -374,8 +395,9 @@ static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption 
   return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
 }
 
-static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts)
+static PetscBool uniform_fits(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts)
 {
+  state->work += state->world_size;
   for (int r = 0; r < state->world_size; r++) {
     if (!has_room(state, parts, TrsOptionShard(option, r), r)) return PETSC_FALSE;
   }
@@ -399,6 +421,7 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
 
   PetscFunctionBegin;
   *score = HUGE_VAL;
+  state->work += TRS_WORK_OF_TRIAL;
   if (is_uniform(option)) {
     if (!uniform_fits(state, option, &parts)) PetscFunctionReturn(PETSC_SUCCESS);
     *score = TrsPlanStatePath(state);
@@ -425,23 +448,51 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Below the score of an option on any ranks. */
+static double least_score(const TrsPlanState *state, const TrsPlanOption *option, double path)
+{
+  TrsParts parts = parts_of(option);
+  double more = 0;
+
+  for (int k = 0; k < 4; k++) {
+    double spare = is_uniform(option) ? 0 : state->most[parts.part[k]];
+
+    more += parts.ms[k] > spare ? parts.ms[k] - spare : 0;
+  }
+  return state->path_weight * (path + more) + fixed_score(state, option);
+}
+
+static PetscBool may_have(const TrsPlanState *state, const TrsPlanOption *option)
+{
+  return (PetscBool)(!(state->forbidden >> option->type & 1) && TrsOptionIsValid(option));
+}
+
 PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const TrsPlanOption *option,
                                   PetscBool *placed)
 {
   const TrsPlanOption *best = NULL;
-  double least = HUGE_VAL, score, now = state->path_weight * TrsPlanStatePath(state);
-  int *rank = state->trial, *best_rank_list = state->trial + state->most_shards;
+  double least = HUGE_VAL, score, now = TrsPlanStatePath(state);
+  int *rank = state->trial, *best_rank_list = state->trial + state->most_shards, likely = 0;
 
   PetscFunctionBegin;
-  for (int i = 0; i < n; i++) {
-    if (now + fixed_score(state, &option[i]) >= least || !TrsOptionIsValid(&option[i]))
-      continue; /* it adds more for certain */
-    PetscCall(try_option(state, &option[i], rank, &score));
+  state->work += (int64_t)n * TRS_WORK_OF_LOOK;
+  for (int i = 0; i < n; i++) { /* the most promising first: it rules others out */
+    score = may_have(state, &option[i]) ? least_score(state, &option[i], now) : HUGE_VAL;
+    if (score >= least) continue;
+    least = score;
+    likely = i;
+  }
+  least = HUGE_VAL;
+  for (int i = -1; i < n; i++) {
+    const TrsPlanOption *mine = &option[i < 0 ? likely : i];
+
+    if (i == likely || !may_have(state, mine) || least_score(state, mine, now) >= least) continue;
+    PetscCall(try_option(state, mine, rank, &score));
     if (score < least) {
       int *swap = best_rank_list;
 
       least = score;
-      best = &option[i];
+      best = mine;
       best_rank_list = rank;
       rank = swap;
     }
