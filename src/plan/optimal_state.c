@@ -6,7 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { TRS_TRIED_HOSTS = 4 };
+enum {
+  TRS_TRIED_HOSTS = 4,
+  TRS_WORK_OF_TRIAL = 32, /* what an option costs beside the ranks it looks at */
+  TRS_WORK_OF_LOOK = 8
+};
 
 /* Beside the path itself, a placement is worth what it leaves for others: small weights for the load of its rank and for its cost. */
 #define RANK_WEIGHT 1e-3
@@ -44,13 +48,16 @@ PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSp
                           .n_hosts = W / topology->group,
                           .n_tables = space->n_tables,
                           .most_shards = 1,
-                          .rating_limit = HUGE_VAL};
+                          .rating_limit = HUGE_VAL,
+                          .path_weight = 1};
   PetscCall(PetscCalloc1(W, &state->total));
   PetscCall(PetscMalloc1(W, &state->hbm));
   PetscCall(PetscMalloc1(W, &state->ddr));
   for (int r = 0; r < W; r++) {
     state->hbm[r] = reservation->left[r].hbm;
     state->ddr[r] = reservation->left[r].ddr;
+    state->room.hbm = PetscMax(state->room.hbm, state->hbm[r]);
+    state->room.ddr = PetscMax(state->room.ddr, state->ddr[r]);
   }
   PetscCall(PetscCalloc1(space->n_tables, &state->option));
   PetscCall(PetscCalloc1(space->n_tables, &state->rank));
@@ -169,6 +176,7 @@ void TrsPlanStateRemove(TrsPlanState *state, int table)
   TrsParts parts = parts_of(option);
 
   state->option[table] = NULL;
+  state->work += 2 * state->world_size;
   state->sum_total -= parts.total * option->n_shards;
   if (is_uniform(option)) {
     shift_uniform(state, option, -1);
@@ -180,6 +188,21 @@ void TrsPlanStateRemove(TrsPlanState *state, int table)
     state->most[parts.part[k]] = maximum(state->world_size, state->load[parts.part[k]]);
 }
 
+void TrsPlanStateClear(TrsPlanState *state)
+{
+  size_t bytes = (size_t)state->world_size * sizeof(double);
+
+  for (int t = 0; t < state->n_tables; t++) {
+    if (state->option[t]) TrsPlanStateRemove(state, t);
+  }
+  for (int p = 0; p < TRS_N_PATHS; p++) {
+    if (state->load[p]) memset(state->load[p], 0, bytes);
+    state->most[p] = state->uniform[p] = 0;
+  }
+  memset(state->total, 0, bytes);
+  state->uniform_total = state->sum_total = 0;
+}
+
 /* ---- where an option's shards go ---- */
 
 static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int r)
@@ -188,10 +211,21 @@ static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, cons
                      state->total[r] + state->uniform_total + parts->total <= state->rating_limit);
 }
 
-/* The path's four parts if rank r took a shard. */
+/* Bytes in devices' memories: those of device and of host memory, each as a part of what the richest device has. */
+static double devices_of(const TrsPlanState *state, double hbm, double ddr)
+{
+  return (state->room.hbm > 0 ? hbm / (double)state->room.hbm : 0) +
+         (state->room.ddr > 0 ? ddr / (double)state->room.ddr : 0);
+}
+
+/* The path's four parts if rank r took a shard, and the price of the memory that it leaves unused. */
 static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
 {
   double path = RANK_WEIGHT * state->total[r];
+
+  if (state->memory_price > 0)
+    path += state->memory_price * devices_of(state, (double)state->hbm[r], (double)state->ddr[r]);
+  if (state->path_weight <= 0) return path;
 
   for (int k = 0; k < 4; k++) {
     double load = state->load[parts->part[k]][r] + parts->ms[k], most = state->most[parts->part[k]];
@@ -201,12 +235,12 @@ static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
   return path;
 }
 
-static int best_rank(const TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int from,
-                     int to)
+static int best_rank(TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int from, int to)
 {
   double least = HUGE_VAL;
   int best = -1;
 
+  state->work += to - from;
   for (int r = from; r < to; r++) {
     double path;
 
@@ -242,7 +276,7 @@ static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, co
 static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                         int host)
 {
-  double worst = 0;
+  double worst = -HUGE_VAL;
 
   for (int s = 0; s < state->group; s++) {
     int r = host * state->group + s;
@@ -265,6 +299,7 @@ static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *o
     double least = HUGE_VAL;
     int best = -1;
 
+    state->work += state->n_hosts;
     for (int h = 0; h < state->n_hosts; h++) {
       double path = state->n_blocks[h] > block / state->n_hosts ? HUGE_VAL
                                                                 : host_path(state, option, parts, h);
@@ -310,6 +345,30 @@ static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
   return n;
 }
 
+/* table_column_wise where memory alone counts: on the fullest host that has room. */
+static PetscBool pack_columns_on_host(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
+                                      int *rank)
+{
+  double least = HUGE_VAL;
+  int best = -1;
+
+  for (int h = 0; h < state->n_hosts; h++) {
+    int first = h * state->group;
+    double hbm = 0, ddr = 0;
+
+    for (int r = first; r < first + state->group; r++) {
+      hbm += (double)state->hbm[r];
+      ddr += (double)state->ddr[r];
+    }
+    if (devices_of(state, hbm, ddr) >= least) continue;
+    if (!place_each(state, option, parts, first, first + state->group, rank)) continue;
+    for (int s = 0; s < option->n_shards; s++) remove_shard(state, parts, TrsOptionShard(option, s), rank[s]);
+    least = devices_of(state, hbm, ddr);
+    best = first;
+  }
+  return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
+}
+
 /* table_column_wise: on the best of the idle hosts. */
 static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
                                        const TrsParts *parts, int *rank)
@@ -336,12 +395,21 @@ static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption 
   return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
 }
 
-static PetscBool uniform_fits(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts)
+static PetscBool uniform_fits(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts)
 {
+  state->work += state->world_size;
   for (int r = 0; r < state->world_size; r++) {
     if (!has_room(state, parts, TrsOptionShard(option, r), r)) return PETSC_FALSE;
   }
   return PETSC_TRUE;
+}
+
+/* The part of an option's score that does not depend on the ranks: its cost and its memory. */
+static double fixed_score(const TrsPlanState *state, const TrsPlanOption *option)
+{
+  return COST_WEIGHT * (option->shard_class[0].total * option->n_shards) / state->world_size +
+         state->memory_price *
+             devices_of(state, (double)option->total_storage.hbm, (double)option->total_storage.ddr);
 }
 
 /* Score of an option on its best ranks; the state is left as it was. HUGE_VAL when it does not fit. */
@@ -353,6 +421,7 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
 
   PetscFunctionBegin;
   *score = HUGE_VAL;
+  state->work += TRS_WORK_OF_TRIAL;
   if (is_uniform(option)) {
     if (!uniform_fits(state, option, &parts)) PetscFunctionReturn(PETSC_SUCCESS);
     *score = TrsPlanStatePath(state);
@@ -363,7 +432,8 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
     if (option->partition_by == TRS_PARTITION_DEVICE) {
       placed = place_each(state, option, &parts, 0, state->world_size, rank);
     } else if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE) {
-      placed = place_columns_on_host(state, option, &parts, rank);
+      placed = state->path_weight > 0 ? place_columns_on_host(state, option, &parts, rank)
+                                      : pack_columns_on_host(state, option, &parts, rank);
     } else {
       placed = place_rows_on_hosts(state, option, &parts, rank);
     }
@@ -374,8 +444,27 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
     }
     for (int k = 0; k < 4; k++) state->most[parts.part[k]] = most[k];
   }
-  *score += COST_WEIGHT * (parts.total * option->n_shards) / state->world_size;
+  *score = *score < HUGE_VAL ? state->path_weight * *score + fixed_score(state, option) : HUGE_VAL;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Below the score of an option on any ranks. */
+static double least_score(const TrsPlanState *state, const TrsPlanOption *option, double path)
+{
+  TrsParts parts = parts_of(option);
+  double more = 0;
+
+  for (int k = 0; k < 4; k++) {
+    double spare = is_uniform(option) ? 0 : state->most[parts.part[k]];
+
+    more += parts.ms[k] > spare ? parts.ms[k] - spare : 0;
+  }
+  return state->path_weight * (path + more) + fixed_score(state, option);
+}
+
+static PetscBool may_have(const TrsPlanState *state, const TrsPlanOption *option)
+{
+  return (PetscBool)(!(state->forbidden >> option->type & 1) && TrsOptionIsValid(option));
 }
 
 PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const TrsPlanOption *option,
@@ -383,20 +472,27 @@ PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const T
 {
   const TrsPlanOption *best = NULL;
   double least = HUGE_VAL, score, now = TrsPlanStatePath(state);
-  int *rank = state->trial, *best_rank_list = state->trial + state->most_shards;
+  int *rank = state->trial, *best_rank_list = state->trial + state->most_shards, likely = 0;
 
   PetscFunctionBegin;
-  for (int i = 0; i < n; i++) {
-    double cost = (option[i].shard_class[0].total * option[i].n_shards) / state->world_size;
+  state->work += (int64_t)n * TRS_WORK_OF_LOOK;
+  for (int i = 0; i < n; i++) { /* the most promising first: it rules others out */
+    score = may_have(state, &option[i]) ? least_score(state, &option[i], now) : HUGE_VAL;
+    if (score >= least) continue;
+    least = score;
+    likely = i;
+  }
+  least = HUGE_VAL;
+  for (int i = -1; i < n; i++) {
+    const TrsPlanOption *mine = &option[i < 0 ? likely : i];
 
-    if (now + COST_WEIGHT * cost >= least || !TrsOptionIsValid(&option[i]))
-      continue; /* it adds more for certain */
-    PetscCall(try_option(state, &option[i], rank, &score));
+    if (i == likely || !may_have(state, mine) || least_score(state, mine, now) >= least) continue;
+    PetscCall(try_option(state, mine, rank, &score));
     if (score < least) {
       int *swap = best_rank_list;
 
       least = score;
-      best = &option[i];
+      best = mine;
       best_rank_list = rank;
       rank = swap;
     }

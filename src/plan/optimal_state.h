@@ -31,6 +31,14 @@ typedef struct {
   int **rank, *capacity;        /* [n_tables] ranks of the shards of an option that is not uniform */
   int most_shards, *trial;      /* of an option; [2 * most_shards] */
   int *n_blocks;                /* [n_hosts] column blocks of the option on trial */
+
+  int64_t work; /* ranks that insertions looked at */
+
+  /* What an insertion looks at. */
+  unsigned forbidden;  /* sharding types, a bit each */
+  double path_weight;  /* of the critical path: 1, or 0 to look at memory alone */
+  double memory_price; /* ms for the memory of one device: full ranks and small options are preferred */
+  TrsStorage room;     /* left on the richest device */
 } TrsPlanState;
 
 PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSpace *space,
@@ -41,6 +49,9 @@ PetscErrorCode TrsPlanStateFree(TrsPlanState *state);
 PetscErrorCode TrsPlanStateAdd(TrsPlanState *state, int table, const TrsPlanOption *option, const int *rank);
 /* Take a table out. */
 void TrsPlanStateRemove(TrsPlanState *state, int table);
+
+/* Take all tables out; loads are exactly zero then. */
+void TrsPlanStateClear(TrsPlanState *state);
 
 /* The critical path now, in ms. */
 double TrsPlanStatePath(const TrsPlanState *state);

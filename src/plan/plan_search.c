@@ -42,7 +42,7 @@ double TrsPlanCpuClock(void)
   return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* The proposers to run: optimal stands for TorchRec's default list, its own search follows later. */
+/* The proposers to run: optimal and auto stand for TorchRec's default list, their own search follows later. */
 static int list_proposers(const TrsPlanSettings *settings, TrsProposerKind *kind)
 {
   static const TrsProposerKind standard[] = {TRS_PROPOSER_GRID_SEARCH, TRS_PROPOSER_GREEDY,
@@ -50,7 +50,7 @@ static int list_proposers(const TrsPlanSettings *settings, TrsProposerKind *kind
   int n = 0;
 
   for (int i = 0; i < settings->n_proposers; i++) {
-    if (settings->proposer[i] != TRS_PROPOSER_OPTIMAL) {
+    if (settings->proposer[i] != TRS_PROPOSER_OPTIMAL && settings->proposer[i] != TRS_PROPOSER_AUTO) {
       kind[n++] = settings->proposer[i];
     } else if (n <= TRS_PLAN_MAX_PROPOSERS) {
       memcpy(&kind[n], standard, sizeof(standard));

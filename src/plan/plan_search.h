@@ -19,6 +19,8 @@ typedef struct {
   PetscBool any_failed;
   TrsInt128 lowest_hbm, lowest_ddr; /* of the proposals that could not be placed: least hbm, then ddr */
   TrsBestPlan best;
+  int attempts;                /* of the optimal proposer to build a plan where the others had none */
+  PetscBool no_plan_proven;    /* by the optimal proposer's bound: there is none */
   double seconds, cpu_seconds; /* of the whole of planning, set by the planner */
 } TrsPlanSearch;
 

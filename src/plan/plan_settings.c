@@ -6,10 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define AUTO_S 1.0 /* of a core, for -plan_proposers auto */
 #define PROPOSERS \
   "grid_search,greedy,greedy_no_depth,uniform,uniform_no_depth,dynamic_programming,embedding_offload_" \
   "scaleup," \
-  "optimal"
+  "optimal,auto"
 
 static const TrsOptionSpec specs[] = {
     {"-plan_batch_size", TRS_OPTION_INT, NULL, "[1,]", NULL, "samples",
@@ -18,7 +19,7 @@ static const TrsOptionSpec specs[] = {
      "what is sharded: trained or quantised tables (default: quant for -task predict)"},
     {"-plan_proposers", TRS_OPTION_ENUMS, "grid_search,greedy,greedy_no_depth,uniform", NULL, PROPOSERS, NULL,
      "searches, in this order; optimal: the default list, then a search for better plans with a proven "
-     "bound"},
+     "bound; auto: the same with at most a second for that search"},
     {"-plan_grid_search_max_proposals", TRS_OPTION_INT, "10000", "[0,]", NULL, NULL,
      "grid_search does nothing when there are more combinations"},
     {"-plan_greedy_threshold", TRS_OPTION_INT, "0", "[0,]", NULL, "proposals",
@@ -28,7 +29,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_timeout_seconds", TRS_OPTION_REAL, NULL, "(0,)", NULL, "s",
      "end the search and keep the best found so far (default: none)"},
     {"-plan_optimal_seconds", TRS_OPTION_REAL, "10", "(0,)", NULL, "s",
-     "time limit of the optimal proposer's own search"},
+     "limit of the optimal proposer's own search, in seconds of a core; a fixed number of steps a second, "
+     "about half of what a core can do, ends it before"},
     {"-plan_partitioner", TRS_OPTION_ENUM, "greedy_perf", NULL, "greedy_perf,memory_balanced", NULL,
      "how shards get their ranks"},
     {"-plan_greedy_sort_by", TRS_OPTION_ENUM, "storage", NULL, "storage,perf", NULL,
@@ -103,7 +105,8 @@ const char *TrsProposerKindName(TrsProposerKind kind)
                                                      "uniform_no_depth",
                                                      "dynamic_programming",
                                                      "embedding_offload_scaleup",
-                                                     "optimal"};
+                                                     "optimal",
+                                                     "auto"};
 
   return names[kind];
 }
@@ -179,6 +182,11 @@ static PetscErrorCode read_search(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetInt(options, "-plan_dp_hbm_bins", &s->dp_hbm_bins, NULL));
   PetscCall(TrsOptionsGetReal(options, "-plan_timeout_seconds", &s->timeout_s, NULL));
   PetscCall(TrsOptionsGetReal(options, "-plan_optimal_seconds", &s->optimal_time_s, NULL));
+  for (int i = 0; i < s->n_proposers; i++) {
+    if (s->proposer[i] == TRS_PROPOSER_OPTIMAL) s->wants_optimal = PETSC_TRUE;
+    if (s->proposer[i] == TRS_PROPOSER_AUTO) s->wants_auto = PETSC_TRUE;
+  }
+  if (s->wants_auto && !s->wants_optimal) s->optimal_time_s = PetscMin(AUTO_S, s->optimal_time_s);
   PetscCall(TrsOptionsGetEnum(options, "-plan_partitioner", &partitioner, NULL));
   s->memory_balanced = (PetscBool)(partitioner == 1);
   PetscCall(TrsOptionsGetEnum(options, "-plan_greedy_sort_by", &sort_by, NULL));

@@ -28,6 +28,7 @@ typedef enum {
   TRS_PROPOSER_DYNAMIC_PROGRAMMING,
   TRS_PROPOSER_SCALEUP,
   TRS_PROPOSER_OPTIMAL, /* TorchRec's default list, then the search of optimal.h */
+  TRS_PROPOSER_AUTO,    /* the same within a second */
   TRS_N_PROPOSERS
 } TrsProposerKind;
 
@@ -54,7 +55,8 @@ typedef struct {
   TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];
   int64_t grid_search_max_proposals, greedy_threshold, dp_hbm_bins;
   double timeout_s; /* 0: none */
-  double optimal_time_s;
+  PetscBool wants_optimal, wants_auto;
+  double optimal_time_s; /* of a core */
 
   PetscBool memory_balanced, greedy_sort_by_perf, greedy_balance_modules, memory_balanced_balance_modules;
   int64_t memory_balanced_max_search_count;

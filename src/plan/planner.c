@@ -29,8 +29,8 @@ struct TrsPlannerImpl {
   TrsReservation reservation;
   TrsSearchSpace space;
   TrsPlanSearch search;
-  double bound_ms,
-      default_path_ms; /* of the optimal proposer; 0: it was not asked, or found the first plan */
+  TrsOptimum optimum; /* of the optimal proposer; no bound: it was not asked */
+  double default_path_ms;
 };
 
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
@@ -129,7 +129,8 @@ static PetscErrorCode reset(TrsPlanner planner)
   PetscCall(TrsSearchSpaceFree(&planner->space));
   PetscCall(TrsReservationFree(&planner->reservation));
   planner->search = (TrsPlanSearch){0};
-  planner->bound_ms = planner->default_path_ms = 0;
+  planner->optimum = (TrsOptimum){0};
+  planner->default_path_ms = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -185,14 +186,6 @@ static PetscErrorCode write_search_space(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool wants_optimal(const TrsPlanSettings *settings)
-{
-  for (int i = 0; i < settings->n_proposers; i++) {
-    if (settings->proposer[i] == TRS_PROPOSER_OPTIMAL) return PETSC_TRUE;
-  }
-  return PETSC_FALSE;
-}
-
 /* Better plans than the proposers', with a bound. */
 static PetscErrorCode optimise(TrsPlanner planner)
 {
@@ -205,10 +198,10 @@ static PetscErrorCode optimise(TrsPlanner planner)
     planner->default_path_ms = plan.critical_path;
     PetscCall(TrsShardingPlanFree(&plan));
   }
-  PetscCall(TrsPlanLowerBound(&planner->model, &planner->space, &planner->reservation,
-                              search->best.found ? planner->default_path_ms : HUGE_VAL, &planner->bound_ms));
   PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation,
-                        planner->settings.optimal_time_s, planner->bound_ms, &search->best));
+                        planner->settings.optimal_time_s, &search->best, &planner->optimum));
+  search->attempts = planner->optimum.attempts;
+  search->no_plan_proven = (PetscBool)(planner->optimum.bound_ms >= HUGE_VAL);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -227,7 +220,7 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   if (!planner->reservation.too_little && table_alone < 0) {
     PetscCall(write_search_space(planner));
     PetscCall(TrsPlanSearchRun(model, &planner->space, &planner->reservation, &planner->search));
-    if (wants_optimal(&planner->settings)) PetscCall(optimise(planner));
+    if (planner->settings.wants_optimal || planner->settings.wants_auto) PetscCall(optimise(planner));
   }
   PetscCall(TrsPlanDiagnose(model, &planner->reservation, &planner->space, table_alone, &planner->search,
                             &error, &message));
@@ -283,7 +276,7 @@ static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPl
                           .space = &planner->space,
                           .search = &planner->search,
                           .plan = plan,
-                          .bound_ms = planner->bound_ms,
+                          .optimum = &planner->optimum,
                           .default_path_ms = planner->default_path_ms};
 }
 

@@ -118,14 +118,17 @@ static PetscErrorCode write_head(const TrsReport *r, TrsText *text)
   if (search->best.found)
     PetscCall(TrsTextPrintf(text, "The winner is from proposer %s, one of %" PRId64 " proposals made\n",
                             TrsProposerKindName(search->best.proposer), in->plan->proposals));
-  if (in->bound_ms > 0) {
-    PetscCall(TrsTextPrintf(text,
-                            "Lower bound of the critical path: %.6g ms; this plan is at most %.2f%% above it",
-                            in->bound_ms, 100 * (in->plan->critical_path / in->bound_ms - 1)));
+  if (in->optimum->bound_ms > 0) {
+    PetscCall(
+        TrsTextPrintf(text, "Lower bound of the critical path: %.6g ms; this plan is at most %.2f%% above it",
+                      in->optimum->bound_ms, 100 * (in->plan->critical_path / in->optimum->bound_ms - 1)));
     if (in->default_path_ms > 0)
       PetscCall(TrsTextPrintf(text, " (TorchRec's proposers: %.6g ms, %.2f%%)", in->default_path_ms,
-                              100 * (in->default_path_ms / in->bound_ms - 1)));
-    PetscCall(TrsTextPrintf(text, "\n"));
+                              100 * (in->default_path_ms / in->optimum->bound_ms - 1)));
+    PetscCall(TrsTextPrintf(text, "%s\n",
+                            in->optimum->by_time
+                                ? "\nThe time limit ended the search: a faster machine may find another plan"
+                                : ""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,6 +2,7 @@
 /* Reports for people. Source: TorchRec EmbeddingStats */
 #pragma once
 
+#include "plan/optimal.h"
 #include "plan/plan_result.h"
 
 /* All that a report draws on; search and space are empty for a plan from a file. */
@@ -11,7 +12,8 @@ typedef struct {
   const TrsSearchSpace *space;
   const TrsPlanSearch *search;
   const TrsShardingPlan *plan;
-  double bound_ms, default_path_ms; /* of the optimal proposer; 0: none */
+  const TrsOptimum *optimum; /* of the optimal proposer; bound_ms 0: none */
+  double default_path_ms;
 } TrsReportInput;
 
 /* The report: ranks, tables, imbalance, maxima, critical path. Not collective. */
