@@ -2,8 +2,7 @@
 #include "compute/gemm.h"
 
 #include "compute/codec_kernels.h"
-#include "compute/cpu_kernels_codec.h"
-#include "compute/cpu_kernels_dense.h"
+#include "compute/cpu_kernels.h"
 #include "compute/onednn_library.h"
 
 #include <cblas.h>
@@ -132,7 +131,7 @@ static void library_setup(void)
   snprintf(openblas_text, sizeof(openblas_text), "%s %s", config, openblas_get_corename());
 }
 
-const char *TrsGemmLibrary(void)
+const char *TrsProductLibraryCpu(void)
 {
   const int n_threads = omp_get_max_threads();
 

@@ -169,8 +169,8 @@ static void test_twrw_input_dist(hid_t group)
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(TrsKjtReserve(device, &bucketized, (int)F * local_size, batch.batch, batch.jagged.n_values,
                                 PETSC_FALSE));
-  assert_petsc_ok(compute->bucketize(NULL, workspace, local_size, (int)F, batch.batch, spec, PETSC_FALSE,
-                                     &batch.jagged, &bucketized.jagged, NULL, NULL));
+  assert_petsc_ok(compute->bucketize(NULL, workspace, local_size, (int)F, batch.batch, spec, &batch.jagged,
+                                     &bucketized.jagged, NULL));
   assert_petsc_ok(TrsKjtOffsets(compute, NULL, &bucketized));
   assert_petsc_ok(TrsKjtPermute(device, compute, NULL, workspace, &bucketized, n, shuffle, &send));
   exchange = exchange_kjt(n_features, order, &send, &recv);
