@@ -12,12 +12,7 @@
 
 enum { TRS_MPI_PHASES = 2 }; /* that an operation has at most */
 
-typedef enum {
-  TRS_MPI_EXCHANGE,
-  TRS_MPI_REDUCE_SCATTER,
-  TRS_MPI_ALLREDUCE,
-  TRS_MPI_BROADCAST
-} TrsMpiRequestKind;
+typedef enum { TRS_MPI_EXCHANGE, TRS_MPI_REDUCE_SCATTER, TRS_MPI_ALLREDUCE } TrsMpiRequestKind;
 
 /* Blocks to and from every rank; displacements and counts in elements. */
 typedef struct {

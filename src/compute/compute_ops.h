@@ -94,7 +94,7 @@ typedef struct {
   float learning_rate, eps, weight_decay;
   double beta1, beta2; /* 1 - beta is taken in double: 1 - 0.999f is off by 1e-5 */
   float grad_scale;    /* factor of the gradient; 1: none */
-  /* sum_of_squares() of the whole gradient, which is scaled to at most max_norm; NULL: no clipping */
+  /* sum_of_squares() of the whole gradient, to be scaled to max_norm at most; NULL: no limit */
   const double *squares;
   double max_norm;
   int64_t step; /* t, counted from 1 */
@@ -121,7 +121,7 @@ typedef struct {
   int64_t shift;
 } TrsSequenceBags;
 
-/* Dense products have operands and sums in fp32; tf32 and bf16 round the operands on their way in. */
+/* Operands and sums of dense products are fp32; tf32 and bf16 round operands on their way in. */
 typedef enum { TRS_PRECISION_FP32, TRS_PRECISION_TF32, TRS_PRECISION_BF16 } TrsDensePrecision;
 
 /* Wire formats of quantised exchanges (src/RULES.md, section 11). */
@@ -224,7 +224,7 @@ typedef PetscErrorCode TrsSequenceBackwardFn(TrsStream stream, const TrsSequence
                                              const float *grad, int64_t grad_stride, PetscBool by_id,
                                              float *to);
 
-/* --- position weights (src/RULES.md, section 10, units_pos); ids offsets[0] .. offsets[n_bags) --- */
+/* --- position weights (src/RULES.md, section 10; units_pos); ids from offsets[0] on --- */
 
 /* positions[i] = place of id i in its bag, from 0: exact up to 2^24. */
 typedef PetscErrorCode TrsPositionsFn(TrsStream stream, int64_t n_bags, const int64_t *offsets,
@@ -380,7 +380,7 @@ typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t 
 
 /* --- dense layers --- */
 
-/* Precision of all products of this process from now on; fp32 unless called. Errors: UNAVAILABLE. */
+/* Precision of all products of this process from now on; default fp32. Errors: UNAVAILABLE. */
 typedef PetscErrorCode TrsDensePrecisionFn(TrsDensePrecision precision);
 
 /*

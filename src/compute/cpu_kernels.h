@@ -2,9 +2,9 @@
 /*
   The CPU's kernels. Internal to compute/. The contract of each stands at its type in compute_ops.h.
 
-  Streams run inline on a CPU, so that argument is unused. The bits of every result are independent of
-  the number of OpenMP threads: sums over samples run over fixed blocks of samples, which are then
-  added in order. Inside a matrix product the order is the library's own (gemm_cpu.c).
+  Streams run inline on a CPU, so that argument is unused. The bits of every result are independent
+  of the number of OpenMP threads: sums over samples run over fixed blocks of samples, which are
+  then added in order. Inside a matrix product the order is the library's own (gemm_cpu.c).
 */
 #pragma once
 
