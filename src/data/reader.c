@@ -58,7 +58,7 @@ struct TrsReaderImpl {
   PetscBool training, shuffle, weighted;
   int64_t seed, read_ahead;
   TrsBatchSpec spec;
-  int64_t start, total, max_batch, max_global;
+  int64_t start, total, max_batch;
 
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
@@ -188,14 +188,6 @@ PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epo
   }
   if (total) *total = steps;
   if (per_epoch) *per_epoch = n;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch)
-{
-  PetscFunctionBegin;
-  *batch = reader->max_batch;
-  *global_batch = reader->max_global;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -332,7 +324,6 @@ static void find_largest(TrsReader reader)
 
   TrsBatchOrderAt(&reader->schedule, 0, &first); /* the first step of a pass is the largest */
   reader->max_batch = first.batch > 0 ? first.batch : 1;
-  reader->max_global = first.global_batch;
 }
 
 static PetscErrorCode set_up(TrsReader reader)

@@ -80,9 +80,6 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader);
 /* Steps of the whole run (from 0, not from the start step), and of one epoch. Needs the dataset, not SetUp. */
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch);
 
-/* Largest B this rank, and G, any step has. */
-PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch);
-
 /*
   TrsReaderNext - The next batch, borrowed until TrsReaderReturn; up to 3 may be out at a time (a pipeline's depth; 4 with a device that copies them).
 

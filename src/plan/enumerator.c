@@ -59,17 +59,6 @@ static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig 
   return (PetscBool)(model->topology->is_cuda || !TrsKernelIsUvm(kernel));
 }
 
-PetscBool TrsSharderHasKernel(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)
-{
-  const TrsComputeKernel *kernels;
-  int n = sharder_kernels(model, type, &kernels);
-
-  for (int i = 0; i < n; i++) {
-    if (kernels[i] == kernel) return PETSC_TRUE;
-  }
-  return PETSC_FALSE;
-}
-
 static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *table, TrsShardingType type)
 {
   PetscBool named = (PetscBool)((table->constraints.sharding_types >> type) & 1u);

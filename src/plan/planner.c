@@ -255,21 +255,6 @@ PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPlannerView(TrsPlanner planner, const TrsShardingPlan *plan)
-{
-  TrsReportInput in = report_input(planner, plan);
-  TrsText text = {0};
-  int rank;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(planner->comm, &rank));
-  if (rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsReportWrite(&in, &text));
-  PetscCall(TrsTextWrite(&text, "stdout", "-plan_report"));
-  PetscCall(TrsTextFree(&text));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner)
 {
   PetscFunctionBegin;

@@ -59,7 +59,4 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 */
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan);
 
-/* Print the report on the plan of the last TrsPlannerSolve(): what TorchRec's EmbeddingStats shows. On rank 0. Not collective. */
-PetscErrorCode TrsPlannerView(TrsPlanner planner, const TrsShardingPlan *plan);
-
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner);

@@ -43,8 +43,5 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
 /* The metrics of all samples added on all ranks, on every rank the same. Collective on comm. */
 PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values);
 
-/* Forget all samples. Not collective. */
-PetscErrorCode TrsMetricsReset(TrsMetrics metrics);
-
 /* Collective on comm. */
 PetscErrorCode TrsMetricsDestroy(TrsMetrics *metrics);
