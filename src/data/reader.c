@@ -10,9 +10,6 @@
 #include <signal.h>
 #include <string.h>
 
-/* Batches that may be borrowed at a time; for a device that copies them, one more. */
-enum { TRS_SLOTS_OUT = 3 };
-
 static const TrsOptionSpec reader_options[] = {
     {"-data_train", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
      "dataset to train on: files one after the other; 'day_*.h5' stands for those it matches, sorted"},
@@ -350,7 +347,7 @@ static PetscErrorCode set_up(TrsReader reader)
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
   PetscCall(TrsBatchScratchReserve(spec, &reader->scratch, n_values));
-  reader->n_slots = TRS_SLOTS_OUT + reader->copied + reader->read_ahead;
+  reader->n_slots = TRS_READER_OUT + reader->copied + reader->read_ahead;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
   reader->next_out = reader->start;

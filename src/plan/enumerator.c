@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every way to split every table. Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets */
+/*
+  Every way to split every table. Source: TorchRec EmbeddingEnumerator,
+  calculate_shard_sizes_and_offsets; src/plan/RULES.md, section 3
+*/
 #include "plan/search_space.h"
 
 #include <string.h>

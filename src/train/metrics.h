@@ -4,7 +4,8 @@
 
   Samples are added rank by rank; sums are in double, that of samples' weights is exact (data/weight_sum.h). AUC keeps every (prediction, label, weight)
   and is exact, equal predictions count half; AUPRC is over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
-  Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); rules A19, A22
+  Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); src/RULES.md,
+  rules A19, A22
 */
 #pragma once
 

@@ -217,7 +217,7 @@ static void test_relu_of_nan(void **state)
   }
 }
 
-/* Place of g(i, j), i < j, in the upper triangle (rule A1). */
+/* Place of g(i, j), i < j, in the upper triangle (src/RULES.md, rule A1). */
 static int64_t place(int n, int i, int j)
 {
   return (int64_t)i * (n - 1) - (int64_t)i * (i - 1) / 2 + j - i - 1;

@@ -146,7 +146,8 @@ static void one_step(run *r, const char *name, int step, PetscBool two_steps)
   assert_petsc_ok(compute->tbe_forward(NULL, r->workspace, &r->tbe, &input, out, r->dim));
   assert_near(r, name, out, of_step("out/output", step));
   r->args.step = step + 1;
-  if (r->max_gradient > 0.0f) /* rule A9: before the kernels, as train/dense_work.c does it */
+  /* src/RULES.md, rule A9: before the kernels, as train/dense_work.c does it */
+  if (r->max_gradient > 0.0f)
     assert_petsc_ok(compute->clamp_matrix(NULL, input.batch, r->dim, r->max_gradient, grad, r->dim));
   if (two_steps)
     update_in_two_steps(r, &input, grad);
