@@ -74,9 +74,6 @@ PetscBool TrsMpiIsSum(const TrsMpiRequest *request);
 /* Such a sum reads the own part where it is, unless it is made there by a device that may not do that. */
 PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request);
 
-/* Room in request->pending for one more MPI request. */
-PetscErrorCode TrsMpiNextPending(TrsMpiRequest *request, MPI_Request **pending);
-
 /* Start request->blocks. The own part is copied while the messages are under way. */
 PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request);
 
