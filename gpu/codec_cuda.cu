@@ -6,19 +6,17 @@
 
   Nothing here can be contracted to a fused multiply-add with another result: a product followed by a sum has a power of two for a factor.
 */
-#include "gpu/codec_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
-
-extern "C" {
-#include "compute/cpu_kernels_codec.h"
-}
 #include "compute/half.h"
+#include "gpu/compute_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
 
 #include <math.h>
 
 enum { TRS_CODEC_THREADS = 256, TRS_WARP = 32, TRS_IN_FLIGHT = 4, TRS_ROWS_IN_FLIGHT = 2 };
 #define MAX_FP16 65504.0f
 #define MAX_BF16 0x1.fep127f
+
+PETSC_EXTERN TrsCodecBytesFn TrsCodecBytesCpu;
 
 /* Encoded bytes are the same on all devices. */
 int64_t TrsCodecBytesCuda(const TrsCodec *codec, int64_t n)

@@ -5,7 +5,7 @@
 
   All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Sums are made by our own kernel in rank order, from all ranks'
   parts of a chunk: comm.h promises the order, NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W - 1
-  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. Only moving data is left to NCCL's own all-gather and broadcast.
+  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. Only an even all-gather is left to NCCL's own.
 
   Communicators do not block: a call returns at once, and is over when the communicator says so. Whatever waits here or in device_cuda.c looks at
   all communicators meanwhile (check_all) and has a deadline. What goes wrong becomes one error, UNAVAILABLE, after every communicator
@@ -487,24 +487,6 @@ static PetscErrorCode allreduce_nccl(TrsComm comm, TrsStream stream, const TrsCo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode broadcast_nccl(TrsComm comm, TrsStream stream, void *values, int64_t bytes, int root,
-                                     TrsRequest *request)
-{
-  const TrsNcclData *data = (const TrsNcclData *)comm->data;
-  TrsNcclRequest *started = NULL;
-
-  PetscFunctionBegin;
-  PetscCall(begin(comm, stream, &started));
-  if (data->nccl && bytes > 0)
-    PetscCall(settle(
-        data->nccl, data->comm,
-        data->nccl->Broadcast(values, values, (size_t)bytes, ncclUint8, root, data->comm, data->stream),
-        "a broadcast"));
-  PetscCall(end(started, request));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The device moves by itself; only errors are looked for. */
 static PetscErrorCode progress_nccl(TrsComm comm)
 {
   PetscFunctionBegin;
@@ -539,7 +521,6 @@ const TrsCommOps trs_comm_nccl = {
     .reduce_scatterv = reduce_scatterv_nccl,
     .allgatherv = allgatherv_nccl,
     .allreduce = allreduce_nccl,
-    .broadcast = broadcast_nccl,
     .progress = progress_nccl,
     .wait = wait_nccl,
 };

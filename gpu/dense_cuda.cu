@@ -5,7 +5,7 @@
   Sums over samples: a block adds up a run of rows, the last block that is done the runs, both in an order that depends on the shape alone. Where memory
   is aligned to 16 bytes a thread has four columns: the same sums in the same order.
 */
-#include "gpu/dense_cuda.h"
+#include "gpu/compute_cuda.h"
 #include "gpu/device_cuda.h"
 #include "gpu/gemm_cuda.h"
 

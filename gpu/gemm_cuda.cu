@@ -5,8 +5,8 @@
   cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)', so our columns are its rows, and its bias, one number a row, is ours.
   What it chose for a shape is kept, as is its handle: they are the process's, as the library's state is. All calls come from the main thread.
 */
+#include "gpu/compute_cuda.h"
 #include "gpu/cublaslt_library.h"
-#include "gpu/dense_cuda.h"
 #include "gpu/device_cuda.h"
 #include "gpu/gemm_cuda.h"
 

@@ -7,7 +7,7 @@
   them with factor 0: the same bits for any batch. Bytes moved: x and what is written once, dout once. A sample that shared memory does not hold is read
   from global memory, in the same order.
 */
-#include "gpu/dense_cuda.h"
+#include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
 
 enum {

@@ -24,8 +24,7 @@
   X(GroupEnd) \
   X(Send) \
   X(Recv) \
-  X(AllGather) \
-  X(Broadcast)
+  X(AllGather)
 
 /* One pointer a function: Send is ncclSend. */
 typedef struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the GPU: scan, permutation of blocks, row buckets, bounds check, unique ids.
+  Jagged tensors on the GPU: scan, permutation of blocks, row buckets, unique ids.
   Twin of src/compute/sparse_ops_cpu.c. A thread has a bag where order within bags matters, else a value.
 */
 #include "gpu/compute_cuda.h"
@@ -101,14 +101,14 @@ struct Cut {
 };
 
 struct BucketizeJob {
-  int n_buckets, keep_ids;
+  int n_buckets;
   int64_t batch, n_bags; /* of the input */
   const Cut *cut;        /* [features] */
   const int64_t *bounds;
   TrsJagged in, out;
   int64_t *offsets; /* of the result */
   int32_t *placed;  /* [n_buckets * n_bags] ids of a bag and bucket that are placed already */
-  int64_t *positions, *unbucketize;
+  int64_t *unbucketize;
 };
 
 static __device__ __forceinline__ int64_t divide(int64_t id, int64_t block)
@@ -169,12 +169,11 @@ static __global__ void place_in_buckets_kernel(BucketizeJob job)
 
     for (int64_t i = begin; i < end; i++) {
       int64_t local;
-      const int64_t id = job.in.values[i], place = bucket_of(job, cut, id, &local) * job.n_bags + bag,
+      const int64_t place = bucket_of(job, cut, job.in.values[i], &local) * job.n_bags + bag,
                     at = job.offsets[place] + job.placed[place]++;
 
-      job.out.values[at] = job.keep_ids ? id : local;
+      job.out.values[at] = local;
       if (weighted) job.out.weights[at] = job.in.weights[i];
-      if (job.positions) job.positions[at] = i - begin;
       if (job.unbucketize) job.unbucketize[i] = at;
     }
   }
@@ -208,8 +207,8 @@ static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int 
 
 /* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
-                                int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
-                                const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize)
+                                int64_t batch, const TrsBucketSpec *spec, const TrsJagged *in, TrsJagged *out,
+                                int64_t *unbucketize)
 {
   const int64_t n_bags = n_features * batch, n_places = n_buckets * n_bags;
   const dim3 blocks = TrsCudaBlocks(n_bags, TRS_SPARSE_THREADS);
@@ -217,7 +216,6 @@ PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_
 
   PetscFunctionBegin;
   job.n_buckets = n_buckets;
-  job.keep_ids = keep_ids;
   job.batch = batch;
   job.n_bags = n_bags;
   out->n_bags = n_places;
@@ -225,7 +223,6 @@ PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_
   job.in = *in;
   job.out = *out;
   job.offsets = out->offsets;
-  job.positions = positions;
   job.unbucketize = unbucketize;
   PetscCall(upload_cuts(stream, workspace, n_features, spec, &job));
   if (!job.offsets)
@@ -242,177 +239,6 @@ PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_
   PetscCall(TrsCudaScan(stream, n_places, out->lengths, job.offsets));
   if (n_bags > 0) {
     CU_LAUNCH(place_in_buckets_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
-    TrsCheckLaunch();
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* --- bounds check --- */
-
-enum { TRS_FATAL = 0, TRS_NONE = 3, TRS_ROWS_A_LAUNCH = 384, TRS_CHECK_THREADS = 1024 };
-
-/* While report[2] is NOT_FOUND nothing was noted before this call, and report[1] is the lowest key of what it found: */
-static constexpr int64_t NOT_FOUND = -1, NO_KEY = INT64_MAX;
-
-/* 2 * bag for bad offsets, 2 * bag + 1 for a bad id: the order in which the CPU would come upon them. */
-struct CheckJob {
-  int fatal, n_features, first_feature, end_feature; /* features of this launch */
-  int64_t batch, n_values;
-  int64_t *offsets, *values, *report;
-  int64_t rows[TRS_ROWS_A_LAUNCH];
-};
-
-static __device__ bool bad_offsets(const CheckJob &job, int64_t bag)
-{
-  const int64_t begin = job.offsets[bag], end = job.offsets[bag + 1];
-  return begin < 0 || begin > end || end > job.n_values;
-}
-
-static __device__ bool bad_id(int64_t id, int64_t rows)
-{
-  return id != -1 && static_cast<uint64_t>(id) >= static_cast<uint64_t>(rows);
-}
-
-static __device__ int64_t clamp_to(int64_t x, int64_t low, int64_t high)
-{
-  return x < low ? low : x > high ? high : x;
-}
-
-/* One thread, only where there are bad offsets: a repair moves the next bag's start, so bag by bag. */
-static __device__ void repair_offsets(const CheckJob &job)
-{
-  const bool first_here = job.report[2] == NOT_FOUND;
-
-  for (int64_t bag = 0; bag < job.n_features * job.batch; bag++) {
-    const int64_t begin = job.offsets[bag], end = job.offsets[bag + 1];
-
-    if (!bad_offsets(job, bag)) continue;
-    if (!job.fatal) job.report[0]++;
-    if (first_here && job.report[1] == NO_KEY) {
-      job.report[1] = 2 * bag;
-      job.report[3] = begin;
-      job.report[4] = end;
-    }
-    if (job.fatal) return;
-    job.offsets[bag] = clamp_to(begin, 0, job.n_values);
-    job.offsets[bag + 1] = clamp_to(end, job.offsets[bag], job.n_values);
-  }
-}
-
-/* One block: opens the report, checks the last offset and the order of all. Reads the offsets once. */
-static __global__ void __launch_bounds__(TRS_CHECK_THREADS) check_offsets_kernel(CheckJob job)
-{
-  const int64_t n_bags = job.n_features * job.batch;
-  int bad = 0;
-
-  if (threadIdx.x == 0) {
-    if (job.report[0] == 0) {
-      job.report[1] = NO_KEY;
-      job.report[2] = NOT_FOUND;
-      if (job.offsets[n_bags] != job.n_values) {
-        job.report[1] = job.n_features;
-        job.report[2] = 0;
-        job.report[3] = job.offsets[n_bags];
-        job.report[4] = job.n_values;
-      }
-    }
-    if (job.offsets[n_bags] != job.n_values) {
-      job.report[0]++;
-      if (!job.fatal) job.offsets[n_bags] = job.n_values;
-    }
-  }
-  __syncthreads();
-#pragma unroll 8
-  for (int64_t bag = threadIdx.x; bag < n_bags; bag += blockDim.x) bad |= bad_offsets(job, bag);
-  if (__syncthreads_or(bad) && threadIdx.x == 0) repair_offsets(job);
-}
-
-/* A thread has a bag. Reads the values once. */
-static __global__ void check_ids_kernel(CheckJob job)
-{
-  const int64_t first = job.first_feature * job.batch, end_bag = job.end_feature * job.batch;
-  const bool first_here = job.report[2] == NOT_FOUND;
-
-  for (int64_t bag = first + TrsCudaFirst(); bag < end_bag; bag += TrsCudaStep()) {
-    const int64_t rows = job.rows[bag / job.batch - job.first_feature];
-    int64_t n = 0;
-
-    if (bad_offsets(job, bag)) continue; /* fatal: they were not repaired */
-    for (int64_t i = job.offsets[bag]; i < job.offsets[bag + 1]; i++) n += bad_id(job.values[i], rows);
-    if (n == 0) continue;
-    if (first_here)
-      atomicMin(reinterpret_cast<unsigned long long *>(job.report + 1),
-                static_cast<unsigned long long>(2 * bag + 1));
-    if (!job.fatal)
-      atomicAdd(reinterpret_cast<unsigned long long *>(job.report), static_cast<unsigned long long>(n));
-  }
-}
-
-/* One thread, after all ids: a key among these features' becomes the place of the first violation. */
-static __global__ void close_report_kernel(CheckJob job)
-{
-  const int64_t key = job.report[1], bag = key / 2;
-
-  if (job.report[2] != NOT_FOUND) return;
-  if (key == NO_KEY) {
-    if (job.end_feature == job.n_features) job.report[1] = job.report[2] = 0; /* nothing found at all */
-    return;
-  }
-  if (bag >= job.end_feature * job.batch) return; /* bad offsets; features before them may have bad ids */
-  if (key % 2) {
-    int64_t i = job.offsets[bag];
-
-    while (!bad_id(job.values[i], job.rows[bag / job.batch - job.first_feature])) i++;
-    job.report[3] = job.values[i];
-    job.report[4] = i;
-  }
-  job.report[1] = bag / job.batch;
-  job.report[2] = bag % job.batch;
-  if (job.fatal) job.report[0] = 1;
-}
-
-/* A thread has a bag; nothing is read where all ids were rows. */
-static __global__ void repair_ids_kernel(CheckJob job)
-{
-  const int64_t first = job.first_feature * job.batch, end_bag = job.end_feature * job.batch;
-
-  if (job.report[0] == 0) return;
-  for (int64_t bag = first + TrsCudaFirst(); bag < end_bag; bag += TrsCudaStep()) {
-    const int64_t rows = job.rows[bag / job.batch - job.first_feature];
-
-    for (int64_t i = job.offsets[bag]; i < job.offsets[bag + 1]; i++)
-      if (bad_id(job.values[i], rows)) job.values[i] = 0;
-  }
-}
-
-/* A report that holds violations before a fatal check stays as it is: that run has ended. */
-PetscErrorCode TrsBoundsCheckCuda(TrsStream stream, int mode, int n_features, int64_t batch,
-                                  const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
-                                  int64_t report[5])
-{
-  CheckJob job = {};
-
-  PetscFunctionBegin;
-  if (mode == TRS_NONE || n_features <= 0 || batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  job.fatal = mode == TRS_FATAL;
-  job.n_features = n_features;
-  job.batch = batch;
-  job.n_values = n_values;
-  job.offsets = offsets;
-  job.values = values;
-  job.report = report;
-  CU_LAUNCH(check_offsets_kernel, 1, TRS_CHECK_THREADS, 0, TrsCudaStream(stream), job);
-  TrsCheckLaunch();
-  for (int f = 0; f < n_features; f = job.end_feature) {
-    const int n = PetscMin(n_features - f, static_cast<int>(TRS_ROWS_A_LAUNCH));
-    const dim3 blocks = TrsCudaBlocks(n * batch, TRS_SPARSE_THREADS);
-
-    job.first_feature = f;
-    job.end_feature = f + n;
-    for (int i = 0; i < n; i++) job.rows[i] = rows[f + i];
-    CU_LAUNCH(check_ids_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
-    CU_LAUNCH(close_report_kernel, 1, 1, 0, TrsCudaStream(stream), job);
-    if (!job.fatal) CU_LAUNCH(repair_ids_kernel, blocks, TRS_SPARSE_THREADS, 0, TrsCudaStream(stream), job);
     TrsCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);

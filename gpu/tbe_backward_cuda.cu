@@ -34,11 +34,6 @@ static __device__ __forceinline__ const UpdateTable *table_of(const Occurrences 
   return &o.table[low];
 }
 
-static __device__ __forceinline__ float clamped(float x, float limit)
-{
-  return limit > 0.0f ? (x > limit ? limit : x < -limit ? -limit : x) : x;
-}
-
 /* acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. Places are asked for before the first gradient is. */
 template <int COLUMNS, bool ALIGNED>
 static __device__ __forceinline__ void add_occurrences(const Occurrences &o, int64_t begin, int64_t end,
@@ -68,7 +63,7 @@ static __device__ __forceinline__ void add_occurrences(const Occurrences &o, int
     }
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++)
-      for (int j = 0; j < COLUMNS; j++) acc[j] += scale[u] * clamped(x[u][j], o.max_gradient);
+      for (int j = 0; j < COLUMNS; j++) acc[j] += scale[u] * x[u][j];
   }
 }
 
@@ -331,7 +326,7 @@ static PetscErrorCode update_classes(TrsStream stream, const Backward *b, const 
 
 static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                const TrsTbeInput *input, bool pooled, const float *grad, int64_t grad_stride,
-                               float max_gradient, const TrsSparseOptimizerArgs *args)
+                               const TrsSparseOptimizerArgs *args)
 {
   Backward b = {};
 
@@ -341,7 +336,6 @@ static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const T
   b.pooled = pooled;
   b.grad_stride = grad_stride;
   b.o.grad = grad;
-  b.o.max_gradient = max_gradient;
   PetscCall(TrsCudaFindOccurrences(stream, workspace, input, &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -349,29 +343,26 @@ static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const T
 
 PetscErrorCode TrsTbeBackwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                   const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                  float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights)
+                                  const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  if (grad_weights && input->n_values > 0)
-    PetscCall(TrsTbeWeightGradientsCuda(stream, workspace, tbe, input, grad, grad_stride, grad_weights));
-  PetscCall(backward(stream, workspace, tbe, input, true, grad, grad_stride, max_gradient, args));
+  PetscCall(backward(stream, workspace, tbe, input, true, grad, grad_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                      float max_gradient, const TrsSparseOptimizerArgs *args)
+                                      const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(backward(stream, workspace, tbe, input, false, grad, grad_stride, max_gradient, args));
+  PetscCall(backward(stream, workspace, tbe, input, false, grad, grad_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Waits where the numbers of rows are asked for. NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                      float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
-                                      int64_t row_stride)
+                                      int64_t *row_begin, int64_t *rows, float *row_grad, int64_t row_stride)
 {
   Backward b = {};
 
@@ -383,7 +374,6 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
   b.by_table = row_begin != NULL;
   b.grad_stride = grad_stride;
   b.o.grad = grad;
-  b.o.max_gradient = max_gradient;
   PetscCall(TrsCudaFindOccurrences(stream, workspace, input, &b));
   for (int c = 0; c < b.n_classes; c++) {
     PetscCall(launch_pieces(stream, &b, c));

@@ -28,7 +28,6 @@ struct Occurrences {
   float *scale;    /* and its factor; NULL: all 1 */
   const float *grad;
   int32_t grad_aligned; /* are all gradients of tables whose rows are taken 16 bytes at once on 16 bytes? */
-  float max_gradient;
   int32_t *location;    /* [runs] where the row is, as TrsTbeInput.locations; NULL: all in their tables */
   int64_t *piece_begin; /* [n + 1] pieces of long runs before */
   float *sums;          /* [pieces, sums_stride] */
@@ -69,7 +68,7 @@ struct Backward {
 };
 
 /*
-  TrsCudaFindOccurrences - Sorted occurrences and runs of a batch. b->tbe, pooled, in_order, grad_stride and o.grad, o.max_gradient are the caller's; the
+  TrsCudaFindOccurrences - Sorted occurrences and runs of a batch. b->tbe, pooled, in_order, grad_stride and o.grad are the caller's; the
   rest is filled. Scratch of the workspace holds it until the next call there. Not collective; enqueued on the stream.
 */
 PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,

@@ -7,7 +7,7 @@
   Prints for each part: median milliseconds, its share of the step, GFLOP/s, and the ratio to the median of sgemm (batch x 1024 x 1024).
 */
 #include "bench.h"
-#include "compute/gemm.h"
+#include "compute/cpu_kernels.h"
 #include "core/options.h"
 #include "core/random.h"
 #include "model/dlrm.h"
@@ -152,7 +152,7 @@ static PetscErrorCode report(Bench *bench)
     step_s += bench_median(bench->rounds, bench->seconds[part]);
     step_flops += bench->flops[part];
   }
-  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%s\n%-16s %9s %7s %9s %7s\n", TrsGemmLibrary(), "part", "ms",
+  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%s\n%-16s %9s %7s %9s %7s\n", TrsProductLibraryCpu(), "part", "ms",
                         "share", "GFLOP/s", "ratio"));
   for (int part = 0; part < N_PARTS; part++) {
     const double s = bench_median(bench->rounds, bench->seconds[part]), rate = bench->flops[part] / s * 1e-9;

@@ -221,8 +221,7 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
     PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, b->out, stride));
     break;
   case BACKWARD:
-    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, 0.0F, &args,
-                                       NULL));
+    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, &args));
     break;
   case REGROUP: PetscCall(regroup(b)); break;
   case PERMUTE: PetscCall(permute(b, input)); break;

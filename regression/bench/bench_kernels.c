@@ -229,7 +229,7 @@ static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimize
   start = bench_now();
   PetscCall(b->compute->tbe_backward(NULL, b->workspace,
                                      &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
-                                     &b->input, b->grad, b->tables * b->dim, 0.0f, &args, NULL));
+                                     &b->input, b->grad, b->tables * b->dim, &args));
   note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * 4.0,
        bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -243,7 +243,7 @@ static PetscErrorCode run_bucketize(bench *b, const char *name, int n_buckets)
   for (int64_t t = 0; t < b->tables; t++) b->spec[t].block_size = (b->rows + n_buckets - 1) / n_buckets;
   start = bench_now();
   PetscCall(b->compute->bucketize(NULL, b->workspace, n_buckets, (int)b->tables, b->batch, b->spec,
-                                  PETSC_FALSE, &b->jagged, &b->buckets, NULL, NULL));
+                                  &b->jagged, &b->buckets, NULL));
   note(b, name, NULL, (double)b->n, 16.0 * (double)b->n, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -154,7 +154,7 @@ def against_numpy(binary, folder, kind, extra=""):
 
 
 def test_sequence_mean(binary, folder):
-    """Rule A26: rows travel, their mean enters the model; trained as numpy does it under every plan."""
+    """src/RULES.md, rule A26: rows travel, their mean enters the model; trained as numpy does it under every plan."""
     against_numpy(binary, folder, "mean")
 
 

@@ -368,19 +368,6 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
   return operate(comm, stream, messages);
 }
 
-ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream)
-{
-  std::vector<message> messages;
-
-  (void)type;
-  if (from != to) fail("the stand-in broadcasts in place only");
-  if (comm->rank != root) messages.push_back({false, static_cast<char *>(to), count, root});
-  for (int q = 0; q < comm->size && comm->rank == root; q++)
-    if (q != root) messages.push_back(send_of(from, count, q));
-  return operate(comm, stream, messages);
-}
-
 // A GPU gets on while its host waits in MPI for another rank, which may wait for this rank's GPU. So must the stand-in: the host's waits in
 // MPI look at the streams meanwhile.
 

@@ -2,7 +2,7 @@
 """Quantised tables and a DLRM over them in numpy, written from the definitions: what -task predict is held against.
 
 Rows: fp16 bias = least value, fp16 scale = (largest value - bias) / (2^b - 1), or 1 where that is 0; q = clamp(rint((x - bias) / scale)); low bits first;
-scale, bias, values, zeros up to a multiple of 16 bytes. The model: rules of INTERFACE (dot interaction, ReLU), in double.
+scale, bias, values, zeros up to a multiple of 16 bytes. The model: src/RULES.md, rules A1 to A5, in double.
 """
 import h5py
 import numpy as np

@@ -22,7 +22,7 @@ PetscBool random_once_in(random_stream *r, int n);
 typedef struct {
   uint64_t seed;
   int size, local_world_size;
-  TrsTableConfigs tables; /* features of table t follow those of t-1 (rule A2) */
+  TrsTableConfigs tables; /* features of table t follow those of t-1 (src/RULES.md, rule A2) */
   TrsShardingPlan plan;
   TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS]; /* step is the test's */
   TrsSparseOptimizers optimizers;                    /* of the tables: one or several */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What sharded tables must compute: the tables whole, on one rank, in double, written down from the definition (rules A7, A12 to A16, A24)
-  with none of the product's kernels.
+  What sharded tables must compute: the tables whole, on one rank, in double, written down from the
+  definition (src/RULES.md, rules A7, A12 to A16, A24) with none of the product's kernels.
 */
 #pragma once
 

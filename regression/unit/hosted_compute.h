@@ -98,37 +98,19 @@ static PetscErrorCode hosted_permute_blocks(TrsStream stream, TrsWorkspace works
 
 static PetscErrorCode hosted_bucketize(TrsStream stream, TrsWorkspace workspace, int n_buckets,
                                        int n_features, int64_t batch, const TrsBucketSpec *spec,
-                                       PetscBool keep_ids, const TrsJagged *in, TrsJagged *out,
-                                       int64_t *positions, int64_t *unbucketize)
+                                       const TrsJagged *in, TrsJagged *out, int64_t *unbucketize)
 {
   const int64_t n_bags = n_features * batch, n = in->offsets[n_bags];
   TrsJagged from = hosted_jagged_in(in, n_bags, n), to = hosted_jagged_in(out, n_buckets * n_bags, n);
-  int64_t *place = (int64_t *)hosted_in(positions, n * 8), *where = (int64_t *)hosted_in(unbucketize, n * 8);
+  int64_t *where = (int64_t *)hosted_in(unbucketize, n * 8);
 
   PetscFunctionBegin;
-  PetscCall(hosted_ops->bucketize(stream, workspace, n_buckets, n_features, batch, spec, keep_ids, &from, &to,
-                                  place, where));
+  PetscCall(hosted_ops->bucketize(stream, workspace, n_buckets, n_features, batch, spec, &from, &to, where));
   hosted_jagged_out(&from, NULL, 0, 0);
   hosted_jagged_out(&to, out, n_buckets * n_bags, n);
-  hosted_out(place, positions, n * 8);
   hosted_out(where, unbucketize, n * 8);
   out->n_bags = to.n_bags;
   out->n_values = to.n_values;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode hosted_bounds_check(TrsStream stream, int mode, int n_features, int64_t batch,
-                                          const int64_t *rows, int64_t *offsets, int64_t *values,
-                                          int64_t n_values, int64_t report[5])
-{
-  int64_t *o = (int64_t *)hosted_in(offsets, (n_features * batch + 1) * 8),
-          *v = (int64_t *)hosted_in(values, n_values * 8), *r = (int64_t *)hosted_in(report, 5 * 8);
-
-  PetscFunctionBegin;
-  PetscCall(hosted_ops->bounds_check(stream, mode, n_features, batch, rows, o, v, n_values, r));
-  hosted_out(o, offsets, (n_features * batch + 1) * 8);
-  hosted_out(v, values, n_values * 8);
-  hosted_out(r, report, 5 * 8);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -442,20 +424,16 @@ static PetscErrorCode hosted_tbe_forward_rows(TrsStream stream, TrsWorkspace wor
 
 static PetscErrorCode hosted_tbe_backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                           const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                          float max_gradient, const TrsSparseOptimizerArgs *args,
-                                          float *grad_weights)
+                                          const TrsSparseOptimizerArgs *args)
 {
-  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4),
-        *w = (float *)hosted_in(grad_weights, input->n_values * 4);
+  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4);
   TrsHostedTbe copy;
 
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, args, &copy);
-  PetscCall(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, max_gradient,
-                                     args, w));
+  PetscCall(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, args));
   hosted_tbe_out(tbe, args, &copy);
   hosted_out(g, NULL, 0);
-  hosted_out(w, grad_weights, input->n_values * 4);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -478,16 +456,14 @@ static PetscErrorCode hosted_tbe_weight_gradients(TrsStream stream, TrsWorkspace
 
 static PetscErrorCode hosted_tbe_backward_rows(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, const float *grad,
-                                               int64_t grad_stride, float max_gradient,
-                                               const TrsSparseOptimizerArgs *args)
+                                               int64_t grad_stride, const TrsSparseOptimizerArgs *args)
 {
   float *g = (float *)hosted_in(grad, input->n_values * grad_stride * 4);
   TrsHostedTbe copy;
 
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, args, &copy);
-  PetscCall(hosted_ops->tbe_backward_rows(stream, workspace, &copy.tbe, &copy.input, g, grad_stride,
-                                          max_gradient, args));
+  PetscCall(hosted_ops->tbe_backward_rows(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, args));
   hosted_tbe_out(tbe, args, &copy);
   hosted_out(g, NULL, 0);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -495,8 +471,8 @@ static PetscErrorCode hosted_tbe_backward_rows(TrsStream stream, TrsWorkspace wo
 
 static PetscErrorCode hosted_tbe_row_gradients(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, const float *grad,
-                                               int64_t grad_stride, float max_gradient, int64_t *row_begin,
-                                               int64_t *rows, float *row_grad, int64_t row_stride)
+                                               int64_t grad_stride, int64_t *row_begin, int64_t *rows,
+                                               float *row_grad, int64_t row_stride)
 {
   const int64_t n = input->n_values;
   float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4),
@@ -507,7 +483,7 @@ static PetscErrorCode hosted_tbe_row_gradients(TrsStream stream, TrsWorkspace wo
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, NULL, &copy);
   PetscCall(hosted_ops->tbe_row_gradients(stream, workspace, &copy.tbe, &copy.input, g, grad_stride,
-                                          max_gradient, row_begin, ids, to, row_stride));
+                                          row_begin, ids, to, row_stride));
   hosted_tbe_out(tbe, NULL, &copy);
   hosted_out(g, NULL, 0);
   hosted_out(ids, rows, n * 8);
@@ -712,7 +688,6 @@ static const TrsComputeOps *trs_hosted(int i)
     table.offsets = hosted_offsets;
     table.permute_blocks = hosted_permute_blocks;
     table.bucketize = hosted_bucketize;
-    table.bounds_check = hosted_bounds_check;
     table.unique = hosted_unique;
     table.unique_bags = hosted_unique_bags;
     table.take_bags = hosted_take_bags;

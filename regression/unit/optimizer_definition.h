@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The formulas of TorchRec's fused optimizers for one row, in double, as the specification writes them (spec: runtime section 6; rules A7 to
-  A12): what kernels and whole runs are compared with.
+  The formulas of TorchRec's fused optimizers for one row, in double (src/RULES.md, section 6, and
+  src/RULES.md, rules A7 to A12). Kernels and whole runs are compared with them.
 */
 #pragma once
 

@@ -3,7 +3,6 @@
 
 #include "core/trace.h"
 
-#include <limits.h>
 #include <string.h>
 
 static const TrsOptionSpec comm_specs[] = {
@@ -52,8 +51,7 @@ static PetscErrorCode find_backend(const char *name, const TrsDeviceOps *device,
   PetscCheck(*ops, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-comm_backend %s: this build has only%s", name,
              known);
   PetscCheck((*ops)->setup && (*ops)->destroy && (*ops)->alltoallv && (*ops)->reduce_scatterv &&
-                 (*ops)->allgatherv && (*ops)->allreduce && (*ops)->broadcast && (*ops)->progress &&
-                 (*ops)->wait,
+                 (*ops)->allgatherv && (*ops)->allreduce && (*ops)->progress && (*ops)->wait,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "communication backend %s lacks an operation", name);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -192,17 +190,6 @@ PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
-                                TrsRequest *request)
-{
-  const double start_s = trace_clock();
-
-  PetscFunctionBegin;
-  PetscCall(comm->ops->broadcast(comm, stream, data, bytes, root, request));
-  trace_start(*request, start_s, 1, &bytes, 1);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsCommProgress(TrsComm comm)
 {
   PetscFunctionBegin;
@@ -297,13 +284,4 @@ double TrsCommWaitAtMost(double seconds)
 
   if (seconds > 0) at_most_s = seconds;
   return at_most_s;
-}
-
-PetscErrorCode TrsMPIIntCast(int64_t n, int *out)
-{
-  PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "a count of %" PRId64 " does not fit MPI's int", n);
-  *out = (int)n;
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

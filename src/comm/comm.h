@@ -60,8 +60,6 @@ struct TrsCommOps {
   /* codec NULL: as floats; else fp16 or bf16 */
   PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
                               TrsRequest *request);
-  PetscErrorCode (*broadcast)(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
-                              TrsRequest *request);
   /* May be NULL, both or none: of floats, and block[q] is set where rank q's need not come to recv; what comes is there, and stays until the wait */
   PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
                                      const int64_t *send_counts, const int64_t *send_displs, void *recv,
@@ -131,8 +129,6 @@ PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *sen
 */
 PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
                                 TrsRequest *request);
-PetscErrorCode TrsCommBroadcast(TrsComm comm, TrsStream stream, void *data, int64_t bytes, int root,
-                                TrsRequest *request);
 
 /* Give started operations a chance to move. Call between pieces of long work. */
 PetscErrorCode TrsCommProgress(TrsComm comm);
@@ -199,6 +195,3 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups);
   it was. Returns what holds: 300 at first. Of the process. Not collective.
 */
 double TrsCommWaitAtMost(double seconds);
-
-/* Cast a count for MPI calls, which take int. Errors: INTERNAL when it does not fit. */
-PetscErrorCode TrsMPIIntCast(int64_t n, int *out);

@@ -227,18 +227,8 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
 /* All of a phase has arrived: the next one starts, or the operation is done. */
 static PetscErrorCode end_phase(TrsMpiRequest *request)
 {
-  const TrsComm comm = request->base.comm;
-  const TrsMpiBlocks *x = &request->blocks;
-  const PetscBool host_memory = comm->device->host_memory;
-
   PetscFunctionBegin;
-  if (request->kind != TRS_MPI_BROADCAST) {
-    PetscCall(TrsMpiBlocksUnstage(request));
-  } else if (!host_memory) {
-    if (x->elem_bytes > 0)
-      PetscCall(comm->device->copy(x->recv, request->recv_stage.data, x->elem_bytes, request->stream));
-    PetscCall(comm->device->stream_synchronize(request->stream));
-  }
+  PetscCall(TrsMpiBlocksUnstage(request));
   if (request->kind == TRS_MPI_ALLREDUCE && request->phase < request->last_phase) {
     PetscCall(sum_parts(request, request->chunks.own_displs[0]));
     PetscCall(start_sums(request));
@@ -451,32 +441,6 @@ static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, const TrsCod
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode broadcast_mpi(TrsComm comm, TrsStream stream, void *values, int64_t bytes, int root,
-                                    TrsRequest *request)
-{
-  const TrsMpiData *data = (const TrsMpiData *)comm->data;
-  TrsMpiRequest *started = NULL;
-  MPI_Request *pending = NULL;
-  char *buffer = (char *)values;
-
-  PetscFunctionBegin;
-  PetscCall(take_request(comm, TRS_MPI_BROADCAST, stream, &started));
-  started->blocks = (TrsMpiBlocks){.recv = (char *)values, .elem_bytes = bytes};
-  if (!comm->device->host_memory) {
-    PetscCall(TrsPinnedBufferReserve(comm->device, &started->recv_stage, bytes));
-    buffer = (char *)started->recv_stage.data;
-    if (comm->rank == root && bytes > 0) PetscCall(comm->device->copy(buffer, values, bytes, stream));
-    PetscCall(comm->device->stream_synchronize(stream));
-  }
-  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
-    PetscCall(TrsMpiNextPending(started, &pending));
-    PetscCallMPI(MPI_Ibcast(buffer + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, root,
-                            data->mpi, pending));
-  }
-  *request = &started->base;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode progress_mpi(TrsComm comm)
 {
   const TrsMpiData *data = (const TrsMpiData *)comm->data;
@@ -566,7 +530,6 @@ const TrsCommOps trs_comm_mpi = {
     .reduce_scatterv = reduce_scatterv_mpi,
     .allgatherv = allgatherv_mpi,
     .allreduce = allreduce_mpi,
-    .broadcast = broadcast_mpi,
     .progress = progress_mpi,
     .wait = wait_mpi,
 };

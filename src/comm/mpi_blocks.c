@@ -10,7 +10,8 @@
 /* Copies from this size on are a stage of their own in the times. */
 enum { TRS_MOVE_STAGE_BYTES = 1 << 15, TRS_RING_BYTES = 4096 /* a copy that outweighs the bell */ };
 
-PetscErrorCode TrsMpiNextPending(TrsMpiRequest *request, MPI_Request **pending)
+/* Room in request->pending for one more MPI request. */
+static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending)
 {
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&request->pending, (request->n_pending + 1) * (int64_t)sizeof(MPI_Request),
@@ -28,7 +29,7 @@ static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int6
 
   PetscFunctionBegin;
   for (int64_t at = 0; at < bytes; at += data->max_bytes) {
-    PetscCall(TrsMpiNextPending(request, &pending));
+    PetscCall(next_pending(request, &pending));
     PetscCallMPI(MPI_Isend(from + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
                            request->tag + request->phase, data->mpi, pending));
   }
@@ -42,7 +43,7 @@ static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t byte
 
   PetscFunctionBegin;
   for (int64_t at = 0; at < bytes; at += data->max_bytes) {
-    PetscCall(TrsMpiNextPending(request, &pending));
+    PetscCall(next_pending(request, &pending));
     PetscCallMPI(MPI_Irecv(to + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
                            request->tag + request->phase, data->mpi, pending));
   }

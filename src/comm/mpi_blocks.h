@@ -12,12 +12,7 @@
 
 enum { TRS_MPI_PHASES = 2 }; /* that an operation has at most */
 
-typedef enum {
-  TRS_MPI_EXCHANGE,
-  TRS_MPI_REDUCE_SCATTER,
-  TRS_MPI_ALLREDUCE,
-  TRS_MPI_BROADCAST
-} TrsMpiRequestKind;
+typedef enum { TRS_MPI_EXCHANGE, TRS_MPI_REDUCE_SCATTER, TRS_MPI_ALLREDUCE } TrsMpiRequestKind;
 
 /* Blocks to and from every rank; displacements and counts in elements. */
 typedef struct {
@@ -78,9 +73,6 @@ PetscBool TrsMpiIsSum(const TrsMpiRequest *request);
 
 /* Such a sum reads the own part where it is, unless it is made there by a device that may not do that. */
 PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request);
-
-/* Room in request->pending for one more MPI request. */
-PetscErrorCode TrsMpiNextPending(TrsMpiRequest *request, MPI_Request **pending);
 
 /* Start request->blocks. The own part is copied while the messages are under way. */
 PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request);

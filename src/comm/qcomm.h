@@ -36,7 +36,7 @@ PetscErrorCode TrsQcommOptionName(TrsOptions options, TrsQcommOp op, PetscBool b
 
 /*
   What a sum over ranks uses instead: fp8 and int8 cannot be summed and become fp16 forward, bf16 backward
-  (rule A23).
+  (src/RULES.md, rule A23).
 */
 TrsCodec TrsQcommForSums(TrsCodec codec, PetscBool backward);
 

@@ -101,8 +101,8 @@ typedef struct {
   const TrsBucketSpec *spec;
   const TrsJagged *in;
   TrsJagged *out;
-  PetscBool keep_ids, stream_lengths; /* stream: past the caches */
-  int64_t *positions, *unbucketize;
+  PetscBool stream_lengths; /* past the caches */
+  int64_t *unbucketize;
   int32_t *bucket; /* [N] of each id */
   int64_t *cursor; /* [parts, n_buckets] ids of a bucket, then where the next one goes */
   int32_t *strips; /* [threads, n_buckets, TRS_STRIP_BAGS] */
@@ -179,11 +179,11 @@ static void place_part(const TrsBucketizeJob *job, int64_t part)
   const int64_t first = in->offsets[begin], last = in->offsets[end];
   int64_t *restrict cursor = job->cursor + part * job->n_buckets, *restrict values = job->out->values;
 
-  if (!weights && !job->positions && !job->unbucketize) { /* then bags do not matter */
+  if (!weights && !job->unbucketize) { /* then bags do not matter */
     for (int64_t i = first; i < last; i++) {
       const int64_t id = in->values[i];
 
-      values[cursor[bucket[i]]++] = job->keep_ids ? id : local_id(&rule, bucket[i], id);
+      values[cursor[bucket[i]]++] = local_id(&rule, bucket[i], id);
     }
     return;
   }
@@ -191,17 +191,16 @@ static void place_part(const TrsBucketizeJob *job, int64_t part)
     for (int64_t i = in->offsets[bag]; i < in->offsets[bag + 1]; i++) {
       const int64_t q = bucket[i], at = cursor[q]++, id = in->values[i];
 
-      values[at] = job->keep_ids ? id : local_id(&rule, q, id);
+      values[at] = local_id(&rule, q, id);
       if (weights) job->out->weights[at] = weights[i];
-      if (job->positions) job->positions[at] = i - in->offsets[bag];
       if (job->unbucketize) job->unbucketize[i] = at;
     }
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
-                               int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
-                               const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize)
+                               int64_t batch, const TrsBucketSpec *spec, const TrsJagged *in, TrsJagged *out,
+                               int64_t *unbucketize)
 {
   const int64_t parts_a_feature = (batch + TRS_PART_BAGS - 1) / TRS_PART_BAGS,
                 n_parts = n_features * parts_a_feature;
@@ -213,7 +212,6 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
       .spec = spec,
       .in = in,
       .out = out,
-      .keep_ids = keep_ids,
       .stream_lengths = (PetscBool)(batch * n_features * n_buckets * (int64_t)sizeof(*out->lengths) >=
                                     TRS_PAST_CACHE_BYTES)};
   int64_t sum = 0;
@@ -226,7 +224,6 @@ PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_b
                              omp_get_max_threads() * (int64_t)n_buckets * TRS_STRIP_BAGS *
                                  (int64_t)sizeof(*job.strips),
                              PETSC_FALSE));
-  job.positions = positions;
   job.unbucketize = unbucketize;
   job.bucket = (int32_t *)workspace->keys.data;
   job.cursor = (int64_t *)workspace->positions.data;

@@ -15,7 +15,8 @@
     the resident's count, empty -1. Miss i takes line i of that order, where there is one and (LFU) its cost <= the miss's own count; from the
     first miss that finds none on, no miss of the set is inserted. Those are conflict misses: their rows are used where they are, in host memory.
   - A row that gives up its line is written back to its table first.
-  Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; spec: runtime section 13 (units_cache)
+  Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup;
+  src/RULES.md, section 13 (units_cache)
 */
 #pragma once
 

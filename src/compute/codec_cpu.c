@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/codec_kernels.h"
-#include "compute/cpu_kernels_codec.h"
+#include "compute/cpu_kernels.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,69 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/compute_ops.h"
 #include "compute/cpu_kernels.h"
-#include "compute/cpu_kernels_codec.h"
-#include "compute/cpu_kernels_dense.h"
 #include "compute/gemm.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const TrsComputeOps compute_cpu = {
-    .name = "cpu",
-    .product_unit = 1,
-    .workspace_create = TrsWorkspaceCreateCpu,
-    .workspace_destroy = TrsWorkspaceDestroyCpu,
-    .offsets = TrsOffsetsCpu,
-    .permute_blocks = TrsPermuteBlocksCpu,
-    .bucketize = TrsBucketizeCpu,
-    .bounds_check = TrsBoundsCheckCpu,
-    .unique = TrsUniqueCpu,
-    .unique_bags = TrsUniqueBagsCpu,
-    .take_bags = TrsTakeBagsCpu,
-    .pad_offsets = TrsPadOffsetsCpu,
-    .sequence_forward = TrsSequenceForwardCpu,
-    .sequence_backward = TrsSequenceBackwardCpu,
-    .positions = TrsPositionsCpu,
-    .position_weights = TrsPositionWeightsCpu,
-    .position_gradients = TrsPositionGradientsCpu,
-    .cache_prefetch = TrsCachePrefetchCpu,
-    .cache_locate = TrsCacheLocateCpu,
-    .cache_release = TrsCacheReleaseCpu,
-    .cache_write_back = TrsCacheWriteBackCpu,
-    .tbe_forward = TrsTbeForwardCpu,
-    .tbe_forward_rows = TrsTbeForwardRowsCpu,
-    .tbe_backward = TrsTbeBackwardCpu,
-    .tbe_weight_gradients = TrsTbeWeightGradientsCpu,
-    .tbe_backward_rows = TrsTbeBackwardRowsCpu,
-    .tbe_list_rows = TrsTbeListRowsCpu,
-    .merge_rows = TrsMergeRowsCpu,
-    .tbe_row_gradients = TrsTbeRowGradientsCpu,
-    .tbe_update_rows = TrsTbeUpdateRowsCpu,
-    .copy_columns = TrsCopyColumnsCpu,
-    .copy_rows = TrsCopyRowsCpu,
-    .sum_matrices = TrsSumMatricesCpu,
-    .divide_columns = TrsDivideColumnsCpu,
-    .clamp_matrix = TrsClampMatrixCpu,
-    .round_matrix = TrsRoundMatrixCpu,
-    .dense_precision = TrsDensePrecisionCpu,
-    .product_library = TrsGemmLibrary,
-    .gemm = TrsGemmCpu,
-    .linear_forward = TrsLinearForwardCpu,
-    .linear_backward = TrsLinearBackwardCpu,
-    .dot_forward = TrsDotForwardCpu,
-    .dot_backward = TrsDotBackwardCpu,
-    .cross_forward = TrsCrossForwardCpu,
-    .cross_backward = TrsCrossBackwardCpu,
-    .cross_input = TrsCrossInputCpu,
-    .bce = TrsBceCpu,
-    .sum_of_squares = TrsSumOfSquaresCpu,
-    .dense_update = TrsDenseUpdateCpu,
-    .codec_bytes = TrsCodecBytesCpu,
-    .encode = TrsEncodeCpu,
-    .decode = TrsDecodeCpu,
-    .convert = TrsConvertCpu,
-};
+static const TrsComputeOps compute_cpu = {.name = "cpu", .product_unit = 1, TRS_KERNELS(TRS_KERNEL_CPU_ROW)};
 
 const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu,
 #if defined(TRS_HAVE_CUDA)

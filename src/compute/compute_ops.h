@@ -2,9 +2,15 @@
 /*
   Compute: every kernel a step runs, behind one table of functions (cpu here, cuda in gpu/).
 
-  All calls are ordered on `stream` and never wait; device pointers unless said otherwise. Scratch memory belongs to a TrsWorkspace that
-  the caller keeps for as long as the calls with the same shapes repeat (nothing is allocated once it has grown). Results are the same bits for any
-  number of threads, run after run. Not collective. B: bags or samples, D: row width, N: ids, F: features.
+  A kernel is a function type with its contract, Trs<Name>Fn, and one line of TRS_KERNELS below.
+  From that line follow the table's slot and the prototypes and table rows of all backends, whose
+  functions are called Trs<Name>Cpu and Trs<Name>Cuda. A backend that lacks one does not link.
+
+  All calls are ordered on `stream` and never wait. Pointers are device pointers unless the comment
+  says otherwise. Scratch memory belongs to a TrsWorkspace. The caller keeps the workspace for as
+  long as calls with the same shapes repeat: nothing is allocated once it has grown. Results are
+  the same bits for any number of threads, run after run. No kernel is collective.
+  B: bags or samples, D: row width, N: ids, F: features.
 */
 #pragma once
 
@@ -13,7 +19,10 @@
 #include "core/buffer.h"
 #include "device/device.h"
 
-/* Scratch of the kernels called with it: grows, then stays. One for each call site that may overlap with another on a different stream. */
+/*
+  Scratch of the kernels that are called with it; it grows, then stays. Call sites that may overlap
+  on different streams need one each.
+*/
 typedef struct TrsWorkspaceImpl *TrsWorkspace;
 
 /* Lengths, values and optional weights of consecutive bags. Weights NULL: unweighted. */
@@ -26,45 +35,45 @@ typedef struct {
   float *weights;   /* [n_values] or NULL */
 } TrsJagged;
 
-/* A list of bags for each of some features: those of samples sample[i * batch + k], k < n[i]. Device arrays. */
+/* For each of some features, a list of bags: those of samples sample[i * batch + k], k < n[i]. */
 typedef struct {
   int64_t batch;   /* B */
-  int32_t *sample; /* [features, B]; NULL: sample k */
-  int64_t *n;      /* [features], none above B */
+  int32_t *sample; /* device [features, B]; NULL: sample k */
+  int64_t *n;      /* device [features], none above B */
 } TrsBagLists;
 
-/* Adjacent columns of rows that are copied: the first one's place in the first row, and floats from row to row. */
+/* Adjacent columns of rows that are copied. The pointers are those of the first row. */
 typedef struct {
   const float *from;
   float *to;
-  int64_t from_stride, to_stride;
+  int64_t from_stride, to_stride; /* floats from row to row */
   int64_t cols;
 } TrsColumnCopy;
 
-/* Adjacent columns of rows that become means: the first one's place in the first row, and the lengths of the rows' bags. */
+/* Adjacent columns of rows that become means. */
 typedef struct {
-  float *data;
-  const int32_t *lengths;
+  float *data;            /* the columns in the first row */
+  const int32_t *lengths; /* of the rows' bags */
   int64_t cols;
 } TrsMeanColumns;
 
-/* Rows to be copied: row to_index[i] of `to` becomes row from_index[i] of `from`, i in [0, n). Device memory, places in bytes. */
+/* Rows to be copied: row from_index[i] of `from` to row to_index[i] of `to`, i in [0, n). */
 typedef struct {
   int64_t n, row_bytes;
-  const void *from;
-  int64_t from_stride;       /* from row to row, */
+  const void *from;          /* device memory */
+  int64_t from_stride;       /* bytes from row to row */
   const int64_t *from_index; /* NULL: row i */
-  void *to;
-  int64_t to_stride;
-  const int64_t *to_index;
+  void *to;                  /* device memory */
+  int64_t to_stride;         /* bytes from row to row */
+  const int64_t *to_index;   /* NULL: row i */
 } TrsRowsCopy;
 
-/* How ids of one feature are cut into row buckets. */
+/* How ids of one feature are cut into n row buckets. */
 typedef struct {
-  int64_t
-      block_size; /* bucket = id / block_size, local id = id % block_size; ids >= block_size*n go to id % n, id / n */
-  const int64_t *
-      bounds; /* host [n_buckets + 1] explicit row offsets instead; NULL: even blocks. Ids beyond the last bound: as above */
+  /* bucket = id / block_size, local id = id % block_size; from block_size * n on: id % n, id / n */
+  int64_t block_size;
+  /* host [n + 1] row offsets in place of even blocks, or NULL; ids beyond the last as above */
+  const int64_t *bounds;
 } TrsBucketSpec;
 
 typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
@@ -72,7 +81,7 @@ typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
 /* Where in a backward a cross layer is: bits. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
-/* Arrays of a cross layer's backward: [B, n] all, but bias and grad_bias, [n]. */
+/* Arrays of a cross layer's backward: all are [B, n] but bias and grad_bias, which are [n]. */
 typedef struct {
   const float *x0, *u, *bias, *g;
   float *dx0, *h, *grad_bias;
@@ -85,36 +94,37 @@ typedef struct {
   float learning_rate, eps, weight_decay;
   double beta1, beta2; /* 1 - beta is taken in double: 1 - 0.999f is off by 1e-5 */
   float grad_scale;    /* factor of the gradient; 1: none */
-  const double *
-      squares; /* as sum_of_squares made it of the whole gradient, which is scaled down to a 2-norm of max_norm where it is longer; NULL: no clipping */
+  /* sum_of_squares() of the whole gradient, to be scaled to max_norm at most; NULL: no limit */
+  const double *squares;
   double max_norm;
   int64_t step; /* t, counted from 1 */
 } TrsDenseOptimizerArgs;
 
-/* How the rows of a bag of a sequence feature become what the model sees (spec: runtime section 8, rule A26). */
+/* How the rows of a sequence feature's bag become what the model sees (src/RULES.md, rule A26). */
 typedef enum { TRS_SEQUENCE_MEAN, TRS_SEQUENCE_MAX, TRS_SEQUENCE_CONCAT } TrsSequencePooling;
 
 /*
-  Bags of rows: id i, offsets[b] <= i < offsets[b + 1], of bag b has row (index ? index[i] : i) + shift. Device arrays. An id below 0 is
-  pruned: its row counts in a mean's length and keeps its place in a concatenation, as zeros; a maximum passes it over.
+  Bags of rows: id i of bag b, offsets[b] <= i < offsets[b + 1], has row (index ? index[i] : i) +
+  shift. An id below 0 is pruned: it counts in a mean's length and keeps its place in a
+  concatenation, as zeros; a maximum passes it over.
 */
 typedef struct {
   TrsSequencePooling pooling;
   int64_t batch;          /* B bags */
-  int64_t dim;            /* D columns of a row that are pooled, */
+  int64_t dim;            /* D columns of a row that are pooled */
   int64_t row_stride;     /* floats from row to row */
-  int64_t places;         /* concat: the first `places` ids of a bag, zeros where it has fewer, */
-  int64_t place_stride;   /* floats from one to the next in the result */
-  const int64_t *offsets; /* [B + 1], counted from the beginning of ids and index */
-  const int64_t *ids;
-  const int64_t *index; /* or NULL */
+  int64_t places;         /* concat: the first ids of a bag, filled up with zeros */
+  int64_t place_stride;   /* concat: floats from one place to the next in the result */
+  const int64_t *offsets; /* device [B + 1], counted from the beginning of ids and index */
+  const int64_t *ids;     /* device */
+  const int64_t *index;   /* device, or NULL */
   int64_t shift;
 } TrsSequenceBags;
 
-/* Arithmetic of dense products, whose operands and sums are fp32 in any case: tf32 and bf16 round the operands on their way into them. */
+/* Operands and sums of dense products are fp32; tf32 and bf16 round operands on their way in. */
 typedef enum { TRS_PRECISION_FP32, TRS_PRECISION_TF32, TRS_PRECISION_BF16 } TrsDensePrecision;
 
-/* Wire formats of quantised exchanges (spec: runtime section 11). */
+/* Wire formats of quantised exchanges (src/RULES.md, section 11). */
 typedef enum { TRS_CODEC_FP32, TRS_CODEC_FP16, TRS_CODEC_BF16, TRS_CODEC_FP8, TRS_CODEC_INT8 } TrsCodecKind;
 typedef struct {
   TrsCodecKind kind;
@@ -123,319 +133,431 @@ typedef struct {
   float loss_scale; /* fp16, bf16: multiply before encoding, divide after decoding */
 } TrsCodec;
 
+typedef PetscErrorCode TrsWorkspaceCreateFn(TrsWorkspace *workspace);
+typedef PetscErrorCode TrsWorkspaceDestroyFn(TrsWorkspace *workspace);
+
+/* --- jagged tensors (units_kjt, units_dedup) --- */
+
+/* offsets[0..n] = exclusive prefix sum of lengths[0..n), 64-bit. */
+typedef PetscErrorCode TrsOffsetsFn(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets);
+
+/*
+  Block j of out is block permutation[j] of in. Blocks are runs of bags: block i of in is bags
+  block_begin[i] .. block_begin[i+1). permutation [n_out] and block_begin [n_in + 1] are host arrays.
+  Lengths and values move, and weights if both have them. in->offsets must be set, out's arrays have
+  room, out->offsets is filled unless NULL. out->n_bags is set; out->n_values is set where the host
+  can read in->offsets, and stays as the caller set it elsewhere.
+  in->values NULL: out's values are the places in `in` that they would come from.
+*/
+typedef PetscErrorCode TrsPermuteBlocksFn(TrsStream stream, TrsWorkspace workspace, int n_in,
+                                          const int64_t *block_begin, int n_out, const int *permutation,
+                                          const TrsJagged *in, TrsJagged *out);
+
+/*
+  Cut every feature's ids into n_buckets row ranges. out is bucket-major, then feature, then bag:
+  n_buckets*F*B bags of local ids. The order inside a bag and bucket is kept. Negative ids go to
+  bucket 0 unchanged. unbucketize (or NULL) [N]: where id i of `in` went.
+  in->offsets must be set; out has room for n_buckets*F*B lengths and N values.
+  Source: FBGEMM block_bucketize_sparse_features
+*/
+typedef PetscErrorCode TrsBucketizeFn(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
+                                      int64_t batch, const TrsBucketSpec *spec, const TrsJagged *in,
+                                      TrsJagged *out, int64_t *unbucketize);
+
+/*
+  The unique ids, ascending, of each table's run of values, and where each value went: unique_values
+  [<= N], reverse [N] (index into the table's unique ids), unique_begin host [T+1]. values_begin is a
+  host array [T+1]. All ids below 0 are one id, -1, which comes first. The host waits for
+  unique_begin.
+  Source: FBGEMM jagged_unique_indices, whose reverse is an index into all tables' ids
+*/
+typedef PetscErrorCode TrsUniqueFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                   const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
+                                   int64_t *unique_values, int64_t *reverse);
+
+/* --- bags that samples share (variable batch per feature); blocks are runs of B bags --- */
+
+/*
+  The distinct bags of block feature[i] (host array [n_features]) of in, B = lists->batch. lists gets
+  the first sample that has each bag, in order of samples; inverse [n_features, B] gets the place of
+  every sample's bag in that list. Bags are equal if they have the same ids in the same order, and
+  the same weights bit for bit; their hashes (compute/bag_hash.h) only save comparisons.
+  in->offsets must be set. Time grows with the ids, and with the square of the distinct bags of a
+  feature that share a hash.
+*/
+typedef PetscErrorCode TrsUniqueBagsFn(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                       const int *feature, const TrsJagged *in, const TrsBagLists *lists,
+                                       int64_t *inverse);
+
+/*
+  Block j of out has the bags of list list[j] out of block block[j] of in (host arrays [n_out]).
+  limits NULL: each block is filled up with empty bags to B. Else blocks follow one another without
+  gaps, and limits, device [2 * n_out + 1], gets each block's number of bags, then where the ids of
+  each block begin, then where all ids end.
+  in->offsets must be set; out has room for n_out * B bags and their ids, and its offsets say where
+  the ids end behind its last bag, too. Its n_bags and n_values are set where the host can read them.
+*/
+typedef PetscErrorCode TrsTakeBagsFn(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
+                                     const int *list, const TrsBagLists *lists, const TrsJagged *in,
+                                     TrsJagged *out, int64_t *limits);
+
+/*
+  Offsets of a batch whose features have strides[f] bags (host array) as if each feature had B bags,
+  the last ones empty: to [n_features * B + 1].
+*/
+typedef PetscErrorCode TrsPadOffsetsFn(TrsStream stream, TrsWorkspace workspace, int n_features,
+                                       const int64_t *strides, int64_t batch, const int64_t *offsets,
+                                       int64_t *to);
+
+/* --- sequences (src/RULES.md, section 8) --- */
+
+/* out + b * out_stride: the mean or maximum [D] of bag b, or its places. Empty bags give zeros. */
+typedef PetscErrorCode TrsSequenceForwardFn(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                            float *out, int64_t out_stride);
+
+/*
+  The gradient [D] of every id's row, to + r * row_stride: r is the row's number in `rows`, or i for id
+  i where by_id is set. Every id must have a row of its own then, so no row is written twice.
+  A maximum's gradient goes to the first row of the bag that has the maximum.
+*/
+typedef PetscErrorCode TrsSequenceBackwardFn(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
+                                             const float *grad, int64_t grad_stride, PetscBool by_id,
+                                             float *to);
+
+/* --- position weights (src/RULES.md, section 10; units_pos); ids from offsets[0] on --- */
+
+/* positions[i] = place of id i in its bag, from 0: exact up to 2^24. */
+typedef PetscErrorCode TrsPositionsFn(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                      float *positions);
+
+/* weights[i] = by_position[positions[i]]; 0 for a position outside [0, length). */
+typedef PetscErrorCode TrsPositionWeightsFn(TrsStream stream, int64_t n_bags, const int64_t *offsets,
+                                            const float *positions, int64_t length, const float *by_position,
+                                            float *weights);
+
+/* by_position[positions[i]] += grad_weights[i] over all ids, in their order. */
+typedef PetscErrorCode TrsPositionGradientsFn(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
+                                              const int64_t *offsets, const float *positions,
+                                              const float *grad_weights, int64_t length, float *by_position);
+
+/*
+  --- cache of rows in host memory (compute/cache.h, units_cache) ---
+  The tables of a cache are those of tbe with table.lines == cache->lines.
+*/
+
+/*
+  Bring the rows of the batch's ids of the cache's tables into the cache, and find them: locations [N]
+  (as in TrsTbeInput, whose own locations are not read) is written for ids of these tables; entries
+  of other ids stay. cache->time is this call's time. Counters grow.
+  held [N] or NULL: for LRU alone. Each line that now has one of the batch's rows gets one lock (its
+  locks + 1) and is listed in held, once, in any order; the other entries are -1.
+*/
+typedef PetscErrorCode TrsCachePrefetchFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                          const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
+                                          int32_t *held);
+
+/* Find the rows again: locations as in cache_prefetch. Nothing else changes, counters neither. */
+typedef PetscErrorCode TrsCacheLocateFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                        const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations);
+
+/* Take a lock from each of the n lines listed (those >= 0; no line twice). */
+typedef PetscErrorCode TrsCacheReleaseFn(TrsStream stream, const TrsCache *cache, int64_t n,
+                                         const int32_t *held);
+
+/* Write all cached rows to their tables; they stay in the cache. */
+typedef PetscErrorCode TrsCacheWriteBackFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
+                                           const TrsTbe *tbe);
+
+/*
+  --- table-batched embedding (units_optim) ---
+  Rows of cached tables are read and updated where input->locations says; tables are read in place if
+  it is NULL. The rows of a cached table are never given to tbe_update_rows.
+*/
+
+/*
+  out[b, out_column .. + D) of feature f = pooled rows of bag (f, b); empty bags give 0. out is
+  [B, out_stride]; only the features' columns are written.
+*/
+typedef PetscErrorCode TrsTbeForwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                       const TrsTbeInput *input, float *out, int64_t out_stride);
+
+/* Sequence: out row i = row values[i] of its feature's table, [N, out_stride]; -1 gives zeros. */
+typedef PetscErrorCode TrsTbeForwardRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                           const TrsTbeInput *input, float *out, int64_t out_stride);
+
+/*
+  Backward with the optimizer fused: every row that occurs gets one update with the sum of its
+  occurrences' gradients in order of feature, then bag, then place in the bag. grad is
+  [B, grad_stride], a feature's columns at out_column; mean divides by the bag's length.
+  args: an array where tables have different optimizers; table t has args[table[t].optimizer].
+*/
+typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                        const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                        const TrsSparseOptimizerArgs *args);
+
+/* grad_weights [N]: gradients of the weights of ids, from the rows as they are before an update. */
+typedef PetscErrorCode TrsTbeWeightGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, const float *grad,
+                                               int64_t grad_stride, float *grad_weights);
+
+/* tbe_backward for sequences: grad row i belongs to values[i], [N, grad_stride]. */
+typedef PetscErrorCode TrsTbeBackwardRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                            const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                            const TrsSparseOptimizerArgs *args);
+
+/* --- tables that every rank holds: only gradients of rows travel --- */
+
+/*
+  The distinct rows that occur, ascending by table, then row: rows (capacity N), row_begin host
+  [n_tables + 1]. They are known before there are gradients. The host waits for row_begin.
+*/
+typedef PetscErrorCode TrsTbeListRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                        const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
+
+/*
+  Lists of rows of n_tables tables become one. List q's rows of table t, ascending, begin at
+  rows[begin[q * n_tables + t]]; begin is a host array [n_lists * n_tables + 1] that starts with 0.
+  keys [n]: the rows in order, numbered over all tables (row r of table t has number r + the rows of
+  the tables before); equal rows are in order of lists. index [n]: their places in `rows`. What is
+  no row of its table comes last, with the number of all rows.
+*/
+typedef PetscErrorCode TrsMergeRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                      const TrsTbeTable *table, int n_lists, const int64_t *begin,
+                                      const int64_t *rows, int64_t *keys, int64_t *index);
+
+/*
+  Summed gradients of the rows of tbe_list_rows, in their order: row_grad [n_unique, row_stride],
+  row_stride >= the widest D. rows (or NULL) [n_unique] and row_begin (or NULL) are filled as there;
+  without row_begin nothing waits. Both arrays need room for N rows where row_begin is asked for.
+*/
+typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                            const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                            int64_t *row_begin, int64_t *rows, float *row_grad,
+                                            int64_t row_stride);
+
+/*
+  One optimizer step on given rows of n_tables tables: n entries (key, gradient), keys as merge_rows
+  has them, or the rows themselves for one table. Entries of one row are summed in the order given.
+  keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i] of grad. args as
+  in tbe_backward.
+*/
+typedef PetscErrorCode TrsTbeUpdateRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
+                                          const TrsTbeTable *table, int64_t n, const int64_t *keys,
+                                          const int64_t *index, const float *grad, int64_t grad_stride,
+                                          const TrsSparseOptimizerArgs *args);
+
+/* --- moving pooled rows --- */
+
+/* Copy n runs of columns (host array) of `rows` rows, in one go; no place is written twice. */
+typedef PetscErrorCode TrsCopyColumnsFn(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
+
+/* n copies of rows (host array); no row is written twice, or written by one and read by another. */
+typedef PetscErrorCode TrsCopyRowsFn(TrsStream stream, TrsWorkspace workspace, int n,
+                                     const TrsRowsCopy *copy);
+
+/*
+  to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride), a
+  host array of pointers. `to` may be any of the first 64 parts, on the CPU any part.
+*/
+typedef PetscErrorCode TrsSumMatricesFn(TrsStream stream, int n_parts, const float *const *from,
+                                        int64_t from_stride, int64_t rows, int64_t cols, float *to,
+                                        int64_t to_stride);
+
+/*
+  Divide row b of n runs of columns (host array) by the run's lengths[b]; rows are `stride` floats
+  apart. Rows of length 0 stay.
+*/
+typedef PetscErrorCode TrsDivideColumnsFn(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
+                                          int64_t stride);
+
+/* Clamp to +-limit. */
+typedef PetscErrorCode TrsClampMatrixFn(TrsStream stream, int64_t rows, int64_t cols, float limit,
+                                        float *matrix, int64_t stride);
+
+/* Round floats to the nearest (even) number of dtype, fp16 or bf16; they stay floats. */
+typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype,
+                                        float *matrix, int64_t stride);
+
+/* --- dense layers --- */
+
+/* Precision of all products of this process from now on; default fp32. Errors: UNAVAILABLE. */
+typedef PetscErrorCode TrsDensePrecisionFn(TrsDensePrecision precision);
+
+/*
+  The library of the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt 13.1.0": for the
+  banner and result files. The text is borrowed.
+*/
+typedef const char *TrsProductLibraryFn(void);
+
+/* C = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. */
+typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
+                                 int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                                 int64_t ldb, float beta, float *c, int64_t ldc);
+
+/* y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. */
+typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
+                                          const float *x, int64_t x_stride, const float *weight,
+                                          const float *bias, TrsActivation activation, float *y,
+                                          int64_t y_stride);
+
+/*
+  dy [B, out] is overwritten by dy * activation'(y); grad_weight [out, in] and grad_bias [out] are
+  overwritten; dx (or NULL) [B, in] is overwritten and may lie where y is. Sums over the batch run in
+  a fixed order.
+*/
+typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
+                                           const float *x, int64_t x_stride, const float *weight,
+                                           const float *y, int64_t y_stride, TrsActivation activation,
+                                           float *dy, int64_t dy_stride, float *grad_weight, float *grad_bias,
+                                           float *dx, int64_t dx_stride);
+
+/*
+  Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D] with x_stride. out[b] is
+  the first `copied` floats of x, then x_i . x_j for i < j, row by row of the upper triangle, then
+  n_zeros zeros. copied is D with a dense vector, else 0.
+*/
+typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                       const float *x, int64_t x_stride, float *out, int64_t out_stride);
+typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
+                                        const float *x, int64_t x_stride, const float *dout,
+                                        int64_t dout_stride, float *dx, int64_t dx_stride);
+
+/* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n]. */
+typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                         const float *u, const float *bias, const float *x, float *y);
+
+/*
+  A layer's backward: h = g * x0; grad_bias [n] = sum over samples of h; g * (u + bias) is added to
+  dx0, or written there by the call that is the FIRST of a backward. The LAST call may also add g,
+  for cross_input.
+*/
+typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
+                                          const TrsCrossBackward *layer);
+
+/*
+  After the LAST cross_backward: dx [batch, n] = g + dx0 + q V, q [batch, rank], V [rank, n]. g may
+  be overwritten.
+*/
+typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
+                                       const float *q, const float *V, float *g, const float *dx0, float *dx);
+
+/*
+  Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over
+  samples of w * (max(z,0) - z*y + log1p(exp(-|z|))); dz (or NULL) = (sigmoid(z) - y) * (scale * w);
+  p (or NULL) = sigmoid(z). y may be NULL when only p is wanted, w for weights of 1.
+  stride: floats from one z, and one dz, to the next.
+*/
+typedef PetscErrorCode TrsBceFn(TrsStream stream, int64_t batch, int64_t stride, const float *z,
+                                const float *y, const float *w, float scale, double *loss, float *dz,
+                                float *p);
+
+/* sum (host double on a CPU, device double else) = sum of squares of n floats, in double */
+typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
+
+/* torch.optim's formulas on n elements; state1, state2: adagrad sum; adam exp_avg, exp_avg_sq. */
+typedef PetscErrorCode TrsDenseUpdateFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                                        const float *grad, float *weight, float *state1, float *state2);
+
+/* --- codecs (units_quant) --- */
+
+/* Encoded bytes of n floats. Host function. */
+typedef int64_t TrsCodecBytesFn(const TrsCodec *codec, int64_t n);
+typedef PetscErrorCode TrsEncodeFn(TrsStream stream, const TrsCodec *codec, int64_t n, const float *from,
+                                   void *to);
+typedef PetscErrorCode TrsDecodeFn(TrsStream stream, const TrsCodec *codec, int64_t n, const void *from,
+                                   float *to);
+
+/* Element-wise conversion between fp32 and fp16 or bf16 (nearest even). */
+typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_type, const void *from,
+                                    TrsDType to_type, void *to);
+
+/* Every kernel: X(Name, slot). */
+#define TRS_KERNELS(X) \
+  X(WorkspaceCreate, workspace_create) \
+  X(WorkspaceDestroy, workspace_destroy) \
+  X(Offsets, offsets) \
+  X(PermuteBlocks, permute_blocks) \
+  X(Bucketize, bucketize) \
+  X(Unique, unique) \
+  X(UniqueBags, unique_bags) \
+  X(TakeBags, take_bags) \
+  X(PadOffsets, pad_offsets) \
+  X(SequenceForward, sequence_forward) \
+  X(SequenceBackward, sequence_backward) \
+  X(Positions, positions) \
+  X(PositionWeights, position_weights) \
+  X(PositionGradients, position_gradients) \
+  X(CachePrefetch, cache_prefetch) \
+  X(CacheLocate, cache_locate) \
+  X(CacheRelease, cache_release) \
+  X(CacheWriteBack, cache_write_back) \
+  X(TbeForward, tbe_forward) \
+  X(TbeForwardRows, tbe_forward_rows) \
+  X(TbeBackward, tbe_backward) \
+  X(TbeWeightGradients, tbe_weight_gradients) \
+  X(TbeBackwardRows, tbe_backward_rows) \
+  X(TbeListRows, tbe_list_rows) \
+  X(MergeRows, merge_rows) \
+  X(TbeRowGradients, tbe_row_gradients) \
+  X(TbeUpdateRows, tbe_update_rows) \
+  X(CopyColumns, copy_columns) \
+  X(CopyRows, copy_rows) \
+  X(SumMatrices, sum_matrices) \
+  X(DivideColumns, divide_columns) \
+  X(ClampMatrix, clamp_matrix) \
+  X(RoundMatrix, round_matrix) \
+  X(DensePrecision, dense_precision) \
+  X(ProductLibrary, product_library) \
+  X(Gemm, gemm) \
+  X(LinearForward, linear_forward) \
+  X(LinearBackward, linear_backward) \
+  X(DotForward, dot_forward) \
+  X(DotBackward, dot_backward) \
+  X(CrossForward, cross_forward) \
+  X(CrossBackward, cross_backward) \
+  X(CrossInput, cross_input) \
+  X(Bce, bce) \
+  X(SumOfSquares, sum_of_squares) \
+  X(DenseUpdate, dense_update) \
+  X(CodecBytes, codec_bytes) \
+  X(Encode, encode) \
+  X(Decode, decode) \
+  X(Convert, convert)
+
+/* A slot of the table, and a backend's prototype and table row of a kernel. */
+#define TRS_KERNEL_SLOT(Name, slot)     Trs##Name##Fn *slot;
+#define TRS_KERNEL_CPU(Name, slot)      PETSC_EXTERN Trs##Name##Fn Trs##Name##Cpu;
+#define TRS_KERNEL_CPU_ROW(Name, slot)  .slot = Trs##Name##Cpu,
+#define TRS_KERNEL_CUDA(Name, slot)     PETSC_EXTERN Trs##Name##Fn Trs##Name##Cuda;
+#define TRS_KERNEL_CUDA_ROW(Name, slot) .slot = Trs##Name##Cuda,
+
 typedef struct {
   const char *name;
   /*
-    Floats: matrix products are fast where rows begin at multiples of this, and as many terms are added. Who lays a matrix out may fill it up with zeros.
-    1: anything is as good.
+    Floats. Matrix products are fast if rows begin at multiples of this number, and if they add as
+    many terms; a matrix may be filled up with zeros for that. 1: every layout is as good.
   */
   int64_t product_unit;
-
-  PetscErrorCode (*workspace_create)(TrsWorkspace *workspace);
-  PetscErrorCode (*workspace_destroy)(TrsWorkspace *workspace);
-
-  /* --- jagged tensors (units_kjt, units_bounds, units_dedup) --- */
-
-  /* offsets[0..n] = exclusive prefix sum of lengths[0..n), 64-bit. */
-  PetscErrorCode (*offsets)(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets);
-
-  /*
-    Block j of out is block permutation[j] of in. Blocks are runs of bags: block i of in is bags block_begin[i] .. block_begin[i+1).
-    in->offsets must be set; out's arrays have room; lengths, values, weights (if both have them) move; out->offsets is filled unless NULL.
-    permutation [n_out] and block_begin [n_in + 1] are host arrays; out->n_bags and n_values are set (n_values only when known to the host
-    from in->offsets on a host_memory device; otherwise as the caller set it).
-    in->values NULL: out's values are the places in `in` that they would come from.
-  */
-  PetscErrorCode (*permute_blocks)(TrsStream stream, TrsWorkspace workspace, int n_in,
-                                   const int64_t *block_begin, int n_out, const int *permutation,
-                                   const TrsJagged *in, TrsJagged *out);
-
-  /*
-    Cut every feature's ids into n_buckets row ranges: out is bucket-major, then feature, then bag (n_buckets*F*B bags); the order
-    inside a bag and bucket is kept; values become local ids unless keep_ids. -1 and other negative ids go to bucket 0 unchanged.
-    positions (or NULL) [N]: the id's place in its original bag, in out's order. unbucketize (or NULL) [N]: where original id i went.
-    in->offsets must be set; out has room for n_buckets*F*B lengths and N values.
-    Source: FBGEMM block_bucketize_sparse_features
-  */
-  PetscErrorCode (*bucketize)(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
-                              int64_t batch, const TrsBucketSpec *spec, PetscBool keep_ids,
-                              const TrsJagged *in, TrsJagged *out, int64_t *positions, int64_t *unbucketize);
-
-  /*
-    Check ids against rows[f] (host array [F]) and repair by mode: warning and ignore set a bad id to 0; -1 passes; also repairs offsets
-    (spec: runtime section 12). report[0] += violations; the first one's place is report[1] = feature, [2] = bag, [3] = id, [4] = position
-    in values (host memory on a CPU; device memory else). Fatal and warning and ignore count alike; none does nothing.
-  */
-  PetscErrorCode (*bounds_check)(TrsStream stream, int mode, int n_features, int64_t batch,
-                                 const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
-                                 int64_t report[5]);
-
-  /*
-    Unique ids, ascending, of each table's run of values, and where each value went: unique [<= N], reverse [N] (index into the table's
-    unique ids), unique_begin [T+1] host array. values_begin host [T+1]. Ids below 0 are one id, -1, that comes first. A device's host waits for unique_begin.
-    Source: FBGEMM jagged_unique_indices, whose reverse is an index into all tables' ids
-  */
-  PetscErrorCode (*unique)(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                           const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
-                           int64_t *unique_values, int64_t *reverse);
-
-  /* --- bags that samples share (variable batch per feature); blocks are runs of B = lists->batch bags --- */
-
-  /*
-    The distinct bags of block feature[i] (host array [n_features]) of in: lists gets the first sample that has each, in order of samples; inverse [n_features, B]
-    the place in its list of every sample's. Bags are equal that have the same ids, and weights bit for bit, in the same order; their hashes
-    (compute/bag_hash.h) only save comparisons. in->offsets must be set. Time grows with the ids, and with the square of the distinct bags of a feature that
-    share a hash.
-  */
-  PetscErrorCode (*unique_bags)(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
-                                const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse);
-
-  /*
-    Block j of out has the bags of list list[j] out of block block[j] of in (host arrays [n_out]). limits NULL: they are followed by empty ones, up to B a block.
-    Else blocks follow one another, and limits [2 * n_out + 1] (device) gets the numbers of bags of each, then where the ids of each begin and where they end.
-    in->offsets must be set; out has room for n_out * B bags and its ids, and offsets that say where they end behind its last bag, too. Its n_bags
-    and n_values are set where the host can read them.
-  */
-  PetscErrorCode (*take_bags)(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
-                              const int *list, const TrsBagLists *lists, const TrsJagged *in, TrsJagged *out,
-                              int64_t *limits);
-
-  /* Offsets of a batch whose features have strides[f] bags (host array) as if each had B, the last ones empty: to [n_features * B + 1]. */
-  PetscErrorCode (*pad_offsets)(TrsStream stream, TrsWorkspace workspace, int n_features,
-                                const int64_t *strides, int64_t batch, const int64_t *offsets, int64_t *to);
-
-  /* --- sequences (spec: runtime section 8) --- */
-
-  /* out + b * out_stride: bag b's mean or maximum [D], or its places; empty bags give zeros. */
-  PetscErrorCode (*sequence_forward)(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
-                                     float *out, int64_t out_stride);
-
-  /*
-    Gradient of every id's row: to + r * row_stride, [D], r the row as `rows` has it, or r = i where by_id is set. Ids have rows of their
-    own then, so all that is written is written once. A maximum's gradient goes to the first row of the bag that has it.
-  */
-  PetscErrorCode (*sequence_backward)(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
-                                      const float *grad, int64_t grad_stride, PetscBool by_id, float *to);
-
-  /* --- position weights (spec: runtime section 10, units_pos); a feature's bags have ids offsets[0] .. offsets[n_bags) --- */
-
-  /* positions[i] = place of id i in its bag, from 0: exact up to 2^24. */
-  PetscErrorCode (*positions)(TrsStream stream, int64_t n_bags, const int64_t *offsets, float *positions);
-
-  /* weights[i] = by_position[positions[i]]; 0 for a position outside [0, length). */
-  PetscErrorCode (*position_weights)(TrsStream stream, int64_t n_bags, const int64_t *offsets,
-                                     const float *positions, int64_t length, const float *by_position,
-                                     float *weights);
-
-  /* by_position[positions[i]] += grad_weights[i] over all ids, in their order. */
-  PetscErrorCode (*position_gradients)(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
-                                       const int64_t *offsets, const float *positions,
-                                       const float *grad_weights, int64_t length, float *by_position);
-
-  /* --- cache of rows in host memory (compute/cache.h, units_cache); the cache's tables are those of tbe with table.lines == cache->lines --- */
-
-  /*
-    Bring the rows of the batch's ids of the cache's tables into the cache, and find them: locations [N] (as TrsTbeInput's; input's own is not
-    read) is written for ids of these tables, others' entries stay. cache->time is this call's. Counters grow.
-    held [N] or NULL: LRU alone; each line that now has one of the batch's rows gets one lock (its locks + 1) and is listed in held, once, in any order;
-    the other entries are -1.
-  */
-  PetscErrorCode (*cache_prefetch)(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
-                                   const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
-                                   int32_t *held);
-
-  /* Find the rows again: locations as above. Nothing else changes; no counters. */
-  PetscErrorCode (*cache_locate)(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
-                                 const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations);
-
-  /* Take a lock from each of the n lines listed (those >= 0; no line twice). */
-  PetscErrorCode (*cache_release)(TrsStream stream, const TrsCache *cache, int64_t n, const int32_t *held);
-
-  /* Write all cached rows to their tables; they stay in the cache. */
-  PetscErrorCode (*cache_write_back)(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
-                                     const TrsTbe *tbe);
-
-  /* --- table-batched embedding (units_optim) --- */
-
-  /*
-    Where input->locations is given, rows of cached tables are read and updated where it says; else tables are read in place. A cached table's rows
-    are never given to tbe_update_rows.
-  */
-
-  /* out[b, out_column .. + D) of feature f = pooled rows of bag (f, b); empty bags give 0. out is [B, out_stride]; only the features' columns are written. */
-  PetscErrorCode (*tbe_forward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                const TrsTbeInput *input, float *out, int64_t out_stride);
-
-  /* Sequence: out row i = row values[i] of its feature's table, [N, out_stride]; -1 gives zeros. */
-  PetscErrorCode (*tbe_forward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                     const TrsTbeInput *input, float *out, int64_t out_stride);
-
-  /*
-    Backward with the optimizer fused: every row that occurs gets one update with the sum of its occurrences' gradients in order of
-    feature, then bag, then place in the bag. grad is [B, grad_stride], features' columns at out_column; mean divides by the bag's length.
-    args: an array where tables have different optimizers, that of table t is args[table[t].optimizer].
-    grad_weights (or NULL) [N]: gradient of per-id weights, from the rows before the update. max_gradient > 0 clamps grad's elements first.
-  */
-  PetscErrorCode (*tbe_backward)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                 const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                 float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights);
-
-  /* grad_weights of tbe_backward alone. */
-  PetscErrorCode (*tbe_weight_gradients)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                         const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                         float *grad_weights);
-
-  /* The same for sequences: grad row i belongs to values[i], [N, grad_stride]. */
-  PetscErrorCode (*tbe_backward_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                      float max_gradient, const TrsSparseOptimizerArgs *args);
-
-  /* --- tables that every rank holds: only gradients of rows travel --- */
-
-  /*
-    The distinct rows that occur, ascending by table, then row: rows (capacity N), row_begin [n_tables + 1] host array. Known before there are
-    gradients. A device's host waits for row_begin.
-  */
-  PetscErrorCode (*tbe_list_rows)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                  const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
-
-  /*
-    Lists of rows of n_tables tables become one: list q's rows of table t, ascending, are rows[begin[q * n_tables + t]] up to where the next ones begin;
-    begin: host [n_lists * n_tables + 1] from 0. keys [n]: the rows as numbered over all tables - row r of table t is r more than there are rows before that
-    table - in order, equal ones in order of lists; index [n] their places in `rows`. What is no row of its table comes last, with the number of all rows.
-  */
-  PetscErrorCode (*merge_rows)(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                               const TrsTbeTable *table, int n_lists, const int64_t *begin,
-                               const int64_t *rows, int64_t *keys, int64_t *index);
-
-  /*
-    Summed gradients of the rows of tbe_list_rows, in their order: row_grad [n_unique, row_stride] (row_stride >= max D). rows (or NULL) [n_unique] and
-    row_begin (or NULL) as there; without row_begin nothing waits. Capacity of both arrays where row_begin is asked for: N rows.
-  */
-  PetscErrorCode (*tbe_row_gradients)(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                      float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
-                                      int64_t row_stride);
-
-  /*
-    One optimizer step on given rows of n_tables tables: n entries (key, gradient), keys as merge_rows has them, of one table its rows; entries of one row
-    are summed in the order given. keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i] of grad. args as in tbe_backward.
-  */
-  PetscErrorCode (*tbe_update_rows)(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                    const TrsTbeTable *table, int64_t n, const int64_t *keys,
-                                    const int64_t *index, const float *grad, int64_t grad_stride,
-                                    const TrsSparseOptimizerArgs *args);
-
-  /* --- moving pooled rows --- */
-
-  /* Copy n runs of columns of so many rows (host array), in one go; no two are written to the same place. */
-  PetscErrorCode (*copy_columns)(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
-  /* n copies of rows (host array); no row is written twice, or written by one and read by another. */
-  PetscErrorCode (*copy_rows)(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy);
-  /* to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride); host array of pointers. `to` may be any of the
-     first 64 of them, on the CPU of all. */
-  PetscErrorCode (*sum_matrices)(TrsStream stream, int n_parts, const float *const *from, int64_t from_stride,
-                                 int64_t rows, int64_t cols, float *to, int64_t to_stride);
-  /* Row b of n runs of columns (host array) divided by the run's lengths[b], rows `stride` floats apart; where the length is 0 they stay. */
-  PetscErrorCode (*divide_columns)(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
-                                   int64_t stride);
-  /* Clamp to +-limit. */
-  PetscErrorCode (*clamp_matrix)(TrsStream stream, int64_t rows, int64_t cols, float limit, float *matrix,
-                                 int64_t stride);
-  /* Round floats to the nearest (even) number of dtype, fp16 or bf16; they stay floats. */
-  PetscErrorCode (*round_matrix)(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype, float *matrix,
-                                 int64_t stride);
-
-  /* --- dense layers --- */
-
-  /* For all products of this process from now on; fp32 unless called. Errors: UNAVAILABLE. Host function. */
-  PetscErrorCode (*dense_precision)(TrsDensePrecision precision);
-
-  /* What makes the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt 13.1.0": for the banner and result files. Borrowed. Host function. */
-  const char *(*product_library)(void);
-
-  /* C = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. */
-  PetscErrorCode (*gemm)(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
-                         int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                         float beta, float *c, int64_t ldc);
-  /* y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. */
-  PetscErrorCode (*linear_forward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                   int64_t x_stride, const float *weight, const float *bias,
-                                   TrsActivation activation, float *y, int64_t y_stride);
-  /*
-    dy [B, out] is overwritten by dy * activation'(y); grad_weight [out, in] and grad_bias [out] are overwritten; dx (or NULL) [B, in] is overwritten,
-    and may lie where y is.
-    Sums over the batch run in a fixed order.
-  */
-  PetscErrorCode (*linear_backward)(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                    int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
-                                    TrsActivation activation, float *dy, int64_t dy_stride,
-                                    float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride);
-
-  /*
-    Dot interaction (rule A1) of n vectors a sample, x [B, n*D] with x_stride: out[b] = [first `copied` floats of x | x_i . x_j, i < j,
-    row by row of the upper triangle | n_zeros zeros]. copied is D with a dense vector, else 0.
-  */
-  PetscErrorCode (*dot_forward)(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                const float *x, int64_t x_stride, float *out, int64_t out_stride);
-  PetscErrorCode (*dot_backward)(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                 int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
-                                 int64_t dx_stride);
-
-  /* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All [B, n] dense. */
-  PetscErrorCode (*cross_forward)(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
-                                  const float *bias, const float *x, float *y);
-  /*
-    A layer's backward: h = g * x0; grad_bias [n] = sum over samples of h; g * (u + bias) is added to dx0, or written there by the call that is the FIRST of a
-    backward. The LAST one may add g, too, for cross_input.
-  */
-  PetscErrorCode (*cross_backward)(TrsStream stream, int64_t batch, int64_t n, int place,
-                                   const TrsCrossBackward *layer);
-  /* After the LAST cross_backward: dx [batch, n] = g + dx0 + q V, q [batch, rank], V [rank, n]. g is overwritten or not. */
-  PetscErrorCode (*cross_input)(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
-                                const float *V, float *g, const float *dx0, float *dx);
-
-  /*
-    Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over samples of w * (max(z,0) - z*y + log1p(exp(-|z|)));
-    dz (or NULL) = (sigmoid(z) - y) * (scale * w); p (or NULL) = sigmoid(z). y may be NULL when only p is wanted, w for weights of 1.
-    stride: floats from one z, and dz, to the next.
-  */
-  PetscErrorCode (*bce)(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,
-                        const float *w, float scale, double *loss, float *dz, float *p);
-
-  /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double */
-  PetscErrorCode (*sum_of_squares)(TrsStream stream, int64_t n, const float *x, double *sum);
-
-  /* torch.optim's formulas on n elements; state1, state2: adagrad sum; adam exp_avg, exp_avg_sq. */
-  PetscErrorCode (*dense_update)(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
-                                 const float *grad, float *weight, float *state1, float *state2);
-
-  /* --- codecs (units_quant) --- */
-
-  /* Encoded bytes of n floats. Host function. */
-  int64_t (*codec_bytes)(const TrsCodec *codec, int64_t n);
-  PetscErrorCode (*encode)(TrsStream stream, const TrsCodec *codec, int64_t n, const float *from, void *to);
-  PetscErrorCode (*decode)(TrsStream stream, const TrsCodec *codec, int64_t n, const void *from, float *to);
-
-  /* Element-wise conversion between fp32 and fp16/bf16 (nearest even), strided rows. */
-  PetscErrorCode (*convert)(TrsStream stream, int64_t n, TrsDType from_type, const void *from,
-                            TrsDType to_type, void *to);
+  TRS_KERNELS(TRS_KERNEL_SLOT)
 } TrsComputeOps;
 
 extern const TrsComputeOps trs_compute_cuda; /* gpu/compute_cuda.c, where TRS_HAVE_CUDA */
 
-extern const TrsComputeOps *const trs_compute_backends[];
+extern const TrsComputeOps *const trs_compute_backends[]; /* ended by NULL */
 
 /* The kernels for a device's name. Errors: UNAVAILABLE. Not collective. */
 PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute);
 
 /*
-  Instruction set in use ("avx512", "avx2", "portable"): the best that the processor has and TRSHARD_ISA in the environment, read once a process,
-  allows. Not collective.
+  Instruction set in use ("avx512", "avx2", "portable"): the best that the processor has and that
+  TRSHARD_ISA in the environment, read once a process, allows. Not collective.
 */
 const char *TrsComputeIsa(void);
 
-/* Kernels called from now on use at most limit; NULL: what the environment allows. BLAS keeps what it began with. Not collective. */
+/*
+  Kernels called from now on use at most limit; NULL: what the environment allows. BLAS keeps the
+  instruction set it began with. Not collective.
+*/
 void TrsComputeSetIsa(const char *limit);
 
 /* OpenMP threads of a kernel. Not collective. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/cpu_kernels.h"
-#include "compute/cpu_kernels_dense.h"
 #include "compute/dense_kernels.h"
 
 #include <math.h>

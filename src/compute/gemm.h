@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A matrix product as the backends' dense layers hand it on, and which library makes it on a CPU. */
+/* A matrix product as the dense layers of the backends hand it on. */
 #pragma once
 
 #include "core/error.h"
 
 #include <stdint.h>
 
-/* C [m, n] = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. A and B are float, or bf16 where a backend rounded them. */
+/*
+  C [m, n] = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. A and B are
+  float, or bf16 where a backend rounded them.
+*/
 typedef struct {
   PetscBool trans_a, trans_b;
   int64_t m, n, k;
@@ -19,6 +22,3 @@ typedef struct {
   float *c;
   int64_t ldc;
 } TrsMatrixProduct;
-
-/* "OpenBLAS 0.3.21 SkylakeX, 1 thread": for the banner and result files. Borrowed. Not collective. */
-const char *TrsGemmLibrary(void);

@@ -3,8 +3,7 @@
 
 #include "compute/blas_library.h"
 #include "compute/codec_kernels.h"
-#include "compute/cpu_kernels_codec.h"
-#include "compute/cpu_kernels_dense.h"
+#include "compute/cpu_kernels.h"
 #include "compute/onednn_library.h"
 
 #include <cblas.h>
@@ -103,7 +102,7 @@ static PetscErrorCode prepare_library(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const char *TrsGemmLibrary(void)
+const char *TrsProductLibraryCpu(void)
 {
   const int n_threads = omp_get_max_threads();
 

@@ -3,7 +3,7 @@
   Sequences and positions on the CPU: rows of a bag to what the model sees, and the way back; weights by position.
 
   A bag is one thread's, and every row of gradients is written once, so the result does not depend on the number of threads.
-  Source: rule A26; TorchRec PositionWeightedModule
+  Source: src/RULES.md, rule A26; TorchRec PositionWeightedModule
 */
 #include "compute/cpu_kernels.h"
 

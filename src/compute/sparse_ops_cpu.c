@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the CPU: scan, permutation of blocks, bounds check, unique ids. Row buckets: bucketize_cpu.c
-  Source: FBGEMM permute_2D_sparse_data, bounds_check_indices, jagged_unique_indices
+  Jagged tensors on the CPU: scan, permutation of blocks, unique ids. Row buckets: bucketize_cpu.c
+  Source: FBGEMM permute_2D_sparse_data, jagged_unique_indices
 */
 #include "compute/cpu_kernels.h"
 #include "compute/row_sort.h"
@@ -52,55 +52,6 @@ PetscErrorCode TrsPermuteBlocksCpu(TrsStream stream, TrsWorkspace workspace, int
   if (out->offsets) out->offsets[bag] = value;
   out->n_bags = bag;
   out->n_values = value;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* --- bounds check --- */
-
-static void note(int64_t report[5], int64_t feature, int64_t bag, int64_t id, int64_t position)
-{
-  if (report[0]++ > 0) return;
-  report[1] = feature;
-  report[2] = bag;
-  report[3] = id;
-  report[4] = position;
-}
-
-static inline int64_t clamp_to(int64_t x, int64_t low, int64_t high)
-{
-  return x < low ? low : x > high ? high : x;
-}
-
-PetscErrorCode TrsBoundsCheckCpu(TrsStream stream, int mode, int n_features, int64_t batch,
-                                 const int64_t *rows, int64_t *offsets, int64_t *values, int64_t n_values,
-                                 int64_t report[5])
-{
-  const PetscBool repair = (PetscBool)(mode == 1 || mode == 2); /* warning, ignore; fatal reports the first */
-
-  PetscFunctionBegin;
-  (void)stream;
-  if (mode == 3) PetscFunctionReturn(PETSC_SUCCESS);
-  if (offsets[n_features * batch] != n_values) {
-    note(report, n_features, 0, offsets[n_features * batch], n_values);
-    if (!repair) PetscFunctionReturn(PETSC_SUCCESS);
-    offsets[n_features * batch] = n_values;
-  }
-  for (int f = 0; f < n_features; f++)
-    for (int64_t bag = f * batch; bag < (f + 1) * batch; bag++) {
-      int64_t begin = offsets[bag], end = offsets[bag + 1];
-      if (begin < 0 || begin > end || end > n_values) {
-        note(report, f, bag - f * batch, begin, end);
-        if (!repair) PetscFunctionReturn(PETSC_SUCCESS);
-        offsets[bag] = begin = clamp_to(begin, 0, n_values);
-        offsets[bag + 1] = end = clamp_to(end, begin, n_values);
-      }
-      for (int64_t i = begin; i < end; i++) {
-        if ((uint64_t)values[i] < (uint64_t)rows[f] || values[i] == -1) continue;
-        note(report, f, bag - f * batch, values[i], i);
-        if (!repair) PetscFunctionReturn(PETSC_SUCCESS);
-        values[i] = 0;
-      }
-    }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -26,7 +26,7 @@ typedef enum {
 
 typedef enum { TRS_DECAY_NONE, TRS_DECAY_L2, TRS_DECAY_DECOUPLE } TrsWeightDecayMode;
 
-/* A fused optimizer's numbers in one step (spec: runtime section 6). */
+/* A fused optimizer's numbers in one step (src/RULES.md, section 6). */
 typedef struct {
   TrsSparseOptimizerKind kind;
   TrsWeightDecayMode weight_decay_mode;

@@ -256,7 +256,7 @@ static int sort_group(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
   return end;
 }
 
-static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const float *grad, float max_gradient,
+static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const float *grad,
                         const TrsSparseOptimizerArgs *args)
 {
   const TrsTableRun *run = &b->run[t];
@@ -267,8 +267,7 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
                    .source = run->source,
                    .scale = run->scale,
                    .location = run->location,
-                   .grad = grad,
-                   .max_gradient = max_gradient};
+                   .grad = grad};
   if (args) {
     args = &args[tbe->table[t].optimizer];
     job.args = args;
@@ -298,7 +297,7 @@ static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n,
 }
 
 static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
-                               PetscBool pooled, const float *grad, int64_t grad_stride, float max_gradient,
+                               PetscBool pooled, const float *grad, int64_t grad_stride,
                                const TrsSparseOptimizerArgs *args)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
@@ -310,7 +309,7 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
     end = sort_group(tbe, input, first, pooled, grad_stride, &b);
 #pragma omp parallel
     for (int t = first; t < end; t++)
-      update_table(kernels, job_of(tbe, t, &b, grad, max_gradient, args), b.run[t].n, b.wide);
+      update_table(kernels, job_of(tbe, t, &b, grad, args), b.run[t].n, b.wide);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -339,30 +338,28 @@ PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, TrsWorkspace workspace
 
 PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                  const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                 float max_gradient, const TrsSparseOptimizerArgs *args, float *grad_weights)
+                                 const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  if (grad_weights)
-    PetscCall(TrsTbeWeightGradientsCpu(stream, workspace, tbe, input, grad, grad_stride, grad_weights));
-  PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, max_gradient, args));
+  (void)stream;
+  PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                     float max_gradient, const TrsSparseOptimizerArgs *args)
+                                     const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(backward(workspace, tbe, input, PETSC_FALSE, grad, grad_stride, max_gradient, args));
+  PetscCall(backward(workspace, tbe, input, PETSC_FALSE, grad, grad_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
 PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                     float max_gradient, int64_t *row_begin, int64_t *rows, float *row_grad,
-                                     int64_t row_stride)
+                                     int64_t *row_begin, int64_t *rows, float *row_grad, int64_t row_stride)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
   TrsBackward b;
@@ -374,7 +371,7 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = sort_group(tbe, input, first, PETSC_TRUE, grad_stride, &b);
     for (int t = first; t < end; t++) {
-      const TrsRowJob job = job_of(tbe, t, &b, grad, max_gradient, NULL);
+      const TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
       if (row_begin) row_begin[t] = n;
       n += kernels->sum(&job, 0, b.run[t].n, rows ? rows + n : NULL, row_grad + n * row_stride, row_stride);
     }
@@ -409,6 +406,6 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int
   }
 #pragma omp parallel
   for (int t = 0; t < n_tables; t++)
-    update_table(kernels, job_of(&tbe, t, &b, grad, 0.0f, args), b.run[t].n, b.wide);
+    update_table(kernels, job_of(&tbe, t, &b, grad, args), b.run[t].n, b.wide);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

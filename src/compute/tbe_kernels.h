@@ -23,7 +23,6 @@ typedef struct {
   const float *scale;      /* NULL: all 1 */
   const int32_t *location; /* of a cached table: where key i's row is (tbe.h); NULL: all in the table */
   const float *grad;
-  float max_gradient; /* > 0: clamp elements first */
   const TrsSparseOptimizerArgs *args;
   float correction1, correction2; /* 1 - beta^step */
   float *scratch;                 /* [3 * D] of this thread, wanted from TRS_TBE_STACK_COLUMNS columns on */

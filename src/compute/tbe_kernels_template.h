@@ -501,11 +501,6 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
     const float *from = job->grad + job->source[i];
     const float scale = job->scale ? job->scale[i] : 1.0f;
     int d = 0;
-    if (job->max_gradient > 0.0f) {
-      const float limit = job->max_gradient;
-      for (d = 0; d < D; d++) g[d] += scale * (from[d] > limit ? limit : from[d] < -limit ? -limit : from[d]);
-      continue;
-    }
     for (; d + PART <= D; d += PART) store(g + d, load(g + d) + scale * load(from + d));
     for (; d < D; d++) g[d] += scale * from[d];
   }
@@ -553,7 +548,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
     const float *total = job->grad + job->source[i]; /* of most rows the only one, used where it is */
     for (int64_t k = i; k < next; k++) prefetch_key(job, dtype, k + FAR, D);
-    if (next > i + 1 || job->scale || job->max_gradient > 0.0f) {
+    if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
     }

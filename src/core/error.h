@@ -15,7 +15,7 @@
   #define PETSC_SUCCESS 0
 #endif
 
-/* Exit status (INTERFACE section 1) + 1000, clear of PETSc's own codes. */
+/* The exit status of README.md + 1000, clear of PETSc's own codes. */
 enum {
   TRS_ERR_OPTION = 1064,      /* bad option or option file */
   TRS_ERR_DATA = 1065,        /* content of a dataset, checkpoint or plan file */

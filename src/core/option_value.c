@@ -58,7 +58,8 @@ static TrsOptionType entry_type(TrsOptionType type)
   }
 }
 
-int TrsOptionChoice(const char *choices, const char *text, size_t length)
+/* Index of text[0..length-1] in the comma-separated choices, case is free; -1: it is none. */
+static int choice_of(const char *choices, const char *text, size_t length)
 {
   int index = 0;
 
@@ -198,7 +199,7 @@ static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, 
 {
   PetscFunctionBegin;
   if (entry_type(spec->type) == TRS_OPTION_FILE && text[0] != '/' &&
-      TrsOptionChoice(spec->choices, text, strlen(text)) < 0) {
+      choice_of(spec->choices, text, strlen(text)) < 0) {
     size_t n = strlen(folder) + strlen(text) + 2;
 
     PetscCall(PetscMalloc1(n, value));
@@ -229,7 +230,7 @@ static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, c
     *valid = (PetscBool)(parse_real(text, &value->reals[i]) && real_in_range(spec, value->reals[i]));
     break;
   case TRS_OPTION_ENUM:
-    value->indices[i] = TrsOptionChoice(spec->choices, text, strlen(text));
+    value->indices[i] = choice_of(spec->choices, text, strlen(text));
     *valid = (PetscBool)(value->indices[i] >= 0);
     break;
   default: /* strings, files */

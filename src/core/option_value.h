@@ -34,6 +34,3 @@ PetscErrorCode TrsOptionValueFree(TrsOptionValue *value);
 void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n);
 
 PetscBool TrsOptionIsList(TrsOptionType type);
-
-/* Index of text[0..length-1] in the comma-separated choices (case is free), -1 when it is none. Not collective. */
-int TrsOptionChoice(const char *choices, const char *text, size_t length);

@@ -185,7 +185,7 @@ static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratc
   batch->kjt.batch = B;
 }
 
-/* Rule A24: -1 passes, other ids outside of the table become 0. */
+/* -1 passes, other ids outside of the table become 0 (src/RULES.md, rule A24). */
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int feature, int key,
                                 int64_t sample, int32_t n, int64_t *ids, TrsBadIds *bad_ids, TrsFault *fault)
 {

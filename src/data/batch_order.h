@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Schedule: which samples each rank takes in each step (rules A17, A28). Pure arithmetic, the same on all ranks.
+  Schedule: which samples each rank takes in each step (src/RULES.md, rules A17, A28). This is pure
+  arithmetic with the same result on all ranks.
 
-  An epoch's order is cut into global batches of W*B samples; without drop_last the epoch ends with a smaller one, of which rank r takes n/W samples, the
-  first n mod W ranks one more (TrsBatchOrderShare). Passes follow each other until the steps are done: with -steps alone as many as it takes.
+  An epoch's order is cut into global batches of W*B samples. Without drop_last the epoch ends with a
+  smaller batch of n samples, of which rank r takes n/W, the first n mod W ranks one more
+  (TrsBatchOrderShare). Passes follow each other until the steps are done.
 */
 #pragma once
 

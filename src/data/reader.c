@@ -10,9 +10,6 @@
 #include <signal.h>
 #include <string.h>
 
-/* Batches that may be borrowed at a time; for a device that copies them, one more. */
-enum { TRS_SLOTS_OUT = 3 };
-
 static const TrsOptionSpec reader_options[] = {
     {"-data_train", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
      "dataset to train on: files one after the other; 'day_*.h5' stands for those it matches, sorted"},
@@ -58,7 +55,7 @@ struct TrsReaderImpl {
   PetscBool training, shuffle, weighted;
   int64_t seed, read_ahead;
   TrsBatchSpec spec;
-  int64_t start, total, max_batch, max_global;
+  int64_t start, total, max_batch;
 
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
@@ -188,14 +185,6 @@ PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epo
   }
   if (total) *total = steps;
   if (per_epoch) *per_epoch = n;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch)
-{
-  PetscFunctionBegin;
-  *batch = reader->max_batch;
-  *global_batch = reader->max_global;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -332,7 +321,6 @@ static void find_largest(TrsReader reader)
 
   TrsBatchOrderAt(&reader->schedule, 0, &first); /* the first step of a pass is the largest */
   reader->max_batch = first.batch > 0 ? first.batch : 1;
-  reader->max_global = first.global_batch;
 }
 
 static PetscErrorCode set_up(TrsReader reader)
@@ -359,7 +347,7 @@ static PetscErrorCode set_up(TrsReader reader)
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
   PetscCall(TrsBatchScratchReserve(spec, &reader->scratch, n_values));
-  reader->n_slots = TRS_SLOTS_OUT + reader->copied + reader->read_ahead;
+  reader->n_slots = TRS_READER_OUT + reader->copied + reader->read_ahead;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
   reader->next_out = reader->start;

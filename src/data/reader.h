@@ -2,8 +2,9 @@
 /*
   Reader: batches of this rank's samples, read ahead by a thread so that a step does not wait for the file.
 
-  Global step s of W ranks with B samples each: rank r takes samples (s*W + r)*B .. +B-1 of the epoch's order; an epoch may end with a smaller
-  batch (rule A17); -data_shuffle permutes by (seed, epoch) alone. All ranks make the same number of steps, by construction.
+  In global step s of W ranks with B samples each, rank r takes samples (s*W + r)*B .. +B-1 of the
+  epoch's order. An epoch may end with a smaller batch (src/RULES.md, rule A17). -data_shuffle
+  permutes by (seed, epoch) alone. All ranks make the same number of steps, by construction.
 */
 #pragma once
 
@@ -44,6 +45,8 @@ typedef struct {
 
 typedef struct TrsReaderImpl *TrsReader;
 
+enum { TRS_READER_OUT = 3 }; /* batches that may be out at a time: the depth of a pipeline */
+
 /* -data_train -data_eval -data_weights -batch_size -steps -epochs -drop_last -data_shuffle -seed -data_check -data_read_ahead */
 extern const TrsOptionGroup trs_reader_options;
 
@@ -60,7 +63,7 @@ PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
 
 /*
   Which features a batch holds, in order: keys [n] indices into the dataset's key order; rows [n] id range of each for the bounds check and its mode;
-  with_weights: read /sparse/weights. Source of the order: rule A2.
+  with_weights: read /sparse/weights. Source of the order: src/RULES.md, rule A2.
 */
 PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows,
                                     const TrsBoundsCheckMode *mode, PetscBool with_weights);
@@ -80,11 +83,9 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader);
 /* Steps of the whole run (from 0, not from the start step), and of one epoch. Needs the dataset, not SetUp. */
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch);
 
-/* Largest B this rank, and G, any step has. */
-PetscErrorCode TrsReaderMaxBatch(TrsReader reader, int64_t *batch, int64_t *global_batch);
-
 /*
-  TrsReaderNext - The next batch, borrowed until TrsReaderReturn; up to 3 may be out at a time (a pipeline's depth; 4 with a device that copies them).
+  TrsReaderNext - The next batch, borrowed until TrsReaderReturn. TRS_READER_OUT batches may be out at
+  a time, one more with a device that copies them.
 
   Not collective: an error on one rank is returned on that rank only; the pipeline agrees on it at the step's agreement.
   Out: batch  NULL after the last step (the same step on all ranks)

@@ -28,7 +28,6 @@ PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x)
   PetscCall(TrsDeviceBufferFree(x->comm->device, &x->arrived));
   PetscCall(TrsDeviceBufferFree(x->comm->device, &x->parts));
   PetscCall(TrsDeviceBufferFree(x->comm->device, &x->scratch));
-  PetscCall(TrsDeviceBufferFree(x->comm->device, &x->divisor));
   PetscCall(PetscFree(x->send_bytes));
   PetscCall(PetscFree(x->part_of));
   PetscCall(PetscFree(x->block));
@@ -199,25 +198,6 @@ PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *x, TrsStream stream)
       PetscCall(comm->compute->sum_matrices(stream, comm->size, x->part_of, own, 1, own, x->recv, own));
   } else {
     PetscCall(decode_arrived(x, stream, x->recv));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *x, TrsStream stream, int64_t n, float *values)
-{
-  const TrsComm comm = x->comm;
-  const int32_t size = comm->size;
-
-  PetscFunctionBegin;
-  if (!x->divisor.data) {
-    PetscCall(TrsDeviceBufferReserve(comm->device, &x->divisor, (int64_t)sizeof(size)));
-    PetscCall(comm->device->copy(x->divisor.data, &size, (int64_t)sizeof(size), stream));
-    PetscCall(comm->device->stream_synchronize(stream)); /* size is on this function's stack */
-  }
-  if (n > 0) { /* one long row */
-    TrsMeanColumns mean = {.lengths = (const int32_t *)x->divisor.data, .cols = n};
-    mean.data = values;
-    PetscCall(comm->compute->divide_columns(stream, 1, 1, &mean, n));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

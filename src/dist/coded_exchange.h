@@ -11,12 +11,11 @@
 #include "comm/comm.h"
 
 /*
-  How an exchange of embeddings and that of their gradients is made. With gradient division the backward divides by
-  comm->size, TorchRec's default; trshard scales the loss at the source and leaves it off.
+  How an exchange of embeddings and that of their gradients is made. TorchRec divides gradients by
+  comm->size; here the loss is scaled at its source (src/RULES.md, section 4).
 */
 typedef struct {
   TrsCodec forward, backward; /* kind fp32: none */
-  PetscBool gradient_division;
   PetscBool reproducible; /* sums in the order of the global batch, whatever the split; codecs must be fp32 */
 } TrsPooledDistOptions;
 
@@ -35,7 +34,6 @@ typedef struct {
   const float **part_of;                                /* [size] */
   const float **block;                                  /* [size] where what came lies */
   TrsDeviceBuffer encoded, arrived, parts, scratch;
-  TrsDeviceBuffer divisor; /* int32 comm->size */
 } TrsCodedExchange;
 
 PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *x);
@@ -71,6 +69,3 @@ PetscErrorCode TrsCodedBlocksArrive(TrsCodedExchange *x, TrsStream stream);
   way.
 */
 PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *x, TrsStream stream);
-
-/* Gradient division: n floats divided by comm->size, on the stream. Not collective. */
-PetscErrorCode TrsCodedExchangeDivide(TrsCodedExchange *x, TrsStream stream, int64_t n, float *values);

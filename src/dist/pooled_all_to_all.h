@@ -3,9 +3,8 @@
   Exchange of pooled embeddings, forward and backward. Source: TorchRec PooledEmbeddingsAllToAll
   (torchrec.distributed.dist_data); alltoall_pooled (comm_ops).
 
-  Each object serves one exchange at a time: Start..., Wait..., then the backward pair. Encoded by `codec` on
-  the wire when it is not fp32. With gradient_division the backward
-  divides by comm->size.
+  Each object serves one exchange at a time: Start..., Wait..., then the backward pair. The data is encoded
+  on the wire when the codec is not fp32.
 */
 #pragma once
 

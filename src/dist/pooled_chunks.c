@@ -5,8 +5,6 @@
 
 struct TrsPooledChunksImpl {
   TrsComm comm;
-  PetscBool gradient_division;
-  PetscBool sums; /* forward */
   int64_t dim;
   int64_t *counts, *displs; /* [size] of the chunks, in floats */
   int64_t n;                /* in all chunks */
@@ -16,8 +14,8 @@ struct TrsPooledChunksImpl {
   TrsCodedExchange forward, backward;
 };
 
-static PetscErrorCode create(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options, PetscBool sums,
-                             TrsPooledChunks *dist)
+PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
+                                            TrsPooledChunks *dist)
 {
   const TrsCodec forward = TrsQcommForSums(options->forward, PETSC_FALSE);
   const TrsCodec backward = TrsQcommForSums(options->backward, PETSC_TRUE);
@@ -25,29 +23,11 @@ static PetscErrorCode create(TrsComm comm, int64_t dim, const TrsPooledDistOptio
   PetscFunctionBegin;
   PetscCall(PetscNew(dist));
   (*dist)->comm = comm;
-  (*dist)->gradient_division = options->gradient_division;
-  (*dist)->sums = sums;
   (*dist)->dim = dim;
   PetscCall(PetscCalloc1(2 * (size_t)comm->size, &(*dist)->counts));
   (*dist)->displs = (*dist)->counts + comm->size;
   PetscCall(TrsCodedExchangeInit(comm, &forward, &(*dist)->forward));
   PetscCall(TrsCodedExchangeInit(comm, &backward, &(*dist)->backward));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
-                                            TrsPooledChunks *dist)
-{
-  PetscFunctionBegin;
-  PetscCall(create(comm, dim, options, PETSC_TRUE, dist));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsPooledAllGatherCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
-                                        TrsPooledChunks *dist)
-{
-  PetscFunctionBegin;
-  PetscCall(create(comm, dim, options, PETSC_FALSE, dist));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -63,24 +43,6 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From all chunks to the own sum, or from the own chunk to all. */
-static PetscErrorCode start(TrsPooledChunks dist, TrsCodedExchange *exchange, PetscBool sums,
-                            TrsStream stream, const float *from, float *to)
-{
-  PetscFunctionBegin;
-  if (sums)
-    PetscCall(TrsCodedReduceScattervStart(exchange, stream, from, dist->counts, to));
-  else
-    PetscCall(TrsCodedAllgathervStart(exchange, stream, from, to, dist->counts, dist->displs));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Floats that Wait gives, and of the gradient that goes back. */
-static int64_t n_given(const struct TrsPooledChunksImpl *dist)
-{
-  return dist->sums ? dist->counts[dist->comm->rank] : dist->n;
-}
-
 PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
                                     const int64_t *chunk_rows)
 {
@@ -94,9 +56,9 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, floa
   dist->rows = dist->given = rows;
   if (TrsCodedExchangeStays(&dist->forward)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserveShared(dist->comm->device, &dist->result,
-                                         n_given(dist) * (int64_t)sizeof(float)));
+                                         dist->counts[dist->comm->rank] * (int64_t)sizeof(float)));
   dist->given = (float *)dist->result.data;
-  PetscCall(start(dist, &dist->forward, dist->sums, stream, rows, dist->given));
+  PetscCall(TrsCodedReduceScattervStart(&dist->forward, stream, rows, dist->counts, dist->given));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,10 +80,9 @@ PetscErrorCode TrsPooledChunksGradBuffer(TrsPooledChunks dist, float **send)
 PetscErrorCode TrsPooledChunksGradStart(TrsPooledChunks dist, TrsStream stream)
 {
   PetscFunctionBegin;
-  if (dist->gradient_division)
-    PetscCall(TrsCodedExchangeDivide(&dist->backward, stream, n_given(dist), dist->given));
   if (dist->given == dist->rows && TrsCodedExchangeStays(&dist->backward)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(start(dist, &dist->backward, (PetscBool)!dist->sums, stream, dist->given, dist->rows));
+  PetscCall(
+      TrsCodedAllgathervStart(&dist->backward, stream, dist->given, dist->rows, dist->counts, dist->displs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

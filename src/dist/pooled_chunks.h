@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Pooled rows in chunks, one a rank: reduce-scatter gives each rank the sum of all ranks' rows for its chunk, all-gather gives every rank all
-  chunks; each is the other's backward. Source: TorchRec PooledEmbeddingsReduceScatter, PooledEmbeddingsAllGather
-  (torchrec.distributed.dist_data); reduce_scatter_v_pooled, all_gather_base_pooled (comm_ops).
+  Pooled rows in chunks, one a rank: a reduce-scatter gives each rank the sum of all ranks' rows for its
+  chunk; its backward, an all-gather, gives every rank the gradients of all chunks.
+  Source: TorchRec PooledEmbeddingsReduceScatter (torchrec.distributed.dist_data);
+  reduce_scatter_v_pooled (comm_ops).
 
-  Life, borrowing and division as in pooled_all_to_all.h; codecs as for sums (rule A23), either way. Sums are made in rank order.
+  Life and borrowing are as in pooled_all_to_all.h; codecs are those for sums in both directions
+  (src/RULES.md, rule A23). Sums are made in rank order.
 */
 #pragma once
 
@@ -12,16 +14,15 @@
 
 typedef struct TrsPooledChunksImpl *TrsPooledChunks;
 
-/* dim: columns, equal on all ranks. Forward: sums (row-wise: every rank holds partial sums of all samples), or all rows. Not collective. */
+/* dim: columns, equal on all ranks. Every rank holds partial sums of all samples. Not collective. */
 PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
                                             TrsPooledChunks *dist);
-PetscErrorCode TrsPooledAllGatherCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
-                                        TrsPooledChunks *dist);
 PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist);
 
 /*
-  chunk_rows [size] equal on all ranks; all: [sum of chunk_rows, dim] in rank order, own: [chunk_rows[rank], dim]. Reduce-scatter: Start all,
-  Wait gives own; GradBuffer own, GradWait gives all. All-gather: the other way round. Collective on comm.
+  chunk_rows [size] equal on all ranks. Start takes [sum of chunk_rows, dim] in rank order and Wait
+  gives the own [chunk_rows[rank], dim]; GradBuffer takes the own chunk and GradWait gives all.
+  Collective on comm.
 */
 PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
                                     const int64_t *chunk_rows);

@@ -7,8 +7,7 @@ PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *option
   const size_t size = (size_t)comm->size;
 
   PetscFunctionBegin;
-  *trip = (TrsRoundTrip){
-      .comm = comm, .gradient_division = options->gradient_division, .keeps_rows = keeps_rows};
+  *trip = (TrsRoundTrip){.comm = comm, .keeps_rows = keeps_rows};
   PetscCall(PetscCalloc1(4 * size, &trip->owner_counts));
   trip->owner_displs = trip->owner_counts + size;
   trip->sample_counts = trip->owner_counts + 2 * size;
@@ -110,7 +109,7 @@ float *TrsRoundTripOwnGrad(TrsRoundTrip *trip)
 {
   const int rank = trip->comm->rank;
 
-  if (trip->keeps_rows || trip->gradient_division || trip->backward.codec.kind != TRS_CODEC_FP32) return NULL;
+  if (trip->keeps_rows || trip->backward.codec.kind != TRS_CODEC_FP32) return NULL;
   trip->owner_counts[rank] = trip->sample_counts[rank] = 0;
   return trip->rows + trip->owner_displs[rank];
 }
@@ -118,8 +117,6 @@ float *TrsRoundTripOwnGrad(TrsRoundTrip *trip)
 PetscErrorCode TrsRoundTripGradStart(TrsRoundTrip *trip, TrsStream stream)
 {
   PetscFunctionBegin;
-  if (trip->gradient_division)
-    PetscCall(TrsCodedExchangeDivide(&trip->backward, stream, trip->n_sample, trip->samples));
   if (trip->samples == trip->rows && stays(trip, &trip->backward)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, trip->samples, trip->sample_counts,
                                    trip->sample_displs, trip->rows, trip->owner_counts, trip->owner_displs));

@@ -9,7 +9,6 @@
 
 typedef struct {
   TrsComm comm;
-  PetscBool gradient_division;
   int64_t *owner_counts,
       *owner_displs; /* [size] floats this rank owns, by the rank whose samples they belong to */
   int64_t *sample_counts, *sample_displs; /* [size] floats of this rank's samples, by their owner */
@@ -45,15 +44,12 @@ PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const floa
 PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const float **block);
 PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream);
 
-/*
-  Room for the gradients of n_sample floats, for the caller to fill; then back, divided when gradient_division
-  says so.
-*/
+/* Room for the gradients of n_sample floats, which the caller fills; then they go back. */
 PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send);
 
 /*
   Asked between GradBuffer and GradStart: where the gradients of the rows that this rank owns for its own samples are to be written then, so that
-  they need not travel. NULL where they do, because they are divided or encoded on the way: among the others.
+  they need not travel. NULL where they do, because they are encoded on the way: among the others.
 */
 float *TrsRoundTripOwnGrad(TrsRoundTrip *trip);
 

@@ -5,7 +5,7 @@
   VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter.
 
   Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Life, borrowing, codecs
-  and division as in pooled_all_to_all.h. The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
+  as in pooled_all_to_all.h. The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
 */
 #pragma once
 

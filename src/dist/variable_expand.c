@@ -118,7 +118,7 @@ PetscErrorCode TrsVariableExpandBackward(TrsVariableExpand expand, TrsStream str
   PetscFunctionBegin;
   PetscCall(view_lookup(expand, stream, batch, inverse, grad_flat, feature_displs, &tbe, &input));
   if (n > 0) PetscCall(expand->device->zero(grad_flat, n * (int64_t)sizeof(*grad_flat), stream));
-  PetscCall(expand->compute->tbe_backward(stream, expand->workspace, &tbe, &input, grad_matrix, stride, 0.0F,
-                                          &add, NULL));
+  PetscCall(
+      expand->compute->tbe_backward(stream, expand->workspace, &tbe, &input, grad_matrix, stride, &add));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

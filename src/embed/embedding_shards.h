@@ -53,7 +53,7 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
   column) alone.
 
   Not collective. Not for quantised shards.
-  Source: rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
+  Source: src/RULES.md, rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
 */
 PetscErrorCode TrsEmbeddingShardsFill(const TrsEmbeddingShards *shards, uint64_t seed);
 
@@ -78,8 +78,9 @@ TrsEmbeddingStates TrsEmbeddingShardsStates(const TrsEmbeddingShards *shards, in
 int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int index);
 
 /*
-  Add embedding/<table>/weight and the optimizer's states to a checkpoint's list; on every rank all tables, with this rank's rectangles.
-  Not collective. The data pointers are the shards' own memory. Row-wise states of a table cut by columns: INTERFACE section 3, rule A12.
+  Add embedding/<table>/weight and the optimizer's states to a checkpoint's list: on every rank all
+  tables, with this rank's rectangles. The data pointers are the shards' own memory. src/RULES.md,
+  rule A12, has the row-wise states of a table that is cut by columns. Not collective.
 */
 PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state);
 

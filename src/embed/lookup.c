@@ -165,8 +165,8 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* the sort's */
-  PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, 0.0F,
-                                          args, NULL));
+  PetscCall(
+      lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, args));
   (void)TrsMemoryFor(before);
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -195,7 +195,7 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
   PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_backward_rows(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
-                                               0.0F, args));
+                                               args));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -222,7 +222,7 @@ PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const T
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
-                                               0.0F, row_begin, rows, row_grad, row_stride));
+                                               row_begin, rows, row_grad, row_stride));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

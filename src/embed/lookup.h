@@ -7,7 +7,10 @@
 #include "embed/embedding_shards.h"
 #include "sparse/kjt.h"
 
-/* Weights of a feature's ids by their place in the bag (spec: runtime section 10). Device memory; a dense parameter of the model's. */
+/*
+  Weights of a feature's ids by their place in the bag (src/RULES.md, section 10): device memory, a
+  dense parameter of the model.
+*/
 typedef struct {
   int64_t length;
   const float *weight; /* [length]; NULL: the feature has none */

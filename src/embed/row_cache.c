@@ -3,8 +3,7 @@
 
 #include "core/events.h"
 
-/* Batches that a training's pipeline may have in flight, and an evaluation's between its steps. */
-enum { TRS_CACHE_BATCHES = 6, TRS_LINE_ALIGNMENT = 64 };
+enum { TRS_LINE_ALIGNMENT = 64 };
 
 typedef enum { TRS_BATCH_FREE, TRS_BATCH_AHEAD, TRS_BATCH_LOCATED } TrsBatchState;
 

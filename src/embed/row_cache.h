@@ -8,11 +8,14 @@
   order of these calls on one stream, or ordered by events, gives the numbers that tables without a cache give.
 
   Memory: a cache's lines and, of LRU, 20 bytes a line, of LFU 8 bytes a line and 8 bytes a row of its tables; 8 bytes an id of each batch in flight.
-  Source: FBGEMM SplitTableBatchedEmbeddingBagsCodegen.prefetch, TorchRec CacheParams; spec: runtime section 13
+  Source: FBGEMM SplitTableBatchedEmbeddingBagsCodegen.prefetch, TorchRec CacheParams;
+  src/RULES.md, section 13
 */
 #pragma once
 
 #include "compute/compute_ops.h"
+
+enum { TRS_CACHE_BATCHES = 6 }; /* in flight: a training pipeline's, and those of an evaluation */
 
 typedef struct TrsRowCachesImpl *TrsRowCaches;
 

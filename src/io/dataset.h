@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Datasets: one file or several, one after the other, checked once on opening, then read in ranges of samples (format: INTERFACE section 2,
-  input/FORMAT.md).
+  Datasets: one file or several, one after the other, checked once on opening, then read in ranges of
+  samples. The format is in input/FORMAT.md.
 
   Every rank reads for itself with the serial driver. Files from elsewhere are not trusted: no plug-ins, external storage, external or soft links,
   virtual datasets or filters other than gzip, shuffle, fletcher32; claimed sizes are held against the file's size before anything is allocated.

@@ -46,7 +46,8 @@ const char *TrsHDF5Error(void)
   return text;
 }
 
-PetscErrorCode TrsHDF5Start(void)
+/* Error printing and plug-ins off: before the first other call, as often as you like. */
+static PetscErrorCode start_hdf5(void)
 {
   PetscFunctionBegin;
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -104,7 +105,7 @@ hid_t TrsHDF5OpenAgain(const char *path)
 static PetscErrorCode open_file(TrsHDF5File *file)
 {
   PetscFunctionBegin;
-  PetscCall(TrsHDF5Start());
+  PetscCall(start_hdf5());
   PetscCall(open_regular(file));
   PetscCall(check_signature(file));
   file->id = TrsHDF5OpenAgain(file->path);
@@ -245,7 +246,7 @@ static PetscErrorCode create_file(const char *path, hid_t *file)
   hid_t access;
 
   PetscFunctionBegin;
-  PetscCall(TrsHDF5Start());
+  PetscCall(start_hdf5());
   TrsCallHDF5(access = H5Pcreate(H5P_FILE_ACCESS));
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));

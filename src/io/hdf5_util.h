@@ -28,9 +28,6 @@ const char *TrsHDF5Error(void);
 void TrsHDF5Lock(void);
 void TrsHDF5Unlock(void);
 
-/* Error printing and plug-ins off: before the first other call, as often as you like. */
-PetscErrorCode TrsHDF5Start(void);
-
 /* A file opened for reading, by HDF5 and by descriptor (direct reads). */
 typedef struct {
   const char *path; /* borrowed */

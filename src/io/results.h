@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Run results: the file that -output names (format: INTERFACE section 4, input/FORMAT.md).
+  Run results: the file that -output names (format: input/FORMAT.md).
 
   Rank 0 collects rows and writes the file with a temporary name and one rename; it can be rewritten
   at any time of the run (each

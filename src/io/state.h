@@ -43,9 +43,10 @@ typedef struct {
   int n_parts;
   TrsStatePart *part; /* [n_parts] */
   /*
-    Row-wise states of a table cut by columns (INTERFACE section 3): path is ".../<state>_columns", [rows, n_columns], column_offsets [n_columns] is an
-    attribute; the writer makes mean_path [rows] = sum over columns of mean_weights[c] * value. The reader takes `path` where its
-    column_offsets equal these, else mean_path into every column.
+    Row-wise states of a table cut by columns (src/RULES.md, rule A12): path is
+    ".../<state>_columns" [rows, n_columns], column_offsets [n_columns] is an attribute. The writer
+    makes mean_path [rows] = sum over columns of mean_weights[c] * value. The reader takes `path` if
+    its column_offsets equal these, else mean_path into every column.
   */
   int n_columns;
   int64_t *column_offsets;

@@ -37,17 +37,18 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 
 /*
-  TrsDlrmSetUp - Allocate parameters and activations, and initialise the parameters (rule A21).
+  TrsDlrmSetUp - Allocate parameters and activations, and initialise the parameters.
 
   Not collective; equal arguments give equal parameters on every rank.
 
-  In:     num_dense      dense features of a sample; 0: there is no dense arch (rule A4)
-          n_embeddings   pooled vectors of a sample, in model order (rule A2)
+  In:     num_dense      dense features of a sample; 0: there is no dense arch
+          n_embeddings   pooled vectors of a sample, in model order
           dims           [n_embeddings] their widths
           max_batch      samples of this rank's largest batch
           seed           of the initial parameters
-  Errors: OPTION when dims differ under dot or dcn, or from -dense_arch's last size; -over_arch with less than 2 layers or not ending in 1;
-          MEMORY
+  Errors: OPTION when dims differ under dot or dcn, or from -dense_arch's last size; -over_arch with
+          less than 2 layers or not ending in 1; MEMORY
+  Source: src/RULES.md, rules A2 to A5 and A21
 */
 PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
                             uint64_t seed);

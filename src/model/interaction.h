@@ -3,7 +3,8 @@
   Interaction of the dense vector with the embeddings: dot, dcn, cat. Internal to model/.
 
   The input X [max_batch, N] and its gradient belong to it: the vectors of a sample side by side, the dense one first.
-  Source: torchrec.models.dlrm.InteractionArch, torchrec.modules.crossnet.LowRankCrossNet; rules A1 to A4
+  Source: torchrec.models.dlrm.InteractionArch, torchrec.modules.crossnet.LowRankCrossNet;
+  src/RULES.md, rules A1 to A4
 */
 #pragma once
 

@@ -42,7 +42,10 @@ void TrsParametersFillUp(TrsParameters *params, int64_t stride);
 PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, int64_t rows, int64_t cols,
                                      TrsParameterInit init, float scale, int *index);
 
-/* Make the arrays, fill values (rule A21), zero gradients. Not collective. Errors: MEMORY */
+/*
+  Make the arrays, fill values (src/RULES.md, rule A21), zero gradients. Not collective.
+  Errors: MEMORY
+*/
 PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed);
 
 /* The gradients of all parameters up to and with `index` are complete: tell who wants to know. Logically collective. */

@@ -3,7 +3,7 @@
   The dense layers' optimizer: sgd, adagrad, adam with torch.optim's formulas, on the flat array of all dense parameters.
 
   Every rank holds all of it and gets the same summed gradients, so nothing here is collective.
-  Source: torch.optim.SGD, Adagrad, Adam; torch.nn.utils.clip_grad_norm_; rule A6
+  Source: torch.optim.SGD, Adagrad, Adam; torch.nn.utils.clip_grad_norm_; src/RULES.md, rule A6
 */
 #pragma once
 

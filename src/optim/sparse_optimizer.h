@@ -2,7 +2,7 @@
 /*
   The embedding tables' optimizer as configured: its numbers, and which states a table keeps. The updates themselves are fused into the
   backward (compute/tbe).
-  Source: FBGEMM EmbOptimType, TorchRec fused optimizer keys; rules A7 to A11
+  Source: FBGEMM EmbOptimType, TorchRec fused optimizer keys; src/RULES.md, rules A7 to A11
 */
 #pragma once
 
@@ -50,5 +50,8 @@ void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *n
 /* "rowwise_adagrad" and so on, as in options. */
 const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind);
 
-/* Does it act on a row as a whole, so that a column shard differs from the table (rule A12)? */
+/*
+  Does the optimizer act on a row as a whole, so that a column shard differs from the table
+  (src/RULES.md, rule A12)?
+*/
 PetscBool TrsSparseOptimizerCouplesColumns(TrsSparseOptimizerKind kind);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every way to split every table. Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets */
+/*
+  Every way to split every table. Source: TorchRec EmbeddingEnumerator,
+  calculate_shard_sizes_and_offsets; src/plan/RULES.md, section 3
+*/
 #include "plan/search_space.h"
 
 #include <string.h>
@@ -57,17 +60,6 @@ static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig 
 
   if (named) return (PetscBool)((named >> kernel) & 1u);
   return (PetscBool)(model->topology->is_cuda || !TrsKernelIsUvm(kernel));
-}
-
-PetscBool TrsSharderHasKernel(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)
-{
-  const TrsComputeKernel *kernels;
-  int n = sharder_kernels(model, type, &kernels);
-
-  for (int i = 0; i < n; i++) {
-    if (kernels[i] == kernel) return PETSC_TRUE;
-  }
-  return PETSC_FALSE;
 }
 
 static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *table, TrsShardingType type)

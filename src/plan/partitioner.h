@@ -2,7 +2,8 @@
 /*
   Partitioners: give every shard of a proposal a rank.
 
-  Source: TorchRec GreedyPerfPartitioner and MemoryBalancedPartitioner; the same ranks, bit for bit.
+  Source: TorchRec GreedyPerfPartitioner and MemoryBalancedPartitioner; the same ranks, bit for bit
+  (src/plan/RULES.md, section 10).
 */
 #pragma once
 

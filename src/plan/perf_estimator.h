@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Time of one shard, in five parts. Source: TorchRec EmbeddingPerfEstimator; the order of operations is TorchRec's, bit for bit. */
+/*
+  Time of one shard, in five parts. The order of operations is TorchRec's, bit for bit.
+  Source: TorchRec EmbeddingPerfEstimator; src/plan/RULES.md, section 6
+*/
 #pragma once
 
 #include "spec/sharding_plan.h"

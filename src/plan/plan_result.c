@@ -100,7 +100,8 @@ PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPlanResultSum(const TrsTableConfigs *tables, TrsShardingPlan *plan)
+/* Sums and critical path of a plan whose tables are set. */
+static PetscErrorCode sum_plan(const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
   double comms_ms, compute_ms;
 
@@ -136,6 +137,6 @@ PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *sea
                             .partitioned = search->partitioned};
   PetscCall(PetscCalloc1(plan->n_tables, &plan->table));
   for (int i = 0; i < plan->n_tables; i++) PetscCall(fill_table(model->tables, best, i, &plan->table[i]));
-  PetscCall(TrsPlanResultSum(model->tables, plan));
+  PetscCall(sum_plan(model->tables, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -12,9 +12,6 @@
 */
 PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *search, TrsShardingPlan *plan);
 
-/* Sums and critical path of a plan whose tables are set. Not collective. */
-PetscErrorCode TrsPlanResultSum(const TrsTableConfigs *tables, TrsShardingPlan *plan);
-
 /* The parts of the critical path: the slowest rank's comms, direction by direction and by kind of exchange, and compute. */
 PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShardingPlan *plan,
                                    double *comms_ms, double *compute_ms);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The planning loop: proposers propose, the partitioner places, the best placement is kept. Source: TorchRec EmbeddingShardingPlanner.plan */
+/*
+  The planning loop: proposers propose, the partitioner places, the best placement is kept.
+  Source: TorchRec EmbeddingShardingPlanner.plan; src/plan/RULES.md, section 8
+*/
 #pragma once
 
 #include "plan/proposer.h"

@@ -2,7 +2,7 @@
 /*
   Proposers: each offers one option a table again and again, and hears how it went.
 
-  Source: TorchRec's Proposer classes of the same names.
+  Source: TorchRec's Proposer classes of the same names; src/plan/RULES.md, section 9
 */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reports for people. Source: TorchRec EmbeddingStats */
+/* Reports for people. Source: TorchRec EmbeddingStats; src/plan/RULES.md, section 11 */
 #pragma once
 
 #include "plan/optimal.h"

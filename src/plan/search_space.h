@@ -114,9 +114,6 @@ void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings
 /* n times x added up one by one, without n steps. */
 double TrsSumRepeated(double x, int n);
 
-/* Is kernel among those that the sharder has for this type and device? */
-PetscBool TrsSharderHasKernel(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel);
-
 /* Offset and rows of the shards in order: start with shard 0 and *row = 0. */
 typedef struct {
   int64_t row_offset, col_offset, rows, cols;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of one shard: weights, optimizer state, cache, and what a step's inputs and outputs need. Source: TorchRec EmbeddingStorageEstimator */
+/*
+  Memory of one shard: weights, optimizer state, cache, and what a step's inputs and outputs need.
+  Source: TorchRec EmbeddingStorageEstimator; src/plan/RULES.md, section 5
+*/
 #pragma once
 
 #include "plan/plan_settings.h"

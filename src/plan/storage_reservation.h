@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the partitioner may use of each device. Source: TorchRec HeuristicalStorageReservation and its kin */
+/*
+  What the partitioner may use of each device.
+  Source: TorchRec HeuristicalStorageReservation and its kin; src/plan/RULES.md, section 7
+*/
 #pragma once
 
 #include "plan/search_space.h"

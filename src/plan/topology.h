@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The machine to plan for: devices, their memory, and the bandwidths of the cost model. */
+/*
+  The machine to plan for: devices, their memory, and the bandwidths of the cost model
+  (src/plan/RULES.md, section 2).
+*/
 #pragma once
 
 #include "spec/table_config.h"

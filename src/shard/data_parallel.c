@@ -2,7 +2,7 @@
 /*
   data_parallel: every rank holds the table and looks up its own samples' ids; only gradients travel.
 
-  A row is updated once with the sum of all ranks' gradients for it (rule A13; TorchRec hands the dense gradient to the dense optimizer
+  A row is updated once with the sum of all ranks' gradients for it (src/RULES.md, rule A13; TorchRec hands the dense gradient to the dense optimizer
   instead). Which rows a batch has its ids tell: ranks exchange the lists of them in the input dist and merge them in row order with equal rows in
   rank order, under the compute of the batch before. The backward sends the gradients in the order of the lists and updates: the same additions in
   the same order on every rank, so the replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates as if the table were its own.

@@ -57,7 +57,7 @@ PetscErrorCode TrsRowSplitBucketize(const TrsRowSplit *split, const TrsDeviceOps
   PetscCall(TrsKjtReserve(device, out, split->n_buckets * split->n_features, in->batch, in->jagged.n_values,
                           in->is_weighted));
   PetscCall(compute->bucketize(stream, workspace, split->n_buckets, split->n_features, in->batch, split->spec,
-                               PETSC_FALSE, &in->jagged, &out->jagged, NULL, places));
+                               &in->jagged, &out->jagged, places));
   PetscCall(TrsKjtOffsets(compute, stream, out));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

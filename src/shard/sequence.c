@@ -192,7 +192,7 @@ static PetscErrorCode add_duplicates(
                                .n_values = group->jagged.n_values};
     PetscCall(sharding->context->compute->tbe_backward_rows(stream, sequence->add_workspace, &tbe, &input,
                                                             (const float *)sequence->by_id.data,
-                                                            sequence->dim, 0.0F, &add));
+                                                            sequence->dim, &add));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,7 +2,7 @@
 /*
   Sequence tables (pooling none): what their sharding families share. The ids of a group, made unique where asked; which row a bag's id has
   among those that arrive; the rows' way into the model's matrix and the gradients' way back. Source: TorchRec
-  ShardedEmbeddingCollection (torchrec.distributed.embedding), its index dedup; rule A26. Internal to shard/.
+  ShardedEmbeddingCollection (torchrec.distributed.embedding), its index dedup; src/RULES.md, rule A26. Internal to shard/.
 
     own ids of the group --(unique)--> sent by the family, rows come back in the order in which ids were sent
     --mean, maximum or places of each bag--> model's matrix

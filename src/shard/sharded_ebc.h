@@ -17,7 +17,7 @@ extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup, -ebc_variable
 
 typedef struct {
   const int64_t
-      *columns; /* [features] first column of each feature (rule A2's order) in the model's matrix */
+      *columns; /* [features] first column of each feature (src/RULES.md, rule A2) in the model's matrix */
   const TrsPositionWeight *position; /* [features] position weights; NULL: no feature has any */
   TrsPooledDistOptions dist;         /* of the exchanges: of all-to-alls of pooled rows; */
   TrsPooledDistOptions reduce_scatter,
@@ -42,7 +42,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                    const TrsShardedEbcConfig *config, TrsShardedEbc *ebc);
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
 
-/* batch: the samples' ids, features in rule A2's order, offsets filled; borrowed until the slot is used again. */
+/* batch: the samples' ids, features in the model's order (src/RULES.md, rule A2), offsets filled; borrowed until the slot is used again. */
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch,
                                            TrsStream stream);
 PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStream stream);

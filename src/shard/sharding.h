@@ -17,6 +17,7 @@
   two steps, whose slots follow the training's.
 */
 enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS = 2 * TRS_TRAINING_SLOTS };
+_Static_assert((int)TRS_SHARD_SLOTS == (int)TRS_CACHE_BATCHES, "caches know the batches in flight");
 
 /* The slots of batches that take turns: 0 a training's, 1 an evaluation's. */
 enum { TRS_N_TURNS = 2 };
@@ -38,7 +39,7 @@ typedef struct {
   int64_t bytes, taken;
 } TrsLoan;
 
-/* What all groups share; owned by the sharded collection. Features are numbered as the model orders them (rule A2). */
+/* What all groups share; owned by the sharded collection. Features are numbered as the model orders them (src/RULES.md, rule A2). */
 typedef struct {
   const TrsCommGroups *groups;
   const TrsDeviceOps *device;
@@ -67,7 +68,8 @@ typedef struct {
 /* One batch on its way through a group. */
 typedef struct {
   const TrsKjt *batch; /* the samples' own ids: model order, borrowed from the reader */
-  TrsKjt view;         /* the same with the group's weights: none (rule A14), or positions; owns nothing */
+  TrsKjt
+      view; /* the same with the group's weights: none (src/RULES.md, rule A14), or positions; owns nothing */
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
@@ -144,7 +146,7 @@ const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
 /*
   Does the model see the mean of a bag's rows? Of a mean table, and of a sequence table that every rank holds: its rows are pooled where they
-  are, to the same bits (rule A26).
+  are, to the same bits (src/RULES.md, rule A26).
 */
 PetscBool TrsShardingIsMean(const TrsTableConfig *config);
 

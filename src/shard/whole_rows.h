@@ -2,7 +2,7 @@
 /*
   The update of -reproducible: rows are updated as if their table were not cut by columns.
 
-  An optimizer that takes a row as a whole (row-wise statistics, norms) would see in a column shard a table of its own (rule A12). Here the
+  An optimizer that takes a row as a whole (row-wise statistics, norms) would see in a column shard a table of its own (src/RULES.md, rule A12). Here the
   ranks that hold the columns of a row exchange what was touched, weights, states and summed gradients, each updates the whole row with the
   unsplit table's kernel, and keeps its columns: the same bits however the columns are cut, and equal row-wise states in all shards.
   All shards of a table get the same ids, so both sides of an exchange know which rows they have in common, and in which order. A batch's rows

@@ -49,7 +49,10 @@ PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan);
 /* The table's plan by name, or NULL. Borrowed. */
 const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table);
 
-/* Plan as JSON text (format in INTERFACE section 6, numbers with 17 digits). Not collective. Free with PetscFree(). */
+/*
+  Plan as JSON text (format: input/FORMAT.md, numbers with 17 digits). Free with PetscFree(). Not
+  collective.
+*/
 PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json);
 
 /*

@@ -51,7 +51,7 @@ typedef enum {
 /* Part of the rows that a cache takes where nothing is given. */
 #define TRS_CACHE_LOAD_FACTOR 0.2
 
-/* The module that holds a table (INTERFACE section 5). */
+/* The module that holds a table: pooled, pooled and weighted, or of sequences. */
 typedef enum { TRS_MODULE_EBC, TRS_MODULE_WEIGHTED_EBC, TRS_MODULE_EC, TRS_N_MODULES } TrsModule;
 
 typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUNDS_NONE } TrsBoundsCheckMode;

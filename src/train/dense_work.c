@@ -22,8 +22,8 @@ static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const Trs
 }
 
 /*
-  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet (rule A9). Tables that follow each other
-  with one limit are one matrix.
+  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet
+  (src/RULES.md, rule A9). Tables that follow each other with one limit are one matrix.
 */
 static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *grad)
 {

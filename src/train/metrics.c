@@ -64,14 +64,6 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsMetricsReset(TrsMetrics metrics)
-{
-  PetscFunctionBegin;
-  metrics->sums = (TrsSums){0};
-  metrics->n_records = 0;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsMetricsDestroy(TrsMetrics *metrics)
 {
   PetscFunctionBegin;

@@ -5,7 +5,8 @@
   Samples are added rank by rank; sums are in double, that of samples' weights is exact (data/weight_sum.h). With curves every (prediction, label, weight)
   is kept, and AUC and AUPRC are exact: equal predictions count half in AUC, and are one point of AUPRC's curve. Without curves AUPRC is over 1000 bins of
   the prediction, as TorchRec's lifetime value. Nothing depends on the number of threads.
-  Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); rules A19, A22
+  Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); src/RULES.md,
+  rules A19, A22
 */
 #pragma once
 
@@ -44,9 +45,6 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
 
 /* The metrics of all samples added on all ranks, on every rank the same. Collective on comm. */
 PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values);
-
-/* Forget all samples. Not collective. */
-PetscErrorCode TrsMetricsReset(TrsMetrics metrics);
 
 /* Collective on comm. */
 PetscErrorCode TrsMetricsDestroy(TrsMetrics *metrics);

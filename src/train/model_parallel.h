@@ -59,7 +59,10 @@ const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel model);
 */
 PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel model, int slot, const TrsBatch *batch);
 
-/* The three parts of a batch's input dist (spec: runtime section 14). Collective. The batch is borrowed until the slot is used again. */
+/*
+  The three parts of a batch's input dist (src/RULES.md, section 14). The batch is borrowed until the
+  slot is used again. Collective.
+*/
 PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel model, int slot, const TrsBatch *batch);
 PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel model, int slot);
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);

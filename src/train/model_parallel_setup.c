@@ -175,10 +175,7 @@ static PetscErrorCode read_dist(TrsModelParallel m, TrsOptions options, TrsShard
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
   for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
     *dist[op] = (TrsPooledDistOptions){
-        .forward = codecs[op].forward,
-        .backward = codecs[op].backward,
-        .gradient_division = PETSC_FALSE, /* the loss is scaled by 1/G at the source */
-        .reproducible = reproducible};
+        .forward = codecs[op].forward, .backward = codecs[op].backward, .reproducible = reproducible};
   m->dense = reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
   if (reproducible) PetscCall(check_unrounded(options, codecs));
   PetscFunctionReturn(PETSC_SUCCESS);

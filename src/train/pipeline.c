@@ -3,7 +3,7 @@
 
 #include "core/events.h"
 
-/* What the ranks agree on in a step: sums over ranks. As many as a post of comm/shared_lanes.h takes: one more, and weighted steps go by MPI. */
+/* What the ranks agree on in a step: sums over ranks. */
 typedef enum {
   TRS_AGREE_LOSS,
   TRS_AGREE_STOP,
@@ -13,9 +13,11 @@ typedef enum {
   TRS_AGREE_WEIGHTS, /* where samples have weights: what those of the next batch add up to */
   TRS_N_AGREE = TRS_AGREE_WEIGHTS + TRS_WEIGHT_DIGITS
 } TrsAgreement;
+_Static_assert((int)TRS_N_AGREE <= (int)TRS_LANE_COUNTS, "weighted steps would agree by MPI, which is slow");
 
 /* Batches in hand: the one that ends next, those whose forward and input dist are under way, and the one after. */
 enum { TRS_IN_HAND = 4 };
+_Static_assert((int)TRS_IN_HAND == (int)TRS_READER_OUT + 1, "the reader lends as many, one more to a device");
 
 typedef struct {
   TrsBatch *batch;

@@ -5,7 +5,7 @@
   A step only keeps its predictions and labels, in memory made at creation, and adds them to sums; ranks meet when values are asked for.
   Every rank keeps its own last window / W samples, 12 bytes each. Where TorchRec drops whole batches from its windowed sums, this drops samples:
   equal where the window is a multiple of the global batch. There is no lifetime AUC (as in TorchRec): it would need all samples.
-  Source: torchrec.metrics.rec_metric (WindowBuffer), throughput; spec: runtime section 18
+  Source: torchrec.metrics.rec_metric (WindowBuffer), throughput; src/RULES.md, section 18
 */
 #pragma once
 

@@ -72,8 +72,6 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
                       cudaStream_t stream);
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream);
-ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream);
 
 #if defined(__cplusplus)
 }

@@ -315,24 +315,6 @@ static void check_allreduce(const char *max_count)
   check_allreduce_as(&bf16, max_count);
 }
 
-static void check_broadcast(const char *max_count)
-{
-  TrsComm comm = new_comm(max_count);
-
-  for (int root = 0; root < comm->size; root++) {
-    unsigned char data[100], *there;
-    TrsRequest request = NULL;
-    for (int i = 0; i < 100; i++) data[i] = byte_of(comm->rank, 0, i);
-    there = to_device(data, 100);
-    assert_petsc_ok(TrsCommBroadcast(comm, NULL, there, 99, root, &request));
-    assert_petsc_ok(TrsRequestWait(&request, NULL));
-    from_device(data, there, 100);
-    for (int i = 0; i < 99; i++) assert_int_equal(data[i], byte_of(root, 0, i));
-    assert_int_equal(data[99], byte_of(comm->rank, 0, 99));
-  }
-  assert_petsc_ok(TrsCommDestroy(&comm));
-}
-
 /* Each check on each device and backend, in whole messages and, over MPI, in pieces. */
 #define BOTH(name) \
   static void test_##name(void **state) \
@@ -350,7 +332,6 @@ BOTH(alltoallv)
 BOTH(reduce_scatterv)
 BOTH(allgatherv)
 BOTH(allreduce)
-BOTH(broadcast)
 
 static void test_counts(void **state)
 {
@@ -479,19 +460,8 @@ static void test_bad_environment(void **state)
   unsetenv("TRSHARD_MAX_COUNT");
 }
 
-static void test_int_cast(void **state)
-{
-  int n = 0;
-
-  (void)state;
-  assert_petsc_ok(TrsMPIIntCast(2147483647, &n));
-  assert_int_equal(n, 2147483647);
-  assert_petsc_error(TrsMPIIntCast(2147483648, &n), TRS_ERR_INTERNAL);
-  assert_petsc_error(TrsMPIIntCast(-1, &n), TRS_ERR_INTERNAL);
-}
-
 TRS_TEST_MAIN(cmocka_unit_test(test_alltoallv), cmocka_unit_test(test_reduce_scatterv),
               cmocka_unit_test(test_allgatherv), cmocka_unit_test(test_allreduce),
-              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_counts), cmocka_unit_test(test_chunks),
+              cmocka_unit_test(test_counts), cmocka_unit_test(test_chunks),
               cmocka_unit_test(test_overlap_allocates_once), cmocka_unit_test(test_groups),
-              cmocka_unit_test(test_bad_environment), cmocka_unit_test(test_int_cast))
+              cmocka_unit_test(test_bad_environment))

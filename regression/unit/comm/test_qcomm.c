@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The options of quantised communication, the fall-back for sums (rule A23), and blocks that are no multiple
-  of a format's row.
+  The options of quantised communication, the fall-back for sums (src/RULES.md, rule A23), and
+  blocks that are no multiple of a format's row.
 */
 #include "comm/qcomm.h"
 #include "trs_test.h"

@@ -15,7 +15,7 @@ static const TrsComputeOps *ops;
 typedef struct {
   int dim, batch, rows, kind; /* kind: index into optimizers */
   TrsDType dtype;
-  int mean, weighted, clipped;
+  int mean, weighted;
 } shape;
 
 typedef struct {
@@ -24,7 +24,7 @@ typedef struct {
   TrsTbe tbe;
   TrsTbeInput input;
   int64_t *offsets, *values, out_stride;
-  float *weights, *out, *grad, *grad_weights, max_gradient;
+  float *weights, *out, *grad, *grad_weights;
   TrsSparseOptimizerArgs args;
 } problem;
 
@@ -125,7 +125,7 @@ static void make_ids(const shape *s, problem *p)
 /* Features 0 and 2 share table 1; pooled rows leave a gap of one float between features. */
 static void make_problem(const shape *s, problem *p)
 {
-  *p = (problem){.max_gradient = s->clipped ? 0.4f : 0.0f};
+  *p = (problem){0};
   p->args = (TrsSparseOptimizerArgs){.kind = optimizers[s->kind].kind,
                                      .weight_decay_mode = optimizers[s->kind].decay,
                                      .learning_rate = 0.1f,

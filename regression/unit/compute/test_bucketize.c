@@ -13,7 +13,7 @@ static TrsWorkspace workspace;
 typedef struct {
   int n_buckets, n_features, max_length; /* every third bag is empty */
   int64_t batch, rows;
-  PetscBool with_places, keep_ids;
+  PetscBool with_places;
 } shape;
 
 /* Edges of buckets and of formats; no pattern with the bags. */
@@ -39,7 +39,7 @@ static int64_t local_by_definition(int64_t id, int64_t block, int n_buckets)
 
 /* The result, bucket by bucket and bag by bag, against what bucketize wrote. */
 static void check(const shape *s, int64_t block, const TrsJagged *in, const TrsJagged *out,
-                  const int64_t *positions, const int64_t *unbucketize)
+                  const int64_t *unbucketize)
 {
   int64_t at = 0, bag_out = 0;
 
@@ -51,8 +51,7 @@ static void check(const shape *s, int64_t block, const TrsJagged *in, const TrsJ
         const int64_t id = in->values[i];
 
         if (bucket_by_definition(id, block, s->n_buckets) != q) continue;
-        assert_int_equal(out->values[at], s->keep_ids ? id : local_by_definition(id, block, s->n_buckets));
-        if (positions) assert_int_equal(positions[at], i - in->offsets[bag]);
+        assert_int_equal(out->values[at], local_by_definition(id, block, s->n_buckets));
         if (unbucketize) assert_int_equal(unbucketize[i], at);
         at++;
       }
@@ -69,7 +68,7 @@ static void run_shape(const shape *s)
   TrsJagged in = {.n_bags = bags, .lengths = calloc((size_t)bags, 4), .offsets = calloc((size_t)bags + 1, 8)};
   TrsJagged out = {0};
   TrsBucketSpec *spec = calloc((size_t)s->n_features, sizeof(*spec));
-  int64_t *positions = NULL, *unbucketize = NULL;
+  int64_t *unbucketize = NULL;
 
   for (int f = 0; f < s->n_features; f++) spec[f].block_size = block;
   for (int64_t b = 0; b < bags; b++) {
@@ -81,21 +80,17 @@ static void run_shape(const shape *s)
   for (int64_t i = 0; i < in.n_values; i++) in.values[i] = id_at(i, block, s->rows, s->n_buckets);
   assert_petsc_ok(TrsAlloc(s->n_buckets * bags, sizeof(int32_t), &out.lengths));
   assert_petsc_ok(TrsAlloc(in.n_values, sizeof(int64_t), &out.values));
-  if (s->with_places) {
-    positions = malloc((size_t)in.n_values * 8);
-    unbucketize = malloc((size_t)in.n_values * 8);
-  }
+  if (s->with_places) unbucketize = malloc((size_t)in.n_values * 8);
   for (int threads = 1; threads <= 3; threads++) {
     omp_set_num_threads(threads);
     memset(out.lengths, 0x55, (size_t)(s->n_buckets * bags) * 4);
     memset(out.values, 0x55, (size_t)in.n_values * 8);
-    assert_petsc_ok(compute->bucketize(NULL, workspace, s->n_buckets, s->n_features, s->batch, spec,
-                                       s->keep_ids, &in, &out, positions, unbucketize));
-    check(s, block, &in, &out, positions, unbucketize);
+    assert_petsc_ok(compute->bucketize(NULL, workspace, s->n_buckets, s->n_features, s->batch, spec, &in,
+                                       &out, unbucketize));
+    check(s, block, &in, &out, unbucketize);
   }
   assert_petsc_ok(TrsFree(&out.lengths));
   assert_petsc_ok(TrsFree(&out.values));
-  free(positions);
   free(unbucketize);
   free(in.lengths);
   free(in.offsets);
@@ -107,13 +102,13 @@ static void test_definition(void **state)
 {
   /* 8 and 64 buckets are the goals' cases; 2 features x 8448 bags x 64 buckets of lengths are over 4 MiB: they pass the cache by */
   static const shape shapes[] = {
-      {3, 2, 5, 130, 1000, PETSC_FALSE, PETSC_FALSE},
-      {1, 1, 4, 64, 77, PETSC_FALSE, PETSC_FALSE},
-      {7, 3, 4, 2049, 100003, PETSC_TRUE, PETSC_FALSE},
-      {8, 2, 3, 2112, 3000000019, PETSC_FALSE, PETSC_FALSE},
-      {5, 1, 6, 300, ((int64_t)1 << 31) + 5, PETSC_TRUE, PETSC_TRUE},
-      {64, 2, 2, 8448, 100000, PETSC_FALSE, PETSC_FALSE},
-      {64, 2, 2, 8449, 100000, PETSC_TRUE, PETSC_TRUE},
+      {3, 2, 5, 130, 1000, PETSC_FALSE},
+      {1, 1, 4, 64, 77, PETSC_FALSE},
+      {7, 3, 4, 2049, 100003, PETSC_TRUE},
+      {8, 2, 3, 2112, 3000000019, PETSC_FALSE},
+      {5, 1, 6, 300, ((int64_t)1 << 31) + 5, PETSC_TRUE},
+      {64, 2, 2, 8448, 100000, PETSC_FALSE},
+      {64, 2, 2, 8449, 100000, PETSC_TRUE},
   };
 
   (void)state;
@@ -144,8 +139,7 @@ static void test_product(void **state)
       ids[n++] = (q + 1) * blocks[k] - 1;
     }
     in.n_values = offsets[1] = length = (int32_t)n;
-    assert_petsc_ok(
-        compute->bucketize(NULL, workspace, n_buckets[k], 1, 1, &spec, PETSC_FALSE, &in, &out, NULL, NULL));
+    assert_petsc_ok(compute->bucketize(NULL, workspace, n_buckets[k], 1, 1, &spec, &in, &out, NULL));
     for (int q = 0; q < n_buckets[k]; q++) {
       assert_int_equal(lengths[q], 2);
       assert_int_equal(found[2 * q], 0);

@@ -4,7 +4,6 @@
 /* The CPU's dense layers against plain loops in double, each instruction set that this processor has, and other numbers of threads. */
 #include "compute/codec_kernels.h"
 #include "compute/cpu_kernels.h"
-#include "compute/cpu_kernels_dense.h"
 #include "compute/dense_kernels.h"
 #include "compute/gemm.h"
 #include "compute/half.h"
@@ -96,10 +95,10 @@ static void test_gemm_bf16(void **state)
 {
   (void)state;
   assert_petsc_ok(TrsDensePrecisionCpu(TRS_PRECISION_BF16));
-  assert_non_null(strstr(TrsGemmLibrary(), "bf16"));
+  assert_non_null(strstr(TrsProductLibraryCpu(), "bf16"));
   gemm_cases(to_bf16_and_back);
   assert_petsc_ok(TrsDensePrecisionCpu(TRS_PRECISION_FP32));
-  assert_null(strstr(TrsGemmLibrary(), "bf16"));
+  assert_null(strstr(TrsProductLibraryCpu(), "bf16"));
   assert_petsc_error(TrsDensePrecisionCpu(TRS_PRECISION_TF32), TRS_ERR_UNAVAILABLE);
 }
 
@@ -218,7 +217,7 @@ static void test_relu_of_nan(void **state)
   }
 }
 
-/* Place of g(i, j), i < j, in the upper triangle (rule A1). */
+/* Place of g(i, j), i < j, in the upper triangle (src/RULES.md, rule A1). */
 static int64_t place(int n, int i, int j)
 {
   return (int64_t)i * (n - 1) - (int64_t)i * (i - 1) / 2 + j - i - 1;
@@ -540,7 +539,7 @@ static void test_threads(void **state)
 */
 static void test_library(void **state)
 {
-  const char *text = TrsGemmLibrary(), *choice = getenv("TRSHARD_GEMM");
+  const char *text = TrsProductLibraryCpu(), *choice = getenv("TRSHARD_GEMM");
   const int avx512 = !strcmp(TrsComputeIsa(), "avx512");
 
   (void)state;

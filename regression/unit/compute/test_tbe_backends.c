@@ -43,11 +43,11 @@ static void ask(const shape *s, int stochastic, answer *a)
   assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
   assert_petsc_ok(ops->tbe_forward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM));
   assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
-                                         p->max_gradient, a->begin, a->ids, a->row_grad, MAX_DIM));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
-                                    p->max_gradient, &p->args, p->grad_weights));
-  assert_petsc_ok(ops->tbe_backward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM,
-                                         p->max_gradient, &p->args));
+                                         a->begin, a->ids, a->row_grad, MAX_DIM));
+  assert_petsc_ok(ops->tbe_weight_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                            p->grad_weights));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, &p->args));
+  assert_petsc_ok(ops->tbe_backward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM, &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
 }
 
@@ -114,8 +114,7 @@ static shape shape_of(int dim, int kind, int batch)
                  .kind = kind,
                  .dtype = (TrsDType[N_DTYPES]){TRS_FP32, TRS_FP16, TRS_BF16}[n % N_DTYPES],
                  .mean = n & 1,
-                 .weighted = n >> 1 & 1,
-                 .clipped = n >> 2 & 1};
+                 .weighted = n >> 1 & 1};
 }
 
 /* Each backend against the first, the CPU. */
@@ -192,7 +191,7 @@ static void step_from(const shape *s, int64_t column, int64_t stride, problem *p
   for (int b = 0; b < s->batch; b++)
     memcpy(grad + b * stride + column, p->grad + b * p->out_stride, (size_t)s->dim * sizeof(*grad));
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, grad, stride, 0.0f, &p->args, NULL));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, grad, stride, &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   free(grad);
 }
@@ -327,7 +326,7 @@ static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStre
   const int64_t n = begin[2 * N_TABLES];
 
   assert_petsc_ok(hosted_ops->tbe_row_gradients(stream, workspace[0], &copy->tbe, &copy->input, grad,
-                                                p->out_stride, 0.0f, NULL, NULL, row_grad, MAX_DIM));
+                                                p->out_stride, NULL, NULL, row_grad, MAX_DIM));
   assert_petsc_ok(hosted_device->copy(rows + n / 2, rows, n / 2 * 8, stream));
   assert_petsc_ok(hosted_device->copy(row_grad + n / 2 * MAX_DIM, row_grad, n / 2 * MAX_DIM * 4, stream));
   assert_petsc_ok(hosted_ops->merge_rows(stream, workspace[1], N_TABLES, copy->tbe.table, 2, begin, rows,
@@ -369,8 +368,8 @@ static void test_steady_step(void **state)
     if (step == WARM) warm = cuda_on_cpu_count();
     p.args.step = step + 1;
     assert_petsc_ok(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, out, p.out_stride));
-    assert_petsc_ok(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, grad, p.out_stride,
-                                             0.0f, &p.args, NULL));
+    assert_petsc_ok(
+        hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, grad, p.out_stride, &p.args));
     step_of_replicas(&p, &copy, stream, own, begin, grad, rows, row_grad);
   }
   end = cuda_on_cpu_count();

@@ -17,8 +17,9 @@ static void run_problem(problem *p)
 
   assert_petsc_ok(ops->workspace_create(&workspace));
   assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
-                                    p->max_gradient, &p->args, p->grad_weights));
+  assert_petsc_ok(ops->tbe_weight_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
+                                            p->grad_weights));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
 }
 
@@ -90,10 +91,7 @@ static void sum_gradients(const problem *p, int t, double *g, int *occurs)
                            (double)(feature->mean ? end - begin : 1);
       if (!is_row(table, p->values[i])) continue;
       occurs[p->values[i]]++;
-      for (int d = 0; d < table->dim; d++) {
-        const double limit = p->max_gradient > 0.0f ? (double)p->max_gradient : 1e30;
-        g[p->values[i] * table->dim + d] += scale * fmin(fmax((double)from[d], -limit), limit);
-      }
+      for (int d = 0; d < table->dim; d++) g[p->values[i] * table->dim + d] += scale * (double)from[d];
     }
   }
 }
@@ -139,7 +137,7 @@ static void check_table(const shape *s, const problem *before, const problem *af
   free(occurs);
 }
 
-/* All combinations of pooling, weights, clipping and type come by as the width grows. */
+/* All combinations of pooling, weights and type come by as the width grows. */
 static shape shape_of(int dim, int kind)
 {
   const int n = dim + 5 * kind;
@@ -150,8 +148,7 @@ static shape shape_of(int dim, int kind)
                  .kind = kind,
                  .dtype = (TrsDType[N_DTYPES]){TRS_FP32, TRS_FP16, TRS_BF16}[n % N_DTYPES],
                  .mean = n & 1,
-                 .weighted = n >> 1 & 1,
-                 .clipped = n >> 2 & 1};
+                 .weighted = n >> 1 & 1};
 }
 
 static void check_definition(int step)
@@ -263,8 +260,8 @@ static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *r
   assert_petsc_ok(ops->tbe_list_rows(NULL, workspace, &p->tbe, &p->input, listed_begin, listed));
   assert_memory_equal(listed_begin, begin, (N_TABLES + 1) * sizeof(*begin));
   assert_memory_equal(listed, rows, (size_t)n * sizeof(*rows));
-  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
-                                         p->max_gradient, NULL, NULL, alone, MAX_DIM));
+  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, NULL,
+                                         NULL, alone, MAX_DIM));
   for (int t = 0; t < N_TABLES; t++)
     for (int64_t i = begin[t]; i < begin[t + 1]; i++)
       assert_memory_equal(alone + i * MAX_DIM, row_grad + i * MAX_DIM,
@@ -291,8 +288,7 @@ static void check_row_gradients(void)
     row_grad = memory(apart.input.n_values * MAX_DIM, sizeof(*row_grad));
     assert_petsc_ok(ops->workspace_create(&workspace));
     assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &apart.tbe, &apart.input, apart.grad,
-                                           apart.out_stride, apart.max_gradient, begin, rows, row_grad,
-                                           MAX_DIM));
+                                           apart.out_stride, begin, rows, row_grad, MAX_DIM));
     check_listed_rows(&apart, begin, rows, row_grad);
     for (int t = 0; t < N_TABLES; t++) {
       for (int64_t i = begin[t] + 1; i < begin[t + 1]; i++) assert_true(rows[i - 1] < rows[i]);
@@ -348,8 +344,7 @@ static void update_all(problem *p)
   TrsWorkspace workspace;
 
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
-                                    p->max_gradient, &p->args, NULL));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
 }
 
@@ -662,8 +657,7 @@ static void test_no_allocation(void **state)
   assert_petsc_ok(ops->workspace_create(&workspace));
   for (int step = 0; step < 3; step++) {
     assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p.tbe, &p.input, p.out, p.out_stride));
-    assert_petsc_ok(
-        ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, p.grad, p.out_stride, 0.0f, &p.args, NULL));
+    assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, p.grad, p.out_stride, &p.args));
     if (step == 0) TrsMemoryUse(&before, &held);
   }
   TrsMemoryUse(&after, &held);

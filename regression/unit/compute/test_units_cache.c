@@ -623,12 +623,15 @@ static void backward(const law *how, const model *m, const law_batch *b, int ste
                                        .beta2 = 0.99f,
                                        .step = step + 1};
 
-  if (how->rows_at_a_time)
+  if (how->rows_at_a_time) {
     assert_petsc_ok(
-        compute->tbe_backward_rows(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE, 0.0f, &args));
-  else
-    assert_petsc_ok(compute->tbe_backward(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE, 0.0f,
-                                          &args, how->weighted ? grad_weights : NULL));
+        compute->tbe_backward_rows(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE, &args));
+  } else {
+    if (how->weighted)
+      assert_petsc_ok(compute->tbe_weight_gradients(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE,
+                                                    grad_weights));
+    assert_petsc_ok(compute->tbe_backward(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE, &args));
+  }
 }
 
 static void assert_same(const void *a, const void *b, int64_t bytes)

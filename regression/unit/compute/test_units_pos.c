@@ -79,8 +79,7 @@ static void check_pooled(const Case *c, hid_t group)
   assert_petsc_ok(
       compute->tbe_weight_gradients(NULL, c->workspace, &tbe, &input, grad, columns, grad_weights));
   check_gradients(c, group, "out/pooled_grad_position_weight", grad_weights);
-  assert_petsc_ok(
-      compute->tbe_backward(NULL, c->workspace, &tbe, &input, grad, columns, 0.0F, &descend, NULL));
+  assert_petsc_ok(compute->tbe_backward(NULL, c->workspace, &tbe, &input, grad, columns, &descend));
   for (int f = 0; f < c->n_features; f++) {
     int64_t n;
     float *before = read_numbered(group, "in/table", f, &n, NULL),

@@ -7,7 +7,6 @@
 */
 #include "core/random.h"
 #include "dist/kjt_all_to_all.h"
-#include "dist/one_to_all.h"
 #include "trs_test.h"
 
 enum { MAX_RANKS = 8, MAX_FEATURES = 4, MAX_BATCH = 6, ROUNDS = 40 };
@@ -254,69 +253,5 @@ static void test_row_order(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* One rank's ids go everywhere; its rows, or sums of them, come back. */
-static void check_one_to_all(TrsComm comm, int root)
-{
-  plan p;
-  TrsOneToAll scatter = NULL;
-  TrsAllToOne concatenate = NULL, sum = NULL;
-  const TrsCodec plain = {.kind = TRS_CODEC_FP32};
-  TrsKjt send = {0}, recv = {0};
-  int64_t strides[MAX_RANKS * MAX_FEATURES], dims[MAX_RANKS];
-  const int64_t *displs;
-  const float *back;
-  float pooled[MAX_BATCH * MAX_RANKS];
-  int first = 0;
-
-  make_plan(77 + (uint64_t)root, comm->size, PETSC_FALSE, &p);
-  p.n_features[root] += 1;
-  p.n_sent += 1;
-  assert_petsc_ok(
-      TrsOneToAllCreate(comm, root, p.n_features, p.n_features[comm->rank], p.weighted, &scatter));
-  if (comm->rank == root) make_send(&p, root, strides, &send);
-  assert_petsc_ok(TrsOneToAllStart(scatter, NULL, comm->rank == root ? &send : NULL));
-  assert_petsc_ok(TrsOneToAllWait(scatter, NULL, &recv));
-  assert_int_equal(recv.batch, batch_of(&p, root, 0));
-  for (int q = 0; q < comm->rank; q++) first += p.n_features[q];
-  for (int f = 0; f < recv.n_features; f++)
-    for (int64_t b = 0; b < recv.batch; b++) {
-      const int64_t bag = f * recv.batch + b;
-      assert_int_equal(recv.jagged.lengths[bag], length_of(&p, root, first + f, b));
-      for (int64_t k = 0; k < recv.jagged.lengths[bag]; k++)
-        assert_int_equal(recv.jagged.values[recv.jagged.offsets[bag] + k], id_of(root, first + f, b, k));
-    }
-  for (int q = 0; q < comm->size; q++) dims[q] = q + 1;
-  for (int64_t i = 0; i < recv.batch * dims[comm->rank]; i++) pooled[i] = (float)(100 * comm->rank + i);
-  assert_petsc_ok(TrsAllToOneCreate(comm, root, dims, &plain, &concatenate));
-  assert_petsc_ok(TrsAllToOneStart(concatenate, NULL, pooled, recv.batch));
-  assert_petsc_ok(TrsAllToOneWait(concatenate, NULL, &back, &displs));
-  if (comm->rank == root)
-    for (int q = 0; q < comm->size; q++)
-      for (int64_t i = 0; i < recv.batch * dims[q]; i++)
-        assert_true(back[displs[q] + i] == (float)(100 * q + i));
-  for (int64_t i = 0; i < recv.batch * 2; i++) pooled[i] = (float)(comm->rank + i);
-  assert_petsc_ok(TrsAllToOneReduceCreate(comm, root, 2, &plain, &sum));
-  assert_petsc_ok(TrsAllToOneStart(sum, NULL, pooled, recv.batch));
-  assert_petsc_ok(TrsAllToOneWait(sum, NULL, &back, &displs));
-  if (comm->rank == root)
-    for (int64_t i = 0; i < recv.batch * 2; i++)
-      assert_true(back[i] == (float)(comm->size * i + comm->size * (comm->size - 1) / 2));
-  assert_petsc_ok(TrsAllToOneDestroy(&concatenate));
-  assert_petsc_ok(TrsAllToOneDestroy(&sum));
-  assert_petsc_ok(TrsOneToAllDestroy(&scatter));
-  assert_petsc_ok(TrsKjtFree(device, &send));
-  assert_petsc_ok(TrsKjtFree(device, &recv));
-}
-
-static void test_one_to_all(void **state)
-{
-  TrsComm comm = NULL;
-
-  (void)state;
-  assert_petsc_ok(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm));
-  for (int root = 0; root < comm->size; root++) check_one_to_all(comm, root);
-  assert_petsc_ok(TrsCommDestroy(&comm));
-}
-
 TRS_TEST_MAIN(cmocka_unit_test(test_random), cmocka_unit_test(test_random_in_pieces),
-              cmocka_unit_test(test_row_order), cmocka_unit_test(test_one_to_all))
+              cmocka_unit_test(test_row_order))

@@ -29,20 +29,22 @@ static const char *mine(const char *side, const char *name)
   return path[next];
 }
 
-static TrsPooledDistOptions options_of(hid_t group)
-{
-  return (TrsPooledDistOptions){
-      .gradient_division = (PetscBool)(golden_number(group, "gradient_division", 1.0) > 0.0)};
-}
+static const TrsPooledDistOptions options; /* nothing is encoded */
 
-static void compare_floats(hid_t group, const char *name, const float *found, int64_t n_found)
+static void compare_floats(hid_t group, const char *name, const float *found, double factor, int64_t n_found)
 {
   int64_t n;
   float *expected = golden_float(group, mine("out", name), &n);
 
   assert_int_equal(n_found, n);
-  for (int64_t i = 0; i < n; i++) assert_close(found[i], expected[i], 1e-6, 1e-6);
+  for (int64_t i = 0; i < n; i++) assert_close(factor * (double)found[i], expected[i], 1e-6, 1e-6);
   free(expected);
+}
+
+/* TorchRec divides gradients by the ranks, unless gradient_division is off; trshard scales the loss. */
+static double gradient_factor(hid_t group)
+{
+  return golden_number(group, "gradient_division", 1.0) > 0.0 ? 1.0 / comm->size : 1.0;
 }
 
 /* The attribute as int [size]. */
@@ -169,8 +171,8 @@ static void test_twrw_input_dist(hid_t group)
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(TrsKjtReserve(device, &bucketized, (int)F * local_size, batch.batch, batch.jagged.n_values,
                                 PETSC_FALSE));
-  assert_petsc_ok(compute->bucketize(NULL, workspace, local_size, (int)F, batch.batch, spec, PETSC_FALSE,
-                                     &batch.jagged, &bucketized.jagged, NULL, NULL));
+  assert_petsc_ok(compute->bucketize(NULL, workspace, local_size, (int)F, batch.batch, spec, &batch.jagged,
+                                     &bucketized.jagged, NULL));
   assert_petsc_ok(TrsKjtOffsets(compute, NULL, &bucketized));
   assert_petsc_ok(TrsKjtPermute(device, compute, NULL, workspace, &bucketized, n, shuffle, &send));
   exchange = exchange_kjt(n_features, order, &send, &recv);
@@ -191,7 +193,6 @@ static void test_twrw_input_dist(hid_t group)
 
 static void test_pooled_a2a(hid_t group)
 {
-  const TrsPooledDistOptions options = options_of(group);
   int64_t n, *batch = golden_attribute_int64(group, "batch_size_per_rank", &n),
              *dims = golden_attribute_int64(group, "dim_sum_per_rank", &n);
   const int64_t B = batch[comm->rank], *displs;
@@ -211,7 +212,7 @@ static void test_pooled_a2a(hid_t group)
     for (int64_t b = 0; b < B; b++)
       for (int64_t c = 0; c < dims[q]; c++)
         joined[b * width + column + c] = recv[displs[q] + b * dims[q] + c];
-  compare_floats(group, "output", joined, B * width);
+  compare_floats(group, "output", joined, 1.0, B * width);
   assert_petsc_ok(TrsPooledAllToAllGradBuffer(dist, &send, &displs));
   for (int64_t q = 0, column = 0; q < comm->size; column += dims[q++])
     for (int64_t b = 0; b < B; b++)
@@ -219,7 +220,7 @@ static void test_pooled_a2a(hid_t group)
         send[displs[q] + b * dims[q] + c] = grad_output[b * width + column + c];
   assert_petsc_ok(TrsPooledAllToAllGradStart(dist, NULL));
   assert_petsc_ok(TrsPooledAllToAllGradWait(dist, NULL, &recv));
-  compare_floats(group, "grad_input", recv, n_grad);
+  compare_floats(group, "grad_input", recv, gradient_factor(group), n_grad);
   assert_petsc_ok(TrsPooledAllToAllDestroy(&dist));
   free(batch);
   free(dims);
@@ -239,42 +240,41 @@ static int64_t *chunk_rows(hid_t group, int64_t rows)
   return chunks;
 }
 
-/* An operation on chunks, its input under `name`, and its gradient, which goes the other way. */
-static void check_chunks(hid_t group, const char *name,
-                         PetscErrorCode (*create)(TrsComm, int64_t, const TrsPooledDistOptions *,
-                                                  TrsPooledChunks *))
+/* The forward of `first`, whose result is `summed`, then the backward of `second`, `gathered`. */
+static void check_chunks(hid_t group, const char *first, const char *summed, double first_factor,
+                         const char *second, const char *gathered, double second_factor)
 {
-  const TrsPooledDistOptions options = options_of(group);
-  int64_t n, n_local, shape[2], *rows;
-  float *local = (float *)golden_read(group, mine("in", name), H5T_NATIVE_FLOAT, &n_local, shape), *send;
-  float *grad_output = golden_float(group, mine("in", "grad_output"), &n);
+  int64_t n_all, n_own, shape[2], *rows;
+  float *all = (float *)golden_read(group, mine("in", first), H5T_NATIVE_FLOAT, &n_all, shape), *send;
+  float *own = golden_float(group, mine("in", second), &n_own);
   TrsPooledChunks dist = NULL;
   const float *result;
 
-  rows = chunk_rows(group, PetscMax(n, n_local) / shape[1]); /* the longer side holds those of all ranks */
-  assert_petsc_ok(create(comm, shape[1], &options, &dist));
-  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, rows));
+  rows = chunk_rows(group, n_all / shape[1]);
+  assert_petsc_ok(TrsPooledReduceScatterCreate(comm, shape[1], &options, &dist));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, all, rows));
   assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &result));
-  compare_floats(group, "output", result, n);
+  compare_floats(group, summed, result, first_factor, n_own);
   assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
-  memcpy(send, grad_output, (size_t)n * sizeof(*send));
+  memcpy(send, own, (size_t)n_own * sizeof(*send));
   assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
   assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &result));
-  compare_floats(group, "grad_input", result, n_local);
+  compare_floats(group, gathered, result, second_factor, n_all);
   assert_petsc_ok(TrsPooledChunksDestroy(&dist));
-  free(local);
-  free(grad_output);
+  free(all);
+  free(own);
   free(rows);
 }
 
 static void test_reduce_scatter(hid_t group)
 {
-  check_chunks(group, "local_embs", TrsPooledReduceScatterCreate);
+  check_chunks(group, "local_embs", "output", 1.0, "grad_output", "grad_input", gradient_factor(group));
 }
 
+/* An all-gather is the backward of a reduce-scatter, and the other way round. */
 static void test_all_gather(hid_t group)
 {
-  check_chunks(group, "local_emb", TrsPooledAllGatherCreate);
+  check_chunks(group, "grad_output", "grad_input", gradient_factor(group), "local_emb", "output", 1.0);
 }
 
 /* dims of all ranks' features, in owner order; each rank's file part has its own. */
@@ -298,7 +298,6 @@ static int64_t *all_dims(hid_t group, int *n_features)
 
 static void test_vbe_pooled_a2a(hid_t group)
 {
-  const TrsPooledDistOptions options = options_of(group);
   int *n_features = calloc((size_t)comm->size, sizeof(int));
   int64_t n, n_local, *dims = all_dims(group, n_features);
   int64_t *source_strides = golden_int64(group, mine("in", "batch_size_per_rank_per_feature"), &n);
@@ -312,12 +311,12 @@ static void test_vbe_pooled_a2a(hid_t group)
   assert_petsc_ok(TrsVariableAllToAllCreate(comm, n_features, dims, &options, &dist));
   assert_petsc_ok(TrsVariableAllToAllStart(dist, NULL, local, source_strides, strides));
   assert_petsc_ok(TrsVariableAllToAllWait(dist, NULL, &result, &displs));
-  compare_floats(group, "output", result, n);
+  compare_floats(group, "output", result, 1.0, n);
   assert_petsc_ok(TrsVariableAllToAllGradBuffer(dist, &send, &displs));
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
   assert_petsc_ok(TrsVariableAllToAllGradStart(dist, NULL));
   assert_petsc_ok(TrsVariableAllToAllGradWait(dist, NULL, &result));
-  compare_floats(group, "grad_input", result, n_local);
+  compare_floats(group, "grad_input", result, gradient_factor(group), n_local);
   assert_petsc_ok(TrsVariableAllToAllDestroy(&dist));
   free(n_features);
   free(dims);
@@ -329,7 +328,6 @@ static void test_vbe_pooled_a2a(hid_t group)
 
 static void test_vbe_reduce_scatter(hid_t group)
 {
-  const TrsPooledDistOptions options = options_of(group);
   int64_t n, n_local, F, *dims = golden_attribute_int64(group, "emb_dims", &F);
   int64_t *strides = golden_int64(group, mine("in", "batch_size_per_rank_per_feature"), &n);
   float *local = golden_float(group, mine("in", "local_embs"), &n_local),
@@ -340,12 +338,12 @@ static void test_vbe_reduce_scatter(hid_t group)
   assert_petsc_ok(TrsVariableReduceScatterCreate(comm, (int)F, dims, &options, &dist));
   assert_petsc_ok(TrsVariableReduceScatterStart(dist, NULL, local, strides));
   assert_petsc_ok(TrsVariableReduceScatterWait(dist, NULL, &result));
-  compare_floats(group, "output", result, n);
+  compare_floats(group, "output", result, 1.0, n);
   assert_petsc_ok(TrsVariableReduceScatterGradBuffer(dist, &send));
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
   assert_petsc_ok(TrsVariableReduceScatterGradStart(dist, NULL));
   assert_petsc_ok(TrsVariableReduceScatterGradWait(dist, NULL, &result));
-  compare_floats(group, "grad_input", result, n_local);
+  compare_floats(group, "grad_input", result, gradient_factor(group), n_local);
   assert_petsc_ok(TrsVariableReduceScatterDestroy(&dist));
   free(dims);
   free(strides);
@@ -356,7 +354,6 @@ static void test_vbe_reduce_scatter(hid_t group)
 /* The ids' own exchange first: it says how many rows go where, and in which order. */
 static void test_sequence_a2a(hid_t group)
 {
-  const TrsPooledDistOptions options = options_of(group);
   int *n_features = calloc((size_t)comm->size, sizeof(int)), F = 0;
   int64_t n, n_local, n_lengths, shape[2];
   int32_t *lengths = golden_int32(group, mine("in", "lengths_after_input_dist"), &n_lengths);
@@ -381,14 +378,14 @@ static void test_sequence_a2a(hid_t group)
   assert_petsc_ok(TrsSequenceAllToAllCreate(comm, dim, &options, &dist));
   assert_petsc_ok(TrsSequenceAllToAllStart(dist, NULL, rows, received, sent));
   assert_petsc_ok(TrsSequenceAllToAllWait(dist, NULL, &result));
-  compare_floats(group, "output", result, n);
+  compare_floats(group, "output", result, 1.0, n);
   assert_petsc_ok(TrsSequenceAllToAllGradBuffer(dist, &send));
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
   assert_petsc_ok(TrsSequenceAllToAllGradStart(dist, NULL));
   assert_petsc_ok(TrsSequenceAllToAllGradWait(dist, NULL, &result));
   assert_ptr_equal(result, rows); /* in the place of the rows that went */
   assert_petsc_ok(TrsKjtExchangeRowsFromArrival(exchange, NULL, dim, result, local));
-  compare_floats(group, "grad_input", local, n_local);
+  compare_floats(group, "grad_input", local, gradient_factor(group), n_local);
   assert_petsc_ok(TrsSequenceAllToAllDestroy(&dist));
   assert_petsc_ok(TrsKjtExchangeDestroy(&exchange));
   assert_petsc_ok(TrsKjtFree(device, &batch));

@@ -119,11 +119,11 @@ static void update(TrsRowCaches caches, const Model *plain, const Model *cached,
   TrsTbeInput input = b->input;
 
   TrsRandomUniformFill(4, TRS_RANDOM_TEST, number, 0, TABLES * DIM, -1.0F, 1.0F, grad);
-  assert_petsc_ok(compute->tbe_backward(NULL, workspace, &plain->tbe, &b->input, grad, (int64_t)TABLES * DIM,
-                                        0.0F, &sgd, NULL));
+  assert_petsc_ok(
+      compute->tbe_backward(NULL, workspace, &plain->tbe, &b->input, grad, (int64_t)TABLES * DIM, &sgd));
   assert_petsc_ok(TrsRowCachesBackward(caches, NULL, &cached->tbe, &input));
-  assert_petsc_ok(compute->tbe_backward(NULL, workspace, &cached->tbe, &input, grad, (int64_t)TABLES * DIM,
-                                        0.0F, &sgd, NULL));
+  assert_petsc_ok(
+      compute->tbe_backward(NULL, workspace, &cached->tbe, &input, grad, (int64_t)TABLES * DIM, &sgd));
   assert_petsc_ok(TrsRowCachesDone(caches, NULL, &input));
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: portable avx2 */
 /*
-  DLRM against a reference in double written from the definitions (rules A1 to A5): loss and predictions, and gradients by central differences
-  of the reference's loss.
+  DLRM against a reference in double written from the definitions (src/RULES.md, rules A1 to A5):
+  loss and predictions, and gradients by central differences of the reference's loss.
 */
 #include "core/random.h"
 #include "model/dlrm.h"
@@ -341,7 +341,10 @@ static void test_against_reference(void **state)
   }
 }
 
-/* Names, shapes and bounds of initial values as rules A3 and A21 have them; equal seeds give equal values, others do not. */
+/*
+  Names, shapes and bounds of initial values follow src/RULES.md, rules A3 and A21. Equal seeds give
+  equal values, other seeds give other values.
+*/
 static void test_parameters(void **state)
 {
   static const char *const arguments[] = {
@@ -450,7 +453,7 @@ static void test_state(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* What rules A2, A4 and A5 refuse, with the option's name in the message. */
+/* What src/RULES.md, rules A2, A4 and A5 refuse, with the option's name in the message. */
 static void test_errors(void **state)
 {
   static const struct {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Options of the embedding optimizer, what is refused, and the states each keeps: all from the interface and rules A8 to A12. */
+/*
+  Options of the embedding optimizer, what is refused, and the states each optimizer keeps
+  (src/RULES.md, rules A8 to A12).
+*/
 #include "optim/sparse_optimizer.h"
 #include "trs_test.h"
 

@@ -25,8 +25,6 @@ static void compute(int n, const float *p, const float *y, const float *w, int s
     mine[2][m++] = w ? w[i] : 1.0f;
   }
   assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, PETSC_TRUE, &metrics));
-  assert_petsc_ok(TrsMetricsAdd(metrics, m, mine[0], mine[1], NULL, 123.0)); /* forgotten by the reset */
-  assert_petsc_ok(TrsMetricsReset(metrics));
   assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL, 0.5 * (m / 2)));
   assert_petsc_ok(TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2,
                                 w ? mine[2] + m / 2 : NULL, 0.5 * (m - m / 2)));
