@@ -3,7 +3,7 @@
 """The options of a program as documents: manual page, completions of bash and zsh, reference page.
 
   document_options.py build/trshard --output-dir build/documents
-  document_options.py build/trshard --reference input/OPTIONS.md
+  document_options.py build/trshard --reference OPTIONS.md
 
 All of them are made from what the program's -help prints, which is made from its option table.
 """
@@ -134,7 +134,7 @@ def zsh(groups):
 
 def reference(groups):
     lines = ["<!-- SPDX-License-Identifier: BSD-3-Clause -->", "# Options", "",
-             "This page is made by `tools/document_options.py build/trshard --reference input/OPTIONS.md` from",
+             "This page is made by `tools/document_options.py build/trshard --reference` from",
              "what `trshard -help` prints. A test tells when it is not current.", ""]
     for group in groups:
         lines += [f"## {group.title.replace('<', '&lt;')}", ""] + [note + "\n" for note in group.notes]
