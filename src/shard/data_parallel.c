@@ -25,8 +25,7 @@ typedef struct {
 } TrsRowLists;
 
 typedef struct {
-  int n_features, n_tables;
-  int *feature;
+  int n_tables;
   const TrsTbeTable *table; /* [n_tables] as the lookup numbers them */
   int64_t row_stride;       /* floats from row gradient to row gradient: the widest table's dim */
   int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
@@ -45,29 +44,14 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
   const size_t W = (size_t)context->groups->world->size;
-  TrsLookupFeature *lookup;
   TrsDataParallel *dp;
-  int n = 0;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&dp));
   sharding->data = dp;
-  dp->n_features = TrsShardingFeatures(sharding, NULL);
-  PetscCall(PetscMalloc1((size_t)dp->n_features, &dp->feature));
-  TrsShardingFeatures(sharding, dp->feature);
-  PetscCall(PetscMalloc1((size_t)dp->n_features, &lookup));
-  for (int i = 0; i < sharding->n_tables; i++) {
-    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
-    dp->row_stride = PetscMax(dp->row_stride, config->embedding_dim);
-    for (int k = 0; k < config->n_features; k++, n++)
-      lookup[n] = (TrsLookupFeature){
-          .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], context->groups->world->rank),
-          .mean = TrsShardingIsMean(config),
-          .out_column = context->columns[dp->feature[n]],
-          .position = TrsShardingPosition(sharding, dp->feature[n])};
-  }
-  PetscCall(TrsLookupCreate(context->compute, context->shards, dp->n_features, lookup, &sharding->lookup));
-  PetscCall(PetscFree(lookup));
+  for (int e = 0; e < sharding->route.n_entries; e++)
+    dp->row_stride = PetscMax(dp->row_stride, sharding->route.entry[e].columns);
+  PetscCall(TrsRouteCreateLookup(sharding, PETSC_TRUE, PETSC_TRUE, &sharding->lookup, NULL));
   PetscCall(TrsLookupTables(sharding->lookup, &dp->n_tables, &dp->table));
   PetscCall(context->compute->workspace_create(&dp->update));
   PetscCall(PetscCalloc1((size_t)dp->n_tables + 1, &dp->row_begin));
@@ -95,7 +79,6 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
     PetscCall(PetscFree4(lists->told, lists->begin, lists->counts, lists->displs));
   }
   PetscCall(sharding->context->compute->workspace_destroy(&dp->update));
-  PetscCall(PetscFree(dp->feature));
   PetscCall(PetscFree(dp->row_begin));
   PetscCall(PetscFree(dp));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -143,7 +126,7 @@ static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlo
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
-                          dp->n_features, dp->feature, &slot->recv));
+                          sharding->route.n_entries, sharding->route.feature, &slot->recv));
   if (!lists) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserveShared(context->device, &dp->rows,
                                          slot->recv.jagged.n_values * (int64_t)sizeof(int64_t)));
@@ -279,7 +262,7 @@ static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsSha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsShardingOps trs_sharding_data_parallel = {
+const TrsShardingOps trs_payload_replicas = {
     .name = "data_parallel",
     .setup = setup_data_parallel,
     .destroy = destroy_data_parallel,
@@ -296,18 +279,13 @@ const TrsShardingOps trs_sharding_data_parallel = {
 
 static PetscErrorCode setup_sequences(TrsSharding sharding)
 {
-  TrsSequencePiece *piece;
   TrsDataParallel *dp;
 
   PetscFunctionBegin;
   PetscCall(setup_data_parallel(sharding));
   dp = (TrsDataParallel *)sharding->data;
-  PetscCall(PetscMalloc1((size_t)sharding->n_tables, &piece));
   PetscCall(PetscCalloc1((size_t)sharding->n_tables, &dp->where));
-  for (int i = 0; i < sharding->n_tables; i++)
-    piece[i] = (TrsSequencePiece){.table = i, .columns = TrsShardingTableConfig(sharding, i)->embedding_dim};
-  PetscCall(TrsSequenceCreate(sharding, PETSC_TRUE, sharding->n_tables, piece, &dp->sequence));
-  PetscCall(PetscFree(piece));
+  PetscCall(TrsSequenceCreate(sharding, PETSC_TRUE, &dp->sequence));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -373,7 +351,7 @@ static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsSharding
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsShardingOps trs_sequence_data_parallel = {
+const TrsShardingOps trs_payload_sequence_replicas = {
     .name = "sequences on every rank",
     .setup = setup_sequences,
     .destroy = destroy_sequences,

@@ -18,35 +18,19 @@ PetscErrorCode TrsRowSplitDestroy(TrsRowSplit *split)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowSplitSet(TrsRowSplit *split, int f, const TrsShard *shard)
+void TrsRowSplitSet(TrsRowSplit *split, int f, int first, int n_shards, const TrsShard *shard)
 {
-  int64_t *bounds = split->bounds + (int64_t)f * (split->n_buckets + 1);
-  const int64_t rows = shard[split->n_buckets - 1].row_offset + shard[split->n_buckets - 1].rows;
-  const int64_t block = (rows + split->n_buckets - 1) / split->n_buckets;
+  const int n = split->n_buckets;
+  const int64_t rows = shard[n_shards - 1].row_offset + shard[n_shards - 1].rows, block = (rows + n - 1) / n;
+  int64_t *bounds = split->bounds + (int64_t)f * (n + 1);
   PetscBool even = PETSC_TRUE;
 
-  PetscFunctionBegin;
-  for (int q = 0; q < split->n_buckets; q++) {
-    bounds[q] = shard[q].row_offset;
+  for (int q = 0; q <= n; q++) {
+    const int i = PetscMax(q - first, 0);
+    bounds[q] = i < n_shards ? shard[i].row_offset : rows;
     even = (PetscBool)(even && bounds[q] == PetscMin(q * block, rows));
   }
-  bounds[split->n_buckets] = rows;
   split->spec[f] = (TrsBucketSpec){.block_size = block, .bounds = even ? NULL : bounds};
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsRowSplitSetPart(TrsRowSplit *split, int f, int first, int n_shards, const TrsShard *shard)
-{
-  int64_t *bounds = split->bounds + (int64_t)f * (split->n_buckets + 1);
-
-  PetscFunctionBegin;
-  for (int q = 0; q <= split->n_buckets; q++) {
-    const int i = PetscMin(PetscMax(q - first, 0), n_shards);
-    bounds[q] = i < n_shards ? shard[i].row_offset
-                             : shard[n_shards - 1].row_offset + shard[n_shards - 1].rows;
-  }
-  split->spec[f] = (TrsBucketSpec){.block_size = 1, .bounds = bounds};
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRowSplitBucketize(const TrsRowSplit *split, const TrsDeviceOps *device,

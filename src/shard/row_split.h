@@ -14,11 +14,8 @@ typedef struct {
 PetscErrorCode TrsRowSplitCreate(int n_buckets, int n_features, TrsRowSplit *split);
 PetscErrorCode TrsRowSplitDestroy(TrsRowSplit *split);
 
-/* Feature f's table is cut as shard [n_buckets] (consecutive row ranges, some may be empty) says. */
-PetscErrorCode TrsRowSplitSet(TrsRowSplit *split, int f, const TrsShard *shard);
-
-/* The same where only ranks from `first` on, as many as shard [n_shards] has, hold rows. */
-PetscErrorCode TrsRowSplitSetPart(TrsRowSplit *split, int f, int first, int n_shards, const TrsShard *shard);
+/* Feature f's table is cut as shard [n_shards] (consecutive row ranges, some may be empty) says, over as many buckets from `first` on. */
+void TrsRowSplitSet(TrsRowSplit *split, int f, int first, int n_shards, const TrsShard *shard);
 
 /*
   in [F][B] -> out [bucket][F][B] with ids counted from the start of their shard. out grows as needed; its offsets are filled. places (or

@@ -35,9 +35,6 @@ typedef struct {
 
 typedef struct {
   PetscBool dedup;
-  int n_features;
-  int *feature;       /* [n_features] model features of the group */
-  int *table_feature; /* [n_tables + 1] first of them of each table */
   int n_pieces;
   TrsSequencePiece *piece;
   int64_t dim;      /* floats from row to row: the widest piece */
@@ -54,9 +51,8 @@ typedef struct {
   int64_t n; /* with dedup: index is below n */
 } TrsSequenceRows;
 
-/* In: piece [n_pieces], copied. Not collective. */
-PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, int n_pieces,
-                                 const TrsSequencePiece *piece, TrsSequence *sequence);
+/* The pieces are the column blocks of the group's route, in its order. Not collective. */
+PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSequence *sequence);
 PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence);
 
 /* The slot's batch as a group, made unique with dedup. Out: to_send  borrowed, the ids to be sent */

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sharding: how the ids of a group of tables reach their shards, and the pooled rows come back. One table of functions a family of types:
-  data_parallel; table_wise (also column_wise and table_column_wise); row_wise; table_row_wise (also grid_shard).
+  Sharding: how the ids of a group of tables reach their shards, the rows come back, and the gradients update them.
 
-  A group is all tables of one family and one kind of weights. Its exchanges are its own; the counts of all groups travel together
-  (sharded_ebc.c). Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist (torchrec.distributed.sharding).
+  A group is all tables with one way to travel (TrsShardingOps: the payload), one grid of ranks (route.h) and one kind of weights; which these
+  are choose.h says. Its exchanges are its own; the counts of all groups travel together (sharded_ebc.c). Source: TorchRec
+  EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist (torchrec.distributed.sharding).
 */
 #pragma once
 
-#include "dist/kjt_all_to_all.h"
 #include "dist/pooled_all_to_all.h"
-#include "embed/lookup.h"
+#include "shard/route.h"
 
 /*
   Batches that may be in flight: the one computed, the next one's input dist, one that a device has not ended yet; and as many of an evaluation between
@@ -24,13 +23,6 @@ static inline int TrsShardingTurn(int slot)
 {
   return slot < TRS_TRAINING_SLOTS ? 0 : 1;
 }
-
-/* A [B, ...] matrix of pooled embeddings in the model's layout: feature f of sample b at data + b * stride + columns[f]. */
-typedef struct {
-  float *data;
-  int64_t stride;
-  const int64_t *columns;
-} TrsPooledMatrix;
 
 /* Memory, for what is sent to other ranks, that its owner does not need while rows and gradients travel: each forward takes it anew, from the front. */
 typedef struct {
@@ -51,18 +43,12 @@ typedef struct {
   const int64_t *columns;            /* [F] of the model's matrix */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* of sequence tables */
-  PetscBool variable_batch;          /* of pooled tables that are not cut over the ranks of a host */
+  PetscBool variable_batch;          /* of pooled tables */
   TrsLoan *loan; /* for the lookups' rows; they have memory of their own where it is short */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
 typedef struct TrsWholeRowsImpl *TrsWholeRows; /* whole_rows.h */
-
-/* A copy of adjacent columns between the block that rank (or host) `block` sends and the model's matrix. */
-typedef struct {
-  int block;
-  int64_t block_column, column, width;
-} TrsColumnRun;
 
 /* One batch on its way through a group. */
 typedef struct {
@@ -76,11 +62,12 @@ typedef struct {
 /* What travels with a group's ids. */
 typedef enum { TRS_SHARDING_UNWEIGHTED, TRS_SHARDING_WEIGHTS, TRS_SHARDING_POSITIONS } TrsShardingWeights;
 
-typedef struct TrsShardingImpl {
+struct TrsShardingImpl {
   const TrsShardingOps *ops;
   const TrsShardingContext *context;
   int n_tables;
   int *table; /* [n_tables] indices into context->tables */
+  TrsRoute route;
   TrsShardingWeights weights;
   PetscBool weighted; /* weights is not none */
   TrsLookup lookup;
@@ -91,14 +78,11 @@ typedef struct TrsShardingImpl {
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
   TrsKjt sent[TRS_N_TURNS]; /* the memory in which batches' ids are sent: that of one at a time; */
   TrsKjt received;          /* of training batches in host memory also that in which they are kept */
-  int n_runs;
-  TrsColumnRun *run;    /* [n_runs] */
-  TrsColumnCopy *copy;  /* [n_runs], scratch */
-  TrsMeanColumns *mean; /* [features], scratch */
+  TrsMeanColumns *mean;     /* [features], scratch */
   TrsWholeRows
       whole; /* the update of rows whose columns other ranks have, where results must be reproducible; else NULL */
   void *data; /* the family's own */
-} * TrsSharding;
+};
 
 struct TrsShardingOps {
   const char *name;
@@ -126,17 +110,12 @@ struct TrsShardingOps {
                                     const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);
 };
 
-extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
-    trs_sharding_table_row_wise, trs_sharding_ordered_rows, trs_sharding_ordered_replicas;
-/* of -ebc_variable_batch */
-extern const TrsShardingOps trs_variable_by_tables, trs_variable_by_rows;
-/* of sequence tables */
-extern const TrsShardingOps trs_sequence_data_parallel, trs_sequence_by_tables, trs_sequence_by_rows;
+/* The payloads. */
+extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_payload_sequence,
+    trs_payload_ordered_rows, trs_payload_replicas, trs_payload_ordered_replicas,
+    trs_payload_sequence_replicas;
 
-/* --- shared by the families (sharding.c) --- */
-
-/* The features of the group, in table order: calls for n_features = number of entries; feature[] may be NULL to count. */
-int TrsShardingFeatures(TrsSharding sharding, int *feature);
+/* --- shared by the payloads (sharding.c) --- */
 
 /* Plan of the group's i-th table. Borrowed. */
 const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
@@ -151,36 +130,8 @@ PetscBool TrsShardingIsMean(const TrsTableConfig *config);
 /* Position weights of model feature f, if it has any. */
 TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
 
-/* First model feature of the group's i-th table: its features follow one another. */
-int TrsShardingFirstFeature(TrsSharding sharding, int i);
-
-/* Note that a block's columns go to the model's matrix; adjacent ones join. Call in order of block column. */
-PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,
-                                 int64_t width);
-
-/*
-  TrsShardingCreateExchanges - The exchange of ids of every slot.
-
-  In:  n_features    [W] that go to each rank
-       source_order  as TrsKjtExchangeCreate()
-       in_turn       a batch's ids are laid out before the next one's come (TrsKjtExchangeShare()); an evaluation's may come between a training's
-*/
-PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_features,
-                                          const int *source_order, PetscBool in_turn);
-
 /* Room for the lookup's result, and the lookup: the slot's ids -> sharding->rows [G, local_dim]. */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
-
-/*
-  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats; own (or NULL): this
-  rank's block is there instead.
-*/
-PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                      const float *const *block, const int64_t *dims,
-                                      const TrsPooledMatrix *pooled);
-PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                     const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
-                                     const int64_t *dims, float *own);
 
 /* The fused update by the slot's ids, of whole rows where there is a TrsWholeRows; the rest as TrsLookupBackward(). */
 PetscErrorCode TrsShardingUpdate(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,

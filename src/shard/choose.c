@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "shard/choose.h"
+
+/* How a table is to be treated, which its pooling and the options say. */
+typedef enum {
+  TRS_TREAT_POOLED,
+  TRS_TREAT_POOLED_IN_ORDER, /* -reproducible */
+  TRS_TREAT_DISTINCT_BAGS,   /* -ebc_variable_batch */
+  TRS_TREAT_SEQUENCE,
+  TRS_TREAT_SEQUENCE_IN_ORDER, /* -reproducible */
+  TRS_N_TREATMENTS
+} TrsTreatment;
+
+#define WHOLE_ROWS_AS(...) \
+  [TRS_SHARDING_TABLE_WISE] = __VA_ARGS__, [TRS_SHARDING_COLUMN_WISE] = __VA_ARGS__, \
+  [TRS_SHARDING_TABLE_COLUMN_WISE] = __VA_ARGS__
+#define ROWS_OF_HOSTS_AS(...) \
+  [TRS_SHARDING_TABLE_ROW_WISE] = __VA_ARGS__, [TRS_SHARDING_GRID_SHARD] = __VA_ARGS__
+#define ROWS_OF_ALL_AS(...) [TRS_SHARDING_ROW_WISE] = __VA_ARGS__
+#define REPLICAS_AS(...)    [TRS_SHARDING_DATA_PARALLEL] = __VA_ARGS__
+
+/*
+  In order means that the split must not show in the bits. Shards with all rows make their sums in one place as they are. Replicas of sequences are
+  so many tables that are whole on their ranks: every rank gets all ids and gradients in the order of the global batch, and its rows are the same as all
+  others'; each id's row arrives W times.
+*/
+static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
+    [TRS_TREAT_POOLED] = {WHOLE_ROWS_AS({&trs_payload_pooled, TRS_GRID_RANKS}),
+                          ROWS_OF_HOSTS_AS({&trs_payload_pooled, TRS_GRID_HOSTS}),
+                          ROWS_OF_ALL_AS({&trs_payload_pooled, TRS_GRID_WORLD}),
+                          REPLICAS_AS({&trs_payload_replicas, TRS_GRID_WORLD})},
+    [TRS_TREAT_POOLED_IN_ORDER] = {WHOLE_ROWS_AS({&trs_payload_pooled, TRS_GRID_RANKS}),
+                                   ROWS_OF_HOSTS_AS({&trs_payload_ordered_rows, TRS_GRID_WORLD}),
+                                   ROWS_OF_ALL_AS({&trs_payload_ordered_rows, TRS_GRID_WORLD}),
+                                   REPLICAS_AS({&trs_payload_ordered_replicas, TRS_GRID_WORLD})},
+    [TRS_TREAT_DISTINCT_BAGS] = {WHOLE_ROWS_AS({&trs_payload_distinct_bags, TRS_GRID_RANKS}),
+                                 ROWS_OF_HOSTS_AS({&trs_payload_pooled, TRS_GRID_HOSTS}),
+                                 ROWS_OF_ALL_AS({&trs_payload_distinct_bags, TRS_GRID_WORLD}),
+                                 REPLICAS_AS({&trs_payload_replicas, TRS_GRID_WORLD})},
+    [TRS_TREAT_SEQUENCE] = {WHOLE_ROWS_AS({&trs_payload_sequence, TRS_GRID_RANKS}),
+                            ROWS_OF_HOSTS_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
+                            ROWS_OF_ALL_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
+                            REPLICAS_AS({&trs_payload_sequence_replicas, TRS_GRID_WORLD})},
+    [TRS_TREAT_SEQUENCE_IN_ORDER] = {WHOLE_ROWS_AS({&trs_payload_sequence, TRS_GRID_RANKS}),
+                                     ROWS_OF_HOSTS_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
+                                     ROWS_OF_ALL_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
+                                     REPLICAS_AS({&trs_payload_sequence, TRS_GRID_RANKS})},
+};
+
+/*
+  A sequence table whose mean is wanted is treated as a mean table where nothing but gradients travels (data_parallel), and where its rows travel
+  anyway (-reproducible).
+*/
+static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTableConfig *config,
+                                 TrsShardingType type)
+{
+  const PetscBool reproducible = context->dist.reproducible;
+
+  if (config->pooling == TRS_POOLING_NONE && (config->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN ||
+                                              (type != TRS_SHARDING_DATA_PARALLEL && !reproducible)))
+    return reproducible ? TRS_TREAT_SEQUENCE_IN_ORDER : TRS_TREAT_SEQUENCE;
+  if (context->variable_batch) return TRS_TREAT_DISTINCT_BAGS;
+  return reproducible ? TRS_TREAT_POOLED_IN_ORDER : TRS_TREAT_POOLED;
+}
+
+/* Refuse what no order of the global batch holds for: sums that a rank makes before they travel, and rows that are updated by column shard. */
+static PetscErrorCode check_reproducible(const TrsShardingContext *context, int t, TrsTreatment treatment,
+                                         const TrsShardingChoice *choice)
+{
+  const TrsTableConfig *config = &context->tables->table[t];
+  const TrsShardingType type = context->table_plan[t]->sharding_type;
+  const PetscBool cut = (PetscBool)(type == TRS_SHARDING_COLUMN_WISE ||
+                                    type == TRS_SHARDING_TABLE_COLUMN_WISE ||
+                                    type == TRS_SHARDING_GRID_SHARD);
+
+  PetscFunctionBegin;
+  PetscCheck(!config->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
+             "summed where its rows are",
+             config->name);
+  PetscCheck(
+      choice->payload != &trs_payload_distinct_bags, PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible does not go with -ebc_variable_batch: a rank sums the gradients of a bag before they "
+      "travel");
+  PetscCheck(!context->index_dedup || config->pooling != TRS_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible does not go with -ec_index_dedup: a rank sums the gradients of an id before they "
+             "travel");
+  PetscCheck(
+      treatment != TRS_TREAT_SEQUENCE_IN_ORDER ||
+          !(cut && TrsEmbeddingShardsStates(context->shards, t).couples_columns),
+      PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
+      "or row_wise (-table_%s_sharding_types)",
+      config->name, TrsShardingTypeName(type), config->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsShardingChoice *choice)
+{
+  const TrsTableConfig *config = &context->tables->table[t];
+  const TrsShardingType type = context->table_plan[t]->sharding_type;
+  const TrsTreatment treatment = treatment_of(context, config, type);
+
+  PetscFunctionBegin;
+  *choice = choices[treatment][type];
+  PetscCheck(choice->payload, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "table \"%s\", pooling %s, cannot be sharded as %s with these options "
+             "(-table_%s_sharding_types)",
+             config->name, TrsPoolingName(config->pooling), TrsShardingTypeName(type), config->name);
+  if (context->dist.reproducible) PetscCall(check_reproducible(context, t, treatment, choice));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which payload and which grid a table gets: one table of choices, with what does not go together. Internal to shard/. */
+#pragma once
+
+#include "shard/sharding.h"
+
+typedef struct {
+  const TrsShardingOps *payload; /* NULL: there is none */
+  TrsGrid grid;
+} TrsShardingChoice;
+
+/*
+  TrsShardingChoose - The choice for table t of the context.
+
+  Not collective; the same on all ranks.
+  Errors: OPTION where the options do not go with the table, or with its sharding type
+*/
+PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsShardingChoice *choice);
