@@ -49,7 +49,7 @@ typedef struct {
   double *trace; /* rank 0: all that the draw's first run computed, in order, to compare others with */
   int64_t n_trace, trace_capacity, traced; /* numbers in it, room for, passed by the run under way */
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
-      met_weighted, met_positions, met_shared_bags, met_empty_rank, met_sequence[3][2];
+      met_weighted, met_positions, met_shared_bags[TRS_N_SHARDINGS], met_empty_rank, met_sequence[3][2];
 } property_run;
 
 /* One draw under way. */
@@ -416,7 +416,8 @@ static void note_draw(property_run *run, const random_model *model)
     run->met_pooling[config->pooling]++;
     run->met_type[config->data_type]++;
     run->met_weighted += config->is_weighted;
-    run->met_shared_bags += model->variable_batch && config->pooling != TRS_POOLING_NONE;
+    if (model->variable_batch && config->pooling != TRS_POOLING_NONE)
+      run->met_shared_bags[model->plan.table[t].sharding_type]++;
     run->met_positions += config->max_feature_lengths != NULL;
     if (config->pooling == TRS_POOLING_NONE)
       run->met_sequence[config->sequence_pooling][model->index_dedup]++;
@@ -502,11 +503,12 @@ static PetscBool all_met(const property_run *run)
 {
   PetscBool met = (PetscBool)(run->met_weighted > 0);
 
-  for (int i = 0; i < TRS_N_SHARDINGS; i++) met = (PetscBool)(met && run->met_sharding[i] > 0);
+  for (int i = 0; i < TRS_N_SHARDINGS; i++)
+    met = (PetscBool)(met && run->met_sharding[i] > 0 && (run->reproducible || run->met_shared_bags[i] > 0));
   for (int i = TRS_OPTIM_SGD; i <= TRS_OPTIM_LION; i++) met = (PetscBool)(met && run->met_optimizer[i] > 0);
   for (int dedup = 0; dedup < (run->reproducible ? 1 : 2); dedup++)
     for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
-  if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0 && run->met_shared_bags > 0);
+  if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
   return (PetscBool)(met && (run->world_size == 1 || run->met_empty_rank > 0));
 }

@@ -34,7 +34,7 @@ static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
                                    ROWS_OF_ALL_AS({&trs_payload_ordered_rows, TRS_GRID_WORLD}),
                                    REPLICAS_AS({&trs_payload_ordered_replicas, TRS_GRID_WORLD})},
     [TRS_TREAT_DISTINCT_BAGS] = {WHOLE_ROWS_AS({&trs_payload_distinct_bags, TRS_GRID_RANKS}),
-                                 ROWS_OF_HOSTS_AS({&trs_payload_pooled, TRS_GRID_HOSTS}),
+                                 ROWS_OF_HOSTS_AS({&trs_payload_distinct_bags, TRS_GRID_HOSTS}),
                                  ROWS_OF_ALL_AS({&trs_payload_distinct_bags, TRS_GRID_WORLD}),
                                  REPLICAS_AS({&trs_payload_replicas, TRS_GRID_WORLD})},
     [TRS_TREAT_SEQUENCE] = {WHOLE_ROWS_AS({&trs_payload_sequence, TRS_GRID_RANKS}),

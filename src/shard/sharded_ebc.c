@@ -22,8 +22,9 @@ static const TrsOptionSpec specs[] = {
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back once; "
      "the forward's bits stay, but for formats with scales (-qcomm_fp8_row_dim)"},
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "pooled tables under table_wise, column_wise, table_column_wise, row_wise: send each distinct bag of a "
-     "feature in a rank's batch once, and its pooled row back once (variable batch per feature)"},
+     "pooled tables: send each distinct bag of a feature in a rank's batch once, and its pooled row back "
+     "once "
+     "(variable batch per feature); data_parallel tables send no bags"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
