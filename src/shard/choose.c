@@ -11,40 +11,45 @@ typedef enum {
   TRS_N_TREATMENTS
 } TrsTreatment;
 
-#define WHOLE_ROWS_AS(...) \
-  [TRS_SHARDING_TABLE_WISE] = __VA_ARGS__, [TRS_SHARDING_COLUMN_WISE] = __VA_ARGS__, \
-  [TRS_SHARDING_TABLE_COLUMN_WISE] = __VA_ARGS__
-#define ROWS_OF_HOSTS_AS(...) \
-  [TRS_SHARDING_TABLE_ROW_WISE] = __VA_ARGS__, [TRS_SHARDING_GRID_SHARD] = __VA_ARGS__
-#define ROWS_OF_ALL_AS(...) [TRS_SHARDING_ROW_WISE] = __VA_ARGS__
-#define REPLICAS_AS(...)    [TRS_SHARDING_DATA_PARALLEL] = __VA_ARGS__
+/* Payload, grid and update of the types that leave rows whole, cut them inside a host, cut them over all ranks, repeat them on all ranks. */
+#define WHOLE(...) \
+  [TRS_SHARDING_TABLE_WISE] = {__VA_ARGS__}, [TRS_SHARDING_COLUMN_WISE] = {__VA_ARGS__}, \
+  [TRS_SHARDING_TABLE_COLUMN_WISE] = {__VA_ARGS__}
+#define CUT_IN_HOST(...) \
+  [TRS_SHARDING_TABLE_ROW_WISE] = {__VA_ARGS__}, [TRS_SHARDING_GRID_SHARD] = {__VA_ARGS__}
+#define CUT(...)      [TRS_SHARDING_ROW_WISE] = {__VA_ARGS__}
+#define REPEATED(...) [TRS_SHARDING_DATA_PARALLEL] = {__VA_ARGS__}
 
 /*
-  In order means that the split must not show in the bits. Shards with all rows make their sums in one place as they are. Replicas of sequences are
-  so many tables that are whole on their ranks: every rank gets all ids and gradients in the order of the global batch, and its rows are the same as all
-  others'; each id's row arrives W times.
+  In order means that the split must not show in the bits. Shards with all rows make their sums in one place as they are. Replicas of sequences
+  are so many tables that are whole on their ranks: every rank gets all ids and gradients in the order of the global batch, so that its rows stay
+  equal to all others'; each id's row arrives W times.
 */
 static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
-    [TRS_TREAT_POOLED] = {WHOLE_ROWS_AS({&trs_payload_pooled, TRS_GRID_RANKS}),
-                          ROWS_OF_HOSTS_AS({&trs_payload_pooled, TRS_GRID_HOSTS}),
-                          ROWS_OF_ALL_AS({&trs_payload_pooled, TRS_GRID_WORLD}),
-                          REPLICAS_AS({&trs_payload_replicas, TRS_GRID_WORLD})},
-    [TRS_TREAT_POOLED_IN_ORDER] = {WHOLE_ROWS_AS({&trs_payload_pooled, TRS_GRID_RANKS}),
-                                   ROWS_OF_HOSTS_AS({&trs_payload_ordered_rows, TRS_GRID_WORLD}),
-                                   ROWS_OF_ALL_AS({&trs_payload_ordered_rows, TRS_GRID_WORLD}),
-                                   REPLICAS_AS({&trs_payload_ordered_replicas, TRS_GRID_WORLD})},
-    [TRS_TREAT_DISTINCT_BAGS] = {WHOLE_ROWS_AS({&trs_payload_distinct_bags, TRS_GRID_RANKS}),
-                                 ROWS_OF_HOSTS_AS({&trs_payload_distinct_bags, TRS_GRID_HOSTS}),
-                                 ROWS_OF_ALL_AS({&trs_payload_distinct_bags, TRS_GRID_WORLD}),
-                                 REPLICAS_AS({&trs_payload_replicas, TRS_GRID_WORLD})},
-    [TRS_TREAT_SEQUENCE] = {WHOLE_ROWS_AS({&trs_payload_sequence, TRS_GRID_RANKS}),
-                            ROWS_OF_HOSTS_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
-                            ROWS_OF_ALL_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
-                            REPLICAS_AS({&trs_payload_sequence_replicas, TRS_GRID_WORLD})},
-    [TRS_TREAT_SEQUENCE_IN_ORDER] = {WHOLE_ROWS_AS({&trs_payload_sequence, TRS_GRID_RANKS}),
-                                     ROWS_OF_HOSTS_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
-                                     ROWS_OF_ALL_AS({&trs_payload_sequence, TRS_GRID_WORLD}),
-                                     REPLICAS_AS({&trs_payload_sequence, TRS_GRID_RANKS})},
+    [TRS_TREAT_POOLED] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_owner),
+                          CUT_IN_HOST(&trs_payload_pooled, TRS_GRID_HOSTS, &trs_update_owner),
+                          CUT(&trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner),
+                          REPEATED(&trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas)},
+    [TRS_TREAT_POOLED_IN_ORDER] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_whole_rows),
+                                   CUT_IN_HOST(&trs_payload_ordered_rows, TRS_GRID_WORLD,
+                                               &trs_update_whole_rows),
+                                   CUT(&trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_whole_rows),
+                                   REPEATED(&trs_payload_ordered_replicas, TRS_GRID_WORLD,
+                                            &trs_update_owner)},
+    [TRS_TREAT_DISTINCT_BAGS] = {WHOLE(&trs_payload_distinct_bags, TRS_GRID_RANKS, &trs_update_owner),
+                                 CUT_IN_HOST(&trs_payload_distinct_bags, TRS_GRID_HOSTS, &trs_update_owner),
+                                 CUT(&trs_payload_distinct_bags, TRS_GRID_WORLD, &trs_update_owner),
+                                 REPEATED(&trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas)},
+    [TRS_TREAT_SEQUENCE] = {WHOLE(&trs_payload_sequence, TRS_GRID_RANKS, &trs_update_owner_by_id),
+                            CUT_IN_HOST(&trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id),
+                            CUT(&trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id),
+                            REPEATED(&trs_payload_sequence_replicas, TRS_GRID_WORLD, &trs_update_replicas)},
+    [TRS_TREAT_SEQUENCE_IN_ORDER] = {WHOLE(&trs_payload_sequence, TRS_GRID_RANKS, &trs_update_owner_by_id),
+                                     CUT_IN_HOST(&trs_payload_sequence, TRS_GRID_WORLD,
+                                                 &trs_update_owner_by_id),
+                                     CUT(&trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id),
+                                     REPEATED(&trs_payload_sequence, TRS_GRID_RANKS,
+                                              &trs_update_owner_by_id)},
 };
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which payload and which grid a table gets: one table of choices, with what does not go together. Internal to shard/. */
+/* Which payload, grid and update a table gets: one table of choices, and what is refused. Internal to shard/. */
 #pragma once
 
 #include "shard/sharding.h"
@@ -7,6 +7,7 @@
 typedef struct {
   const TrsShardingOps *payload; /* NULL: there is none */
   TrsGrid grid;
+  const TrsUpdateOps *update;
 } TrsShardingChoice;
 
 /*

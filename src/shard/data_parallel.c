@@ -238,29 +238,42 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
-                                                    TrsStream stream, const TrsPooledMatrix *grad,
-                                                    const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                  TrsStream stream, const TrsPooledMatrix *grad,
+                                                  const float **arrived, int64_t *stride)
 {
-  const int W = sharding->context->groups->world->size;
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const PetscBool alone = is_alone(sharding);
+
+  PetscFunctionBegin;
+  (void)slot;
+  PetscCall(TrsRequestWait(&dp->grads_request, stream));
+  *arrived = alone ? grad->data : (const float *)dp->all_grads.data;
+  *stride = alone ? grad->stride : dp->row_stride;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                     const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
   const TrsRowLists *lists = lists_of(sharding, slot);
   const int64_t *keys;
   int64_t n;
 
   PetscFunctionBegin;
   if (is_alone(sharding)) {
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad->data, grad->stride, args));
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(TrsRequestWait(&dp->grads_request, stream));
-  n = n_of_all(dp, W, lists);
+  n = n_of_all(dp, sharding->context->groups->world->size, lists);
   keys = (const int64_t *)lists->merged.data;
   PetscCall(sharding->context->compute->tbe_update_rows(stream, dp->update, dp->n_tables, dp->table, n, keys,
-                                                        keys + n, (const float *)dp->all_grads.data,
-                                                        dp->row_stride, args));
+                                                        keys + n, grad, stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+const TrsUpdateOps trs_update_replicas = {.name = "replicas", .apply = apply_replicas};
 
 const TrsShardingOps trs_payload_replicas = {
     .name = "data_parallel",
@@ -272,7 +285,7 @@ const TrsShardingOps trs_payload_replicas = {
     .forward_start = forward_start_data_parallel,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_data_parallel,
-    .backward_update = backward_update_data_parallel,
+    .backward_wait = backward_wait_data_parallel,
 };
 
 /* --- sequences --- */
@@ -361,5 +374,5 @@ const TrsShardingOps trs_payload_sequence_replicas = {
     .forward_start = forward_start_sequences,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_sequences,
-    .backward_update = backward_update_data_parallel,
+    .backward_wait = backward_wait_data_parallel,
 };

@@ -215,8 +215,7 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
   if (d->cuts) { /* as a batch padded with empty bags */
     PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags, &lists, slot->batch,
                                 route->n_entries, route->feature, route->place, n, NULL, &route->entries));
-    PetscCall(TrsRowSplitBucketize(&route->split, device, compute, stream, sharding->workspace,
-                                   &route->entries, &route->cut, NULL));
+    PetscCall(TrsRouteCut(sharding, stream, &route->entries, NULL, &route->cut));
     lists.sample = NULL; /* the buckets' first bags */
     from = &route->cut;
   }
@@ -377,25 +376,24 @@ static PetscErrorCode backward_start_distinct_bags(TrsSharding sharding, TrsShar
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_distinct_bags(TrsSharding sharding, TrsShardingSlot *slot,
-                                                    TrsStream stream, const TrsPooledMatrix *grad,
-                                                    const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShardingSlot *slot,
+                                                  TrsStream stream, const TrsPooledMatrix *grad,
+                                                  const float **arrived, int64_t *stride)
 {
   TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
   const int64_t *source_strides;
-  const float *arrived = NULL;
+  const float *flat = NULL;
 
   PetscFunctionBegin;
   (void)grad;
-  if (d->cross)
-    PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &arrived)); /* to intra's GradBuffer */
+  if (d->cross) PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &flat)); /* to intra's GradBuffer */
   if (d->cross && d->intra) PetscCall(TrsPooledChunksGradStart(d->intra, stream));
-  if (d->intra) PetscCall(TrsPooledChunksGradWait(d->intra, stream, &arrived));
+  if (d->intra) PetscCall(TrsPooledChunksGradWait(d->intra, stream, &flat));
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
   PetscCall(
-      copy_flat(sharding, d, stream, source_strides, arrived, (float *)sharding->pooled.data, PETSC_FALSE));
-  PetscCall(TrsShardingUpdate(sharding, slot, stream, (const float *)sharding->pooled.data,
-                              sharding->local_dim, args));
+      copy_flat(sharding, d, stream, source_strides, flat, (float *)sharding->pooled.data, PETSC_FALSE));
+  *arrived = (const float *)sharding->pooled.data;
+  *stride = sharding->local_dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -408,5 +406,5 @@ const TrsShardingOps trs_payload_distinct_bags = {
     .forward_start = forward_start_distinct_bags,
     .forward_wait = forward_wait_distinct_bags,
     .backward_start = backward_start_distinct_bags,
-    .backward_update = backward_update_distinct_bags,
+    .backward_wait = backward_wait_distinct_bags,
 };

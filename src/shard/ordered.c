@@ -245,16 +245,18 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_ordered(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                              const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_ordered(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                            const TrsPooledMatrix *grad, const float **arrived,
+                                            int64_t *stride)
 {
   TrsOrdered *o = (TrsOrdered *)sharding->data;
 
   PetscFunctionBegin;
+  (void)slot;
   (void)grad;
   PetscCall(TrsRequestWait(&o->request, stream));
-  PetscCall(
-      TrsShardingUpdate(sharding, slot, stream, (const float *)o->recv_grad.data, sharding->local_dim, args));
+  *arrived = (const float *)o->recv_grad.data;
+  *stride = sharding->local_dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,7 +268,7 @@ const TrsShardingOps trs_payload_ordered_rows = {
     .forward_start = forward_start_rows,
     .forward_wait = forward_wait_rows,
     .backward_start = backward_start_ordered,
-    .backward_update = backward_update_ordered,
+    .backward_wait = backward_wait_ordered,
 };
 
 const TrsShardingOps trs_payload_ordered_replicas = {
@@ -277,5 +279,5 @@ const TrsShardingOps trs_payload_ordered_replicas = {
     .forward_start = forward_start_replicas,
     .forward_wait = forward_wait_replicas,
     .backward_start = backward_start_ordered,
-    .backward_update = backward_update_ordered,
+    .backward_wait = backward_wait_ordered,
 };

@@ -172,18 +172,19 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                             const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                           const TrsPooledMatrix *grad, const float **arrived,
+                                           int64_t *stride)
 {
   const TrsPooled *p = (const TrsPooled *)sharding->data;
-  const float *arrived = grad->data;
 
   PetscFunctionBegin;
-  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, &arrived)); /* to intra's GradBuffer */
+  (void)slot;
+  *arrived = grad->data;
+  *stride = p->alone ? grad->stride : sharding->local_dim;
+  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, arrived)); /* to intra's GradBuffer */
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
-  if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, &arrived));
-  PetscCall(TrsShardingUpdate(sharding, slot, stream, arrived, p->alone ? grad->stride : sharding->local_dim,
-                              args));
+  if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, arrived));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -195,5 +196,5 @@ const TrsShardingOps trs_payload_pooled = {
     .forward_start = forward_start_pooled,
     .forward_wait = forward_wait_pooled,
     .backward_start = backward_start_pooled,
-    .backward_update = backward_update_pooled,
+    .backward_wait = backward_wait_pooled,
 };

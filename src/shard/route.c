@@ -59,17 +59,34 @@ static PetscErrorCode list_features(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Entry e's rows: shard [n_shards] (consecutive row ranges, some may be empty) are on as many ranks of the host from `first` on. */
+static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard)
+{
+  const int n = route->L;
+  const int64_t rows = shard[n_shards - 1].row_offset + shard[n_shards - 1].rows, block = (rows + n - 1) / n;
+  int64_t *bounds = route->bounds + (int64_t)e * (n + 1);
+  PetscBool even = PETSC_TRUE;
+
+  for (int q = 0; q <= n; q++) {
+    const int i = PetscMax(q - first, 0);
+    bounds[q] = i < n_shards ? shard[i].row_offset : rows;
+    even = (PetscBool)(even && bounds[q] == PetscMin(q * block, rows));
+  }
+  route->cut_by[e] = (TrsBucketSpec){.block_size = block, .bounds = even ? NULL : bounds};
+}
+
 /* The rows of each entry over the ranks of its host, and the order in which their buckets are sent. */
 static PetscErrorCode cut_rows(TrsSharding sharding)
 {
   TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
-  PetscCall(TrsRowSplitCreate(route->L, route->n_entries, &route->split));
+  PetscCall(PetscCalloc2((size_t)route->n_entries, &route->cut_by,
+                         (size_t)route->n_entries * (size_t)(route->L + 1), &route->bounds));
   for (int e = 0; e < route->n_entries; e++) {
     const TrsColumnBlock *block = &route->entry[e].block;
     const TrsShard *shard = &TrsShardingTablePlan(sharding, route->entry[e].table)->shard[block->first];
-    TrsRowSplitSet(&route->split, e, shard->rank % route->L, block->n_shards, shard);
+    cut_entry(route, e, shard->rank % route->L, block->n_shards, shard);
   }
   if (route->L == 1 || route->H == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc1((size_t)route->n_entries * (size_t)route->L, &route->order));
@@ -111,7 +128,7 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding)
   TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
-  PetscCall(TrsRowSplitDestroy(&route->split));
+  PetscCall(PetscFree2(route->cut_by, route->bounds));
   PetscCall(TrsKjtFree(sharding->context->device, &route->entries));
   PetscCall(TrsKjtFree(sharding->context->device, &route->cut));
   PetscCall(PetscFree(route->table_feature));
@@ -221,22 +238,37 @@ PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt *entries, int64_t *places,
+                           TrsKjt *out)
+{
+  const TrsDeviceOps *device = sharding->context->device;
+  const TrsComputeOps *compute = sharding->context->compute;
+  const TrsRoute *route = &sharding->route;
+
+  PetscFunctionBegin;
+  PetscCall(TrsKjtReserve(device, out, route->L * route->n_entries, entries->batch, entries->jagged.n_values,
+                          entries->is_weighted));
+  PetscCall(compute->bucketize(stream, sharding->workspace, route->L, route->n_entries, entries->batch,
+                               route->cut_by, PETSC_FALSE, &entries->jagged, &out->jagged, NULL, places));
+  PetscCall(TrsKjtOffsets(compute, stream, out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt *in, const int *feature,
                             TrsKjt *entries, TrsDeviceBuffer *places, TrsKjt *send)
 {
   const TrsDeviceOps *device = sharding->context->device;
   const TrsComputeOps *compute = sharding->context->compute;
   TrsRoute *route = &sharding->route;
-  const PetscBool cuts = (PetscBool)(route->split.n_buckets > 0);
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(device, compute, stream, sharding->workspace, in, route->n_entries, feature,
-                          cuts ? entries : send));
-  if (!cuts) PetscFunctionReturn(PETSC_SUCCESS);
+                          route->cut_by ? entries : send));
+  if (!route->cut_by) PetscFunctionReturn(PETSC_SUCCESS);
   if (places)
     PetscCall(TrsDeviceBufferReserve(device, places, entries->jagged.n_values * (int64_t)sizeof(int64_t)));
-  PetscCall(TrsRowSplitBucketize(&route->split, device, compute, stream, sharding->workspace, entries,
-                                 route->order ? &route->cut : send, places ? (int64_t *)places->data : NULL));
+  PetscCall(TrsRouteCut(sharding, stream, entries, places ? (int64_t *)places->data : NULL,
+                        route->order ? &route->cut : send));
   if (route->order)
     PetscCall(TrsKjtPermute(device, compute, stream, sharding->workspace, &route->cut,
                             route->n_entries * route->L, route->order, send));

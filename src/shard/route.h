@@ -18,7 +18,7 @@
 
 #include "dist/kjt_all_to_all.h"
 #include "embed/lookup.h"
-#include "shard/row_split.h"
+#include "spec/sharding_plan.h"
 
 typedef struct TrsShardingImpl *TrsSharding; /* sharding.h */
 
@@ -43,14 +43,15 @@ typedef struct {
   int *group_feature; /* [n_features] model features, in order of table */
   int *table_feature; /* [n_tables + 1] the first feature of each table of the group */
   int n_entries;
-  TrsRouteEntry *entry; /* [n_entries] by host, then table, column block, feature */
-  int *host_entry;      /* [H + 1] the first entry of each host */
-  int *place;           /* [n_entries] the entry's feature, by its place among the group's */
-  int *feature;         /* [n_entries] the entry's feature, by its number in the model */
-  int *n_sent;          /* [W] features sent to each rank */
-  int *order;           /* [L * n_entries] bucket and entry of each feature sent; NULL: as they are cut */
-  TrsRowSplit split;    /* of the entries over the ranks of a host; none for TRS_GRID_RANKS */
-  TrsKjt entries, cut;  /* scratch of TrsRouteSend() */
+  TrsRouteEntry *entry;  /* [n_entries] by host, then table, column block, feature */
+  int *host_entry;       /* [H + 1] the first entry of each host */
+  int *place;            /* [n_entries] the entry's feature, by its place among the group's */
+  int *feature;          /* [n_entries] the entry's feature, by its number in the model */
+  int *n_sent;           /* [W] features sent to each rank */
+  int *order;            /* [L * n_entries] bucket and entry of each feature sent; NULL: as they are cut */
+  TrsBucketSpec *cut_by; /* [n_entries] rows of each over the ranks of its host; NULL for TRS_GRID_RANKS */
+  int64_t *bounds;       /* [n_entries, L + 1] where a cut is uneven */
+  TrsKjt entries, cut;   /* scratch of TrsRouteSend() */
   int n_runs;
   TrsColumnRun *run;   /* [n_runs] */
   TrsColumnCopy *copy; /* [n_runs] scratch */
@@ -111,6 +112,10 @@ PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn);
 */
 PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt *in, const int *feature,
                             TrsKjt *entries, TrsDeviceBuffer *places, TrsKjt *send);
+
+/* Entries [e][B] cut by rows: out [rank of the host][e][B], ids counted from the start of their shard; places as for TrsRouteSend(). */
+PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt *entries, int64_t *places,
+                           TrsKjt *out);
 
 /*
   Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats. own (or

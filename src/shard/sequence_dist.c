@@ -173,20 +173,20 @@ static PetscErrorCode backward_start_sequence(TrsSharding sharding, TrsShardingS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                               const TrsPooledMatrix *grad,
-                                               const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                             const TrsPooledMatrix *grad, const float **arrived,
+                                             int64_t *stride)
 {
   TrsSequenceDist *d = (TrsSequenceDist *)sharding->data;
-  const float *arrived;
+  const float *by_source;
 
   PetscFunctionBegin;
   (void)grad;
-  PetscCall(TrsSequenceAllToAllGradWait(d->dist, stream, &arrived));
-  PetscCall(
-      TrsKjtExchangeRowsFromArrival(slot->exchange, stream, d->sequence.dim, arrived, (float *)d->rows.data));
-  PetscCall(TrsLookupBackwardRows(sharding->lookup, stream, &slot->recv, (const float *)d->rows.data,
-                                  d->sequence.dim, args));
+  PetscCall(TrsSequenceAllToAllGradWait(d->dist, stream, &by_source));
+  PetscCall(TrsKjtExchangeRowsFromArrival(slot->exchange, stream, d->sequence.dim, by_source,
+                                          (float *)d->rows.data));
+  *arrived = (const float *)d->rows.data;
+  *stride = d->sequence.dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -198,5 +198,5 @@ const TrsShardingOps trs_payload_sequence = {
     .forward_start = forward_start_sequence,
     .forward_wait = forward_wait_sequence,
     .backward_start = backward_start_sequence,
-    .backward_update = backward_update_sequence,
+    .backward_wait = backward_wait_sequence,
 };

@@ -2,7 +2,6 @@
 #include "shard/sharded_ebc.h"
 
 #include "shard/choose.h"
-#include "shard/whole_rows.h"
 
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
@@ -49,6 +48,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
     ebc->group[ebc->n_groups++] = group;
     group->ops = choice.payload;
     group->route.grid = choice.grid;
+    group->update = choice.update;
     group->context = &ebc->context;
     group->weights = weights;
     group->weighted = (PetscBool)(weights != TRS_SHARDING_UNWEIGHTED);
@@ -67,9 +67,8 @@ static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
   PetscCall(TrsRouteCreate(group));
   PetscCall(PetscMalloc1((size_t)group->route.n_features, &group->mean));
   PetscCall(group->ops->setup(group));
-  if (ebc->context.dist.reproducible &&
-      ebc->context.shards->optimizers) /* quantised tables are never updated */
-    PetscCall(TrsWholeRowsCreate(group, &group->whole));
+  if (group->update->setup && ebc->context.shards->optimizers) /* quantised tables are never updated */
+    PetscCall(group->update->setup(group));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     const TrsShardingSlot *slot = &group->slot[s];
     if (!slot->exchange) continue;
@@ -128,7 +127,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     TrsSharding group = e->group[g];
     PetscCall(group->ops->destroy(group));
     PetscCall(TrsRouteDestroy(group));
-    PetscCall(TrsWholeRowsDestroy(&group->whole));
+    if (group->update_data) PetscCall(group->update->destroy(group));
     PetscCall(TrsLookupDestroy(&group->lookup));
     PetscCall(TrsDeviceBufferFree(e->context.device, &group->pooled));
     for (int i = 0; i < TRS_N_TURNS; i++) PetscCall(TrsKjtFree(e->context.device, &group->sent[i]));
@@ -256,8 +255,8 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_received(ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g]->ops->input_wait) PetscCall(ebc->group[g]->ops->input_wait(ebc->group[g], s, stream));
-    if (ebc->group[g]->whole && slot < TRS_TRAINING_SLOTS)
-      PetscCall(TrsWholeRowsList(ebc->group[g]->whole, s, stream));
+    if (ebc->group[g]->update_data && slot < TRS_TRAINING_SLOTS)
+      PetscCall(ebc->group[g]->update->list(ebc->group[g], s, stream));
     swap_sent(ebc->group[g], slot);
   }
   (void)TrsMemoryFor(before);
@@ -324,9 +323,12 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
 
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
-    PetscCall(
-        ebc->group[g]->ops->backward_update(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad, args));
-    swap_received(ebc->group[g], slot);
+    TrsSharding group = ebc->group[g];
+    const float *arrived = NULL;
+    int64_t stride = 0;
+    PetscCall(group->ops->backward_wait(group, &group->slot[slot], stream, grad, &arrived, &stride));
+    PetscCall(group->update->apply(group, &group->slot[slot], stream, arrived, stride, args));
+    swap_received(group, slot);
   }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);

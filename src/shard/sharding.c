@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharding.h"
 
-#include "shard/whole_rows.h"
-
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i)
 {
   return &sharding->context->tables->table[sharding->table[i]];
@@ -49,17 +47,6 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardingUpdate(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                 const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
-{
-  PetscFunctionBegin;
-  if (sharding->whole)
-    PetscCall(TrsWholeRowsUpdate(sharding->whole, slot, stream, grad, stride, args));
-  else
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                       const TrsPooledMatrix *pooled)
 {
@@ -82,3 +69,22 @@ PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlo
   PetscCall(context->compute->divide_columns(stream, batch->batch, n, sharding->mean, pooled->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                  const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode apply_owner_by_id(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                        const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsLookupBackwardRows(sharding->lookup, stream, &slot->recv, grad, stride, args));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsUpdateOps trs_update_owner = {.name = "owner", .apply = apply_owner};
+const TrsUpdateOps trs_update_owner_by_id = {.name = "owner by id", .apply = apply_owner_by_id};

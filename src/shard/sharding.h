@@ -48,7 +48,7 @@ typedef struct {
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
-typedef struct TrsWholeRowsImpl *TrsWholeRows; /* whole_rows.h */
+typedef struct TrsUpdateOps TrsUpdateOps;
 
 /* One batch on its way through a group. */
 typedef struct {
@@ -79,9 +79,9 @@ struct TrsShardingImpl {
   TrsKjt sent[TRS_N_TURNS]; /* the memory in which batches' ids are sent: that of one at a time; */
   TrsKjt received;          /* of training batches in host memory also that in which they are kept */
   TrsMeanColumns *mean;     /* [features], scratch */
-  TrsWholeRows
-      whole; /* the update of rows whose columns other ranks have, where results must be reproducible; else NULL */
-  void *data; /* the family's own */
+  const TrsUpdateOps *update;
+  void *update_data; /* the update's own */
+  void *data;        /* the payload's own */
 };
 
 struct TrsShardingOps {
@@ -105,15 +105,31 @@ struct TrsShardingOps {
                                  const TrsPooledMatrix *pooled);
   PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad);
-  /* Gradients have arrived at the shards: update the rows. */
-  PetscErrorCode (*backward_update)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                    const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);
+  /* Gradients have arrived at the shards, *arrived with *stride floats from row to row: for the update. */
+  PetscErrorCode (*backward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                  const TrsPooledMatrix *grad, const float **arrived, int64_t *stride);
+};
+
+/* Who applies the gradients of a group's rows, and how. NULL: nothing to do. */
+struct TrsUpdateOps {
+  const char *name;
+  PetscErrorCode (*setup)(TrsSharding sharding); /* after the payload's setup, which made the lookup */
+  PetscErrorCode (*destroy)(TrsSharding sharding);
+  /* A training batch's ids are here. Not collective. */
+  PetscErrorCode (*list)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
+  /* What backward_wait gave, to the rows. Collective on the world. */
+  PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                          const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
 };
 
 /* The payloads. */
 extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_payload_sequence,
     trs_payload_ordered_rows, trs_payload_replicas, trs_payload_ordered_replicas,
     trs_payload_sequence_replicas;
+
+/* The updates: a rank updates its shards by bags, or by ids; rows are updated whole (whole_rows.c); all replicas do the same. */
+extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_whole_rows,
+    trs_update_replicas;
 
 /* --- shared by the payloads (sharding.c) --- */
 
@@ -132,10 +148,6 @@ TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
 
 /* Room for the lookup's result, and the lookup: the slot's ids -> sharding->rows [G, local_dim]. */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
-
-/* The fused update by the slot's ids, of whole rows where there is a TrsWholeRows; the rest as TrsLookupBackward(). */
-PetscErrorCode TrsShardingUpdate(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                 const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
 
 /* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
