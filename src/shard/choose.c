@@ -11,7 +11,10 @@ typedef enum {
   TRS_N_TREATMENTS
 } TrsTreatment;
 
-/* Payload, grid and update of the types that leave rows whole, cut them inside a host, cut them over all ranks, repeat them on all ranks. */
+/*
+  Payload, grid and update of the sharding types: those that leave all rows of a shard together, cut
+  rows over the ranks of a host, cut rows over all ranks, or repeat the table on all ranks.
+*/
 #define WHOLE(...) \
   [TRS_SHARDING_TABLE_WISE] = {__VA_ARGS__}, [TRS_SHARDING_COLUMN_WISE] = {__VA_ARGS__}, \
   [TRS_SHARDING_TABLE_COLUMN_WISE] = {__VA_ARGS__}
@@ -21,9 +24,10 @@ typedef enum {
 #define REPEATED(...) [TRS_SHARDING_DATA_PARALLEL] = {__VA_ARGS__}
 
 /*
-  In order means that the split must not show in the bits. Shards with all rows make their sums in one place as they are. Replicas of sequences
-  are so many tables that are whole on their ranks: every rank gets all ids and gradients in the order of the global batch, so that its rows stay
-  equal to all others'; each id's row arrives W times.
+  IN_ORDER means that the split must not show in the bits. Shards that have all rows make their sums
+  in one place anyway. Replicas of a sequence table are treated as W tables, each whole on its rank:
+  every rank gets all ids and gradients in the order of the global batch, so that all replicas stay
+  equal. Each id's row then arrives W times.
 */
 static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
     [TRS_TREAT_POOLED] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_owner),
@@ -53,8 +57,9 @@ static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
 };
 
 /*
-  A sequence table whose mean is wanted is treated as a mean table where nothing but gradients travels (data_parallel), and where its rows travel
-  anyway (-reproducible).
+  A sequence table whose mean is wanted is treated as a mean table in two cases: under
+  data_parallel, where only gradients travel, and with -reproducible, where the rows of mean tables
+  travel, too.
 */
 static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTableConfig *config,
                                  TrsShardingType type)
@@ -68,7 +73,10 @@ static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTab
   return reproducible ? TRS_TREAT_POOLED_IN_ORDER : TRS_TREAT_POOLED;
 }
 
-/* Refuse what no order of the global batch holds for: sums that a rank makes before they travel, and rows that are updated by column shard. */
+/*
+  Refuse what is not done in the order of the global batch: sums that a rank makes before they
+  travel, and rows that are updated by column shard.
+*/
 static PetscErrorCode check_reproducible(const TrsShardingContext *context, int t, TrsTreatment treatment,
                                          const TrsShardingChoice *choice)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which payload, grid and update a table gets: one table of choices, and what is refused. Internal to shard/. */
+/*
+  The choice of payload, grid and update for a table: one table of choices, and what is refused.
+  Internal to shard/.
+*/
 #pragma once
 
 #include "shard/sharding.h"

@@ -1,26 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  data_parallel: every rank holds the table and looks up its own samples' ids; only gradients travel.
+  Payload: replicas (data_parallel). Every rank holds the table and looks up the ids of its own
+  samples. Only gradients travel.
 
-  A row is updated once with the sum of all ranks' gradients for it (rule A13; TorchRec hands the dense gradient to the dense optimizer
-  instead). Which rows a batch has its ids tell: ranks exchange the lists of them in the input dist and merge them in row order with equal rows in
-  rank order, under the compute of the batch before. The backward sends the gradients in the order of the lists and updates: the same additions in
-  the same order on every rank, so the replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates as if the table were its own.
+  A row is updated once, with the sum of all ranks' gradients for it (rule A13; TorchRec hands the
+  dense gradient to the dense optimizer instead). The ids of a batch tell which rows it touches. In
+  the input dist the ranks exchange lists of these rows and merge the lists in row order, equal rows
+  in rank order; this runs under the compute of the batch before. The backward sends the gradients
+  in the order of the lists. All ranks then make the same additions in the same order, so the
+  replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates the table
+  as its owner does.
 
-  Sequence tables whose rows are not averaged: a batch's distinct rows are looked up once, and their gradients are those lists.
+  For sequence tables whose rows are not averaged, the distinct rows of a batch are looked up once;
+  their gradients are the lists' gradients.
 
-  Per step and rank, n distinct rows of its batch, N of all: n row_stride floats to everybody; 8 n bytes of rows; memory for 4 N row_stride + 8 N bytes, and 16 N
-  for each batch in flight.
+  Cost per step and rank, with n distinct rows in its batch and N in all ranks' batches: n
+  row_stride floats and 8 n bytes of rows go to every rank; memory for 4 N row_stride + 8 N bytes,
+  and 16 N bytes for each batch in flight.
 */
 #include "shard/sequence.h"
 
-/* The rows of all ranks' batches, one after the other a rank's lists. */
+/* The rows of all ranks' batches: the lists of one rank after those of another. */
 typedef struct {
-  int64_t *told;  /* [2, W, n_tables] distinct rows of this rank's tables, for each rank; everybody's */
-  int64_t *begin; /* [W * n_tables + 1] where each list begins */
+  /*
+    [2, W, n_tables] numbers of distinct rows: this rank's, once for each rank; then every rank's
+  */
+  int64_t *told;
+  int64_t *begin;           /* [W * n_tables + 1] where each list begins */
   int64_t *counts, *displs; /* [W] rows of each rank */
-  const int64_t *rows;      /* this rank's */
-  TrsDeviceBuffer merged;   /* int64 [2, N]: keys of rows, sorted, and the places of their gradients */
+  const int64_t *rows;      /* rows of this rank's lists */
+  TrsDeviceBuffer merged;   /* int64 [2, N]: sorted keys of rows; places of their gradients */
   TrsCounts request;
 } TrsRowLists;
 

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: distinct bags (-ebc_variable_batch). Of a rank's samples that have the same bag of a feature, one sends the bag and gets its pooled
-  row; the others copy that row.
+  Payload: distinct bags (-ebc_variable_batch). Of a rank's samples that have the same bag of a
+  feature, one sends the bag and gets its pooled row; the others copy that row.
 
-    own ids --distinct bags--> [my host's entries][bags], cut by rows where a host has several ranks --all-to-all-->
-    lookup of [my host's entries][bags of all ranks] --reduce-scatter inside the host, all-to-all across the hosts, as in pooled.c-->
-    [bags, D] for each entry --expand--> model's matrix
+    own ids
+    --find distinct bags, cut by rows--> [my host's entries][bags of all ranks]
+    --lookup, exchanges of pooled.c--> [bags, D] of each entry
+    --expand--> model's matrix
 
-  The kernels take one number of bags for all features. So features are cut and looked up as if each had as many bags as the one with most, the
-  additional ones being empty. The host learns how many bags are distinct when it sends the counts, in the one wait for all groups there is anyway.
+  The kernels take one number of bags for all features. Features are therefore cut and looked up as
+  if each had as many bags as the one with most; the additional bags are empty. The host learns the
+  numbers of distinct bags when it sends the counts, in the one wait that all groups share anyway.
 
-  Pooled rows travel as a flat vector: for each source, in the order in which sources arrive, for each entry, [bags, D].
+  Pooled rows travel as a flat vector: for each source in the order of arrival, for each entry,
+  [bags, D].
 
-  Source: TorchRec TwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsAllToAll, RwPooledEmbeddingSharding with
-  VariableBatchPooledEmbeddingsReduceScatter, TwRwPooledEmbeddingSharding with both.
+  Source: TorchRec TwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsAllToAll,
+  RwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsReduceScatter,
+  TwRwPooledEmbeddingSharding with both.
 */
 #include "dist/pooled_chunks.h"
 #include "dist/variable_batch.h"
@@ -21,37 +25,40 @@
 #include "sparse/unique_bags.h"
 
 typedef struct {
-  TrsPinnedBuffer limits;  /* bags of each place sent, and where its ids begin: TrsUniqueBagsTake() */
-  TrsDeviceBuffer inverse; /* int64 [n_entries][B] each sample's bag */
-  TrsDeviceBuffer offsets; /* of the bags that arrived, with empty ones */
+  TrsPinnedBuffer limits;  /* bags and first id of each place sent: TrsUniqueBagsTake() */
+  TrsDeviceBuffer inverse; /* int64 [n_entries][B] the bag of each sample */
+  TrsDeviceBuffer offsets; /* of the bags that arrived, empty ones included */
 } TrsDistinctSlot;
 
 typedef struct {
-  PetscBool
-      cuts; /* are bags cut by rows? Then rows are summed inside the host, and means divided at the sample */
-  PetscBool repeats;   /* do entries differ from the group's features? */
-  int n_sent, n_local; /* features sent; this rank's */
-  int *block,
-      *list; /* [n_sent] what is sent: bags of the batch's features (cut: of the buckets'), by the lists of the group's */
-  int64_t *dims, *columns;  /* [n_entries] columns of each, and the first of them in the model's matrix */
+  PetscBool cuts;      /* Are bags cut by rows? Then means are divided at the sample. */
+  PetscBool repeats;   /* Do the entries differ from the group's features? */
+  int n_sent, n_local; /* features sent to all ranks; entries of this rank */
+  /*
+    [n_sent] what is sent: a feature of the batch (a bucket where bags are cut), and its list of
+    bags
+  */
+  int *block, *list;
+  int64_t *dims;            /* [n_entries] columns of each entry */
+  int64_t *columns;         /* [n_entries] first column of each entry in the model's matrix */
   const int64_t *local_dim; /* [n_local] columns of this rank's entries: a part of dims */
   TrsDistinctSlot slot[TRS_SHARD_SLOTS];
-  /* of the input dist of one batch at a time */
+  /* Of the input dist, which one batch at a time is in. */
   TrsUniqueBags bags;
   TrsBuffer id_begin;
-  TrsDeviceBuffer device_limits, inverse; /* int64 [n_features][B] */
-  TrsRowsCopy *repeat;                    /* [n_entries] from there to the slot's inverse */
-  /* of the forward and backward of one batch at a time */
+  TrsDeviceBuffer device_limits, inverse; /* inverse: int64 [n_features][B] */
+  TrsRowsCopy *repeat;                    /* [n_entries] copies from there to the slot's inverse */
+  /* Of the forward and backward, which one batch at a time is in. */
   TrsWorkspace workspace;
-  TrsRowsCopy *copy;  /* [W * n_local] */
-  int64_t *first_bag; /* [n_local] */
-  int64_t *chunks; /* [L] floats of the flat vector for the sources that stand at each place of their hosts */
+  TrsRowsCopy *copy;     /* [W * n_local] */
+  int64_t *first_bag;    /* [n_local] */
+  int64_t *chunks;       /* [L] floats for the sources that have one place in their hosts */
   int64_t *strides;      /* [n_entries] bags of this rank's batch */
   int64_t *displs;       /* [n_entries + 1] floats of their rows */
   int64_t *host_strides; /* [H][n_local] bags from each host's rank at this rank's place */
   TrsDeviceBuffer flat;
   TrsPooledChunks intra;     /* inside the host, of floats; NULL: shards have all rows */
-  TrsVariableAllToAll cross; /* across the hosts; NULL: there is one */
+  TrsVariableAllToAll cross; /* across the hosts; NULL: there is one host */
   TrsVariableExpand expand;
 } TrsDistinctBags;
 
@@ -175,7 +182,7 @@ static PetscErrorCode count_ids(TrsSharding sharding, TrsDistinctBags *d, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Samples' bags as the blocks of columns come back: a feature's for each of its column blocks. */
+/* Give every entry the bags of its feature's samples. */
 static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsDistinctBags *d, TrsDistinctSlot *own,
                                      int64_t B, TrsStream stream)
 {
@@ -224,7 +231,10 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bags that have come, as an ordinary batch with as many bags for every feature as the one with most has. The lengths are not those of its bags. */
+/*
+  Make an ordinary batch of the bags that have come: every feature gets as many bags as the one with
+  most. The lengths of the batch are not those of its bags.
+*/
 static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
@@ -247,7 +257,7 @@ static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, 
 
 /* --- rows --- */
 
-/* How many rows of the batch come and go; returns the floats of the flat vector. */
+/* Count the rows of the batch that come and go. Returns the floats of the flat vector. */
 static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsShardingSlot *slot,
                           const int64_t *source_strides)
 {
@@ -262,7 +272,8 @@ static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsSha
     if (q % route->L == me) d->host_strides[q / route->L * n + i % n] = source_strides[i];
   }
   for (int l = 0; l < route->L; l++) floats += d->chunks[l];
-  for (int h = 0; h < route->H; h++) /* a host's buckets follow one another, each with all its entries */
+  /* A host's buckets follow one another, each with all entries of the host. */
+  for (int h = 0; h < route->H; h++)
     for (int first = route->host_entry[h], e = first; e < route->host_entry[h + 1]; e++)
       d->strides[e] = slot->send.strides[first * (d->cuts ? route->L : 1) + e - first];
   d->displs[0] = 0;
@@ -270,7 +281,9 @@ static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsSha
   return floats;
 }
 
-/* Copy between the lookup's matrix, [bags of the longest feature, local_dim], and the flat vector: to the flat one, or from it. */
+/*
+  Copy the lookup's matrix, [bags of the longest feature, local_dim], to the flat vector, or back.
+*/
 static PetscErrorCode copy_flat(TrsSharding sharding, const TrsDistinctBags *d, TrsStream stream,
                                 const int64_t *source_strides, const float *from, float *to,
                                 PetscBool to_flat)
@@ -386,7 +399,8 @@ static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShard
 
   PetscFunctionBegin;
   (void)grad;
-  if (d->cross) PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &flat)); /* to intra's GradBuffer */
+  /* The gradients from across the hosts come to where intra sends them from. */
+  if (d->cross) PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &flat));
   if (d->cross && d->intra) PetscCall(TrsPooledChunksGradStart(d->intra, stream));
   if (d->intra) PetscCall(TrsPooledChunksGradWait(d->intra, stream, &flat));
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));

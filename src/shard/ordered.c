@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The families of -reproducible for tables whose sums a plan would cut: row_wise, table_row_wise, grid_shard, and data_parallel. Nothing is
-  added up in parts: pooled rows are summed on the sample's rank in the bag's order, a row's gradients on its own rank in the order of the
-  global batch, as table_wise does; so all sharding types on all ranks give the same bits.
+  Payload: rows in order, for the tables whose sums a plan would cut, with -reproducible. Nothing is
+  added up in parts: pooled rows are summed on the sample's rank in the bag's order, the gradients
+  of a row on its own rank in the order of the global batch. Shards with all rows do so anyway, so
+  that all sharding types on all numbers of ranks give the same bits.
 
-  By rows: own ids --bucketize--> [rank q][column block, feature][B] --all-to-all--> ids of my rows --lookup--> a row for each id
-    --all-to-all--> rows in the order in which ids were sent --pool by the bags, divide means--> model's matrix
-  data_parallel: rows are looked up where they are; the ids go to all ranks for the update alone.
-  Backward: pooled gradients of all samples to every rank that has rows of the feature: [G, D] there, in the order of samples.
+    row_wise, table_row_wise, grid_shard:
+      own ids --route--> ids of my rows --lookup--> a row for each id
+      --all-to-all--> rows in the order in which ids were sent
+      --pool by the bags, divide means--> model's matrix
+    data_parallel: rows are looked up where they are; ids go to all ranks for the update alone.
+    Backward: the pooled gradients of all samples go to every rank that has rows of the feature,
+      [G, D] there, in the order of samples.
 
-  Cost: forward, a row for each id instead of one for each bag; data_parallel, ids and gradients to all ranks instead of touched rows.
+  Cost: the forward sends a row for each id instead of one for each bag; data_parallel sends ids and
+  gradients to all ranks instead of touched rows.
 */
 #include "dist/sequence_all_to_all.h"
 #include "shard/sharding.h"
 
 #include <string.h>
 
-/* A batch's ids by entry, and by rows where each one went. */
+/* A batch's ids by entry; where rows travel, also the place to which each id went. */
 typedef struct {
   TrsKjt ids;
   TrsDeviceBuffer places;
@@ -29,7 +34,7 @@ typedef struct {
   int64_t row_dim; /* floats from row to row on the way: the widest entry */
   TrsDeviceBuffer rows, arrival;
   TrsSequenceAllToAll rows_dist;
-  TrsTbeTable *arrived; /* [n_entries] the rows that arrived as tables, each entry's ids being places in it */
+  TrsTbeTable *arrived; /* [n_entries] the rows that arrived, as tables; ids are places in them */
   TrsTbeFeature *pool_feature;
   TrsTbe pool;
   TrsWorkspace pool_workspace;

@@ -1,33 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: pooled rows. Bags travel to their tables' shards, and a pooled row for each of them travels back.
+  Payload: pooled rows. Bags travel to their tables' shards; a pooled row for each bag travels back.
 
-    own ids --route--> [my host's entries][G], ids of my rows --lookup--> sums of my rows [G, D of my host]
-    --reduce-scatter inside the host--> sums for the samples of the sources that stand where I do in their hosts, by host
-    --all-to-all across the hosts--> [B, D_h] from each host h --copy columns--> model's matrix
+    own ids
+    --route--> [my host's entries][G], ids of my rows
+    --lookup--> sums of my rows, [G, D of my host]
+    --reduce-scatter inside the host--> sums for the sources that have my place in their hosts
+    --all-to-all across the hosts--> [B, D_h] from each host h
+    --copy columns--> model's matrix
 
-  TRS_GRID_RANKS has no reduce-scatter: a shard has all rows. TRS_GRID_WORLD has no all-to-all: there is one host. The backward is the same the
-  other way round; gradients take the place of the rows. Means are divided in the lookup where a shard has all rows, else at the sample.
+  TRS_GRID_RANKS has no reduce-scatter, as a shard has all rows. TRS_GRID_WORLD has no all-to-all,
+  as there is one host. The backward goes the same way back, and gradients take the place of the
+  rows. Means are divided in the lookup where a shard has all rows, else at the sample.
 
-  A feature is sent once for every column block of its table: two column shards on one rank stay two tables. On one rank nothing travels, and the
-  lookup works on the model's matrices (unless an encoding is to change the rows).
+  A feature is sent once for every column block of its table: two column shards on one rank stay two
+  tables. On one rank nothing travels, and the lookup works on the model's matrices, unless an
+  encoding is to change the rows.
 
-  Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding, TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (mean divides by
-  the exact length, not by TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding, GridPooledEmbeddingSharding ("staggered shuffle").
+  Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding,
+  TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact length, not by
+  TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding, GridPooledEmbeddingSharding ("staggered
+  shuffle").
 */
 #include "dist/pooled_chunks.h"
 #include "shard/sharding.h"
 
 typedef struct {
-  PetscBool alone;   /* one rank, no encoding: nothing travels */
-  PetscBool as_is;   /* the group's features are the model's, in order */
-  PetscBool divides; /* means are divided at the sample */
-  int64_t *dims;     /* [H] columns of each host */
-  int64_t *chunk_rows,
-      *host_batch;         /* [L], [H] samples of the batch under way, by the rank in its host; by host */
+  PetscBool alone;         /* one rank, no encoding: nothing travels */
+  PetscBool as_is;         /* the group's features are the model's, in order */
+  PetscBool divides;       /* means are divided at the sample */
+  int64_t *dims;           /* [H] columns of each host */
+  int64_t *chunk_rows;     /* [L] samples of the sources that have one place in their hosts */
+  int64_t *host_batch;     /* [H] samples of the rank of each host that has this rank's place */
   const float **block;     /* [H] where pooled rows have come */
   TrsPooledChunks intra;   /* inside the host; NULL: shards have all rows */
-  TrsPooledAllToAll cross; /* across the hosts; NULL: there is one */
+  TrsPooledAllToAll cross; /* across the hosts; NULL: there is one host */
 } TrsPooled;
 
 /* Does an exchange with these options leave one rank's rows as they are? */
@@ -99,7 +106,7 @@ static PetscErrorCode prepare_pooled(TrsSharding sharding, TrsShardingSlot *slot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Samples of the sources: of all hosts' ranks that stand at one place, and of each host's rank at mine. */
+/* The samples of the batch under way. */
 static void count_samples(TrsPooled *p, const TrsRoute *route, const int64_t *source_batch, int rank)
 {
   for (int l = 0; l < route->L; l++) p->chunk_rows[l] = 0;
@@ -155,7 +162,7 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
   float *send, *own = NULL;
 
   PetscFunctionBegin;
-  /* dividing in place is allowed: these columns of the model's gradient are this group's alone and read once */
+  /* Dividing in place is allowed: these columns are this group's alone, and are read once. */
   if (p->divides) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   if (p->cross) {
@@ -182,7 +189,8 @@ static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot
   (void)slot;
   *arrived = grad->data;
   *stride = p->alone ? grad->stride : sharding->local_dim;
-  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, arrived)); /* to intra's GradBuffer */
+  /* The gradients from across the hosts come to where intra sends them from. */
+  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, arrived));
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
   if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, arrived));
   PetscFunctionReturn(PETSC_SUCCESS);

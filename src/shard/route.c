@@ -9,13 +9,13 @@ static int own_host(TrsSharding sharding)
   return sharding->context->groups->world->rank / sharding->route.L;
 }
 
-/* Shards of a column block that make one entry: each of them where a host is a rank. */
+/* Shards of a column block that make one entry: one shard where a host is a rank. */
 static int shards_of_entry(const TrsRoute *route, const TrsColumnBlock *block)
 {
   return route->grid == TRS_GRID_RANKS ? 1 : block->n_shards;
 }
 
-/* Host h's entries after those that are there; entries are only counted where there is no memory for them. */
+/* Add host h's entries. They are only counted where there is no memory for them. */
 static void add_entries(TrsSharding sharding, int h)
 {
   TrsRoute *route = &sharding->route;
@@ -59,7 +59,10 @@ static PetscErrorCode list_features(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Entry e's rows: shard [n_shards] (consecutive row ranges, some may be empty) are on as many ranks of the host from `first` on. */
+/*
+  Cut entry e's rows: shard [n_shards], consecutive row ranges of which some may be empty, are on
+  as many ranks of the host from `first` on.
+*/
 static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard)
 {
   const int n = route->L;
@@ -75,7 +78,7 @@ static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const Trs
   route->cut_by[e] = (TrsBucketSpec){.block_size = block, .bounds = even ? NULL : bounds};
 }
 
-/* The rows of each entry over the ranks of its host, and the order in which their buckets are sent. */
+/* Cut the rows of all entries, and find the order in which their buckets are sent. */
 static PetscErrorCode cut_rows(TrsSharding sharding)
 {
   TrsRoute *route = &sharding->route;
@@ -177,7 +180,7 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Note that a block's columns go to the model's matrix; adjacent ones join. Called in order of block column. */
+/* Add a run; it joins the last one where they are adjacent. Called in order of block column. */
 static PetscErrorCode add_run(TrsRoute *route, TrsColumnRun run)
 {
   TrsColumnRun *last = route->n_runs ? &route->run[route->n_runs - 1] : NULL;

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The route of a group: which shards its features go to, made once from the plan. All walks over a plan in this folder are here.
+  The route of a group: which shards its features go to. It is made once, from the plan; all walks
+  over a plan in this folder are here.
 
-  A route lays the W ranks out as a grid of H hosts with L ranks each. Every column block of a table lies on one of these hosts, and its
-  rows are spread over the host's L ranks:
+  A route lays the W ranks out as a grid of H hosts with L ranks each. Every column block of a table
+  lies on one host of the grid, and its rows are spread over the L ranks of this host:
 
-    TRS_GRID_RANKS  L = 1: each rank is a host, and a shard has all rows (table_wise, column_wise, table_column_wise)
+    TRS_GRID_RANKS  L = 1: each rank is a host, and a shard has all rows
+                    (table_wise, column_wise, table_column_wise)
     TRS_GRID_HOSTS  the machine's hosts (table_row_wise, grid_shard)
-    TRS_GRID_WORLD  H = 1: all ranks are one host (row_wise; any table whose rows travel; replicas)
+    TRS_GRID_WORLD  H = 1: all ranks are one host
+                    (row_wise; any table whose rows travel by id; replicas)
 
-    own ids --permute--> [host][its entries][B] --bucketize--> [host][rank of the host][its entries][B] --all-to-all-->
-    [my host's entries][sources in order of (rank in their host, host)][B], the ids of my rows
+    own ids
+    --permute--> [host][its entries][B]
+    --bucketize--> [host][rank of the host][its entries][B]
+    --all-to-all--> [my host's entries][source][B], the ids of my rows
 
-  An entry is a feature of a column block: what is sent, looked up and pooled as one. Internal to shard/.
+  An entry is a feature of a column block: what is sent, looked up and pooled as one. Sources arrive
+  in order of their places in their hosts, then of the hosts. Internal to shard/.
 */
 #pragma once
 
@@ -25,7 +31,7 @@ typedef struct TrsShardingImpl *TrsSharding; /* sharding.h */
 typedef enum { TRS_GRID_RANKS, TRS_GRID_HOSTS, TRS_GRID_WORLD } TrsGrid;
 
 typedef struct {
-  int table;               /* the group's */
+  int table;               /* of the group's */
   TrsColumnBlock block;    /* where the entry's shards are in the table's plan */
   int64_t columns, column; /* of the block in the table: how many, and the first one */
 } TrsRouteEntry;
@@ -40,16 +46,16 @@ typedef struct {
   TrsGrid grid;
   int L, H;
   int n_features;     /* of the group's tables */
-  int *group_feature; /* [n_features] model features, in order of table */
+  int *group_feature; /* [n_features] their numbers in the model, in order of table */
   int *table_feature; /* [n_tables + 1] the first feature of each table of the group */
   int n_entries;
   TrsRouteEntry *entry;  /* [n_entries] by host, then table, column block, feature */
   int *host_entry;       /* [H + 1] the first entry of each host */
-  int *place;            /* [n_entries] the entry's feature, by its place among the group's */
-  int *feature;          /* [n_entries] the entry's feature, by its number in the model */
+  int *place;            /* [n_entries] place of the entry's feature among the group's features */
+  int *feature;          /* [n_entries] number of the entry's feature in the model */
   int *n_sent;           /* [W] features sent to each rank */
-  int *order;            /* [L * n_entries] bucket and entry of each feature sent; NULL: as they are cut */
-  TrsBucketSpec *cut_by; /* [n_entries] rows of each over the ranks of its host; NULL for TRS_GRID_RANKS */
+  int *order;            /* [L * n_entries] the buckets as they are sent; NULL: as they are cut */
+  TrsBucketSpec *cut_by; /* [n_entries] rows over the ranks of a host; NULL for TRS_GRID_RANKS */
   int64_t *bounds;       /* [n_entries, L + 1] where a cut is uneven */
   TrsKjt entries, cut;   /* scratch of TrsRouteSend() */
   int n_runs;
@@ -57,13 +63,16 @@ typedef struct {
   TrsColumnCopy *copy; /* [n_runs] scratch */
 } TrsRoute;
 
-/* The rank whose samples come i-th of all sources' on arrival: in order of the rank in its host, then of the host. */
+/* The rank whose samples are the i-th on arrival. */
 static inline int TrsRouteSource(const TrsRoute *route, int i)
 {
   return i % route->H * route->L + i / route->H;
 }
 
-/* A [B, ...] matrix of pooled embeddings in the model's layout: feature f of sample b at data + b * stride + columns[f]. */
+/*
+  Pooled embeddings as the model lays them out: feature f of sample b is at data + b * stride +
+  columns[f].
+*/
 typedef struct {
   float *data;
   int64_t stride;
@@ -79,24 +88,30 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding);
 
   Not collective.
 
-  In:  mean    the lookup divides by the lengths of bags, where the model sees means
-       direct  the lookup works on the model's matrix, else on one with the columns of this rank's entries alone
-  Out: dim     columns of that matrix; may be NULL
+  In:  mean    the lookup divides by the lengths of bags where the model sees means
+       direct  the lookup works on the model's matrix; else on one of this rank's entries alone
+  Out: dim     columns of this rank's entries; may be NULL
 */
 PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscBool direct, TrsLookup *lookup,
                                     int64_t *dim);
 
 /*
-  TrsRouteCreateRuns - Which columns of the model's matrix come from each host; by_rank: from each rank that has some of their rows.
+  TrsRouteCreateRuns - The columns of the model's matrix that each host gives.
 
-  Not collective. Out: dims [H, by_rank: W] columns of each block
+  Not collective.
+
+  In:  by_rank  columns by rank instead, for each rank that has some of their rows
+  Out: dims     [H, by_rank: W] columns of each block
 */
 PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, int64_t *dims);
 
 /*
   TrsRouteCreateExchanges - The exchange of ids of every slot.
 
-  In: in_turn  a batch's ids are laid out before the next one's come (TrsKjtExchangeShare()); an evaluation's may come between a training's
+  Not collective.
+
+  In: in_turn  a batch's ids are laid out before those of the next batch come, which share their
+               memory (TrsKjtExchangeShare()); an evaluation's may come between a training's
 */
 PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn);
 
@@ -105,21 +120,28 @@ PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn);
 
   Not collective.
 
-  In:    in       feature[e] of it is entry e's: route->feature or route->place
-  InOut: entries  the entries' ids before they are cut: &route->entries, or memory that the caller goes on using; empty where nothing is cut
-         places   int64, where in `send` each id of `entries` went, for a grid with one host; or NULL
+  In:    in       the batch
+         feature  [n_entries] each entry's feature of `in`: route->feature or route->place
+  InOut: entries  the entries' ids before they are cut, where they are: &route->entries, or memory
+                  in which they stay for the caller
+         places   for a grid with one host: int64, where in `send` each id of `entries` went; or
+         NULL
          send     grows as needed
 */
 PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt *in, const int *feature,
                             TrsKjt *entries, TrsDeviceBuffer *places, TrsKjt *send);
 
-/* Entries [e][B] cut by rows: out [rank of the host][e][B], ids counted from the start of their shard; places as for TrsRouteSend(). */
+/*
+  Cut ids of entries, [n_entries][B], by rows: out is [rank of the host][n_entries][B], with ids
+  counted from the start of their shard. places: as for TrsRouteSend(). Not collective.
+*/
 PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt *entries, int64_t *places,
                            TrsKjt *out);
 
 /*
-  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats. own (or
-  NULL): the block of this rank's host is there instead.
+  Copy all runs from the blocks' matrices to the model's (Scatter), or the other way (Gather). Block
+  q is [B, dims[q]], at block[q], or at displs[q] floats of `blocks`; where own is not NULL, the
+  block of this rank's host is there instead. Not collective.
 */
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                    const float *const *block, const int64_t *dims,

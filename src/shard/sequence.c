@@ -12,7 +12,7 @@ PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSeque
   PetscCall(PetscMalloc1((size_t)route->n_entries, &sequence->piece));
   for (int e = 0; e < route->n_entries; e++) {
     const TrsRouteEntry *entry = &route->entry[e];
-    if (route->place[e] != route->table_feature[entry->table]) continue; /* not its block's first feature */
+    if (route->place[e] != route->table_feature[entry->table]) continue; /* one piece a block */
     sequence->piece[sequence->n_pieces++] = (TrsSequencePiece){
         .table = entry->table, .columns = entry->columns, .column = entry->column};
     sequence->dim = PetscMax(sequence->dim, entry->columns);
@@ -50,7 +50,10 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* n ids over the B bags of each of some features: n / (features * B) each, the first ones one more. id_begin [features + 1], [0] set. */
+/*
+  Spread n ids over the B bags of each of some features: n / (features * B) ids each, the first bags
+  one more. id_begin [features + 1]: the first is set.
+*/
 static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t *id_begin)
 {
   const int64_t m = features * B;
@@ -65,8 +68,9 @@ static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t
 }
 
 /*
-  Each table's distinct ids, in the bags of its features: an exchange needs bags, which ones does not matter. Distinct ids of a table lie
-  side by side, so that they are looked up in order of rows.
+  Put each table's distinct ids into the bags of its features: an exchange needs bags, but it does
+  not matter which. Distinct ids of a table lie side by side, so that they are looked up in row
+  order.
 */
 static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *sequence, TrsSequenceBatch *batch,
                                   TrsStream stream)
@@ -164,7 +168,10 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add up the gradients by id of a piece's table into its distinct rows: a step of gradient descent on zeros with learning rate -1. */
+/*
+  Add up a piece's gradients by id into its distinct rows: a step of gradient descent on zeros, with
+  learning rate -1.
+*/
 static PetscErrorCode add_duplicates(
     TrsSharding sharding, TrsSequence *sequence, const TrsSequenceBatch *batch, TrsStream stream, int p,
     const TrsSequenceRows *where, float *grad_rows) /* NOLINT(readability-non-const-parameter): the table's */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequence tables whose rows come from other ranks, in two families.
+  Payload: rows by id, of sequence tables whose rows come from other ranks.
 
-  By tables (table_wise, column_wise, table_column_wise): a shard has all rows, so a feature's ids go, as they are, to every shard of its
-  table, and come back as that shard's columns.
-    own ids --permute--> [rank q][features of q's shards][B] --all-to-all--> [my features][G] --lookup--> a row for each id
+  TRS_GRID_RANKS (table_wise, column_wise, table_column_wise): a shard has all rows. A feature's ids
+  go as they are to every shard of its table, and come back as this shard's columns.
+
+    own ids --route--> [my features][G] --lookup--> a row for each id
     --all-to-all--> rows in the order of the ids sent
 
-  By rows (row_wise, table_row_wise, grid_shard): ids are cut into buckets; where each one went says which row is its own.
-    own ids --bucketize--> [rank q][column block, feature][B] --all-to-all--> my rows' ids --lookup, all-to-all--> as above
-  Where a table lies on one host, the other hosts' buckets are empty.
+  TRS_GRID_WORLD (row_wise, table_row_wise, grid_shard): ids are cut into buckets, and the place to
+  which an id went tells which row is its own. Where a table lies on one host, the buckets of the
+  other hosts are empty.
 
-  Source: TorchRec TwSequenceEmbeddingSharding, CwSequenceEmbeddingSharding, RwSequenceEmbeddingSharding.
+  Source: TorchRec TwSequenceEmbeddingSharding, CwSequenceEmbeddingSharding,
+  RwSequenceEmbeddingSharding.
 */
 #include "dist/sequence_all_to_all.h"
 #include "shard/sequence.h"
@@ -58,7 +60,10 @@ static PetscErrorCode destroy_sequence(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The row of every id of the group, piece after piece: from the id to its table's distinct one, from there to where that went. */
+/*
+  Find the row of every id, piece after piece: by its distinct id, and the place where that one
+  went.
+*/
 static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSequenceBatch *batch,
                               TrsStream stream)
 {

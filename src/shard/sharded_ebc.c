@@ -67,8 +67,8 @@ static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
   PetscCall(TrsRouteCreate(group));
   PetscCall(PetscMalloc1((size_t)group->route.n_features, &group->mean));
   PetscCall(group->ops->setup(group));
-  if (group->update->setup && ebc->context.shards->optimizers) /* quantised tables are never updated */
-    PetscCall(group->update->setup(group));
+  /* Quantised tables have no optimizers and are never updated. */
+  if (group->update->setup && ebc->context.shards->optimizers) PetscCall(group->update->setup(group));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     const TrsShardingSlot *slot = &group->slot[s];
     if (!slot->exchange) continue;
@@ -166,7 +166,10 @@ static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch as the group sees it: with the ids' weights only where its tables are weighted, or with positions for weights. */
+/*
+  The batch as the group sees it: with the ids' weights only where its tables are weighted, or with
+  positions for weights.
+*/
 static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int slot, const TrsKjt *batch)
 {
   TrsKjt *view = &group->slot[slot].view;
@@ -182,8 +185,9 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 }
 
 /*
-  Batches' ids are sent one batch after the other, so that one batch's memory serves all slots: taken when a batch is prepared, given back when its ids
-  have gone. An evaluation's may go between a training's, and have a memory of their own. Calling it again undoes it.
+  Batches are sent one after the other, so that one memory serves the ids of all slots: a batch
+  takes it when it is prepared, and gives it back when its ids have gone. An evaluation's batches
+  may go between a training's, and have memory of their own. Calling this again undoes it.
 */
 static void swap_sent(TrsSharding group, int slot)
 {
@@ -202,8 +206,9 @@ static void swap_sent(TrsSharding group, int slot)
 }
 
 /*
-  The ids that have come are kept until the batch's update. On a host that is before the next batch's are laid out (unless a pipeline fills caches with
-  its rows before), so that one memory serves all slots in turn. Calling it again undoes it.
+  The ids that have come are kept until the batch's update. On a host this comes before the next
+  batch's ids are laid out (unless a pipeline fills caches with its rows earlier), so that one
+  memory serves all slots in turn. Calling this again undoes it.
 */
 static void swap_received(TrsSharding group, int slot)
 {

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sharding: how the ids of a group of tables reach their shards, the rows come back, and the gradients update them.
+  Sharding: how the ids of a group of tables reach their shards, rows come back, and gradients
+  update the rows.
 
-  A group is all tables with one way to travel (TrsShardingOps: the payload), one grid of ranks (route.h) and one kind of weights; which these
-  are choose.h says. Its exchanges are its own; the counts of all groups travel together (sharded_ebc.c). Source: TorchRec
-  EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist (torchrec.distributed.sharding).
+  A group is all tables with one payload (what travels: TrsShardingOps), one update (who applies
+  gradients: TrsUpdateOps), one grid of ranks (route.h) and one kind of weights; choose.h makes the
+  choice. The exchanges of a group are its own; the counts of all groups travel together
+  (sharded_ebc.c). Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist
+  (torchrec.distributed.sharding).
 */
 #pragma once
 
@@ -12,8 +15,8 @@
 #include "shard/route.h"
 
 /*
-  Batches that may be in flight: the one computed, the next one's input dist, one that a device has not ended yet; and as many of an evaluation between
-  two steps, whose slots follow the training's.
+  Batches that may be in flight: the one computed, the one in the input dist, and one that a device
+  has not ended yet. An evaluation between two steps has as many slots, which follow the training's.
 */
 enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS = 2 * TRS_TRAINING_SLOTS };
 
@@ -24,13 +27,19 @@ static inline int TrsShardingTurn(int slot)
   return slot < TRS_TRAINING_SLOTS ? 0 : 1;
 }
 
-/* Memory, for what is sent to other ranks, that its owner does not need while rows and gradients travel: each forward takes it anew, from the front. */
+/*
+  Memory for what is sent to other ranks. Its owner does not need it while rows and gradients
+  travel; each forward takes it anew, from the front.
+*/
 typedef struct {
   char *data;
   int64_t bytes, taken;
 } TrsLoan;
 
-/* What all groups share; owned by the sharded collection. Features are numbered as the model orders them (rule A2). */
+/*
+  What all groups share; owned by the sharded collection. Features are numbered as the model orders
+  them (rule A2).
+*/
 typedef struct {
   const TrsCommGroups *groups;
   const TrsDeviceOps *device;
@@ -38,8 +47,8 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsEmbeddingShards *shards;
   TrsPooledDistOptions dist, reduce_scatter, sequence; /* sharded_ebc.h; the codecs alone differ */
-  const TrsTablePlan **table_plan;                     /* [T] each table's plan, */
-  int *first_feature;                /* [T] and its first feature: they follow one another */
+  const TrsTablePlan **table_plan;                     /* [T] each table's plan */
+  int *first_feature;                /* [T] each table's first feature; the others follow it */
   const int64_t *columns;            /* [F] of the model's matrix */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* of sequence tables */
@@ -53,7 +62,7 @@ typedef struct TrsUpdateOps TrsUpdateOps;
 /* One batch on its way through a group. */
 typedef struct {
   const TrsKjt *batch; /* the samples' own ids: model order, borrowed from the reader */
-  TrsKjt view;         /* the same with the group's weights: none (rule A14), or positions; owns nothing */
+  TrsKjt view;         /* the batch without weights (rule A14), or with positions; owns nothing */
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
@@ -76,8 +85,8 @@ struct TrsShardingImpl {
   float *rows; /* what the last TrsShardingLookup() gave: [G, local_dim], in `pooled` or the loan */
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
-  TrsKjt sent[TRS_N_TURNS]; /* the memory in which batches' ids are sent: that of one at a time; */
-  TrsKjt received;          /* of training batches in host memory also that in which they are kept */
+  TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
+  TrsKjt received;          /* memory for the ids of a training batch that have come, on a host */
   TrsMeanColumns *mean;     /* [features], scratch */
   const TrsUpdateOps *update;
   void *update_data; /* the update's own */
@@ -89,15 +98,18 @@ struct TrsShardingOps {
   /* Allocate, make the exchanges and the lookup. Collective. */
   PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
-  /* The slot's batch in the order in which it is sent (data_parallel: looked up). Not collective. */
+  /* Lay out the slot's batch as it is sent (replicas: as it is looked up). Not collective. */
   PetscErrorCode (*prepare)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
-    Where a family exchanges more before the lookup than the slot's `exchange` does, else NULL: its start, once the counts have travelled that prepare
-    sent, and its end. Collective.
+    Start and end what a payload exchanges before the lookup beside the slot's `exchange`; NULL:
+    nothing. The counts that prepare sent have travelled. Collective.
   */
   PetscErrorCode (*input_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   PetscErrorCode (*input_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
-  /* Lookup, and start the rows' way back. Collective where there is an exchange, like the following. */
+  /*
+    Look up, and start the rows' way back. This and the following are collective where there is an
+    exchange.
+  */
   PetscErrorCode (*forward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                   const TrsPooledMatrix *pooled);
   /* The samples' rows are in the model's matrix. */
@@ -105,19 +117,22 @@ struct TrsShardingOps {
                                  const TrsPooledMatrix *pooled);
   PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad);
-  /* Gradients have arrived at the shards, *arrived with *stride floats from row to row: for the update. */
+  /*
+    Gradients have come to the shards: to *arrived, *stride floats from row to row, for the update.
+  */
   PetscErrorCode (*backward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                   const TrsPooledMatrix *grad, const float **arrived, int64_t *stride);
 };
 
-/* Who applies the gradients of a group's rows, and how. NULL: nothing to do. */
+/* Who applies the gradients to a group's rows, and how. setup, destroy and list may be NULL. */
 struct TrsUpdateOps {
   const char *name;
-  PetscErrorCode (*setup)(TrsSharding sharding); /* after the payload's setup, which made the lookup */
+  /* Called after the payload's setup, which made the lookup. It may choose another update. */
+  PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
-  /* A training batch's ids are here. Not collective. */
+  /* Called once a training batch's ids are here. Not collective. */
   PetscErrorCode (*list)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
-  /* What backward_wait gave, to the rows. Collective on the world. */
+  /* Apply what backward_wait gave to the rows. Collective on the world. */
   PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                           const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
 };
@@ -127,7 +142,10 @@ extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_p
     trs_payload_ordered_rows, trs_payload_replicas, trs_payload_ordered_replicas,
     trs_payload_sequence_replicas;
 
-/* The updates: a rank updates its shards by bags, or by ids; rows are updated whole (whole_rows.c); all replicas do the same. */
+/*
+  The updates: owners update their shards by bags, or by ids; rows are updated whole (whole_rows.c);
+  all replicas make the same update.
+*/
 extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_whole_rows,
     trs_update_replicas;
 
@@ -138,8 +156,8 @@ const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
 /*
-  Does the model see the mean of a bag's rows? Of a mean table, and of a sequence table that every rank holds: its rows are pooled where they
-  are, to the same bits (rule A26).
+  Does the model see the mean of a bag's rows? It does of a mean table, and of a sequence table that
+  is treated as one: its rows are pooled where they are, to the same bits (rule A26).
 */
 PetscBool TrsShardingIsMean(const TrsTableConfig *config);
 
@@ -149,6 +167,9 @@ TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
 /* Room for the lookup's result, and the lookup: the slot's ids -> sharding->rows [G, local_dim]. */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 
-/* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
+/*
+  Divide the columns of mean features by the lengths of bags. Where rows are split, only the
+  samples' own rank knows these.
+*/
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                       const TrsPooledMatrix *pooled);

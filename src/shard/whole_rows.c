@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The update of -reproducible: rows are updated as if their table were not cut by columns.
+  Update: whole rows, with -reproducible. Rows are updated as if their table were not cut by
+  columns.
 
-  An optimizer that takes a row as a whole (row-wise statistics, norms) would see in a column shard a table of its own (rule A12). Here the
-  ranks that hold the columns of a row exchange what was touched, weights, states and summed gradients, each updates the whole row with the
-  unsplit table's kernel, and keeps its columns: the same bits however the columns are cut, and equal row-wise states in all shards.
-  All shards of a table get the same ids, so both sides of an exchange know which rows they have in common, and in which order. A batch's rows
-  are listed when its ids have come, so that nobody waits for their numbers in the update.
+  An optimizer that takes a row as a whole (row-wise statistics, norms) would treat a column shard
+  as a table of its own (rule A12). Here the ranks that hold the columns of a row exchange the
+  touched weights, states and summed gradients. Each rank updates the whole row with the kernel of
+  the uncut table, and keeps its columns: this gives the same bits however the columns are cut, and
+  equal row-wise states in all shards.
 
-  Cost: in a group with such a table, D * (2 + element-wise states) elements for each touched row to each of its other column blocks, and the whole
-  row's update in each; a list of all its tables' touched rows and their gradients, each sorted for.
+  All shards of a table get the same ids, so both sides of an exchange know which rows they have in
+  common, and in which order. The rows of a batch are listed when its ids have come, so that nobody
+  waits for their numbers in the update.
+
+  Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
+  to each of its other column blocks, and each of these updates the whole row. All tables' touched
+  rows and their gradients are listed, with a sort for each list.
 */
 #include "shard/sharding.h"
 
@@ -24,18 +30,21 @@ enum {
 /* Rows are copied at once: out of the shards, out of a message, back to the shards. */
 enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
 
-/* Matrices that lie behind one another begin at multiples of so many bytes, and exchanges count in them. */
+/* Matrices in one buffer begin at multiples of so many bytes; exchanges count in this unit. */
 enum { TRS_WHOLE_UNIT = 16 };
 
-/* Rows [begin, end) of a table that two of its shards, in different column blocks, have in common. */
+/* Rows [begin, end) that two shards of a table, in different column blocks, have in common. */
 typedef struct {
   int64_t begin, end;
   int local;      /* the lookup's number of the shard that is here */
-  int64_t column; /* of the sending shard in the table, */
-  int64_t width;  /* and its columns */
+  int64_t column; /* first column of the sending shard in the table */
+  int64_t width;  /* columns of the sending shard */
 } TrsRowsPair;
 
-/* The pairs of one direction, by the other rank; on both sides in order of table, sending shard, receiving shard. */
+/*
+  The pairs of one direction, by the other rank. Both sides have them in order of table, sending
+  shard, receiving shard.
+*/
 typedef struct {
   int n;
   TrsRowsPair *pair;
@@ -63,20 +72,20 @@ typedef struct {
   TrsSharding sharding;
   int n_tables; /* of the lookup */
   const TrsTbeTable *table;
-  TrsTbeTable *uncut;         /* [n_tables] the same, without the rows of those that are cut, */
-  TrsTbeTable *whole_table;   /* [n_tables] and whole rows of these, one after the other */
+  TrsTbeTable *uncut;         /* [n_tables] the tables; those that are cut without rows */
+  TrsTbeTable *whole_table;   /* [n_tables] the whole rows of the tables that are cut, first */
   TrsEmbeddingStates *states; /* [n_tables] */
   PetscBool *cut;             /* [n_tables] does the table have other column blocks that matter? */
   PetscBool any_pair;         /* on any rank */
   PetscBool any_part;         /* is a pair not all rows of its shard here? */
   int n_cut;
-  int64_t row_stride;   /* floats from summed gradient to summed gradient, */
-  int64_t whole_stride; /* and of whole rows */
+  int64_t row_stride;   /* floats from summed gradient to summed gradient */
+  int64_t whole_stride; /* floats from whole row's gradient to whole row's gradient */
   TrsTouchedRows touched[TRS_TRAINING_SLOTS];
   TrsDeviceBuffer grads;
   TrsRowsTraffic send, recv;
-  int64_t
-      *whole_begin; /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of these */
+  /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of `whole` */
+  int64_t *whole_begin;
   TrsDeviceBuffer whole[TRS_N_WHOLE];
   TrsDeviceBuffer keys, index; /* of the uncut tables' rows */
   int n_copies;                /* collected */
@@ -216,7 +225,10 @@ static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where no table of the group is cut so that it matters, on any rank, owners update their rows by themselves. */
+/*
+  Set up, or leave the update to the owners where no table of the group is cut in a way that
+  matters, on any rank.
+*/
 static PetscErrorCode setup_whole_rows(TrsSharding sharding)
 {
   const TrsComputeOps *compute = sharding->context->compute;
@@ -441,7 +453,10 @@ static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Petsc
   }
 }
 
-/* What the shards have of the touched rows goes to the whole rows, here and on the ranks that have the other columns. */
+/*
+  Bring what shards have of the touched rows to the whole rows, here and on the ranks that have the
+  other columns.
+*/
 static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream)
 {
   TrsRequest request = NULL;
