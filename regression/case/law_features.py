@@ -253,7 +253,8 @@ def test_variable_batch(binary, folder):
     path = write_dataset(os.path.join(folder, "train.h5"), 144, features={"user": 3, "item": 30, "shop": 30, "tag": 2}, num_dense=0, largest_bag=2, weighted=True)
     check(len({tuple(bag) for bag in bags(path)[0]["tag"][:12]}) < 12, "no bag is there twice")
     kinds = "-table_tag_position_weighted true -table_tag_max_feature_lengths 2 -table_user_is_weighted -table_item_pooling mean -epochs 2"
-    for ranks, plan in ((1, "table_wise"), (2, "table_wise"), (3, "column_wise"), (3, "row_wise")):
+    for ranks, plan in ((1, "table_wise"), (2, "table_wise"), (3, "column_wise"), (3, "row_wise"), (4, "table_row_wise -topology_local_world_size 2"),
+                        (4, "grid_shard -topology_local_world_size 2")):
         found = []
         for variable in ("false", "true"):
             runs = [train(binary, folder, f"{variable}{pipeline}", ranks, f"{kinds} -tables_sharding_types {plan} -ebc_variable_batch {variable} -pipeline {pipeline}")

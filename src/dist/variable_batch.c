@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "dist/variable_batch.h"
 
-#include "dist/pooled_chunks.h"
 #include "dist/round_trip.h"
 
 struct TrsVariableAllToAllImpl {
@@ -91,85 +90,5 @@ PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream s
 {
   PetscFunctionBegin;
   PetscCall(TrsRoundTripGradWait(&dist->trip, stream, grad));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  The flat layout is the same on all ranks, so this is a reduce-scatter of chunks of uneven length with one
-  column.
-*/
-struct TrsVariableReduceScatterImpl {
-  TrsPooledChunks flat;
-  int size, n_features;
-  int64_t *dims;   /* [n_features] */
-  int64_t *chunks; /* [size] floats */
-};
-
-PetscErrorCode TrsVariableReduceScatterCreate(TrsComm comm, int n_features, const int64_t *dims,
-                                              const TrsPooledDistOptions *options,
-                                              TrsVariableReduceScatter *dist)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscNew(dist));
-  PetscCall(TrsPooledReduceScatterCreate(comm, 1, options, &(*dist)->flat));
-  (*dist)->size = comm->size;
-  (*dist)->n_features = n_features;
-  PetscCall(PetscMalloc1((size_t)n_features, &(*dist)->dims));
-  PetscCall(PetscArraycpy((*dist)->dims, dims, (size_t)n_features));
-  PetscCall(PetscCalloc1((size_t)comm->size, &(*dist)->chunks));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist)
-{
-  PetscFunctionBegin;
-  if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsPooledChunksDestroy(&(*dist)->flat));
-  PetscCall(PetscFree((*dist)->dims));
-  PetscCall(PetscFree((*dist)->chunks));
-  PetscCall(PetscFree(*dist));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream, float *partial,
-                                             const int64_t *source_strides)
-{
-  PetscFunctionBegin;
-  for (int q = 0; q < dist->size; q++) {
-    dist->chunks[q] = 0;
-    for (int f = 0; f < dist->n_features; f++)
-      dist->chunks[q] += source_strides[q * dist->n_features + f] * dist->dims[f];
-  }
-  PetscCall(TrsPooledChunksStart(dist->flat, stream, partial, dist->chunks));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsVariableReduceScatterWait(TrsVariableReduceScatter dist, TrsStream stream,
-                                            const float **summed)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsPooledChunksWait(dist->flat, stream, summed));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsVariableReduceScatterGradBuffer(TrsVariableReduceScatter dist, float **send)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsPooledChunksGradBuffer(dist->flat, send));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsVariableReduceScatterGradStart(TrsVariableReduceScatter dist, TrsStream stream)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsPooledChunksGradStart(dist->flat, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsVariableReduceScatterGradWait(TrsVariableReduceScatter dist, TrsStream stream,
-                                                const float **grad)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsPooledChunksGradWait(dist->flat, stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,7 +4,8 @@
   and every sample points to its bag's row (inverse indices). Source: TorchRec
   VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter.
 
-  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Life, borrowing, codecs
+  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Partial sums of such vectors, which have one layout on
+  all ranks, are added up as chunks of uneven length with one column (pooled_chunks.h). Life, borrowing, codecs
   as in pooled_all_to_all.h. The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
 */
 #pragma once
@@ -35,28 +36,6 @@ PetscErrorCode TrsVariableAllToAllGradBuffer(TrsVariableAllToAll dist, float **s
                                              const int64_t **feature_displs);
 PetscErrorCode TrsVariableAllToAllGradStart(TrsVariableAllToAll dist, TrsStream stream);
 PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream stream, const float **grad);
-
-typedef struct TrsVariableReduceScatterImpl *TrsVariableReduceScatter;
-
-/* Row-wise: every rank has partial sums of all features. dims [n_features]. Not collective. */
-PetscErrorCode TrsVariableReduceScatterCreate(TrsComm comm, int n_features, const int64_t *dims,
-                                              const TrsPooledDistOptions *options,
-                                              TrsVariableReduceScatter *dist);
-PetscErrorCode TrsVariableReduceScatterDestroy(TrsVariableReduceScatter *dist);
-
-/*
-  Start: partial for rank, for feature: [source_strides[rank][feature], D]; source_strides is equal on all
-  ranks. Wait: this rank's part, summed in rank order. Backward: GradBuffer like Wait's result; GradWait like
-  Start's partial. Collective on comm.
-*/
-PetscErrorCode TrsVariableReduceScatterStart(TrsVariableReduceScatter dist, TrsStream stream, float *partial,
-                                             const int64_t *source_strides);
-PetscErrorCode TrsVariableReduceScatterWait(TrsVariableReduceScatter dist, TrsStream stream,
-                                            const float **summed);
-PetscErrorCode TrsVariableReduceScatterGradBuffer(TrsVariableReduceScatter dist, float **send);
-PetscErrorCode TrsVariableReduceScatterGradStart(TrsVariableReduceScatter dist, TrsStream stream);
-PetscErrorCode TrsVariableReduceScatterGradWait(TrsVariableReduceScatter dist, TrsStream stream,
-                                                const float **grad);
 
 /* From a flat vector of bags' rows to the samples' matrix, and the gradients back. */
 typedef struct TrsVariableExpandImpl *TrsVariableExpand;

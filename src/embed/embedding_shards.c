@@ -25,12 +25,13 @@ static TrsOptimizerStates states_of(const TrsSparseOptimizers *optimizers, int t
   return states;
 }
 
-/* Number of the column block a shard belongs to: distinct column offsets below its own. Shards come in column order (spec/sharding_plan.h). */
-static int column_of(const TrsTablePlan *plan, int index)
+/* Number of a table's column blocks. */
+static int count_columns(const TrsTablePlan *plan)
 {
-  int column = 0;
-  for (int i = 1; i <= index; i++) column += plan->shard[i].col_offset != plan->shard[i - 1].col_offset;
-  return column;
+  int n = 0;
+
+  for (TrsColumnBlock block = {0}; TrsColumnBlockNext(plan, &block);) n++;
+  return n;
 }
 
 /* Rows [row, row + n) of a shard in fp32: a function of (seed, table, row, column) alone. */
@@ -139,7 +140,27 @@ static TrsRowCacheWish cache_wish(const TrsTablePlan *plan, const TrsTableConstr
                            .table = table};
 }
 
-/* The rank's shards, described and without memory. shards->tables, plan and quantised are set. */
+/* The rank's shards of table t, described and without memory, after those that are there. */
+static void list_table(TrsEmbeddingShards *shards, int t, const TrsTablePlan *plan, int rank)
+{
+  const TrsTableConfig *config = &shards->tables->table[t];
+
+  for (TrsColumnBlock block = {0}; TrsColumnBlockNext(plan, &block);)
+    for (int i = block.first; i < block.first + block.n_shards; i++) {
+      TrsEmbeddingShard *shard = &shards->shard[shards->n];
+      if (plan->shard[i].rank != rank) continue;
+      shard->table = t;
+      shard->column = block.index;
+      shard->whole = (PetscBool)(plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
+      shard->on_host = TrsKernelIsUvm(plan->compute_kernel);
+      if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
+        shard->cache = cache_wish(plan, &config->constraints, t);
+      describe(&shard->tbe, config, &plan->shard[i], shards->quantised);
+      shards->n++;
+    }
+}
+
+/* The rank's shards of all tables. shards->tables, plan and quantised are set. */
 static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
 {
   const TrsTableConfigs *tables = shards->tables;
@@ -154,18 +175,7 @@ static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
     const TrsTablePlan *table_plan = TrsShardingPlanFind(plan, tables->table[t].name);
     PetscCheck(table_plan, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "the plan has no table '%s'",
                tables->table[t].name);
-    for (int i = 0; i < table_plan->n_shards; i++) {
-      TrsEmbeddingShard *shard = &shards->shard[shards->n];
-      if (table_plan->shard[i].rank != rank) continue;
-      shard->table = t;
-      shard->column = column_of(table_plan, i);
-      shard->whole = (PetscBool)(table_plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
-      shard->on_host = TrsKernelIsUvm(table_plan->compute_kernel);
-      if (table_plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
-        shard->cache = cache_wish(table_plan, &tables->table[t].constraints, t);
-      describe(&shard->tbe, &tables->table[t], &table_plan->shard[i], shards->quantised);
-      shards->n++;
-    }
+    list_table(shards, t, table_plan, rank);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -284,9 +294,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
   const TrsTableConfig *config = &shards->tables->table[t];
   const char *optimizer = TrsSparseOptimizerName(TrsSparseOptimizersOf(shards->optimizers, t)->kind);
   const TrsTablePlan *plan = TrsShardingPlanFind(shards->plan, config->name);
-  const int n_columns = plan->sharding_type == TRS_SHARDING_DATA_PARALLEL
-                            ? 1
-                            : column_of(plan, plan->n_shards - 1) + 1;
+  const int n_columns = count_columns(plan);
   TrsStateTensor *tensor;
 
   PetscFunctionBegin;
@@ -298,10 +306,9 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
     double *weights;
     PetscCall(PetscSNPrintf(columns_path, sizeof(columns_path), "%s_columns", path));
     PetscCall(PetscMalloc2((size_t)n_columns, &offsets, (size_t)n_columns, &weights));
-    for (int i = 0, c = -1; i < plan->n_shards; i++) {
-      if (i > 0 && plan->shard[i].col_offset == plan->shard[i - 1].col_offset) continue;
-      offsets[++c] = plan->shard[i].col_offset;
-      weights[c] = (double)plan->shard[i].cols / config->embedding_dim;
+    for (TrsColumnBlock block = {0}; TrsColumnBlockNext(plan, &block);) {
+      offsets[block.index] = plan->shard[block.first].col_offset;
+      weights[block.index] = (double)plan->shard[block.first].cols / config->embedding_dim;
     }
     PetscCall(TrsStateAdd(list, columns_path, TRS_FP32, 2, config->num_embeddings, n_columns, &tensor));
     PetscCall(TrsStateSetColumns(tensor, path, n_columns, offsets, weights));

@@ -1,32 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  data_parallel: every rank holds the table and looks up its own samples' ids; only gradients travel.
+  Payload: replicas (data_parallel). Every rank holds the table and looks up the ids of its own
+  samples. Only gradients travel.
 
-  A row is updated once with the sum of all ranks' gradients for it (src/RULES.md, rule A13; TorchRec hands the dense gradient to the dense optimizer
-  instead). Which rows a batch has its ids tell: ranks exchange the lists of them in the input dist and merge them in row order with equal rows in
-  rank order, under the compute of the batch before. The backward sends the gradients in the order of the lists and updates: the same additions in
-  the same order on every rank, so the replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates as if the table were its own.
+  A row is updated once, with the sum of all ranks' gradients for it (src/RULES.md, rule A13;
+  TorchRec hands the dense gradient to the dense optimizer instead). The ids of a batch tell which rows it touches. In
+  the input dist the ranks exchange lists of these rows and merge the lists in row order, equal rows
+  in rank order; this runs under the compute of the batch before. The backward sends the gradients
+  in the order of the lists. All ranks then make the same additions in the same order, so the
+  replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates the table
+  as its owner does.
 
-  Sequence tables whose rows are not averaged: a batch's distinct rows are looked up once, and their gradients are those lists.
+  For sequence tables whose rows are not averaged, the distinct rows of a batch are looked up once;
+  their gradients are the lists' gradients.
 
-  Per step and rank, n distinct rows of its batch, N of all: n row_stride floats to everybody; 8 n bytes of rows; memory for 4 N row_stride + 8 N bytes, and 16 N
-  for each batch in flight.
+  Cost per step and rank, with n distinct rows in its batch and N in all ranks' batches: n
+  row_stride floats and 8 n bytes of rows go to every rank; memory for 4 N row_stride + 8 N bytes,
+  and 16 N bytes for each batch in flight.
 */
 #include "shard/sequence.h"
 
-/* The rows of all ranks' batches, one after the other a rank's lists. */
+/* The rows of all ranks' batches: the lists of one rank after those of another. */
 typedef struct {
-  int64_t *told;  /* [2, W, n_tables] distinct rows of this rank's tables, for each rank; everybody's */
-  int64_t *begin; /* [W * n_tables + 1] where each list begins */
+  /*
+    [2, W, n_tables] numbers of distinct rows: this rank's, once for each rank; then every rank's
+  */
+  int64_t *told;
+  int64_t *begin;           /* [W * n_tables + 1] where each list begins */
   int64_t *counts, *displs; /* [W] rows of each rank */
-  const int64_t *rows;      /* this rank's */
-  TrsDeviceBuffer merged;   /* int64 [2, N]: keys of rows, sorted, and the places of their gradients */
+  const int64_t *rows;      /* rows of this rank's lists */
+  TrsDeviceBuffer merged;   /* int64 [2, N]: sorted keys of rows; places of their gradients */
   TrsCounts request;
 } TrsRowLists;
 
 typedef struct {
-  int n_features, n_tables;
-  int *feature;
+  int n_tables;
   const TrsTbeTable *table; /* [n_tables] as the lookup numbers them */
   int64_t row_stride;       /* floats from row gradient to row gradient: the widest table's dim */
   int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
@@ -45,29 +53,14 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
   const size_t W = (size_t)context->groups->world->size;
-  TrsLookupFeature *lookup;
   TrsDataParallel *dp;
-  int n = 0;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&dp));
   sharding->data = dp;
-  dp->n_features = TrsShardingFeatures(sharding, NULL);
-  PetscCall(PetscMalloc1((size_t)dp->n_features, &dp->feature));
-  TrsShardingFeatures(sharding, dp->feature);
-  PetscCall(PetscMalloc1((size_t)dp->n_features, &lookup));
-  for (int i = 0; i < sharding->n_tables; i++) {
-    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
-    dp->row_stride = PetscMax(dp->row_stride, config->embedding_dim);
-    for (int k = 0; k < config->n_features; k++, n++)
-      lookup[n] = (TrsLookupFeature){
-          .shard = TrsEmbeddingShardsFind(context->shards, sharding->table[i], context->groups->world->rank),
-          .mean = TrsShardingIsMean(config),
-          .out_column = context->columns[dp->feature[n]],
-          .position = TrsShardingPosition(sharding, dp->feature[n])};
-  }
-  PetscCall(TrsLookupCreate(context->compute, context->shards, dp->n_features, lookup, &sharding->lookup));
-  PetscCall(PetscFree(lookup));
+  for (int e = 0; e < sharding->route.n_entries; e++)
+    dp->row_stride = PetscMax(dp->row_stride, sharding->route.entry[e].columns);
+  PetscCall(TrsRouteCreateLookup(sharding, PETSC_TRUE, PETSC_TRUE, &sharding->lookup, NULL));
   PetscCall(TrsLookupTables(sharding->lookup, &dp->n_tables, &dp->table));
   PetscCall(context->compute->workspace_create(&dp->update));
   PetscCall(PetscCalloc1((size_t)dp->n_tables + 1, &dp->row_begin));
@@ -95,7 +88,6 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
     PetscCall(PetscFree4(lists->told, lists->begin, lists->counts, lists->displs));
   }
   PetscCall(sharding->context->compute->workspace_destroy(&dp->update));
-  PetscCall(PetscFree(dp->feature));
   PetscCall(PetscFree(dp->row_begin));
   PetscCall(PetscFree(dp));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -143,7 +135,7 @@ static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlo
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
-                          dp->n_features, dp->feature, &slot->recv));
+                          sharding->route.n_entries, sharding->route.feature, &slot->recv));
   if (!lists) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserveShared(context->device, &dp->rows,
                                          slot->recv.jagged.n_values * (int64_t)sizeof(int64_t)));
@@ -255,31 +247,44 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
-                                                    TrsStream stream, const TrsPooledMatrix *grad,
-                                                    const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
+                                                  TrsStream stream, const TrsPooledMatrix *grad,
+                                                  const float **arrived, int64_t *stride)
 {
-  const int W = sharding->context->groups->world->size;
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
+  const PetscBool alone = is_alone(sharding);
+
+  PetscFunctionBegin;
+  (void)slot;
+  PetscCall(TrsRequestWait(&dp->grads_request, stream));
+  *arrived = alone ? grad->data : (const float *)dp->all_grads.data;
+  *stride = alone ? grad->stride : dp->row_stride;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                     const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+{
+  const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
   const TrsRowLists *lists = lists_of(sharding, slot);
   const int64_t *keys;
   int64_t n;
 
   PetscFunctionBegin;
   if (is_alone(sharding)) {
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad->data, grad->stride, args));
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(TrsRequestWait(&dp->grads_request, stream));
-  n = n_of_all(dp, W, lists);
+  n = n_of_all(dp, sharding->context->groups->world->size, lists);
   keys = (const int64_t *)lists->merged.data;
   PetscCall(sharding->context->compute->tbe_update_rows(stream, dp->update, dp->n_tables, dp->table, n, keys,
-                                                        keys + n, (const float *)dp->all_grads.data,
-                                                        dp->row_stride, args));
+                                                        keys + n, grad, stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsShardingOps trs_sharding_data_parallel = {
+const TrsUpdateOps trs_update_replicas = {.name = "replicas", .apply = apply_replicas};
+
+const TrsShardingOps trs_payload_replicas = {
     .name = "data_parallel",
     .setup = setup_data_parallel,
     .destroy = destroy_data_parallel,
@@ -289,25 +294,20 @@ const TrsShardingOps trs_sharding_data_parallel = {
     .forward_start = forward_start_data_parallel,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_data_parallel,
-    .backward_update = backward_update_data_parallel,
+    .backward_wait = backward_wait_data_parallel,
 };
 
 /* --- sequences --- */
 
 static PetscErrorCode setup_sequences(TrsSharding sharding)
 {
-  TrsSequencePiece *piece;
   TrsDataParallel *dp;
 
   PetscFunctionBegin;
   PetscCall(setup_data_parallel(sharding));
   dp = (TrsDataParallel *)sharding->data;
-  PetscCall(PetscMalloc1((size_t)sharding->n_tables, &piece));
   PetscCall(PetscCalloc1((size_t)sharding->n_tables, &dp->where));
-  for (int i = 0; i < sharding->n_tables; i++)
-    piece[i] = (TrsSequencePiece){.table = i, .columns = TrsShardingTableConfig(sharding, i)->embedding_dim};
-  PetscCall(TrsSequenceCreate(sharding, PETSC_TRUE, sharding->n_tables, piece, &dp->sequence));
-  PetscCall(PetscFree(piece));
+  PetscCall(TrsSequenceCreate(sharding, PETSC_TRUE, &dp->sequence));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -373,7 +373,7 @@ static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsSharding
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsShardingOps trs_sequence_data_parallel = {
+const TrsShardingOps trs_payload_sequence_replicas = {
     .name = "sequences on every rank",
     .setup = setup_sequences,
     .destroy = destroy_sequences,
@@ -383,5 +383,5 @@ const TrsShardingOps trs_sequence_data_parallel = {
     .forward_start = forward_start_sequences,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_sequences,
-    .backward_update = backward_update_data_parallel,
+    .backward_wait = backward_wait_data_parallel,
 };

@@ -1,54 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The families of -reproducible for tables whose sums a plan would cut: row_wise, table_row_wise, grid_shard, and data_parallel. Nothing is
-  added up in parts: pooled rows are summed on the sample's rank in the bag's order, a row's gradients on its own rank in the order of the
-  global batch, as table_wise does; so all sharding types on all ranks give the same bits.
+  Payload: rows in order, for the tables whose sums a plan would cut, with -reproducible. Nothing is
+  added up in parts: pooled rows are summed on the sample's rank in the bag's order, the gradients
+  of a row on its own rank in the order of the global batch. Shards with all rows do so anyway, so
+  that all sharding types on all numbers of ranks give the same bits.
 
-  By rows: own ids --bucketize--> [rank q][column block, feature][B] --all-to-all--> ids of my rows --lookup--> a row for each id
-    --all-to-all--> rows in the order in which ids were sent --pool by the bags, divide means--> model's matrix
-  data_parallel: rows are looked up where they are; the ids go to all ranks for the update alone.
-  Backward: pooled gradients of all samples to every rank that has rows of the feature: [G, D] there, in the order of samples.
+    row_wise, table_row_wise, grid_shard:
+      own ids --route--> ids of my rows --lookup--> a row for each id
+      --all-to-all--> rows in the order in which ids were sent
+      --pool by the bags, divide means--> model's matrix
+    data_parallel: rows are looked up where they are; ids go to all ranks for the update alone.
+    Backward: the pooled gradients of all samples go to every rank that has rows of the feature,
+      [G, D] there, in the order of samples.
 
-  Cost: forward, a row for each id instead of one for each bag; data_parallel, ids and gradients to all ranks instead of touched rows.
+  Cost: the forward sends a row for each id instead of one for each bag; data_parallel sends ids and
+  gradients to all ranks instead of touched rows.
 */
 #include "dist/sequence_all_to_all.h"
-#include "shard/row_split.h"
 #include "shard/sharding.h"
 
 #include <string.h>
 
-/* A feature of a column block: what is sent, looked up and pooled as one. */
-typedef struct {
-  int table, first_shard, n_shards; /* the group's table; the block's shards in its plan */
-  int feature;                      /* of the model */
-  int64_t column, width;            /* of the block in the table */
-} TrsOrderedEntry;
-
-/* A batch's ids by entry, and by rows where each one went. */
+/* A batch's ids by entry; where rows travel, also the place to which each id went. */
 typedef struct {
   TrsKjt ids;
   TrsDeviceBuffer places;
 } TrsOrderedBatch;
 
 typedef struct {
-  int n_entries;
-  TrsOrderedEntry *entry;
-  int *feature; /* [n_entries] model feature of each */
-  int *repeat;  /* data_parallel [W * n_entries]: entry at each place sent */
+  int *repeat; /* data_parallel [W * n_entries]: entry at each place sent */
   TrsOrderedBatch batch[TRS_SHARD_SLOTS];
   /* forward by rows */
-  TrsRowSplit split;
   int64_t row_dim; /* floats from row to row on the way: the widest entry */
   TrsDeviceBuffer rows, arrival;
   TrsSequenceAllToAll rows_dist;
-  TrsTbeTable *arrived; /* [n_entries] the rows that arrived as tables, each entry's ids being places in it */
+  TrsTbeTable *arrived; /* [n_entries] the rows that arrived, as tables; ids are places in them */
   TrsTbeFeature *pool_feature;
   TrsTbe pool;
   TrsWorkspace pool_workspace;
   /* forward of data_parallel */
   TrsLookup local;
   /* backward */
-  int64_t *dims; /* [W] gradient columns for each rank */
+  int64_t *dims; /* [W] gradient columns for each rank that has rows of them */
   int64_t *send_counts, *send_displs, *recv_counts, *recv_displs;
   TrsDeviceBuffer send_grad, recv_grad;
   TrsRequest request;
@@ -56,126 +49,55 @@ typedef struct {
 
 static PetscBool is_replicated(const TrsSharding sharding)
 {
-  return (PetscBool)(sharding->ops == &trs_sharding_ordered_replicas);
+  return (PetscBool)(sharding->ops == &trs_payload_ordered_replicas);
 }
 
-/* Entries in order of table, column block, feature; returns their number. */
-static int list_entries(const TrsSharding sharding, TrsOrderedEntry *entry)
-{
-  int n = 0;
-
-  for (int i = 0; i < sharding->n_tables; i++) {
-    const TrsTablePlan *plan = TrsShardingTablePlan(sharding, i);
-    const int first = TrsShardingFirstFeature(sharding, i);
-    for (int s = 0, block = 0; s < plan->n_shards; s += block) {
-      for (block = 1; s + block < plan->n_shards; block++)
-        if (plan->shard[s + block].col_offset != plan->shard[s].col_offset) break;
-      for (int k = 0; k < TrsShardingTableConfig(sharding, i)->n_features; k++, n++)
-        if (entry)
-          entry[n] = (TrsOrderedEntry){.table = i,
-                                       .first_shard = s,
-                                       .n_shards = block,
-                                       .feature = first + k,
-                                       .column = plan->shard[s].col_offset,
-                                       .width = plan->shard[s].cols};
-    }
-  }
-  return n;
-}
-
-/* The plan's shard of an entry on rank q, or -1. */
-static int shard_on(const TrsSharding sharding, const TrsOrderedEntry *entry, int q)
-{
-  const TrsTablePlan *plan = TrsShardingTablePlan(sharding, entry->table);
-
-  for (int s = entry->first_shard; s < entry->first_shard + entry->n_shards; s++)
-    if (plan->shard[s].rank == q) return s;
-  return -1;
-}
-
-/* Gradient columns by rank, and the lookup of this rank's shards, whose columns are those of its gradients. */
-static PetscErrorCode setup_lookup(TrsSharding sharding, TrsOrdered *o)
-{
-  const TrsShardingContext *context = sharding->context;
-  const TrsComm comm = context->groups->world;
-  TrsLookupFeature *lookup, *local;
-
-  PetscFunctionBegin;
-  PetscCall(PetscCalloc2((size_t)o->n_entries, &lookup, (size_t)o->n_entries, &local));
-  for (int q = 0; q < comm->size; q++)
-    for (int e = 0; e < o->n_entries; e++) {
-      const TrsOrderedEntry *entry = &o->entry[e];
-      const int shard = shard_on(sharding, entry, q);
-      if (q == comm->rank) {
-        const int here = shard < 0
-                             ? -1
-                             : TrsEmbeddingShardsFind(context->shards, sharding->table[entry->table], shard);
-        lookup[e] = (TrsLookupFeature){.shard = here, .out_column = shard < 0 ? 0 : o->dims[q]};
-        local[e] = (TrsLookupFeature){.shard = here, .out_column = context->columns[entry->feature]};
-      }
-      if (shard < 0) continue;
-      PetscCall(TrsShardingAddRun(sharding, q, o->dims[q], context->columns[entry->feature] + entry->column,
-                                  entry->width));
-      o->dims[q] += entry->width;
-    }
-  sharding->local_dim = o->dims[comm->rank];
-  PetscCall(TrsLookupCreate(context->compute, context->shards, o->n_entries, lookup, &sharding->lookup));
-  if (is_replicated(sharding))
-    PetscCall(TrsLookupCreate(context->compute, context->shards, o->n_entries, local, &o->local));
-  PetscCall(PetscFree2(lookup, local));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Where rows of each entry are, and how they are pooled once they have come. */
+/* How the rows of each entry are pooled once they have come. */
 static PetscErrorCode setup_rows(TrsSharding sharding, TrsOrdered *o)
 {
   const TrsShardingContext *context = sharding->context;
-  const TrsComm comm = context->groups->world;
+  const TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
-  PetscCall(TrsRowSplitCreate(comm->size, o->n_entries, &o->split));
-  PetscCall(PetscCalloc2((size_t)o->n_entries, &o->arrived, (size_t)o->n_entries, &o->pool_feature));
-  for (int e = 0; e < o->n_entries; e++) {
-    const TrsOrderedEntry *entry = &o->entry[e];
-    const TrsShard *shard = &TrsShardingTablePlan(sharding, entry->table)->shard[entry->first_shard];
-    PetscCall(TrsRowSplitSetPart(&o->split, e, shard->rank, entry->n_shards, shard));
-    o->row_dim = PetscMax(o->row_dim, entry->width);
-    o->arrived[e] = (TrsTbeTable){.dim = (int32_t)entry->width, .dtype = TRS_FP32, .table_dim = entry->width};
+  PetscCall(PetscCalloc2((size_t)route->n_entries, &o->arrived, (size_t)route->n_entries, &o->pool_feature));
+  for (int e = 0; e < route->n_entries; e++) {
+    const TrsRouteEntry *entry = &route->entry[e];
+    o->row_dim = PetscMax(o->row_dim, entry->columns);
+    o->arrived[e] = (TrsTbeTable){
+        .dim = (int32_t)entry->columns, .dtype = TRS_FP32, .table_dim = entry->columns};
     o->pool_feature[e] = (TrsTbeFeature){.table = e,
-                                         .out_column = context->columns[entry->feature] + entry->column};
+                                         .out_column = context->columns[route->feature[e]] + entry->column};
   }
-  for (int e = 0; e < o->n_entries; e++) o->arrived[e].stride = o->row_dim;
-  o->pool = (TrsTbe){
-      .n_tables = o->n_entries, .n_features = o->n_entries, .table = o->arrived, .feature = o->pool_feature};
+  for (int e = 0; e < route->n_entries; e++) o->arrived[e].stride = o->row_dim;
+  o->pool = (TrsTbe){.n_tables = route->n_entries,
+                     .n_features = route->n_entries,
+                     .table = o->arrived,
+                     .feature = o->pool_feature};
   PetscCall(context->compute->workspace_create(&o->pool_workspace));
-  PetscCall(TrsSequenceAllToAllCreate(comm, o->row_dim, &context->dist, &o->rows_dist));
+  PetscCall(TrsSequenceAllToAllCreate(context->groups->world, o->row_dim, &context->dist, &o->rows_dist));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode setup_ordered(TrsSharding sharding)
 {
-  const TrsShardingContext *context = sharding->context;
-  const size_t W = (size_t)context->groups->world->size;
+  const size_t W = (size_t)sharding->context->groups->world->size, n = (size_t)sharding->route.n_entries;
   TrsOrdered *o;
-  int *n_features;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&o));
   sharding->data = o;
-  o->n_entries = list_entries(sharding, NULL);
-  PetscCall(PetscMalloc3((size_t)o->n_entries, &o->entry, (size_t)o->n_entries, &o->feature,
-                         W * (size_t)o->n_entries, &o->repeat));
-  (void)list_entries(sharding, o->entry);
-  for (int e = 0; e < o->n_entries; e++) o->feature[e] = o->entry[e].feature;
-  for (size_t i = 0; i < W * (size_t)o->n_entries; i++) o->repeat[i] = (int)(i % (size_t)o->n_entries);
+  PetscCall(PetscMalloc1(W * n, &o->repeat));
+  for (size_t i = 0; i < W * n; i++) o->repeat[i] = (int)(i % n);
   PetscCall(PetscCalloc5(W, &o->dims, W, &o->send_counts, W, &o->send_displs, W, &o->recv_counts, W,
                          &o->recv_displs));
-  PetscCall(setup_lookup(sharding, o));
-  if (!is_replicated(sharding)) PetscCall(setup_rows(sharding, o));
-  PetscCall(PetscMalloc1(W, &n_features));
-  for (size_t q = 0; q < W; q++) n_features[q] = o->n_entries;
-  PetscCall(TrsShardingCreateExchanges(sharding, n_features, NULL, PETSC_FALSE));
-  PetscCall(PetscFree(n_features));
+  PetscCall(TrsRouteCreateRuns(sharding, PETSC_TRUE, o->dims));
+  PetscCall(
+      TrsRouteCreateLookup(sharding, PETSC_FALSE, PETSC_FALSE, &sharding->lookup, &sharding->local_dim));
+  if (is_replicated(sharding))
+    PetscCall(TrsRouteCreateLookup(sharding, PETSC_FALSE, PETSC_TRUE, &o->local, NULL));
+  else
+    PetscCall(setup_rows(sharding, o));
+  PetscCall(TrsRouteCreateExchanges(sharding, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -193,13 +115,12 @@ static PetscErrorCode destroy_ordered(TrsSharding sharding)
     PetscCall(TrsDeviceBufferFree(device, &o->batch[s].places));
   }
   if (!is_replicated(sharding)) {
-    PetscCall(TrsRowSplitDestroy(&o->split));
     PetscCall(TrsSequenceAllToAllDestroy(&o->rows_dist));
     PetscCall(sharding->context->compute->workspace_destroy(&o->pool_workspace));
     PetscCall(PetscFree2(o->arrived, o->pool_feature));
   }
   PetscCall(TrsLookupDestroy(&o->local));
-  PetscCall(PetscFree3(o->entry, o->feature, o->repeat));
+  PetscCall(PetscFree(o->repeat));
   PetscCall(PetscFree5(o->dims, o->send_counts, o->send_displs, o->recv_counts, o->recv_displs));
   PetscCall(PetscFree(o));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -210,24 +131,28 @@ static TrsOrderedBatch *batch_of(TrsSharding sharding, const TrsShardingSlot *sl
   return &((TrsOrdered *)sharding->data)->batch[slot - sharding->slot];
 }
 
-static PetscErrorCode prepare_ordered(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+static PetscErrorCode prepare_rows(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
-  const TrsShardingContext *context = sharding->context;
-  const TrsOrdered *o = (const TrsOrdered *)sharding->data;
   TrsOrderedBatch *batch = batch_of(sharding, slot);
 
   PetscFunctionBegin;
+  PetscCall(TrsRouteSend(sharding, stream, slot->batch, sharding->route.feature, &batch->ids, &batch->places,
+                         &slot->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_replicas(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsOrdered *o = (const TrsOrdered *)sharding->data;
+  const TrsRoute *route = &sharding->route;
+  TrsKjt *ids = &batch_of(sharding, slot)->ids;
+
+  PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
-                          o->n_entries, o->feature, &batch->ids));
-  if (is_replicated(sharding)) {
-    PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, &batch->ids,
-                            o->n_entries * context->groups->world->size, o->repeat, &slot->send));
-  } else {
-    PetscCall(TrsDeviceBufferReserve(context->device, &batch->places,
-                                     batch->ids.jagged.n_values * (int64_t)sizeof(int64_t)));
-    PetscCall(TrsRowSplitBucketize(&o->split, context->device, context->compute, stream, sharding->workspace,
-                                   &batch->ids, &slot->send, (int64_t *)batch->places.data));
-  }
+                          route->n_entries, route->feature, ids));
+  PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, ids,
+                          route->n_entries * context->groups->world->size, o->repeat, &slot->send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -268,7 +193,7 @@ static PetscErrorCode forward_wait_rows(TrsSharding sharding, TrsShardingSlot *s
 
   PetscFunctionBegin;
   PetscCall(TrsSequenceAllToAllWait(o->rows_dist, stream, &rows));
-  for (int e = 0; e < o->n_entries; e++) {
+  for (int e = 0; e < sharding->route.n_entries; e++) {
     memcpy(&o->arrived[e].weight, &rows, sizeof(rows)); /* only read: a forward */
     o->arrived[e].rows = ids->n_values;
   }
@@ -307,7 +232,7 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   int64_t n_send = 0, n_recv = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad)); /* in place, as row_wise does */
+  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad)); /* in place, as pooled.c does */
   for (int q = 0; q < comm->size; q++) {
     o->send_displs[q] = n_send;
     o->send_counts[q] = B * o->dims[q];
@@ -318,44 +243,46 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   }
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
-  PetscCall(TrsShardingGatherRuns(sharding, stream, B, grad, (float *)o->send_grad.data, o->send_displs,
-                                  o->dims, NULL));
+  PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, (float *)o->send_grad.data, o->send_displs, o->dims,
+                               NULL));
   PetscCall(TrsCommAlltoallv(comm, stream, o->send_grad.data, o->send_counts, o->send_displs,
                              o->recv_grad.data, o->recv_counts, o->recv_displs, sizeof(float), &o->request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_update_ordered(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                              const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
+static PetscErrorCode backward_wait_ordered(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                            const TrsPooledMatrix *grad, const float **arrived,
+                                            int64_t *stride)
 {
   TrsOrdered *o = (TrsOrdered *)sharding->data;
 
   PetscFunctionBegin;
+  (void)slot;
   (void)grad;
   PetscCall(TrsRequestWait(&o->request, stream));
-  PetscCall(
-      TrsShardingUpdate(sharding, slot, stream, (const float *)o->recv_grad.data, sharding->local_dim, args));
+  *arrived = (const float *)o->recv_grad.data;
+  *stride = sharding->local_dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsShardingOps trs_sharding_ordered_rows = {
+const TrsShardingOps trs_payload_ordered_rows = {
     .name = "rows in order",
     .setup = setup_ordered,
     .destroy = destroy_ordered,
-    .prepare = prepare_ordered,
+    .prepare = prepare_rows,
     .forward_start = forward_start_rows,
     .forward_wait = forward_wait_rows,
     .backward_start = backward_start_ordered,
-    .backward_update = backward_update_ordered,
+    .backward_wait = backward_wait_ordered,
 };
 
-const TrsShardingOps trs_sharding_ordered_replicas = {
+const TrsShardingOps trs_payload_ordered_replicas = {
     .name = "replicas in order",
     .setup = setup_ordered,
     .destroy = destroy_ordered,
-    .prepare = prepare_ordered,
+    .prepare = prepare_replicas,
     .forward_start = forward_start_replicas,
     .forward_wait = forward_wait_replicas,
     .backward_start = backward_start_ordered,
-    .backward_update = backward_update_ordered,
+    .backward_wait = backward_wait_ordered,
 };

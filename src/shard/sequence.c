@@ -1,30 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sequence.h"
 
-PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, int n_pieces,
-                                 const TrsSequencePiece *piece, TrsSequence *sequence)
+PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSequence *sequence)
 {
   const TrsComputeOps *compute = sharding->context->compute;
+  const TrsRoute *route = &sharding->route;
   const size_t n_tables = (size_t)sharding->n_tables;
 
   PetscFunctionBegin;
-  *sequence = (TrsSequence){.dedup = dedup, .n_pieces = n_pieces};
-  sequence->n_features = TrsShardingFeatures(sharding, NULL);
-  PetscCall(PetscMalloc3((size_t)sequence->n_features, &sequence->feature, n_tables + 1,
-                         &sequence->table_feature, (size_t)n_pieces, &sequence->piece));
-  (void)TrsShardingFeatures(sharding, sequence->feature);
-  sequence->table_feature[0] = 0;
-  for (int i = 0; i < sharding->n_tables; i++)
-    sequence->table_feature[i + 1] = sequence->table_feature[i] +
-                                     TrsShardingTableConfig(sharding, i)->n_features;
-  for (int p = 0; p < n_pieces; p++) {
-    sequence->piece[p] = piece[p];
-    sequence->dim = PetscMax(sequence->dim, piece[p].columns);
+  *sequence = (TrsSequence){.dedup = dedup};
+  PetscCall(PetscMalloc1((size_t)route->n_entries, &sequence->piece));
+  for (int e = 0; e < route->n_entries; e++) {
+    const TrsRouteEntry *entry = &route->entry[e];
+    if (route->place[e] != route->table_feature[entry->table]) continue; /* one piece a block */
+    sequence->piece[sequence->n_pieces++] = (TrsSequencePiece){
+        .table = entry->table, .columns = entry->columns, .column = entry->column};
+    sequence->dim = PetscMax(sequence->dim, entry->columns);
   }
-  for (int p = 0; p < n_pieces; p++) sequence->padded |= piece[p].columns < sequence->dim;
+  for (int p = 0; p < sequence->n_pieces; p++) sequence->padded |= sequence->piece[p].columns < sequence->dim;
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(PetscCalloc3(n_tables + 1, &sequence->batch[s].begin, n_tables + 1,
-                           &sequence->batch[s].unique_begin, (size_t)sequence->n_features + 1,
+                           &sequence->batch[s].unique_begin, (size_t)route->n_features + 1,
                            &sequence->batch[s].id_begin));
   PetscCall(compute->workspace_create(&sequence->unique_workspace));
   PetscCall(compute->workspace_create(&sequence->add_workspace));
@@ -50,11 +46,14 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
   PetscCall(TrsDeviceBufferFree(device, &sequence->by_id));
   PetscCall(compute->workspace_destroy(&sequence->unique_workspace));
   PetscCall(compute->workspace_destroy(&sequence->add_workspace));
-  PetscCall(PetscFree3(sequence->feature, sequence->table_feature, sequence->piece));
+  PetscCall(PetscFree(sequence->piece));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* n ids over the B bags of each of some features: n / (features * B) each, the first ones one more. id_begin [features + 1], [0] set. */
+/*
+  Spread n ids over the B bags of each of some features: n / (features * B) ids each, the first bags
+  one more. id_begin [features + 1]: the first is set.
+*/
 static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t *id_begin)
 {
   const int64_t m = features * B;
@@ -69,21 +68,22 @@ static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t
 }
 
 /*
-  Each table's distinct ids, in the bags of its features: an exchange needs bags, which ones does not matter. Distinct ids of a table lie
-  side by side, so that they are looked up in order of rows.
+  Put each table's distinct ids into the bags of its features: an exchange needs bags, but it does
+  not matter which. Distinct ids of a table lie side by side, so that they are looked up in row
+  order.
 */
 static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *sequence, TrsSequenceBatch *batch,
                                   TrsStream stream)
 {
   const TrsDeviceOps *device = sharding->context->device;
   const TrsComputeOps *compute = sharding->context->compute;
-  const int64_t B = batch->group.batch, bags = sequence->n_features * B;
+  const int64_t B = batch->group.batch, bags = sharding->route.n_features * B;
   TrsKjt *unique = &batch->unique;
   int32_t *lengths;
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsKjtReserve(device, unique, sequence->n_features, B, batch->group.jagged.n_values, PETSC_FALSE));
+  PetscCall(TrsKjtReserve(device, unique, sharding->route.n_features, B, batch->group.jagged.n_values,
+                          PETSC_FALSE));
   PetscCall(TrsDeviceBufferReserve(device, &batch->reverse,
                                    batch->group.jagged.n_values * (int64_t)sizeof(int64_t)));
   PetscCall(TrsPinnedBufferReserve(device, &batch->lengths, bags * (int64_t)sizeof(*lengths)));
@@ -92,9 +92,9 @@ static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *seque
                             batch->group.jagged.values, batch->unique_begin, unique->jagged.values,
                             (int64_t *)batch->reverse.data));
   for (int i = 0; i < sharding->n_tables; i++) {
-    const int first = sequence->table_feature[i];
-    spread(batch->unique_begin[i + 1] - batch->unique_begin[i], sequence->table_feature[i + 1] - first, B,
-           lengths + first * B, batch->id_begin + first);
+    const int first = sharding->route.table_feature[i];
+    spread(batch->unique_begin[i + 1] - batch->unique_begin[i], sharding->route.table_feature[i + 1] - first,
+           B, lengths + first * B, batch->id_begin + first);
   }
   unique->jagged.n_values = batch->unique_begin[sharding->n_tables];
   unique->id_begin = batch->id_begin;
@@ -111,9 +111,9 @@ PetscErrorCode TrsSequencePrepare(TrsSharding sharding, TrsSequence *sequence, c
 
   PetscFunctionBegin;
   PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
-                          sequence->n_features, sequence->feature, &batch->group));
+                          sharding->route.n_features, sharding->route.group_feature, &batch->group));
   for (int i = 0; i <= sharding->n_tables; i++)
-    batch->begin[i] = batch->group.id_begin[sequence->table_feature[i]];
+    batch->begin[i] = batch->group.id_begin[sharding->route.table_feature[i]];
   if (sequence->dedup) PetscCall(make_unique(sharding, sequence, batch, stream));
   *to_send = sequence->dedup ? &batch->unique : &batch->group;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -157,17 +157,21 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence
   PetscFunctionBegin;
   for (int p = 0; p < sequence->n_pieces; p++) {
     const TrsSequencePiece *piece = &sequence->piece[p];
-    for (int k = sequence->table_feature[piece->table]; k < sequence->table_feature[piece->table + 1]; k++) {
+    for (int k = sharding->route.table_feature[piece->table];
+         k < sharding->route.table_feature[piece->table + 1]; k++) {
       const TrsSequenceBags bags = bags_of(sharding, sequence, batch, p, k, where);
       PetscCall(sharding->context->compute->sequence_forward(
-          stream, &bags, rows, pooled->data + pooled->columns[sequence->feature[k]] + piece->column,
-          pooled->stride));
+          stream, &bags, rows,
+          pooled->data + pooled->columns[sharding->route.group_feature[k]] + piece->column, pooled->stride));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add up the gradients by id of a piece's table into its distinct rows: a step of gradient descent on zeros with learning rate -1. */
+/*
+  Add up a piece's gradients by id into its distinct rows: a step of gradient descent on zeros, with
+  learning rate -1.
+*/
 static PetscErrorCode add_duplicates(
     TrsSharding sharding, TrsSequence *sequence, const TrsSequenceBatch *batch, TrsStream stream, int p,
     const TrsSequenceRows *where, float *grad_rows) /* NOLINT(readability-non-const-parameter): the table's */
@@ -184,7 +188,8 @@ static PetscErrorCode add_duplicates(
   const TrsTbeFeature feature = {0};
 
   PetscFunctionBegin;
-  for (int k = sequence->table_feature[piece->table]; k < sequence->table_feature[piece->table + 1]; k++) {
+  for (int k = sharding->route.table_feature[piece->table];
+       k < sharding->route.table_feature[piece->table + 1]; k++) {
     const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = &table, .feature = &feature};
     const TrsTbeInput input = {.batch = group->batch,
                                .offsets = group->jagged.offsets + k * group->batch,
@@ -216,11 +221,12 @@ PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, co
   }
   for (int p = 0; p < sequence->n_pieces; p++) {
     const TrsSequencePiece *piece = &sequence->piece[p];
-    for (int k = sequence->table_feature[piece->table]; k < sequence->table_feature[piece->table + 1]; k++) {
+    for (int k = sharding->route.table_feature[piece->table];
+         k < sharding->route.table_feature[piece->table + 1]; k++) {
       const TrsSequenceBags bags = bags_of(sharding, sequence, batch, p, k, where);
       PetscCall(context->compute->sequence_backward(
-          stream, &bags, rows, grad->data + grad->columns[sequence->feature[k]] + piece->column, grad->stride,
-          sequence->dedup, to));
+          stream, &bags, rows, grad->data + grad->columns[sharding->route.group_feature[k]] + piece->column,
+          grad->stride, sequence->dedup, to));
     }
     if (sequence->dedup) PetscCall(add_duplicates(sharding, sequence, batch, stream, p, where, grad_rows));
   }

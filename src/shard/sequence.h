@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequence tables (pooling none): what their sharding families share. The ids of a group, made unique where asked; which row a bag's id has
-  among those that arrive; the rows' way into the model's matrix and the gradients' way back. Source: TorchRec
-  ShardedEmbeddingCollection (torchrec.distributed.embedding), its index dedup; src/RULES.md, rule A26. Internal to shard/.
+  Sequence tables (pooling none): what the payloads of replicas and of rows by id share. A group's
+  ids are made unique where asked; each id of a bag finds its row among those that arrive; rows go
+  to the model's matrix, and gradients come back.
 
-    own ids of the group --(unique)--> sent by the family, rows come back in the order in which ids were sent
+    own ids of the group --(unique)--> sent by the payload, rows come back in the order of the ids
     --mean, maximum or places of each bag--> model's matrix
 
-  Rows travel, so what a step costs grows with the ids (with dedup: with the distinct ids) times the width, not with the bags.
+  Rows travel: a step costs in proportion to the ids (with dedup: to the distinct ids) times the
+  width, not to the bags. Internal to shard/.
+
+  Source: TorchRec ShardedEmbeddingCollection (torchrec.distributed.embedding), its index dedup;
+  src/RULES.md, rule A26.
 */
 #pragma once
 
@@ -21,23 +25,19 @@ typedef struct {
 
 /* A batch of the group; one for each slot. */
 typedef struct {
-  TrsKjt group;          /* [n_features][B] the samples' ids */
-  TrsKjt unique;         /* the same bags, holding each table's distinct ids; only with dedup */
-  int64_t *begin;        /* [n_tables + 1] where each table's ids begin in `group`, */
-  int64_t *unique_begin; /* and in `unique` */
-  TrsDeviceBuffer
-      reverse; /* int64 [N] with dedup: place of each id of `group` among its table's distinct ones */
-  TrsDeviceBuffer places;  /* int64 [N] by rows: where each id that is sent went, */
-  TrsDeviceBuffer row;     /* int64 and with dedup the same for each id of `group`, piece after piece */
-  TrsPinnedBuffer lengths; /* int32 of `unique`, */
-  int64_t *id_begin;       /* [n_features + 1] and where its features' ids begin */
+  TrsKjt group;            /* [n_features][B] the samples' ids */
+  TrsKjt unique;           /* only with dedup: these bags, holding each table's distinct ids */
+  int64_t *begin;          /* [n_tables + 1] where each table's ids begin in `group` */
+  int64_t *unique_begin;   /* [n_tables + 1] where each table's ids begin in `unique` */
+  TrsDeviceBuffer reverse; /* with dedup: int64 [N] each id's place in its table's list */
+  TrsDeviceBuffer places;  /* by rows: int64 [N] where each id that is sent went */
+  TrsDeviceBuffer row;     /* by rows with dedup: int64, piece after piece, each id's row */
+  TrsPinnedBuffer lengths; /* int32 lengths of `unique` */
+  int64_t *id_begin;       /* [n_features + 1] where the ids of features begin in `unique` */
 } TrsSequenceBatch;
 
 typedef struct {
   PetscBool dedup;
-  int n_features;
-  int *feature;       /* [n_features] model features of the group */
-  int *table_feature; /* [n_tables + 1] first of them of each table */
   int n_pieces;
   TrsSequencePiece *piece;
   int64_t dim;      /* floats from row to row: the widest piece */
@@ -47,19 +47,20 @@ typedef struct {
   TrsWorkspace unique_workspace, add_workspace;
 } TrsSequence;
 
-/* Where the rows of a piece are among those that arrive: id i of the group has row (index ? index[i] : i) + shift. */
+/* Where a piece's rows arrive: id i of the group has row (index ? index[i] : i) + shift. */
 typedef struct {
   const int64_t *index;
   int64_t shift;
   int64_t n; /* with dedup: index is below n */
 } TrsSequenceRows;
 
-/* In: piece [n_pieces], copied. Not collective. */
-PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, int n_pieces,
-                                 const TrsSequencePiece *piece, TrsSequence *sequence);
+/* The pieces are the column blocks of the group's route, in its order. Not collective. */
+PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSequence *sequence);
 PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence);
 
-/* The slot's batch as a group, made unique with dedup. Out: to_send  borrowed, the ids to be sent */
+/*
+  The slot's batch as a group, made unique with dedup. Out: to_send  the ids to be sent, borrowed
+*/
 PetscErrorCode TrsSequencePrepare(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                   TrsStream stream, const TrsKjt **to_send);
 
@@ -78,8 +79,8 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence
                                const TrsPooledMatrix *pooled);
 
 /*
-  The gradient of those rows, n_rows of them: every element of grad_rows [n_rows, dim] is written, duplicates added up in order of feature,
-  sample, place. rows: as pooled.
+  The gradients of the n_rows rows that TrsSequencePool() read. Every element of grad_rows
+  [n_rows, dim] is written. Duplicates are added up in order of feature, sample, place.
 */
 PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                  TrsStream stream, const TrsSequenceRows *where, const float *rows,

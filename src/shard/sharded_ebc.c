@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharded_ebc.h"
 
-#include "shard/whole_rows.h"
-
-enum { TRS_MAX_GROUPS = 15 }; /* four families with three kinds of weights, three of sequences */
+#include "shard/choose.h"
 
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
   TrsLoan loan;
   int n_groups;
-  struct TrsShardingImpl group[TRS_MAX_GROUPS];
+  TrsSharding *group; /* [n_groups], with room for one a table */
   /* the groups with an exchange, as TrsKjtExchangeStartSplits takes them */
   int n_exchanges[TRS_SHARD_SLOTS];
-  TrsKjtExchange exchange[TRS_SHARD_SLOTS][TRS_MAX_GROUPS];
-  const TrsKjt *send[TRS_SHARD_SLOTS][TRS_MAX_GROUPS];
+  TrsKjtExchange *exchange[TRS_SHARD_SLOTS]; /* [n_exchanges] */
+  const TrsKjt **send[TRS_SHARD_SLOTS];      /* [n_exchanges] */
   TrsDeviceBuffer
       positions[TRS_SHARD_SLOTS]; /* float of each id of the batch, where a group's ids have them */
 };
@@ -23,139 +21,60 @@ static const TrsOptionSpec specs[] = {
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back once; "
      "the forward's bits stay, but for formats with scales (-qcomm_fp8_row_dim)"},
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "pooled tables under table_wise, column_wise, table_column_wise, row_wise: send each distinct bag of a "
-     "feature in a rank's batch once, and its pooled row back once (variable batch per feature)"},
+     "pooled tables: send each distinct bag of a feature in a rank's batch once, and its pooled row back "
+     "once "
+     "(variable batch per feature); data_parallel tables send no bags"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
-static const TrsShardingOps *const family_of[TRS_N_SHARDINGS] = {
-    [TRS_SHARDING_DATA_PARALLEL] = &trs_sharding_data_parallel,
-    [TRS_SHARDING_TABLE_WISE] = &trs_sharding_table_wise,
-    [TRS_SHARDING_COLUMN_WISE] = &trs_sharding_table_wise,
-    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_sharding_table_wise,
-    [TRS_SHARDING_ROW_WISE] = &trs_sharding_row_wise,
-    [TRS_SHARDING_TABLE_ROW_WISE] = &trs_sharding_table_row_wise,
-    [TRS_SHARDING_GRID_SHARD] = &trs_sharding_table_row_wise,
-};
-
-/* Where the split must not show in the bits: table_wise and column_wise make their sums in one place as they are. */
-static const TrsShardingOps *const ordered_family_of[TRS_N_SHARDINGS] = {
-    [TRS_SHARDING_DATA_PARALLEL] = &trs_sharding_ordered_replicas,
-    [TRS_SHARDING_TABLE_WISE] = &trs_sharding_table_wise,
-    [TRS_SHARDING_COLUMN_WISE] = &trs_sharding_table_wise,
-    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_sharding_table_wise,
-    [TRS_SHARDING_ROW_WISE] = &trs_sharding_ordered_rows,
-    [TRS_SHARDING_TABLE_ROW_WISE] = &trs_sharding_ordered_rows,
-    [TRS_SHARDING_GRID_SHARD] = &trs_sharding_ordered_rows,
-};
-
-static const TrsShardingOps *const sequence_family_of[TRS_N_SHARDINGS] = {
-    [TRS_SHARDING_DATA_PARALLEL] = &trs_sequence_data_parallel,
-    [TRS_SHARDING_TABLE_WISE] = &trs_sequence_by_tables,
-    [TRS_SHARDING_COLUMN_WISE] = &trs_sequence_by_tables,
-    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_sequence_by_tables,
-    [TRS_SHARDING_ROW_WISE] = &trs_sequence_by_rows,
-    [TRS_SHARDING_TABLE_ROW_WISE] = &trs_sequence_by_rows,
-    [TRS_SHARDING_GRID_SHARD] = &trs_sequence_by_rows,
-};
-
-/*
-  A sequence table whose mean is wanted is a mean table where nothing of it travels but gradients, or where sums in the order of the global
-  batch are made of what travels anyway.
-*/
-static PetscBool is_sequence(TrsShardedEbc ebc, const TrsTableConfig *config, TrsShardingType type)
-{
-  return (PetscBool)(config->pooling == TRS_POOLING_NONE &&
-                     (config->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN ||
-                      (type != TRS_SHARDING_DATA_PARALLEL && !ebc->context.dist.reproducible)));
-}
-
-static const TrsShardingOps *const variable_family_of[TRS_N_SHARDINGS] = {
-    [TRS_SHARDING_TABLE_WISE] = &trs_variable_by_tables,
-    [TRS_SHARDING_COLUMN_WISE] = &trs_variable_by_tables,
-    [TRS_SHARDING_TABLE_COLUMN_WISE] = &trs_variable_by_tables,
-    [TRS_SHARDING_ROW_WISE] = &trs_variable_by_rows,
-};
-
-/* Do equal bags of a rank's samples travel once? */
-static PetscBool shares_bags(TrsShardedEbc ebc, TrsShardingType type)
-{
-  return (PetscBool)(ebc->context.variable_batch && variable_family_of[type]);
-}
-
-/*
-  The family of a sequence table. With -reproducible replicas are so many tables that are whole on their ranks: every rank gets all ids and
-  gradients in the order of the global batch, and its rows are the same as all others'. What arrives are W copies of them.
-*/
-static const TrsShardingOps *sequence_family(TrsShardedEbc ebc, TrsShardingType type)
-{
-  return sequence_family_of[ebc->context.dist.reproducible && type == TRS_SHARDING_DATA_PARALLEL
-                                ? TRS_SHARDING_TABLE_WISE
-                                : type];
-}
-
-/* What no order of the global batch holds for: sums that a rank makes before they travel, rows updated by column shard. */
-static PetscErrorCode check_reproducible(TrsShardedEbc ebc, const TrsTableConfig *config,
-                                         TrsShardingType type)
-{
-  const TrsShardingContext *context = &ebc->context;
-  const PetscBool cut = (PetscBool)(type == TRS_SHARDING_COLUMN_WISE ||
-                                    type == TRS_SHARDING_TABLE_COLUMN_WISE ||
-                                    type == TRS_SHARDING_GRID_SHARD);
-
-  PetscFunctionBegin;
-  if (!context->dist.reproducible) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(!config->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
-             "summed where its rows are",
-             config->name);
-  PetscCheck(
-      !shares_bags(ebc, type), PETSC_COMM_SELF, TRS_ERR_OPTION,
-      "-reproducible does not go with -ebc_variable_batch: a rank sums the gradients of a bag before they "
-      "travel");
-  PetscCheck(!context->index_dedup || config->pooling != TRS_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-reproducible does not go with -ec_index_dedup: a rank sums the gradients of an id before they "
-             "travel");
-  PetscCheck(
-      !is_sequence(ebc, config, type) ||
-          !(cut && TrsEmbeddingShardsStates(context->shards, (int)(config - context->tables->table))
-                       .couples_columns),
-      PETSC_COMM_SELF, TRS_ERR_OPTION,
-      "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
-      "or row_wise (-table_%s_sharding_types)",
-      config->name, TrsShardingTypeName(type), config->name);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Put table t into the group of its family and weights, opening it when it is the first. */
+/* Put table t into the group of its payload, grid and weights; its first table opens a group. */
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
   const TrsTableConfig *config = &ebc->context.tables->table[t];
-  const TrsShardingType type = ebc->context.table_plan[t]->sharding_type;
-  const TrsShardingOps *ops = is_sequence(ebc, config, type)   ? sequence_family(ebc, type)
-                              : shares_bags(ebc, type)         ? variable_family_of[type]
-                              : ebc->context.dist.reproducible ? ordered_family_of[type]
-                                                               : family_of[type];
   const TrsShardingWeights weights = config->max_feature_lengths ? TRS_SHARDING_POSITIONS
                                      : config->is_weighted       ? TRS_SHARDING_WEIGHTS
                                                                  : TRS_SHARDING_UNWEIGHTED;
+  TrsShardingChoice choice;
   TrsSharding group;
   int g = 0;
 
   PetscFunctionBegin;
-  PetscCall(check_reproducible(ebc, config, type));
-  while (g < ebc->n_groups && (ebc->group[g].ops != ops || ebc->group[g].weights != weights)) g++;
-  group = &ebc->group[g];
+  PetscCall(TrsShardingChoose(&ebc->context, t, &choice));
+  while (g < ebc->n_groups && (ebc->group[g]->ops != choice.payload ||
+                               ebc->group[g]->route.grid != choice.grid || ebc->group[g]->weights != weights))
+    g++;
   if (g == ebc->n_groups) {
-    ebc->n_groups++;
-    group->ops = ops;
+    PetscCall(PetscNew(&group));
+    ebc->group[ebc->n_groups++] = group;
+    group->ops = choice.payload;
+    group->route.grid = choice.grid;
+    group->update = choice.update;
     group->context = &ebc->context;
     group->weights = weights;
     group->weighted = (PetscBool)(weights != TRS_SHARDING_UNWEIGHTED);
     PetscCall(PetscMalloc1((size_t)ebc->context.tables->n, &group->table));
     PetscCall(ebc->context.compute->workspace_create(&group->workspace));
   }
+  group = ebc->group[g];
   group->table[group->n_tables++] = t;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The group's route, payload and update, once its tables are known. */
+static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRouteCreate(group));
+  PetscCall(PetscMalloc1((size_t)group->route.n_features, &group->mean));
+  PetscCall(group->ops->setup(group));
+  /* Quantised tables have no optimizers and are never updated. */
+  if (group->update->setup && ebc->context.shards->optimizers) PetscCall(group->update->setup(group));
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
+    const TrsShardingSlot *slot = &group->slot[s];
+    if (!slot->exchange) continue;
+    ebc->exchange[s][ebc->n_exchanges[s]] = slot->exchange;
+    ebc->send[s][ebc->n_exchanges[s]++] = &slot->send;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -184,25 +103,16 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .variable_batch = config->variable_batch,
                                   .loan = &e->loan};
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
-  PetscCall(
-      PetscMalloc2((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature));
+  PetscCall(PetscMalloc3((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature,
+                         (size_t)tables->n, &e->group));
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     context->table_plan[t] = TrsShardingPlanFind(plan, tables->table[t].name);
     context->first_feature[t] = f;
     PetscCall(add_table(e, t));
   }
-  for (int g = 0; g < e->n_groups; g++) {
-    PetscCall(PetscMalloc1((size_t)TrsShardingFeatures(&e->group[g], NULL), &e->group[g].mean));
-    PetscCall(e->group[g].ops->setup(&e->group[g]));
-    if (config->dist.reproducible && shards->optimizers) /* quantised tables are never updated */
-      PetscCall(TrsWholeRowsCreate(&e->group[g], &e->group[g].whole));
-    for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
-      TrsShardingSlot *slot = &e->group[g].slot[s];
-      if (!slot->exchange) continue;
-      e->exchange[s][e->n_exchanges[s]] = slot->exchange;
-      e->send[s][e->n_exchanges[s]++] = &slot->send;
-    }
-  }
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(PetscMalloc2((size_t)e->n_groups, &e->exchange[s], (size_t)e->n_groups, &e->send[s]));
+  for (int g = 0; g < e->n_groups; g++) PetscCall(setup_group(e, e->group[g]));
   *ebc = e;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -214,9 +124,10 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   PetscFunctionBegin;
   if (!e) PetscFunctionReturn(PETSC_SUCCESS);
   for (int g = 0; g < e->n_groups; g++) {
-    TrsSharding group = &e->group[g];
+    TrsSharding group = e->group[g];
     PetscCall(group->ops->destroy(group));
-    PetscCall(TrsWholeRowsDestroy(&group->whole));
+    PetscCall(TrsRouteDestroy(group));
+    if (group->update_data) PetscCall(group->update->destroy(group));
     PetscCall(TrsLookupDestroy(&group->lookup));
     PetscCall(TrsDeviceBufferFree(e->context.device, &group->pooled));
     for (int i = 0; i < TRS_N_TURNS; i++) PetscCall(TrsKjtFree(e->context.device, &group->sent[i]));
@@ -228,13 +139,14 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     }
     PetscCall(e->context.compute->workspace_destroy(&group->workspace));
     PetscCall(PetscFree(group->table));
-    PetscCall(PetscFree(group->run));
-    PetscCall(PetscFree(group->copy));
     PetscCall(PetscFree(group->mean));
+    PetscCall(PetscFree(group));
   }
-  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     PetscCall(TrsDeviceBufferFree(e->context.device, &e->positions[s]));
-  PetscCall(PetscFree2(e->context.table_plan, e->context.first_feature));
+    PetscCall(PetscFree2(e->exchange[s], e->send[s]));
+  }
+  PetscCall(PetscFree3(e->context.table_plan, e->context.first_feature, e->group));
   PetscCall(PetscFree(*ebc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -245,7 +157,7 @@ static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *
   int g = 0;
 
   PetscFunctionBegin;
-  while (g < ebc->n_groups && ebc->group[g].weights != TRS_SHARDING_POSITIONS) g++;
+  while (g < ebc->n_groups && ebc->group[g]->weights != TRS_SHARDING_POSITIONS) g++;
   if (g == ebc->n_groups) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserve(ebc->context.device, &ebc->positions[slot],
                                    batch->jagged.n_values * (int64_t)sizeof(float)));
@@ -254,7 +166,10 @@ static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch as the group sees it: with the ids' weights only where its tables are weighted, or with positions for weights. */
+/*
+  The batch as the group sees it: with the ids' weights only where its tables are weighted, or with
+  positions for weights.
+*/
 static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int slot, const TrsKjt *batch)
 {
   TrsKjt *view = &group->slot[slot].view;
@@ -270,8 +185,9 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 }
 
 /*
-  Batches' ids are sent one batch after the other, so that one batch's memory serves all slots: taken when a batch is prepared, given back when its ids
-  have gone. An evaluation's may go between a training's, and have a memory of their own. Calling it again undoes it.
+  Batches are sent one after the other, so that one memory serves the ids of all slots: a batch
+  takes it when it is prepared, and gives it back when its ids have gone. An evaluation's batches
+  may go between a training's, and have memory of their own. Calling this again undoes it.
 */
 static void swap_sent(TrsSharding group, int slot)
 {
@@ -290,8 +206,9 @@ static void swap_sent(TrsSharding group, int slot)
 }
 
 /*
-  The ids that have come are kept until the batch's update. On a host that is before the next batch's are laid out (unless a pipeline fills caches with
-  its rows before), so that one memory serves all slots in turn. Calling it again undoes it.
+  The ids that have come are kept until the batch's update. On a host this comes before the next
+  batch's ids are laid out (unless a pipeline fills caches with its rows earlier), so that one
+  memory serves all slots in turn. Calling this again undoes it.
 */
 static void swap_received(TrsSharding group, int slot)
 {
@@ -310,7 +227,7 @@ PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const Tr
   PetscFunctionBegin;
   PetscCall(find_positions(ebc, slot, batch, stream));
   for (int g = 0; g < ebc->n_groups; g++) {
-    TrsSharding group = &ebc->group[g];
+    TrsSharding group = ebc->group[g];
     group->slot[slot].batch = batch_of_group(ebc, group, slot, batch);
     swap_sent(group, slot);
     PetscCall(group->ops->prepare(group, &group->slot[slot], stream));
@@ -327,8 +244,8 @@ PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStr
   PetscFunctionBegin;
   PetscCall(TrsKjtExchangeStartTensors(ebc->n_exchanges[slot], ebc->exchange[slot], stream));
   for (int g = 0; g < ebc->n_groups; g++)
-    if (ebc->group[g].ops->input_start)
-      PetscCall(ebc->group[g].ops->input_start(&ebc->group[g], &ebc->group[g].slot[slot], stream));
+    if (ebc->group[g]->ops->input_start)
+      PetscCall(ebc->group[g]->ops->input_start(ebc->group[g], &ebc->group[g]->slot[slot], stream));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -339,13 +256,13 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
 
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
-    TrsShardingSlot *s = &ebc->group[g].slot[slot];
-    swap_received(&ebc->group[g], slot);
+    TrsShardingSlot *s = &ebc->group[g]->slot[slot];
+    swap_received(ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
-    if (ebc->group[g].ops->input_wait) PetscCall(ebc->group[g].ops->input_wait(&ebc->group[g], s, stream));
-    if (ebc->group[g].whole && slot < TRS_TRAINING_SLOTS)
-      PetscCall(TrsWholeRowsList(ebc->group[g].whole, s, stream));
-    swap_sent(&ebc->group[g], slot);
+    if (ebc->group[g]->ops->input_wait) PetscCall(ebc->group[g]->ops->input_wait(ebc->group[g], s, stream));
+    if (ebc->group[g]->update_data && slot < TRS_TRAINING_SLOTS)
+      PetscCall(ebc->group[g]->update->list(ebc->group[g], s, stream));
+    swap_sent(ebc->group[g], slot);
   }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -359,7 +276,7 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
   PetscFunctionBegin;
   ebc->loan.taken = 0;
   for (int g = 0; g < ebc->n_groups; g++)
-    PetscCall(ebc->group[g].ops->forward_start(&ebc->group[g], &ebc->group[g].slot[slot], stream, pooled));
+    PetscCall(ebc->group[g]->ops->forward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -371,7 +288,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
 
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
-    PetscCall(ebc->group[g].ops->forward_wait(&ebc->group[g], &ebc->group[g].slot[slot], stream, pooled));
+    PetscCall(ebc->group[g]->ops->forward_wait(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -399,7 +316,7 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   PetscFunctionBegin;
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
-    PetscCall(ebc->group[g].ops->backward_start(&ebc->group[g], &ebc->group[g].slot[slot], stream, grad));
+    PetscCall(ebc->group[g]->ops->backward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -411,9 +328,12 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
 
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
-    PetscCall(
-        ebc->group[g].ops->backward_update(&ebc->group[g], &ebc->group[g].slot[slot], stream, grad, args));
-    swap_received(&ebc->group[g], slot);
+    TrsSharding group = ebc->group[g];
+    const float *arrived = NULL;
+    int64_t stride = 0;
+    PetscCall(group->ops->backward_wait(group, &group->slot[slot], stream, grad, &arrived, &stride));
+    PetscCall(group->update->apply(group, &group->slot[slot], stream, arrived, stride, args));
+    swap_received(group, slot);
   }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -423,7 +343,7 @@ PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stre
 {
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++) {
-    const TrsSharding group = &ebc->group[g];
+    TrsSharding group = ebc->group[g];
     const TrsKjt *ids = &group->slot[slot].recv;
 
     if (TrsLookupCaches(group->lookup)) PetscCall(TrsLookupPrefetch(group->lookup, stream, ids));
@@ -435,8 +355,8 @@ PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream str
 {
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
-    if (TrsLookupCaches(ebc->group[g].lookup))
-      PetscCall(TrsLookupEvaluated(ebc->group[g].lookup, stream, &ebc->group[g].slot[slot].recv));
+    if (TrsLookupCaches(ebc->group[g]->lookup))
+      PetscCall(TrsLookupEvaluated(ebc->group[g]->lookup, stream, &ebc->group[g]->slot[slot].recv));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -444,8 +364,8 @@ PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream)
 {
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
-    if (TrsLookupCaches(ebc->group[g].lookup))
-      PetscCall(TrsLookupWriteBack(ebc->group[g].lookup, stream, PETSC_FALSE));
+    if (TrsLookupCaches(ebc->group[g]->lookup))
+      PetscCall(TrsLookupWriteBack(ebc->group[g]->lookup, stream, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -453,7 +373,7 @@ int TrsShardedEbcCaches(TrsShardedEbc ebc)
 {
   int n = 0;
 
-  for (int g = 0; g < ebc->n_groups; g++) n += TrsRowCachesCount(TrsLookupCaches(ebc->group[g].lookup));
+  for (int g = 0; g < ebc->n_groups; g++) n += TrsRowCachesCount(TrsLookupCaches(ebc->group[g]->lookup));
   return n;
 }
 
@@ -462,8 +382,8 @@ PetscErrorCode TrsShardedEbcCacheInfo(TrsShardedEbc ebc, int i, TrsStream stream
   int g = 0;
 
   PetscFunctionBegin;
-  for (; i >= TrsRowCachesCount(TrsLookupCaches(ebc->group[g].lookup)); g++)
-    i -= TrsRowCachesCount(TrsLookupCaches(ebc->group[g].lookup));
-  PetscCall(TrsRowCachesInfo(TrsLookupCaches(ebc->group[g].lookup), i, stream, info));
+  for (; i >= TrsRowCachesCount(TrsLookupCaches(ebc->group[g]->lookup)); g++)
+    i -= TrsRowCachesCount(TrsLookupCaches(ebc->group[g]->lookup));
+  PetscCall(TrsRowCachesInfo(TrsLookupCaches(ebc->group[g]->lookup), i, stream, info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

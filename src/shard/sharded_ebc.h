@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  ShardedEmbeddingBagCollection: all tables of a model as a plan spreads them over the ranks. Source: TorchRec
-  ShardedEmbeddingBagCollection (torchrec.distributed.embeddingbag).
+  ShardedEmbeddingBagCollection: all tables of a model as a plan spreads them over the ranks.
+  Source: TorchRec ShardedEmbeddingBagCollection (torchrec.distributed.embeddingbag).
 
-  One batch goes through a slot: InputDistStart (counts), InputDistTensors (ids), InputDistWait; ForwardStart (lookups, rows on their way),
-  ForwardWait (rows in the model's matrix); BackwardStart (gradients on their way), BackwardUpdate (fused optimizer). Slots are independent,
-  so that the next batch's input dist runs under this one's compute. All calls but the Destroy of NULL are collective, in the same order on all ranks.
+  A batch goes through a slot: InputDistStart (counts), InputDistTensors (ids), InputDistWait
+    ForwardStart (lookups, rows on their way), ForwardWait (rows in the model's matrix)
+    BackwardStart (gradients on their way), BackwardUpdate (fused optimizer) Slots are independent:
+    the next batch's input dist runs under the compute of this one. All calls are collective, in the
+    same order on all ranks, but the Destroy of NULL.
 */
 #pragma once
 
@@ -16,16 +18,19 @@ typedef struct TrsShardedEbcImpl *TrsShardedEbc;
 extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup, -ebc_variable_batch */
 
 typedef struct {
-  const int64_t
-      *columns; /* [features] first column of each feature (src/RULES.md, rule A2) in the model's matrix */
-  const TrsPositionWeight *position; /* [features] position weights; NULL: no feature has any */
-  TrsPooledDistOptions dist;         /* of the exchanges: of all-to-alls of pooled rows; */
-  TrsPooledDistOptions reduce_scatter,
-      sequence;             /* alike but for the codecs: of their sums, and of sequence tables' rows */
-  PetscBool index_dedup;    /* -ec_index_dedup */
-  PetscBool variable_batch; /* -ebc_variable_batch */
-  void *lent;               /* of TrsDeviceAllocShared(), free from a ForwardStart to its */
-  int64_t lent_bytes;       /* ForwardWait, and from a BackwardStart to its Update; may be none */
+  const int64_t *columns;              /* [features] first columns (src/RULES.md, rule A2) */
+  const TrsPositionWeight *position;   /* [features] position weights; NULL: no feature has any */
+  TrsPooledDistOptions dist;           /* of all-to-alls of pooled rows */
+  TrsPooledDistOptions reduce_scatter; /* of sums of pooled rows; codecs differ from dist */
+  TrsPooledDistOptions sequence;       /* of sequence tables' rows; codecs differ from dist */
+  PetscBool index_dedup;               /* -ec_index_dedup */
+  PetscBool variable_batch;            /* -ebc_variable_batch */
+  /*
+    Scratch memory of TrsDeviceAllocShared() that the model lends; may be none. The collection may
+    use it from ForwardStart to ForwardWait, and from BackwardStart to BackwardUpdate.
+  */
+  void *lent;
+  int64_t lent_bytes;
 } TrsShardedEbcConfig;
 
 /*
@@ -42,7 +47,10 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                    const TrsShardedEbcConfig *config, TrsShardedEbc *ebc);
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
 
-/* batch: the samples' ids, features in the model's order (src/RULES.md, rule A2), offsets filled; borrowed until the slot is used again. */
+/*
+  batch: the samples' ids, features in the order of src/RULES.md, rule A2, offsets filled.
+  Borrowed until the slot is used again.
+*/
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch,
                                            TrsStream stream);
 PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStream stream);
@@ -54,15 +62,15 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
                                         const TrsPooledMatrix *pooled);
 
 /*
-  Caches of tables whose rows are in host memory (embed/row_cache.h): fill them for a slot whose input dist is done, ahead of its forward. Batches of
-  -ebc_variable_batch fill theirs in the forward. Not collective.
+  Fill the caches of tables whose rows are in host memory (embed/row_cache.h) for a slot whose input
+  dist is done, ahead of its forward. Not collective.
 */
 PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream);
 
-/* A batch that has no backward is over: the caches' lines that it holds are free. Not collective. */
+/* A batch without a backward is over; the cache lines that it holds become free. Not collective. */
 PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream);
 
-/* The shards' memory holds what the caches do. Not collective. */
+/* Write what the caches hold to the shards' memory. Not collective. */
 PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream);
 
 /* This rank's caches: how many, and the i-th. Not collective; Info waits for the stream. */

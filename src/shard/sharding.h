@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sharding: how the ids of a group of tables reach their shards, and the pooled rows come back. One table of functions a family of types:
-  data_parallel; table_wise (also column_wise and table_column_wise); row_wise; table_row_wise (also grid_shard).
+  Sharding: how the ids of a group of tables reach their shards, rows come back, and gradients
+  update the rows.
 
-  A group is all tables of one family and one kind of weights. Its exchanges are its own; the counts of all groups travel together
-  (sharded_ebc.c). Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist (torchrec.distributed.sharding).
+  A group is all tables with one payload (what travels: TrsShardingOps), one update (who applies
+  gradients: TrsUpdateOps), one grid of ranks (route.h) and one kind of weights; choose.h makes the
+  choice. The exchanges of a group are its own; the counts of all groups travel together
+  (sharded_ebc.c). Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist
+  (torchrec.distributed.sharding).
 */
 #pragma once
 
-#include "dist/kjt_all_to_all.h"
 #include "dist/pooled_all_to_all.h"
-#include "embed/lookup.h"
+#include "shard/route.h"
 
 /*
-  Batches that may be in flight: the one computed, the next one's input dist, one that a device has not ended yet; and as many of an evaluation between
-  two steps, whose slots follow the training's.
+  Batches that may be in flight: the one computed, the one in the input dist, and one that a device
+  has not ended yet. An evaluation between two steps has as many slots, which follow the training's.
 */
 enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS = 2 * TRS_TRAINING_SLOTS };
 _Static_assert((int)TRS_SHARD_SLOTS == (int)TRS_CACHE_BATCHES, "caches know the batches in flight");
@@ -26,20 +28,19 @@ static inline int TrsShardingTurn(int slot)
   return slot < TRS_TRAINING_SLOTS ? 0 : 1;
 }
 
-/* A [B, ...] matrix of pooled embeddings in the model's layout: feature f of sample b at data + b * stride + columns[f]. */
-typedef struct {
-  float *data;
-  int64_t stride;
-  const int64_t *columns;
-} TrsPooledMatrix;
-
-/* Memory, for what is sent to other ranks, that its owner does not need while rows and gradients travel: each forward takes it anew, from the front. */
+/*
+  Memory for what is sent to other ranks. Its owner does not need it while rows and gradients
+  travel; each forward takes it anew, from the front.
+*/
 typedef struct {
   char *data;
   int64_t bytes, taken;
 } TrsLoan;
 
-/* What all groups share; owned by the sharded collection. Features are numbered as the model orders them (src/RULES.md, rule A2). */
+/*
+  What all groups share; owned by the sharded collection. Features are numbered as the model orders
+  them (src/RULES.md, rule A2).
+*/
 typedef struct {
   const TrsCommGroups *groups;
   const TrsDeviceOps *device;
@@ -47,29 +48,23 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsEmbeddingShards *shards;
   TrsPooledDistOptions dist, reduce_scatter, sequence; /* sharded_ebc.h; the codecs alone differ */
-  const TrsTablePlan **table_plan;                     /* [T] each table's plan, */
-  int *first_feature;                /* [T] and its first feature: they follow one another */
+  const TrsTablePlan **table_plan;                     /* [T] each table's plan */
+  int *first_feature;                /* [T] each table's first feature; the others follow it */
   const int64_t *columns;            /* [F] of the model's matrix */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* of sequence tables */
-  PetscBool variable_batch;          /* of pooled tables that are not cut over the ranks of a host */
+  PetscBool variable_batch;          /* of pooled tables */
   TrsLoan *loan; /* for the lookups' rows; they have memory of their own where it is short */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
-typedef struct TrsWholeRowsImpl *TrsWholeRows; /* whole_rows.h */
-
-/* A copy of adjacent columns between the block that rank (or host) `block` sends and the model's matrix. */
-typedef struct {
-  int block;
-  int64_t block_column, column, width;
-} TrsColumnRun;
+typedef struct TrsUpdateOps TrsUpdateOps;
 
 /* One batch on its way through a group. */
 typedef struct {
   const TrsKjt *batch; /* the samples' own ids: model order, borrowed from the reader */
-  TrsKjt
-      view; /* the same with the group's weights: none (src/RULES.md, rule A14), or positions; owns nothing */
+  /* The batch without weights (src/RULES.md, rule A14), or with positions; owns nothing. */
+  TrsKjt view;
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
@@ -78,11 +73,12 @@ typedef struct {
 /* What travels with a group's ids. */
 typedef enum { TRS_SHARDING_UNWEIGHTED, TRS_SHARDING_WEIGHTS, TRS_SHARDING_POSITIONS } TrsShardingWeights;
 
-typedef struct TrsShardingImpl {
+struct TrsShardingImpl {
   const TrsShardingOps *ops;
   const TrsShardingContext *context;
   int n_tables;
   int *table; /* [n_tables] indices into context->tables */
+  TrsRoute route;
   TrsShardingWeights weights;
   PetscBool weighted; /* weights is not none */
   TrsLookup lookup;
@@ -91,31 +87,31 @@ typedef struct TrsShardingImpl {
   float *rows; /* what the last TrsShardingLookup() gave: [G, local_dim], in `pooled` or the loan */
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
-  TrsKjt sent[TRS_N_TURNS]; /* the memory in which batches' ids are sent: that of one at a time; */
-  TrsKjt received;          /* of training batches in host memory also that in which they are kept */
-  int n_runs;
-  TrsColumnRun *run;    /* [n_runs] */
-  TrsColumnCopy *copy;  /* [n_runs], scratch */
-  TrsMeanColumns *mean; /* [features], scratch */
-  TrsWholeRows
-      whole; /* the update of rows whose columns other ranks have, where results must be reproducible; else NULL */
-  void *data; /* the family's own */
-} * TrsSharding;
+  TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
+  TrsKjt received;          /* memory for the ids of a training batch that have come, on a host */
+  TrsMeanColumns *mean;     /* [features], scratch */
+  const TrsUpdateOps *update;
+  void *update_data; /* the update's own */
+  void *data;        /* the payload's own */
+};
 
 struct TrsShardingOps {
   const char *name;
   /* Allocate, make the exchanges and the lookup. Collective. */
   PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
-  /* The slot's batch in the order in which it is sent (data_parallel: looked up). Not collective. */
+  /* Lay out the slot's batch as it is sent (replicas: as it is looked up). Not collective. */
   PetscErrorCode (*prepare)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
-    Where a family exchanges more before the lookup than the slot's `exchange` does, else NULL: its start, once the counts have travelled that prepare
-    sent, and its end. Collective.
+    Start and end what a payload exchanges before the lookup beside the slot's `exchange`; NULL:
+    nothing. The counts that prepare sent have travelled. Collective.
   */
   PetscErrorCode (*input_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   PetscErrorCode (*input_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
-  /* Lookup, and start the rows' way back. Collective where there is an exchange, like the following. */
+  /*
+    Look up, and start the rows' way back. This and the following are collective where there is an
+    exchange.
+  */
   PetscErrorCode (*forward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                   const TrsPooledMatrix *pooled);
   /* The samples' rows are in the model's matrix. */
@@ -123,71 +119,60 @@ struct TrsShardingOps {
                                  const TrsPooledMatrix *pooled);
   PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad);
-  /* Gradients have arrived at the shards: update the rows. */
-  PetscErrorCode (*backward_update)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                    const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);
+  /*
+    Gradients have come to the shards: to *arrived, *stride floats from row to row, for the update.
+  */
+  PetscErrorCode (*backward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                  const TrsPooledMatrix *grad, const float **arrived, int64_t *stride);
 };
 
-extern const TrsShardingOps trs_sharding_data_parallel, trs_sharding_table_wise, trs_sharding_row_wise,
-    trs_sharding_table_row_wise, trs_sharding_ordered_rows, trs_sharding_ordered_replicas;
-/* of -ebc_variable_batch */
-extern const TrsShardingOps trs_variable_by_tables, trs_variable_by_rows;
-/* of sequence tables */
-extern const TrsShardingOps trs_sequence_data_parallel, trs_sequence_by_tables, trs_sequence_by_rows;
+/* Who applies the gradients to a group's rows, and how. setup, destroy and list may be NULL. */
+struct TrsUpdateOps {
+  const char *name;
+  /* Called after the payload's setup, which made the lookup. It may choose another update. */
+  PetscErrorCode (*setup)(TrsSharding sharding);
+  PetscErrorCode (*destroy)(TrsSharding sharding);
+  /* Called once a training batch's ids are here. Not collective. */
+  PetscErrorCode (*list)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
+  /* Apply what backward_wait gave to the rows. Collective on the world. */
+  PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                          const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
+};
 
-/* --- shared by the families (sharding.c) --- */
+/* The payloads. */
+extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_payload_sequence,
+    trs_payload_ordered_rows, trs_payload_replicas, trs_payload_ordered_replicas,
+    trs_payload_sequence_replicas;
 
-/* The features of the group, in table order: calls for n_features = number of entries; feature[] may be NULL to count. */
-int TrsShardingFeatures(TrsSharding sharding, int *feature);
+/*
+  The updates: owners update their shards by bags, or by ids; rows are updated whole (whole_rows.c);
+  all replicas make the same update.
+*/
+extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_whole_rows,
+    trs_update_replicas;
+
+/* --- shared by the payloads (sharding.c) --- */
 
 /* Plan of the group's i-th table. Borrowed. */
 const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
 /*
-  Does the model see the mean of a bag's rows? Of a mean table, and of a sequence table that every rank holds: its rows are pooled where they
-  are, to the same bits (src/RULES.md, rule A26).
+  Does the model see the mean of a bag's rows? It does of a mean table, and of a sequence table that
+  is treated as one: its rows are pooled where they are, to the same bits (src/RULES.md,
+  rule A26).
 */
 PetscBool TrsShardingIsMean(const TrsTableConfig *config);
 
 /* Position weights of model feature f, if it has any. */
 TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
 
-/* First model feature of the group's i-th table: its features follow one another. */
-int TrsShardingFirstFeature(TrsSharding sharding, int i);
-
-/* Note that a block's columns go to the model's matrix; adjacent ones join. Call in order of block column. */
-PetscErrorCode TrsShardingAddRun(TrsSharding sharding, int block, int64_t block_column, int64_t column,
-                                 int64_t width);
-
-/*
-  TrsShardingCreateExchanges - The exchange of ids of every slot.
-
-  In:  n_features    [W] that go to each rank
-       source_order  as TrsKjtExchangeCreate()
-       in_turn       a batch's ids are laid out before the next one's come (TrsKjtExchangeShare()); an evaluation's may come between a training's
-*/
-PetscErrorCode TrsShardingCreateExchanges(TrsSharding sharding, const int *n_features,
-                                          const int *source_order, PetscBool in_turn);
-
 /* Room for the lookup's result, and the lookup: the slot's ids -> sharding->rows [G, local_dim]. */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 
 /*
-  Copy all runs from the blocks' matrices to the model's, or the other way: block q is [B, dims[q]], at block[q] or displs[q] floats; own (or NULL): this
-  rank's block is there instead.
+  Divide the columns of mean features by the lengths of bags. Where rows are split, only the
+  samples' own rank knows these.
 */
-PetscErrorCode TrsShardingScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                      const float *const *block, const int64_t *dims,
-                                      const TrsPooledMatrix *pooled);
-PetscErrorCode TrsShardingGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                     const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
-                                     const int64_t *dims, float *own);
-
-/* The fused update by the slot's ids, of whole rows where there is a TrsWholeRows; the rest as TrsLookupBackward(). */
-PetscErrorCode TrsShardingUpdate(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                 const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
-
-/* Divide mean features' columns by the bags' lengths, which only the samples' own rank knows when rows are split. */
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                       const TrsPooledMatrix *pooled);

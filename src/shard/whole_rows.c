@@ -1,5 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "shard/whole_rows.h"
+/*
+  Update: whole rows, with -reproducible. Rows are updated as if their table were not cut by
+  columns.
+
+  An optimizer that takes a row as a whole (row-wise statistics, norms) would treat a column shard
+  as a table of its own (src/RULES.md, rule A12). Here the ranks that hold the columns of a row exchange the
+  touched weights, states and summed gradients. Each rank updates the whole row with the kernel of
+  the uncut table, and keeps its columns: this gives the same bits however the columns are cut, and
+  equal row-wise states in all shards.
+
+  All shards of a table get the same ids, so both sides of an exchange know which rows they have in
+  common, and in which order. The rows of a batch are listed when its ids have come, so that nobody
+  waits for their numbers in the update.
+
+  Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
+  to each of its other column blocks, and each of these updates the whole row. All tables' touched
+  rows and their gradients are listed, with a sort for each list.
+*/
+#include "shard/sharding.h"
 
 /* What belongs to a touched row: its gradient, its weights, its optimizer's states. */
 enum {
@@ -12,18 +30,21 @@ enum {
 /* Rows are copied at once: out of the shards, out of a message, back to the shards. */
 enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
 
-/* Matrices that lie behind one another begin at multiples of so many bytes, and exchanges count in them. */
+/* Matrices in one buffer begin at multiples of so many bytes; exchanges count in this unit. */
 enum { TRS_WHOLE_UNIT = 16 };
 
-/* Rows [begin, end) of a table that two of its shards, in different column blocks, have in common. */
+/* Rows [begin, end) that two shards of a table, in different column blocks, have in common. */
 typedef struct {
   int64_t begin, end;
   int local;      /* the lookup's number of the shard that is here */
-  int64_t column; /* of the sending shard in the table, */
-  int64_t width;  /* and its columns */
+  int64_t column; /* first column of the sending shard in the table */
+  int64_t width;  /* columns of the sending shard */
 } TrsRowsPair;
 
-/* The pairs of one direction, by the other rank; on both sides in order of table, sending shard, receiving shard. */
+/*
+  The pairs of one direction, by the other rank. Both sides have them in order of table, sending
+  shard, receiving shard.
+*/
 typedef struct {
   int n;
   TrsRowsPair *pair;
@@ -47,33 +68,33 @@ typedef struct {
   int64_t stride, bytes;
 } TrsRowsAt;
 
-struct TrsWholeRowsImpl {
+typedef struct {
   TrsSharding sharding;
   int n_tables; /* of the lookup */
   const TrsTbeTable *table;
-  TrsTbeTable *uncut;         /* [n_tables] the same, without the rows of those that are cut, */
-  TrsTbeTable *whole_table;   /* [n_tables] and whole rows of these, one after the other */
+  TrsTbeTable *uncut;         /* [n_tables] the tables; those that are cut without rows */
+  TrsTbeTable *whole_table;   /* [n_tables] the whole rows of the tables that are cut, first */
   TrsEmbeddingStates *states; /* [n_tables] */
   PetscBool *cut;             /* [n_tables] does the table have other column blocks that matter? */
   PetscBool any_pair;         /* on any rank */
   PetscBool any_part;         /* is a pair not all rows of its shard here? */
   int n_cut;
-  int64_t row_stride;   /* floats from summed gradient to summed gradient, */
-  int64_t whole_stride; /* and of whole rows */
+  int64_t row_stride;   /* floats from summed gradient to summed gradient */
+  int64_t whole_stride; /* floats from whole row's gradient to whole row's gradient */
   TrsTouchedRows touched[TRS_TRAINING_SLOTS];
   TrsDeviceBuffer grads;
   TrsRowsTraffic send, recv;
-  int64_t
-      *whole_begin; /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of these */
+  /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of `whole` */
+  int64_t *whole_begin;
   TrsDeviceBuffer whole[TRS_N_WHOLE];
   TrsDeviceBuffer keys, index; /* of the uncut tables' rows */
   int n_copies;                /* collected */
   TrsRowsCopy *copy;
   TrsWorkspace list_workspace, cut_workspace, uncut_workspace, copy_workspace[TRS_N_COPIES];
-};
+} TrsWholeRows;
 
 /* The lookup's number of a shard of this rank. */
-static int local_number(const struct TrsWholeRowsImpl *w, int shard)
+static int local_number(const TrsWholeRows *w, int shard)
 {
   const TrsTbeTable *tbe = &w->sharding->context->shards->shard[shard].tbe;
   int t = 0;
@@ -83,7 +104,7 @@ static int local_number(const struct TrsWholeRowsImpl *w, int shard)
 }
 
 /* One table's pairs with rank q into the traffic, or only counted. */
-static void add_pairs(struct TrsWholeRowsImpl *w, int i, int q, PetscBool outgoing, TrsRowsTraffic *traffic)
+static void add_pairs(TrsWholeRows *w, int i, int q, PetscBool outgoing, TrsRowsTraffic *traffic)
 {
   const TrsShardingContext *context = w->sharding->context;
   const TrsTablePlan *plan = TrsShardingTablePlan(w->sharding, i);
@@ -108,7 +129,7 @@ static void add_pairs(struct TrsWholeRowsImpl *w, int i, int q, PetscBool outgoi
     }
 }
 
-static PetscErrorCode find_traffic(struct TrsWholeRowsImpl *w, PetscBool outgoing, TrsRowsTraffic *traffic)
+static PetscErrorCode find_traffic(TrsWholeRows *w, PetscBool outgoing, TrsRowsTraffic *traffic)
 {
   const int W = w->sharding->context->groups->world->size;
 
@@ -131,7 +152,7 @@ static PetscErrorCode find_traffic(struct TrsWholeRowsImpl *w, PetscBool outgoin
 }
 
 /* Does a pair leave out rows of its shard here? */
-static PetscBool is_part(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair)
+static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
 {
   const TrsTbeTable *table = &w->table[pair->local];
 
@@ -139,7 +160,7 @@ static PetscBool is_part(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pa
 }
 
 /* What is known of the tables for good. */
-static PetscErrorCode describe_tables(struct TrsWholeRowsImpl *w)
+static PetscErrorCode describe_tables(TrsWholeRows *w)
 {
   const TrsShardingContext *context = w->sharding->context;
   const TrsRowsTraffic *const traffic[2] = {&w->send, &w->recv};
@@ -171,41 +192,14 @@ static PetscErrorCode describe_tables(struct TrsWholeRowsImpl *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsWholeRowsCreate(TrsSharding sharding, TrsWholeRows *whole)
+static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
 {
+  TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
+  const TrsDeviceOps *device = sharding->context->device;
   const TrsComputeOps *compute = sharding->context->compute;
-  struct TrsWholeRowsImpl *w;
+  TrsRowsTraffic *traffic[2] = {&w->send, &w->recv};
 
   PetscFunctionBegin;
-  PetscCall(PetscNew(&w));
-  w->sharding = sharding;
-  PetscCall(TrsLookupTables(sharding->lookup, &w->n_tables, &w->table));
-  PetscCall(PetscCalloc2((size_t)w->n_tables + 1, &w->states, (size_t)w->n_tables + 1, &w->cut));
-  PetscCall(compute->workspace_create(&w->list_workspace));
-  PetscCall(compute->workspace_create(&w->cut_workspace));
-  PetscCall(compute->workspace_create(&w->uncut_workspace));
-  for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_create(&w->copy_workspace[i]));
-  PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
-  PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
-  PetscCall(describe_tables(w));
-  if (!w->any_pair) PetscCall(TrsWholeRowsDestroy(&w));
-  *whole = w;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
-{
-  TrsWholeRows w = *whole;
-  const TrsDeviceOps *device;
-  const TrsComputeOps *compute;
-  TrsRowsTraffic *traffic[2];
-
-  PetscFunctionBegin;
-  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
-  device = w->sharding->context->device;
-  compute = w->sharding->context->compute;
-  traffic[0] = &w->send;
-  traffic[1] = &w->recv;
   for (int i = 0; i < 2; i++) {
     PetscCall(PetscFree(traffic[i]->pair));
     PetscCall(PetscFree3(traffic[i]->first, traffic[i]->counts, traffic[i]->displs));
@@ -227,19 +221,49 @@ PetscErrorCode TrsWholeRowsDestroy(TrsWholeRows *whole)
   PetscCall(PetscFree(w->copy));
   PetscCall(PetscFree3(w->uncut, w->whole_table, w->whole_begin));
   PetscCall(PetscFree2(w->states, w->cut));
-  PetscCall(PetscFree(*whole));
+  PetscCall(PetscFree(sharding->update_data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Set up, or leave the update to the owners where no table of the group is cut in a way that
+  matters, on any rank.
+*/
+static PetscErrorCode setup_whole_rows(TrsSharding sharding)
+{
+  const TrsComputeOps *compute = sharding->context->compute;
+  TrsWholeRows *w;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&w));
+  sharding->update_data = w;
+  w->sharding = sharding;
+  PetscCall(TrsLookupTables(sharding->lookup, &w->n_tables, &w->table));
+  PetscCall(PetscCalloc2((size_t)w->n_tables + 1, &w->states, (size_t)w->n_tables + 1, &w->cut));
+  PetscCall(compute->workspace_create(&w->list_workspace));
+  PetscCall(compute->workspace_create(&w->cut_workspace));
+  PetscCall(compute->workspace_create(&w->uncut_workspace));
+  for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_create(&w->copy_workspace[i]));
+  PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
+  PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
+  PetscCall(describe_tables(w));
+  if (w->any_pair) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(destroy_whole_rows(sharding));
+  sharding->update = &trs_update_owner;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- which rows a batch touches --- */
 
-static TrsTouchedRows *touched_of(TrsWholeRows w, const TrsShardingSlot *slot)
+static TrsTouchedRows *touched_of(TrsWholeRows *w, const TrsShardingSlot *slot)
 {
   return &w->touched[slot - w->sharding->slot];
 }
 
-PetscErrorCode TrsWholeRowsList(TrsWholeRows w, const TrsShardingSlot *slot, TrsStream stream)
+/* The rows that a training slot's batch touches. On a device the host waits for their numbers. */
+static PetscErrorCode list_whole_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
+  TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
   const TrsDeviceOps *device = w->sharding->context->device;
   TrsTouchedRows *touched = touched_of(w, slot);
   const int64_t n_values = slot->recv.jagged.n_values;
@@ -262,8 +286,8 @@ PetscErrorCode TrsWholeRowsList(TrsWholeRows w, const TrsShardingSlot *slot, Trs
 }
 
 /* The touched rows of a pair: entries [*begin, *end) of its shard's list, which is sorted. */
-static void find_entries(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
-                         const TrsRowsPair *pair, int64_t *begin, int64_t *end)
+static void find_entries(const TrsWholeRows *w, const TrsTouchedRows *touched, const TrsRowsPair *pair,
+                         int64_t *begin, int64_t *end)
 {
   const int64_t offset = w->table[pair->local].row_offset, limit[2] = {pair->begin, pair->end};
   int64_t *found[2] = {begin, end};
@@ -285,18 +309,18 @@ static void find_entries(const struct TrsWholeRowsImpl *w, const TrsTouchedRows 
 
 /* --- where their numbers are --- */
 
-static int n_kinds(const struct TrsWholeRowsImpl *w, int t)
+static int n_kinds(const TrsWholeRows *w, int t)
 {
   return TRS_WHOLE_STATES + w->states[t].n;
 }
 
 /* Is that one number a row, equal in all shards of the row? */
-static PetscBool is_rowwise(const struct TrsWholeRowsImpl *w, int t, int k)
+static PetscBool is_rowwise(const TrsWholeRows *w, int t, int k)
 {
   return (PetscBool)(k >= TRS_WHOLE_STATES && w->states[t].rowwise[k - TRS_WHOLE_STATES]);
 }
 
-static int64_t element_bytes(const struct TrsWholeRowsImpl *w, int t, int k)
+static int64_t element_bytes(const TrsWholeRows *w, int t, int k)
 {
   return k == TRS_WHOLE_WEIGHTS ? TrsDTypeBytes(w->table[t].dtype) : (int64_t)sizeof(float);
 }
@@ -307,8 +331,7 @@ static int64_t round_up(int64_t bytes)
 }
 
 /* In the shard of table t, and its summed gradients: entries of the list from `begin` on. */
-static TrsRowsAt in_shard(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, int t, int k,
-                          int64_t begin)
+static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin)
 {
   const TrsTbeTable *table = &w->table[t];
   const int64_t *rows = (const int64_t *)touched->rows.data + begin;
@@ -323,8 +346,8 @@ static TrsRowsAt in_shard(const struct TrsWholeRowsImpl *w, const TrsTouchedRows
 }
 
 /* In the whole rows: columns [column, column + width) of entries from `begin` on. */
-static TrsRowsAt in_whole(const struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, int t, int k,
-                          int64_t begin, int64_t column, int64_t width)
+static TrsRowsAt in_whole(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin,
+                          int64_t column, int64_t width)
 {
   const int64_t bytes = element_bytes(w, t, k);
   const int64_t stride = k == TRS_WHOLE_GRADS ? w->whole_stride : w->table[t].table_dim;
@@ -336,19 +359,19 @@ static TrsRowsAt in_whole(const struct TrsWholeRowsImpl *w, const TrsTouchedRows
 }
 
 /* As they travel: one matrix after the other, rows without gaps. */
-static TrsRowsAt in_message(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair, int k, char *at)
+static TrsRowsAt in_message(const TrsWholeRows *w, const TrsRowsPair *pair, int k, char *at)
 {
   const int64_t bytes = pair->width * element_bytes(w, pair->local, k);
 
   return (TrsRowsAt){at, NULL, bytes, bytes};
 }
 
-static int64_t message_bytes(const struct TrsWholeRowsImpl *w, const TrsRowsPair *pair, int k, int64_t n)
+static int64_t message_bytes(const TrsWholeRows *w, const TrsRowsPair *pair, int k, int64_t n)
 {
   return is_rowwise(w, pair->local, k) ? 0 : round_up(n * pair->width * element_bytes(w, pair->local, k));
 }
 
-static void add_copy(struct TrsWholeRowsImpl *w, int64_t n, TrsRowsAt from, TrsRowsAt to)
+static void add_copy(TrsWholeRows *w, int64_t n, TrsRowsAt from, TrsRowsAt to)
 {
   if (n > 0)
     w->copy[w->n_copies++] = (TrsRowsCopy){.n = n,
@@ -362,7 +385,7 @@ static void add_copy(struct TrsWholeRowsImpl *w, int64_t n, TrsRowsAt from, TrsR
 }
 
 /* What was collected. */
-static PetscErrorCode make_copies(struct TrsWholeRowsImpl *w, TrsStream stream, int which)
+static PetscErrorCode make_copies(TrsWholeRows *w, TrsStream stream, int which)
 {
   PetscFunctionBegin;
   PetscCall(w->sharding->context->compute->copy_rows(stream, w->copy_workspace[which], w->n_copies, w->copy));
@@ -372,8 +395,7 @@ static PetscErrorCode make_copies(struct TrsWholeRowsImpl *w, TrsStream stream, 
 
 /* --- exchange --- */
 
-static PetscErrorCode count_bytes(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
-                                  TrsRowsTraffic *traffic)
+static PetscErrorCode count_bytes(TrsWholeRows *w, const TrsTouchedRows *touched, TrsRowsTraffic *traffic)
 {
   int64_t total = 0;
 
@@ -393,7 +415,7 @@ static PetscErrorCode count_bytes(struct TrsWholeRowsImpl *w, const TrsTouchedRo
 }
 
 /* All pairs' rows between a message and the shards (outgoing), or the whole rows. */
-static void add_pair_copies(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, PetscBool outgoing,
+static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool outgoing,
                             const TrsRowsTraffic *traffic)
 {
   char *at = (char *)traffic->data.data;
@@ -417,7 +439,7 @@ static void add_pair_copies(struct TrsWholeRowsImpl *w, const TrsTouchedRows *to
 }
 
 /* Between the shards' own columns and the whole rows: there, or the updated ones back. */
-static void add_own_copies(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, PetscBool back)
+static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool back)
 {
   for (int t = 0; t < w->n_tables; t++) {
     const int64_t begin = touched->row_begin[t], n = touched->row_begin[t + 1] - begin;
@@ -431,8 +453,11 @@ static void add_own_copies(struct TrsWholeRowsImpl *w, const TrsTouchedRows *tou
   }
 }
 
-/* What the shards have of the touched rows goes to the whole rows, here and on the ranks that have the other columns. */
-static PetscErrorCode make_whole(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream)
+/*
+  Bring what shards have of the touched rows to the whole rows, here and on the ranks that have the
+  other columns.
+*/
+static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream)
 {
   TrsRequest request = NULL;
 
@@ -454,7 +479,7 @@ static PetscErrorCode make_whole(struct TrsWholeRowsImpl *w, const TrsTouchedRow
 /* --- update --- */
 
 /* Room for the whole rows of all cut tables; *n of them. */
-static PetscErrorCode lay_out(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, int64_t *n)
+static PetscErrorCode lay_out(TrsWholeRows *w, const TrsTouchedRows *touched, int64_t *n)
 {
   int64_t end[TRS_N_WHOLE] = {0};
 
@@ -479,7 +504,7 @@ static PetscErrorCode lay_out(struct TrsWholeRowsImpl *w, const TrsTouchedRows *
 }
 
 /* Update the tables of which this rank has some columns, by whole rows. */
-static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched, TrsStream stream,
+static PetscErrorCode update_cut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
                                  const TrsSparseOptimizerArgs *args)
 {
   int64_t n;
@@ -514,8 +539,8 @@ static PetscErrorCode update_cut(struct TrsWholeRowsImpl *w, const TrsTouchedRow
 }
 
 /* The other tables, from the same lists. */
-static PetscErrorCode update_uncut(struct TrsWholeRowsImpl *w, const TrsTouchedRows *touched,
-                                   TrsStream stream, const TrsSparseOptimizerArgs *args)
+static PetscErrorCode update_uncut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
+                                   const TrsSparseOptimizerArgs *args)
 {
   const TrsShardingContext *context = w->sharding->context;
   const int64_t n = touched->row_begin[w->n_tables], bytes = n * (int64_t)sizeof(int64_t);
@@ -533,9 +558,10 @@ static PetscErrorCode update_uncut(struct TrsWholeRowsImpl *w, const TrsTouchedR
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsWholeRowsUpdate(TrsWholeRows w, const TrsShardingSlot *slot, TrsStream stream,
-                                  const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                       const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
+  TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
   const TrsLookup lookup = w->sharding->lookup;
   const TrsTouchedRows *touched = touched_of(w, slot);
 
@@ -550,3 +576,11 @@ PetscErrorCode TrsWholeRowsUpdate(TrsWholeRows w, const TrsShardingSlot *slot, T
   PetscCall(update_uncut(w, touched, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+const TrsUpdateOps trs_update_whole_rows = {
+    .name = "whole rows",
+    .setup = setup_whole_rows,
+    .destroy = destroy_whole_rows,
+    .list = list_whole_rows,
+    .apply = apply_whole_rows,
+};

@@ -29,6 +29,23 @@ const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char 
   return NULL;
 }
 
+PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block)
+{
+  const int first = block->first + block->n_shards;
+  int end = first;
+
+  while (end < plan->n_shards && plan->shard[end].col_offset == plan->shard[first].col_offset) end++;
+  *block = (TrsColumnBlock){.index = first ? block->index + 1 : 0, .first = first, .n_shards = end - first};
+  return (PetscBool)(end > first);
+}
+
+int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank)
+{
+  for (int s = block->first; s < block->first + block->n_shards; s++)
+    if (plan->shard[s].rank == rank) return s;
+  return -1;
+}
+
 /* Text may exceed MPI's int counts: send it in pieces. */
 static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
 {

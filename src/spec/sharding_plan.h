@@ -49,6 +49,23 @@ PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan);
 /* The table's plan by name, or NULL. Borrowed. */
 const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table);
 
+/* A column block of a table: the shards that begin at one column. They follow one another in the plan, in order of rows. */
+typedef struct {
+  int index;           /* of the block in its table, from 0 */
+  int first, n_shards; /* the block's shards in the table's plan */
+} TrsColumnBlock;
+
+/*
+  TrsColumnBlockNext - Go on to a table's next column block; to its first one from {0}. PETSC_FALSE: there is no more.
+
+  Not collective. All walks over a table's plan are for (TrsColumnBlock block = {0}; TrsColumnBlockNext(plan, &block);). A data_parallel
+  table has one block, whose shards are the replicas.
+*/
+PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block);
+
+/* The shard of the block that the rank holds, by its number in the table's plan; -1: none. Not collective. */
+int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank);
+
 /*
   Plan as JSON text (format: input/FORMAT.md, numbers with 17 digits). Free with PetscFree(). Not
   collective.

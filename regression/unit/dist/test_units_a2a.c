@@ -332,19 +332,22 @@ static void test_vbe_reduce_scatter(hid_t group)
   int64_t *strides = golden_int64(group, mine("in", "batch_size_per_rank_per_feature"), &n);
   float *local = golden_float(group, mine("in", "local_embs"), &n_local),
         *grad_output = golden_float(group, mine("in", "grad_output"), &n), *send;
-  TrsVariableReduceScatter dist = NULL;
+  int64_t *chunks = (int64_t *)calloc((size_t)comm->size, sizeof(*chunks)); /* floats for each rank */
+  TrsPooledChunks dist = NULL;
   const float *result;
 
-  assert_petsc_ok(TrsVariableReduceScatterCreate(comm, (int)F, dims, &options, &dist));
-  assert_petsc_ok(TrsVariableReduceScatterStart(dist, NULL, local, strides));
-  assert_petsc_ok(TrsVariableReduceScatterWait(dist, NULL, &result));
+  for (int64_t i = 0; i < comm->size * F; i++) chunks[i / F] += strides[i] * dims[i % F];
+  assert_petsc_ok(TrsPooledReduceScatterCreate(comm, 1, &options, &dist));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, local, chunks));
+  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &result));
   compare_floats(group, "output", result, 1.0, n);
-  assert_petsc_ok(TrsVariableReduceScatterGradBuffer(dist, &send));
+  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
-  assert_petsc_ok(TrsVariableReduceScatterGradStart(dist, NULL));
-  assert_petsc_ok(TrsVariableReduceScatterGradWait(dist, NULL, &result));
+  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &result));
   compare_floats(group, "grad_input", result, gradient_factor(group), n_local);
-  assert_petsc_ok(TrsVariableReduceScatterDestroy(&dist));
+  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
+  free(chunks);
   free(dims);
   free(strides);
   free(local);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "shard/choose.h"
+
+/* How a table is to be treated, which its pooling and the options say. */
+typedef enum {
+  TRS_TREAT_POOLED,
+  TRS_TREAT_POOLED_IN_ORDER, /* -reproducible */
+  TRS_TREAT_DISTINCT_BAGS,   /* -ebc_variable_batch */
+  TRS_TREAT_SEQUENCE,
+  TRS_TREAT_SEQUENCE_IN_ORDER, /* -reproducible */
+  TRS_N_TREATMENTS
+} TrsTreatment;
+
+/*
+  Payload, grid and update of the sharding types: those that leave all rows of a shard together, cut
+  rows over the ranks of a host, cut rows over all ranks, or repeat the table on all ranks.
+*/
+#define WHOLE(...) \
+  [TRS_SHARDING_TABLE_WISE] = {__VA_ARGS__}, [TRS_SHARDING_COLUMN_WISE] = {__VA_ARGS__}, \
+  [TRS_SHARDING_TABLE_COLUMN_WISE] = {__VA_ARGS__}
+#define CUT_IN_HOST(...) \
+  [TRS_SHARDING_TABLE_ROW_WISE] = {__VA_ARGS__}, [TRS_SHARDING_GRID_SHARD] = {__VA_ARGS__}
+#define CUT(...)      [TRS_SHARDING_ROW_WISE] = {__VA_ARGS__}
+#define REPEATED(...) [TRS_SHARDING_DATA_PARALLEL] = {__VA_ARGS__}
+
+/*
+  IN_ORDER means that the split must not show in the bits. Shards that have all rows make their sums
+  in one place anyway. Replicas of a sequence table are treated as W tables, each whole on its rank:
+  every rank gets all ids and gradients in the order of the global batch, so that all replicas stay
+  equal. Each id's row then arrives W times.
+*/
+static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
+    [TRS_TREAT_POOLED] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_owner),
+                          CUT_IN_HOST(&trs_payload_pooled, TRS_GRID_HOSTS, &trs_update_owner),
+                          CUT(&trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner),
+                          REPEATED(&trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas)},
+    [TRS_TREAT_POOLED_IN_ORDER] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_whole_rows),
+                                   CUT_IN_HOST(&trs_payload_ordered_rows, TRS_GRID_WORLD,
+                                               &trs_update_whole_rows),
+                                   CUT(&trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_whole_rows),
+                                   REPEATED(&trs_payload_ordered_replicas, TRS_GRID_WORLD,
+                                            &trs_update_owner)},
+    [TRS_TREAT_DISTINCT_BAGS] = {WHOLE(&trs_payload_distinct_bags, TRS_GRID_RANKS, &trs_update_owner),
+                                 CUT_IN_HOST(&trs_payload_distinct_bags, TRS_GRID_HOSTS, &trs_update_owner),
+                                 CUT(&trs_payload_distinct_bags, TRS_GRID_WORLD, &trs_update_owner),
+                                 REPEATED(&trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas)},
+    [TRS_TREAT_SEQUENCE] = {WHOLE(&trs_payload_sequence, TRS_GRID_RANKS, &trs_update_owner_by_id),
+                            CUT_IN_HOST(&trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id),
+                            CUT(&trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id),
+                            REPEATED(&trs_payload_sequence_replicas, TRS_GRID_WORLD, &trs_update_replicas)},
+    [TRS_TREAT_SEQUENCE_IN_ORDER] = {WHOLE(&trs_payload_sequence, TRS_GRID_RANKS, &trs_update_owner_by_id),
+                                     CUT_IN_HOST(&trs_payload_sequence, TRS_GRID_WORLD,
+                                                 &trs_update_owner_by_id),
+                                     CUT(&trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id),
+                                     REPEATED(&trs_payload_sequence, TRS_GRID_RANKS,
+                                              &trs_update_owner_by_id)},
+};
+
+/*
+  A sequence table whose mean is wanted is treated as a mean table in two cases: under
+  data_parallel, where only gradients travel, and with -reproducible, where the rows of mean tables
+  travel, too.
+*/
+static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTableConfig *config,
+                                 TrsShardingType type)
+{
+  const PetscBool reproducible = context->dist.reproducible;
+
+  if (config->pooling == TRS_POOLING_NONE && (config->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN ||
+                                              (type != TRS_SHARDING_DATA_PARALLEL && !reproducible)))
+    return reproducible ? TRS_TREAT_SEQUENCE_IN_ORDER : TRS_TREAT_SEQUENCE;
+  if (context->variable_batch) return TRS_TREAT_DISTINCT_BAGS;
+  return reproducible ? TRS_TREAT_POOLED_IN_ORDER : TRS_TREAT_POOLED;
+}
+
+/*
+  Refuse what is not done in the order of the global batch: sums that a rank makes before they
+  travel, and rows that are updated by column shard.
+*/
+static PetscErrorCode check_reproducible(const TrsShardingContext *context, int t, TrsTreatment treatment,
+                                         const TrsShardingChoice *choice)
+{
+  const TrsTableConfig *config = &context->tables->table[t];
+  const TrsShardingType type = context->table_plan[t]->sharding_type;
+  const PetscBool cut = (PetscBool)(type == TRS_SHARDING_COLUMN_WISE ||
+                                    type == TRS_SHARDING_TABLE_COLUMN_WISE ||
+                                    type == TRS_SHARDING_GRID_SHARD);
+
+  PetscFunctionBegin;
+  PetscCheck(!config->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible does not go with the position_weighted table \"%s\": its weights' gradients are "
+             "summed where its rows are",
+             config->name);
+  PetscCheck(
+      choice->payload != &trs_payload_distinct_bags, PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible does not go with -ebc_variable_batch: a rank sums the gradients of a bag before they "
+      "travel");
+  PetscCheck(!context->index_dedup || config->pooling != TRS_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-reproducible does not go with -ec_index_dedup: a rank sums the gradients of an id before they "
+             "travel");
+  PetscCheck(
+      treatment != TRS_TREAT_SEQUENCE_IN_ORDER ||
+          !(cut && TrsEmbeddingShardsStates(context->shards, t).couples_columns),
+      PETSC_COMM_SELF, TRS_ERR_OPTION,
+      "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
+      "or row_wise (-table_%s_sharding_types)",
+      config->name, TrsShardingTypeName(type), config->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsShardingChoice *choice)
+{
+  const TrsTableConfig *config = &context->tables->table[t];
+  const TrsShardingType type = context->table_plan[t]->sharding_type;
+  const TrsTreatment treatment = treatment_of(context, config, type);
+
+  PetscFunctionBegin;
+  *choice = choices[treatment][type];
+  PetscCheck(choice->payload, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "table \"%s\", pooling %s, cannot be sharded as %s with these options "
+             "(-table_%s_sharding_types)",
+             config->name, TrsPoolingName(config->pooling), TrsShardingTypeName(type), config->name);
+  if (context->dist.reproducible) PetscCall(check_reproducible(context, t, treatment, choice));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

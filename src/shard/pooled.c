@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Payload: pooled rows. Bags travel to their tables' shards; a pooled row for each bag travels back.
+
+    own ids
+    --route--> [my host's entries][G], ids of my rows
+    --lookup--> sums of my rows, [G, D of my host]
+    --reduce-scatter inside the host--> sums for the sources that have my place in their hosts
+    --all-to-all across the hosts--> [B, D_h] from each host h
+    --copy columns--> model's matrix
+
+  TRS_GRID_RANKS has no reduce-scatter, as a shard has all rows. TRS_GRID_WORLD has no all-to-all,
+  as there is one host. The backward goes the same way back, and gradients take the place of the
+  rows. Means are divided in the lookup where a shard has all rows, else at the sample.
+
+  A feature is sent once for every column block of its table: two column shards on one rank stay two
+  tables. On one rank nothing travels, and the lookup works on the model's matrices, unless an
+  encoding is to change the rows.
+
+  Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding,
+  TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact length, not by
+  TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding, GridPooledEmbeddingSharding ("staggered
+  shuffle").
+*/
+#include "dist/pooled_chunks.h"
+#include "shard/sharding.h"
+
+typedef struct {
+  PetscBool alone;         /* one rank, no encoding: nothing travels */
+  PetscBool as_is;         /* the group's features are the model's, in order */
+  PetscBool divides;       /* means are divided at the sample */
+  int64_t *dims;           /* [H] columns of each host */
+  int64_t *chunk_rows;     /* [L] samples of the sources that have one place in their hosts */
+  int64_t *host_batch;     /* [H] samples of the rank of each host that has this rank's place */
+  const float **block;     /* [H] where pooled rows have come */
+  TrsPooledChunks intra;   /* inside the host; NULL: shards have all rows */
+  TrsPooledAllToAll cross; /* across the hosts; NULL: there is one host */
+} TrsPooled;
+
+/* Does an exchange with these options leave one rank's rows as they are? */
+static PetscBool is_plain(const TrsPooledDistOptions *options)
+{
+  return (PetscBool)(options->forward.kind == TRS_CODEC_FP32 && options->backward.kind == TRS_CODEC_FP32);
+}
+
+static PetscErrorCode setup_pooled(TrsSharding sharding)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsCommGroups *groups = context->groups;
+  const TrsRoute *route = &sharding->route;
+  const PetscBool has_intra = (PetscBool)(route->grid != TRS_GRID_RANKS);
+  const PetscBool has_cross = (PetscBool)(route->grid != TRS_GRID_WORLD);
+  TrsPooled *p;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&p));
+  sharding->data = p;
+  p->alone = (PetscBool)(groups->world->size == 1 && (!has_intra || is_plain(&context->reduce_scatter)) &&
+                         (!has_cross || is_plain(&context->dist)));
+  p->divides = (PetscBool)(has_intra || context->dist.reproducible);
+  p->as_is = PETSC_TRUE;
+  for (int e = 0; e < route->n_entries; e++) p->as_is = (PetscBool)(p->as_is && route->feature[e] == e);
+  PetscCall(PetscCalloc4((size_t)route->H, &p->dims, (size_t)route->H, &p->block, (size_t)route->H,
+                         &p->host_batch, (size_t)route->L, &p->chunk_rows));
+  PetscCall(TrsRouteCreateRuns(sharding, PETSC_FALSE, p->dims));
+  PetscCall(TrsRouteCreateLookup(sharding, (PetscBool)!p->divides, p->alone, &sharding->lookup,
+                                 &sharding->local_dim));
+  if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
+  if (has_intra)
+    PetscCall(TrsPooledReduceScatterCreate(has_cross ? groups->host : groups->world, sharding->local_dim,
+                                           &context->reduce_scatter, &p->intra));
+  if (has_cross)
+    PetscCall(TrsPooledAllToAllCreate(has_intra ? groups->cross : groups->world, p->dims, &context->dist,
+                                      &p->cross));
+  PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_pooled(TrsSharding sharding)
+{
+  TrsPooled *p = (TrsPooled *)sharding->data;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledChunksDestroy(&p->intra));
+  PetscCall(TrsPooledAllToAllDestroy(&p->cross));
+  PetscCall(PetscFree4(p->dims, p->block, p->host_batch, p->chunk_rows));
+  PetscCall(PetscFree(p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode prepare_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsPooled *p = (const TrsPooled *)sharding->data;
+  TrsRoute *route = &sharding->route;
+
+  PetscFunctionBegin;
+  if (!p->alone)
+    PetscCall(
+        TrsRouteSend(sharding, stream, slot->batch, route->feature, &route->entries, NULL, &slot->send));
+  else if (p->as_is)
+    PetscCall(TrsKjtView(slot->batch, 0, route->n_entries, &slot->recv));
+  else
+    PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, slot->batch,
+                            route->n_entries, route->feature, &slot->recv));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The samples of the batch under way. */
+static void count_samples(TrsPooled *p, const TrsRoute *route, const int64_t *source_batch, int rank)
+{
+  for (int l = 0; l < route->L; l++) p->chunk_rows[l] = 0;
+  for (int q = 0; q < route->L * route->H; q++) p->chunk_rows[q % route->L] += source_batch[q];
+  for (int h = 0; h < route->H; h++) p->host_batch[h] = source_batch[h * route->L + rank % route->L];
+}
+
+static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                           const TrsPooledMatrix *pooled)
+{
+  TrsPooled *p = (TrsPooled *)sharding->data;
+
+  PetscFunctionBegin;
+  if (p->alone) {
+    PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->data, pooled->stride));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  count_samples(p, &sharding->route, slot->source_batch, sharding->context->groups->world->rank);
+  PetscCall(TrsShardingLookup(sharding, slot, stream));
+  if (p->intra)
+    PetscCall(TrsPooledChunksStart(p->intra, stream, sharding->rows, p->chunk_rows));
+  else
+    PetscCall(TrsPooledAllToAllStart(p->cross, stream, sharding->rows, p->host_batch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                          const TrsPooledMatrix *pooled)
+{
+  TrsPooled *p = (TrsPooled *)sharding->data;
+
+  PetscFunctionBegin;
+  if (p->intra) PetscCall(TrsPooledChunksWait(p->intra, stream, &p->block[0]));
+  if (p->intra && p->cross) {
+    float *summed; /* and, from GradWait, its gradient */
+    PetscCall(TrsPooledChunksGradBuffer(p->intra, &summed));
+    PetscCall(TrsPooledAllToAllStart(p->cross, stream, summed, p->host_batch));
+  }
+  if (p->cross) PetscCall(TrsPooledAllToAllArrive(p->cross, stream, p->block));
+  if (!p->alone)
+    PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));
+  if (p->cross) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
+  if (p->divides) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                            const TrsPooledMatrix *grad)
+{
+  static const int64_t one_block = 0; /* displacement of the only host's */
+  const TrsPooled *p = (const TrsPooled *)sharding->data;
+  const int64_t *displs = &one_block;
+  float *send, *own = NULL;
+
+  PetscFunctionBegin;
+  /* Dividing in place is allowed: these columns are this group's alone, and are read once. */
+  if (p->divides) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
+  if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
+  if (p->cross) {
+    PetscCall(TrsPooledAllToAllGradBuffer(p->cross, &send, &displs));
+    own = TrsPooledAllToAllOwnGrad(p->cross);
+  } else {
+    PetscCall(TrsPooledChunksGradBuffer(p->intra, &send));
+  }
+  PetscCall(TrsRouteGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, p->dims, own));
+  if (p->cross)
+    PetscCall(TrsPooledAllToAllGradStart(p->cross, stream));
+  else
+    PetscCall(TrsPooledChunksGradStart(p->intra, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
+                                           const TrsPooledMatrix *grad, const float **arrived,
+                                           int64_t *stride)
+{
+  const TrsPooled *p = (const TrsPooled *)sharding->data;
+
+  PetscFunctionBegin;
+  (void)slot;
+  *arrived = grad->data;
+  *stride = p->alone ? grad->stride : sharding->local_dim;
+  /* The gradients from across the hosts come to where intra sends them from. */
+  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, arrived));
+  if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
+  if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, arrived));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsShardingOps trs_payload_pooled = {
+    .name = "pooled rows",
+    .setup = setup_pooled,
+    .destroy = destroy_pooled,
+    .prepare = prepare_pooled,
+    .forward_start = forward_start_pooled,
+    .forward_wait = forward_wait_pooled,
+    .backward_start = backward_start_pooled,
+    .backward_wait = backward_wait_pooled,
+};
