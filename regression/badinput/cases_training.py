@@ -28,6 +28,8 @@ def attribute(name, change):
         with h5py.File(path, "r+") as h:
             numbers = change(np.array(h.attrs[name]))
             del h.attrs[name]
+            if name in h["checksums"].attrs:  # as a faulty writer would have left it, not a damaged disk
+                del h["checksums"].attrs[name]
             if numbers is not None:
                 h.attrs[name] = numbers
     return prepare

@@ -150,7 +150,7 @@ def test_second_job(binary, folder):
     waiting.read_to("waiting")
     waiting.process.send_signal(signal.SIGUSR1)
     result = waiting.wait(20)
-    check(result.all_left_with(75, 2, patient=False) and "while waiting" in error(result), f"{result.ranks}: {result.text[-2000:]}")
+    check(result.all_left_with(75, 2, patient=False) and "trshard: info: stopped on request while waiting" in result.text, f"{result.ranks}: {result.text[-2000:]}")
     successor = start(binary, folder, 3, f"{ENDLESS} -resume -checkpoint_lock_seconds 600")
     successor.read_to("waiting")
     owner.process.send_signal(signal.SIGUSR1)

@@ -76,11 +76,9 @@ def test_reproducible_resume(binary, folder):
     shared = ("-reproducible -data_train train.h5 -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,1 -tables_min_partition 4 "
               "-embedding_optimizer partial_rowwise_adam -dense_optimizer adam -data_shuffle -checkpoint_dir states -checkpoint_every 4")
     run(binary, 1, f"{shared.replace('states', 'unbroken')} -batch_size 96 -steps 12 -output whole.h5 -checkpoint_final whole.final.h5", folder)
-    found = []
     for ranks, steps, kind in ((4, 4, "column_wise"), (3, 8, "row_wise"), (2, 12, "data_parallel")):
         run(binary, ranks, f"{shared} -resume -batch_size {96 // ranks} -steps {steps} -tables_sharding_types {kind} -output part.h5 "
             f"-checkpoint_final part.final.h5", folder)
-        found += losses(os.path.join(folder, "part.h5")).tolist()
-    wanted = losses(os.path.join(folder, "whole.h5")).tolist()
+    found, wanted = (losses(os.path.join(folder, name)).tolist() for name in ("part.h5", "whole.h5"))
     check(found == wanted, f"losses {found} for {wanted}")
     check_same_tensors(os.path.join(folder, "part.final.h5"), os.path.join(folder, "whole.final.h5"), "resumed")

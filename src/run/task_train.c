@@ -43,7 +43,7 @@ typedef struct {
   TrsRunningValues measured; /* and that row */
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL: no -checkpoint_dir */
-  PetscBool has_checkpoint;   /* in the folder, written by this start */
+  PetscBool has_checkpoint;   /* the folder holds one of this run */
   int64_t allocations;        /* in steps after the warm-up */
 } TrsTraining;
 
@@ -110,6 +110,7 @@ static PetscErrorCode load_state(TrsTraining *t)
   PetscFunctionBegin;
   PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
   PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
+  t->has_checkpoint = (PetscBool)(resumed != NULL);
   if (resumed) PetscCall(find_place(t));
   if (resumed) PetscCall(load_memory(t, resumed));
   PetscCall(PetscFree(resumed));
@@ -437,8 +438,9 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
-  const PetscBool due = t->checkpoint_every ? (PetscBool)(t->done % t->checkpoint_every != 0)
-                                            : (PetscBool)(t->checkpoint_final == NULL);
+  const PetscBool trained = (PetscBool)(t->done > t->first_step);
+  const PetscBool due = (PetscBool)(trained && (t->checkpoint_every ? t->done % t->checkpoint_every != 0
+                                                                    : t->checkpoint_final == NULL));
 
   PetscFunctionBegin;
   if (t->checkpoint_final && complete) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
