@@ -120,6 +120,7 @@ RULES = {
         ("# run.opts", options),
         ("mpirun -n 4 build/trshard -options_file run.opts", commands),
     ],
+    "src/RULES.md": [("sgd                   w -= lr g", prose)],
     "src/README.md": [("HDF5 -data/reader (thread)->", prose)],
     "src/plan/README.md": [("topology, plan_settings", prose)],
     "gpu/README.md": [],

@@ -525,7 +525,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Convert, convert)
 
 /* A slot of the table, and a backend's prototype and table row of a kernel. */
-#define TRS_KERNEL_SLOT(Name, slot)     Trs##Name##Fn *slot;
+#define TRS_KERNEL_SLOT(Name, slot)     Trs##Name##Fn *slot; /* NOLINT(bugprone-macro-parentheses) */
 #define TRS_KERNEL_CPU(Name, slot)      PETSC_EXTERN Trs##Name##Fn Trs##Name##Cpu;
 #define TRS_KERNEL_CPU_ROW(Name, slot)  .slot = Trs##Name##Cpu,
 #define TRS_KERNEL_CUDA(Name, slot)     PETSC_EXTERN Trs##Name##Fn Trs##Name##Cuda;

@@ -124,6 +124,8 @@ PetscErrorCode TrsCheckpointListRuns(const char *folder, TrsCheckpointList *list
   const size_t bytes = sizeof(TrsSharedEntries) + (size_t)list->n * sizeof(*list->entry);
   TrsRunsQuery q = {folder, list->n, NULL};
 
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
   PetscFunctionBegin;
   if (list->n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   q.shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -131,17 +133,18 @@ PetscErrorCode TrsCheckpointListRuns(const char *folder, TrsCheckpointList *list
   q.shared->next = 0;
   memcpy(q.shared->entry, list->entry, (size_t)list->n * sizeof(*list->entry));
   TrsHDF5Lock();
-  while (q.shared->next < q.n) {
-    if (TrsPreflight(folder, read_runs, &q) == PETSC_SUCCESS) {
-      PetscCall(read_runs(&q)); /* nothing is left, but where no child could be made */
-    } else {
-      TrsErrorClear();
-      q.shared->entry[q.shared->next++].run_id[0] = '\0';
-    }
+  while (ierr == PETSC_SUCCESS && q.shared->next < q.n) {
+    ierr = TrsPreflight(folder, read_runs, &q);
+    if (ierr == PETSC_SUCCESS) ierr = read_runs(&q); /* nothing is left, but where no child could be made */
+    if (ierr != TRS_ERR_DATA) continue;
+    TrsErrorClear(); /* a file that HDF5 does not survive is of no run */
+    ierr = PETSC_SUCCESS;
+    if (q.shared->next < q.n) q.shared->entry[q.shared->next++].run_id[0] = '\0';
   }
   TrsHDF5Unlock();
   memcpy(list->entry, q.shared->entry, (size_t)list->n * sizeof(*list->entry));
   (void)munmap(q.shared, bytes);
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -175,6 +175,8 @@ static herr_t write_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t
   return -1;
 }
 
+enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 leaves 256 to 511 to programs */
+
 /* A file that is being written is refused; where a file system has no locks, never mind. */
 static herr_t lock_file(H5FD_t *file, hbool_t write)
 {
@@ -186,21 +188,26 @@ static herr_t unlock_file(H5FD_t *file)
   return flock(of(file)->fd, LOCK_UN) == 0 || errno == ENOSYS ? 0 : -1;
 }
 
-static const H5FD_class_t driver = {.name = "trshard",
-                                    .maxaddr = INT64_MAX,
-                                    .fc_degree = H5F_CLOSE_WEAK,
-                                    .open = open_file,
-                                    .close = close_file,
-                                    .cmp = compare_files,
-                                    .query = query,
-                                    .get_eoa = get_eoa,
-                                    .set_eoa = set_eoa,
-                                    .get_eof = get_eof,
-                                    .read = read_bytes,
-                                    .write = write_bytes,
-                                    .lock = lock_file,
-                                    .unlock = unlock_file,
-                                    .fl_map = H5FD_FLMAP_DICHOTOMY};
+static const H5FD_class_t driver = {
+#if defined(H5FD_CLASS_VERSION) /* HDF5 1.14 and newer */
+    .version = H5FD_CLASS_VERSION,
+    .value = (H5FD_class_value_t)TRS_DRIVER_VALUE,
+#endif
+    .name = "trshard",
+    .maxaddr = INT64_MAX,
+    .fc_degree = H5F_CLOSE_WEAK,
+    .open = open_file,
+    .close = close_file,
+    .cmp = compare_files,
+    .query = query,
+    .get_eoa = get_eoa,
+    .set_eoa = set_eoa,
+    .get_eof = get_eof,
+    .read = read_bytes,
+    .write = write_bytes,
+    .lock = lock_file,
+    .unlock = unlock_file,
+    .fl_map = H5FD_FLMAP_DICHOTOMY};
 
 herr_t TrsHDF5DriverUse(hid_t access)
 {

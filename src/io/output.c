@@ -67,7 +67,8 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
     ierr = TrsPreflight(path, read_run_id, output);
     if (ierr == PETSC_SUCCESS) ierr = read_run_id(output);
     TrsHDF5Unlock();
-    if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* whatever it is, it is no file of this run */
+    if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
+    if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or no HDF5 file: not one of this run */
   }
   if (!output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -75,37 +76,46 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
 
 PetscBool TrsOutputIsOwn(const TrsOutput *output)
 {
-  return (PetscBool)(output->path && output->found.is_there && output->run_id &&
+  return (PetscBool)(output->path && output->found.is_there && output->run_id && output->found_run_id &&
                      strcmp(output->found_run_id, output->run_id) == 0);
+}
+
+/* May the file that was found make way? Errors: CANT_CREATE */
+static PetscErrorCode check_may_replace(const TrsOutput *output)
+{
+  const char *base, *run_id = output->found_run_id ? output->found_run_id : "";
+
+  PetscFunctionBegin;
+  if (!output->found.is_there || TrsOutputIsOwn(output) || output->existing == TRS_EXISTING_REPLACE)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(output->existing != TRS_EXISTING_REFUSE, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s is there already, and %s%s: name another file, move that one away, or let it be kept as a "
+             "numbered backup (-existing_outputs backup)",
+             output->path, run_id[0] ? "belongs to run " : "does not say which run it is of", run_id);
+  base = strrchr(output->path, '/');
+  base = base ? base + 1 : output->path;
+  PetscCheck(strlen(base) + TRS_BACKUP_ROOM <= NAME_MAX, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s is another run's file, and its name is too long for a numbered backup: move it away",
+             output->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsOutputDisown(TrsOutput *output)
 {
   PetscFunctionBegin;
   if (output->found_run_id) output->found_run_id[0] = '\0';
+  if (output->existing == TRS_EXISTING_REPLACE) output->existing = TRS_EXISTING_BACKUP;
+  PetscCall(check_may_replace(output));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
 {
-  const char *base;
-
   PetscFunctionBegin;
   if (!output->path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscFree(output->run_id));
   if (run_id && run_id[0]) PetscCall(PetscStrallocpy(run_id, &output->run_id));
-  if (!output->found.is_there || TrsOutputIsOwn(output) || output->existing == TRS_EXISTING_REPLACE)
-    PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(output->existing != TRS_EXISTING_REFUSE, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "%s is there already, and %s%s: name another file, move that one away, or let it be kept as a "
-             "numbered backup (-existing_outputs backup)",
-             output->path, output->found_run_id[0] ? "belongs to run " : "does not say which run it is of",
-             output->found_run_id);
-  base = strrchr(output->path, '/');
-  base = base ? base + 1 : output->path;
-  PetscCheck(strlen(base) + TRS_BACKUP_ROOM <= NAME_MAX, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "%s is another run's file, and its name is too long for a numbered backup: move it away",
-             output->path);
+  PetscCall(check_may_replace(output));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

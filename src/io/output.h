@@ -58,8 +58,10 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
 */
 PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id);
 
-/* Forget that the file at the start says it is of this run: it is kept as another run's.
-   TrsOutputClaim() again after that. */
+/*
+  Forget that the file at the start says it is of this run, since it cannot be read: it is kept as
+  another run's, as a backup also under replace. After TrsOutputClaim(), with its errors.
+*/
 PetscErrorCode TrsOutputDisown(TrsOutput *output);
 
 /* Is the file that stood at the path at the start of this run? After TrsOutputClaim(). */

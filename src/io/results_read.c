@@ -168,6 +168,7 @@ static PetscErrorCode load_file(void *context)
   PetscCall(TrsHDF5FileOpen(load->results->path, &file));
   load->file = &file;
   ierr = load_open(load);
+  load->file = NULL;
   PetscCall(TrsHDF5FileClose(&file));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -60,7 +60,7 @@ static PetscErrorCode number_parts(const TrsSearchSpace *space, int *number, int
 /* Shards of an option that meet on some rank, however they are placed. */
 static double meeting(const TrsTopology *topology, const TrsPlanOption *option)
 {
-  int hosts = PetscMax(1, topology->world_size / topology->group), n = option->n_shards, places;
+  int hosts = PetscMax(1, topology->world_size / topology->group), n = option->n_shards, places, least;
 
   if (option->partition_by == TRS_PARTITION_DEVICE) {
     places = topology->world_size;
@@ -69,7 +69,8 @@ static double meeting(const TrsTopology *topology, const TrsPlanOption *option)
   } else {
     places = option->type == TRS_SHARDING_GRID_SHARD ? hosts * topology->group : topology->group;
   }
-  return (n + places - 1) / places;
+  least = (n + places - 1) / places;
+  return least;
 }
 
 static void fill_choice(const TrsTopology *topology, const TrsPlanOption *option, const int *number,
@@ -213,8 +214,10 @@ static double evaluate(const TrsBoundProblem *p, const TrsBoundBox *box, TrsDual
 {
   double sum = 0;
 
+  /* A capacity that is used to the last byte counts as free, or a rounding error's slope of 1e-16
+     would send its multiplier out of all bounds. */
   for (int j = 0; j < TRS_ROWS; j++) {
-    d->slope[j] = j >= TRS_BOUND_PARTS ? -1 : (j < p->n_parts ? -box->lo[j] / p->upper_ms : 0);
+    d->slope[j] = j >= TRS_BOUND_PARTS ? -(1 + ROUNDING) : (j < p->n_parts ? -box->lo[j] / p->upper_ms : 0);
     sum += d->lambda[j] * d->slope[j];
   }
   for (int q = 0; q < p->n_parts; q++) sum += box->lo[q];

@@ -297,6 +297,7 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
                                 &raised));
     s.bound_ms = PetscMax(s.bound_ms, raised);
     if (!found || round == TRS_ROUNDS || s.best_ms <= s.bound_ms * (1 + GAP_DONE)) break;
+    if (TrsPlanCpuClock() >= s.end_s) break;
     s.state.rating_limit = rating_limit(&s, round, first_rating);
     PetscCall(search_round(&s, round, wanted, (int64_t)work));
   }

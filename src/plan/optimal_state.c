@@ -176,7 +176,7 @@ void TrsPlanStateRemove(TrsPlanState *state, int table)
   TrsParts parts = parts_of(option);
 
   state->option[table] = NULL;
-  state->work += 2 * state->world_size;
+  state->work += (int64_t)2 * state->world_size;
   state->sum_total -= parts.total * option->n_shards;
   if (is_uniform(option)) {
     shift_uniform(state, option, -1);

@@ -83,14 +83,14 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   int64_t last;
 
   PetscFunctionBegin;
-  if (ierr != PETSC_SUCCESS) {
+  if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA) PetscCall(ierr); /* the file may be good */
+  if (ierr == TRS_ERR_DATA) {
     char why[2048];
 
     TrsNameEscape(TrsErrorMessage(), why, sizeof(why));
     fprintf(stderr, "trshard: warning: %s; the run's history begins anew, that file is kept\n", why);
     TrsErrorClear();
     PetscCall(TrsOutputDisown(output));
-    PetscCall(TrsOutputClaim(output, output->run_id));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   last = TrsResultsLastInt(h->results, "train/step", -1) + 1;

@@ -14,12 +14,14 @@ static const struct {
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
+  PetscBool resume;
   int existing;
 
   PetscFunctionBegin;
   *outputs = (TrsOutputs){.comm = comm};
   PetscCallMPI(MPI_Comm_rank(comm, &outputs->rank));
   PetscCall(TrsOptionsGetEnum(options, "-existing_outputs", &existing, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
   for (int k = 0; k < TRS_N_OUTPUTS; k++) {
     const char *path = NULL;
 
@@ -27,6 +29,9 @@ PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds,
     PetscCall(TrsOptionsGetString(options, kinds_of[k].option, &path, NULL));
     if (outputs->rank == 0 && ierr == PETSC_SUCCESS)
       ierr = TrsOutputOpen(path, (TrsExisting)existing, &outputs->file[k]);
+    /* A trace names no run: refused, it would keep a run from its own resume. */
+    if (k == TRS_OUTPUT_TRACE && resume && existing == TRS_EXISTING_REFUSE)
+      outputs->file[k].existing = TRS_EXISTING_BACKUP;
   }
   PetscCall(TrsAgree(comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);

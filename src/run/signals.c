@@ -64,7 +64,11 @@ PetscErrorCode TrsSignalsInstall(void)
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) {
     struct sigaction before = {.sa_handler = SIG_DFL};
 
-    if (sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    /* nohup and a shell's background jobs ignore these two; a script that survives its own SIGTERM
+       or SIGUSR1 by ignoring it passes that on to a run which should stop. */
+    if ((stop_signals[i] == SIGHUP || stop_signals[i] == SIGINT) &&
+        sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+      continue;
     installed = (PetscBool)(sigaction(stop_signals[i], &stop, NULL) == 0 && installed);
   }
   PetscCheck(installed && sigaction(SIGPIPE, &ignore, NULL) == 0 && sigaction(SIGXFSZ, &ignore, NULL) == 0,

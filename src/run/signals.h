@@ -3,7 +3,7 @@
   Stop requests and the watchdog.
 
   SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that the ranks agree on at the next step or batch; a second signal ends this process with 130 at once.
-  A signal that was ignored when the program started stays ignored: SIGHUP under nohup, SIGINT of a background job. SIGPIPE and SIGXFSZ
+  SIGHUP (nohup) and SIGINT (a background job) that were ignored when the program started stay ignored. SIGPIPE and SIGXFSZ
   are ignored: a closed stdout must not end a run, and a file that gets too large is an error of its write.
 
   The watchdog is a thread without MPI calls. It ends the process with 76 if neither a heartbeat nor another stage came for the given time, and

@@ -472,8 +472,9 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   if (stopped)
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
             t.done, t.total_steps,
-            t.checkpoint_dir ? "run again with -resume to go on"
-                             : "nothing was saved: there is no -checkpoint_dir");
+            t.checkpoint_dir                 ? "run again with -resume to go on"
+            : complete && t.checkpoint_final ? "the training was complete"
+                                             : "nothing was saved: there is no -checkpoint_dir");
   PetscCall(tear_down(&t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -114,11 +114,12 @@ static void add_to_area(double area[TRS_AREA_DIGITS], double value)
 {
   double unit = 0x1p-20;
 
-  for (int k = 0; k < TRS_AREA_DIGITS; k++, unit *= 0x1p-20) {
+  for (int k = 0; k < TRS_AREA_DIGITS; k++) {
     const double digit = floor(value / unit) * unit;
 
     area[k] += digit;
     value -= digit;
+    unit *= 0x1p-20;
   }
 }
 
