@@ -22,7 +22,7 @@ fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 # Without detect_stack_use_after_return: with it gcc 12 misaligns 64-byte locals (its bug 110027).
-export ASAN_OPTIONS=detect_leaks=0:exitcode=99:strict_string_checks=1
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
 export PYTHONPATH=$source/regression/harness TRS_PATIENCE=20
 
