@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags that samples share, on the GPU. Twin of src/compute/bags_cpu.c: the same integers, whatever the order of threads.
+  Bags that samples share, on the GPU. Twin of src/compute/bags_cpu.c: the integers are the same for
+  any order of threads.
 
-  Distinct bags are found in one hash table a feature, without a sort: a bag goes to its hash's place or a later one, where it meets an equal bag or none. A
-  place keeps the lowest sample that came, so that the table's order never shows. A group of 8 lanes has a bag.
+  Distinct bags are found in one hash table a feature, without a sort. A bag goes to the place of
+  its hash or a later one, where it meets an equal bag or none. A place keeps the lowest sample that
+  came, so the table's order never shows. A group of 8 lanes works on a bag.
 */
 #include "compute/bag_hash.h"
 #include "gpu/compute_cuda.h"
@@ -11,7 +13,7 @@
 
 enum { TRS_BAG_THREADS = 256, TRS_BAG_LANES = 8 };
 
-/* Blocks for n bags. */
+/* Number of thread blocks for n bags. */
 static dim3 blocks_for(int64_t n)
 {
   return TrsCudaBlocks(n * TRS_BAG_LANES, TRS_BAG_THREADS);
@@ -22,7 +24,7 @@ static __device__ __forceinline__ int bag_lane()
   return static_cast<int>(threadIdx.x) % TRS_BAG_LANES;
 }
 
-/* The lanes of this thread's group. */
+/* The mask of this thread's group of lanes. */
 static __device__ __forceinline__ unsigned bag_mask()
 {
   return ((1u << TRS_BAG_LANES) - 1) << (threadIdx.x % 32 - threadIdx.x % TRS_BAG_LANES);
@@ -30,20 +32,20 @@ static __device__ __forceinline__ unsigned bag_mask()
 
 /* --- distinct bags --- */
 
-constexpr uint32_t NO_SAMPLE = 0xffffffffu; /* what a table is filled with, byte by byte */
+constexpr uint32_t NO_SAMPLE = 0xffffffffu; /* the fill of a table, byte by byte */
 
 /* Bag i of the call is sample i % batch of feature i / batch. */
 struct UniqueJob {
   int64_t batch, n_bags;
-  const int32_t *feature; /* blocks of the input */
+  const int32_t *feature; /* bag blocks of the input, as numbers of features */
   TrsJagged in;
   uint64_t *hash;      /* [n_bags] */
-  uint32_t *table;     /* [features, places] lowest sample of each bag there */
+  uint32_t *table;     /* [features, places] lowest sample of the bag at each place */
   uint64_t place_mask; /* places - 1, a power of 2 above the batch */
-  uint32_t *place;     /* [n_bags] where in its feature's part of the table each bag is */
+  uint32_t *place;     /* [n_bags] place of each bag in its feature's part of the table */
 };
 
-/* Bag i's number in the input. */
+/* The number of bag i in the input. */
 static __device__ __forceinline__ int64_t bag_of(const UniqueJob &job, int64_t i)
 {
   const int64_t f = i / job.batch;
@@ -71,7 +73,7 @@ static __global__ void hash_bags_kernel(UniqueJob job)
   }
 }
 
-/* To all lanes of the group, which all call. */
+/* Compare two bags. All lanes of the group call it and get the result. */
 static __device__ bool same_bags(const TrsJagged &in, int64_t a, int64_t b)
 {
   const int64_t at_a = in.offsets[a], at_b = in.offsets[b], n = in.offsets[a + 1] - at_a;
@@ -84,7 +86,7 @@ static __device__ bool same_bags(const TrsJagged &in, int64_t a, int64_t b)
   return !__any_sync(bag_mask(), differ);
 }
 
-/* What is at a place, after sample s has taken it if it was free; to all lanes. */
+/* Put sample s at a place if the place is free. All lanes of the group get the former contents. */
 static __device__ uint32_t claim(uint32_t *place, uint32_t s)
 {
   uint32_t found = 0;
@@ -96,7 +98,11 @@ static __device__ uint32_t claim(uint32_t *place, uint32_t s)
   return __shfl_sync(bag_mask(), found, 0, TRS_BAG_LANES);
 }
 
-/* Any bag of its kind will do to compare with, so it does not matter that places change meanwhile. Reads ids and weights once, and those compared with. */
+/*
+  Find a place for every bag. A bag may be compared with any bag that is equal to the one at the
+  place, so concurrent changes of the place do no harm. Reads ids and weights once, and those of the
+  bags compared with.
+*/
 static __global__ void place_bags_kernel(UniqueJob job)
 {
   for (int64_t i = TrsCudaFirst() / TRS_BAG_LANES; i < job.n_bags; i += TrsCudaStep() / TRS_BAG_LANES) {
@@ -120,7 +126,7 @@ static __global__ void place_bags_kernel(UniqueJob job)
   }
 }
 
-/* The first sample that has bag i. */
+/* The first sample that has a bag equal to bag i. */
 static __device__ __forceinline__ int64_t first_sample(const UniqueJob &job, int64_t f, int64_t i)
 {
   return job.table[f * (job.place_mask + 1) + job.place[i]];
@@ -134,7 +140,7 @@ static __global__ void first_flags_kernel(UniqueJob job, int32_t *flags)
   }
 }
 
-/* before [n_bags + 1]: bags that are the first of their kind. */
+/* before [n_bags + 1]: number of earlier bags that are the first of their kind. */
 static __global__ void list_bags_kernel(UniqueJob job, const int64_t *before, TrsBagLists lists,
                                         int64_t *inverse)
 {
@@ -148,7 +154,7 @@ static __global__ void list_bags_kernel(UniqueJob job, const int64_t *before, Tr
   }
 }
 
-/* The job's memory, and a table without samples. */
+/* Make the job's memory, and a table without samples. */
 static PetscErrorCode reserve_table(TrsStream stream, TrsWorkspace workspace, int n_features, UniqueJob *job)
 {
   uint64_t places = 16;
@@ -166,7 +172,9 @@ static PetscErrorCode reserve_table(TrsStream stream, TrsWorkspace workspace, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Scratch: 24 bytes a bag, and 4 a place of the tables, of which there are 2 to 4 a bag. */
+/*
+  Scratch: 24 bytes a bag, and 4 bytes for each place of the tables, which have 2 to 4 places a bag.
+*/
 PetscErrorCode TrsUniqueBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
                                  const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse)
 {
@@ -208,10 +216,10 @@ struct TakeJob {
   const int32_t *block, *list; /* [n_out] */
   TrsBagLists lists;
   TrsJagged in, out;
-  int64_t *begin; /* [n_out + 1] first bag of each block of out; NULL: they are batch apart */
+  int64_t *begin; /* [n_out + 1] first bag of each bag block of out; NULL: they are batch apart */
 };
 
-/* Bag k of block j: where it comes from, and its place in out. */
+/* Find where bag k of bag block j comes from, and its place in out. */
 static __device__ __forceinline__ bool find_bag(const TakeJob &job, int64_t i, int64_t *from, int64_t *to)
 {
   const int64_t B = job.lists.batch, j = i / B, k = i - j * B, list = job.list[j];
@@ -228,7 +236,7 @@ static __global__ void list_sizes_kernel(TakeJob job, int32_t *sizes)
     sizes[j] = static_cast<int32_t>(job.lists.n[job.list[j]]);
 }
 
-/* A thread has a bag. out's lengths are zero before. */
+/* One thread a bag. The lengths of out are zero before. */
 static __global__ void take_lengths_kernel(TakeJob job)
 {
   for (int64_t i = TrsCudaFirst(); i < job.n_out * job.lists.batch; i += TrsCudaStep()) {
@@ -239,7 +247,7 @@ static __global__ void take_lengths_kernel(TakeJob job)
   }
 }
 
-/* A group of lanes has a bag: reads and writes its ids once. */
+/* One group of lanes a bag. Reads and writes its ids once. */
 static __global__ void take_values_kernel(TakeJob job)
 {
   const bool weighted = job.in.weights && job.out.weights;
@@ -266,7 +274,10 @@ static __global__ void limits_kernel(TakeJob job, int64_t *limits)
   }
 }
 
-/* The call's arrays of blocks and lists, each kind of call in a place of its own: the next batch finds them there. */
+/*
+  Upload the call's arrays of bag blocks and lists. Each kind of call has an upload array of its
+  own, so that the next batch finds its arrays there.
+*/
 static PetscErrorCode upload_blocks(TrsStream stream, TrsWorkspace workspace, const int *block,
                                     const int *list, bool padded, TakeJob *job)
 {
@@ -286,7 +297,7 @@ static PetscErrorCode upload_blocks(TrsStream stream, TrsWorkspace workspace, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where out's blocks begin, each as long as its list. */
+/* Find where out's bag blocks begin, each as long as its list. */
 static PetscErrorCode find_blocks(TrsStream stream, TrsWorkspace workspace, TakeJob *job)
 {
   int64_t *begin;
@@ -333,7 +344,7 @@ PetscErrorCode TrsTakeBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_o
 
 /* --- offsets of padded features --- */
 
-/* begin [n_features + 1]: first bag of each feature. Reads and writes an offset a thread. */
+/* begin [n_features + 1]: first bag of each feature. A thread reads and writes one offset. */
 static __global__ void pad_offsets_kernel(int n_features, int64_t batch, const int64_t *begin,
                                           const int64_t *offsets, int64_t *to)
 {

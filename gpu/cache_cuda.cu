@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows on the GPU. Twin of src/compute/cache_cpu.c, whose lines, order and counters these are exactly: nothing here depends on the order
-  in which threads come, and nothing waits for the host.
+  The cache of host rows on the GPU. Twin of src/compute/cache_cpu.c, with the same lines, order and
+  counters: no result depends on the order of threads, and nothing waits for the host.
 
-  Ids of the batch are sorted and made unique (scan_cuda.h); a warp looks each distinct one up among its set's 32 tags, a lane a tag. The misses are sorted
-  by set and, LFU, by falling count, both sorts being stable; then a warp has a set, a lane a line of it, and misses and lines meet by their rank. Last, a
-  group of lanes has a row to move: the old one from the line to its table, the new one from its table to the line, both over the bus to the host.
+  The ids of the batch are sorted and made unique (scan_cuda.h). A warp looks each distinct id up
+  among its set's 32 tags, one tag a lane. The misses are sorted by set and, for LFU, by falling
+  count; both sorts are stable. Then a warp works on a set, one line a lane, and gives lines to
+  misses by rank. Last, a group of lanes moves rows: the old row from the line to its table, the new
+  row from its table to the line, both over the bus to the host.
 
-  Bytes moved for N ids, U distinct ones, M moves: about 24 N a pass of two sorts, 256 U of tags, on the bus one or two rows a move.
-  Scratch: 80 N bytes. Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; compute/cache.h
+  Bytes moved for N ids, U distinct ones, M moves: about 24 N a pass of two sorts, 256 U of tags, on
+  the bus one or two rows a move. Scratch: 80 N bytes.
+
+  Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; compute/cache.h
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -16,40 +20,41 @@
 
 enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
 
-/* A table of the cache, on the device; several in the order of their ids. */
+/* A table of the cache, on the device. Tables are in the order of their ids. */
 struct CacheTable {
   int64_t first; /* linear id of its first row */
   char *weight;  /* host memory */
   int64_t stride_bytes, row_bytes;
 };
 
-/* A feature's ids. first < 0: not of the cache's tables. */
+/* A feature's ids. first < 0: its table is not one of the cache's. */
 struct CacheFeature {
   int64_t first, rows;
 };
 
-/* The tables of a cache, and how many lanes move a row. */
+/* The tables of a cache, and the number of lanes that move a row. */
 struct CacheTables {
   const CacheTable *table; /* [n] */
   int n, lanes_log2;
 };
 
-/* A call's ids. Device memory; places in arrays of misses are places in their sorted order. */
+/* The ids of a call, in device memory. Indices of miss arrays are in sorted order. */
 struct CacheBatch {
-  Runs runs;          /* of linear ids */
-  uint32_t *item;     /* [N] place in the batch of a sorted id */
-  int32_t *line;      /* [runs] of each distinct id, or -1 */
-  uint64_t *miss_key; /* [N] sorted: set, and LFU's falling count; those that are no misses have set n_sets */
-  uint32_t *miss;     /* [N] sorted: run */
-  int64_t *evicted_tag; /* [N] what was in the line before; of misses that have one */
-  int count_bits;       /* of miss_key that are not the set's */
+  Runs runs;      /* runs of linear ids */
+  uint32_t *item; /* [N] index in the batch of a sorted id */
+  int32_t *line;  /* [runs] line of each distinct id, or -1 */
+  /* [N] sorted: set, and for LFU the falling count. Entries that are no misses have set n_sets. */
+  uint64_t *miss_key;
+  uint32_t *miss;       /* [N] sorted: number of the run */
+  int64_t *evicted_tag; /* [N] tag that was in the line before, for misses that have a line */
+  int count_bits;       /* bits of miss_key below the set */
 };
 
-/* --- what the batch asks for --- */
+/* --- the ids of a batch --- */
 
 /*
-  Grid y over features, x over their values. Ids that are no rows of the cache's tables get a key behind all rows; so do values in no bag of the call,
-  before and behind its own where it sees a part of a batch.
+  Grid y over features, x over their values. Ids that are not rows of the cache's tables get a key
+  behind all rows. If the call sees a part of a batch, so do values before and behind this part.
 */
 static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInput input, int64_t n_ids,
                                          uint64_t *key, uint32_t *item, int32_t *locations)
@@ -76,7 +81,7 @@ static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInp
   }
 }
 
-/* The line of a linear id, to all lanes of the warp. */
+/* Find the line of a linear id. All lanes of the warp call it and get the result. */
 static __device__ __forceinline__ int32_t find_line(const TrsCache &cache, int64_t id, int lane)
 {
   const int64_t first = TrsCacheSetOf(id, cache.n_sets) * TRS_CACHE_WAYS;
@@ -85,7 +90,10 @@ static __device__ __forceinline__ int32_t find_line(const TrsCache &cache, int64
   return found ? static_cast<int32_t>(first) + __ffs(static_cast<int>(found)) - 1 : -1;
 }
 
-/* A warp a distinct id: its count, what its hit changes, its key among the misses. Behind the last run: no misses. */
+/*
+  One warp a distinct id: count it, record a hit, make its key among the misses. Entries behind the
+  last run are no misses.
+*/
 static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *miss_key, uint32_t *run)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -107,7 +115,7 @@ static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *
         key = static_cast<uint64_t>(TrsCacheSetOf(id, cache.n_sets)) << b.count_bits;
         if (cache.algorithm == TRS_CACHE_LFU) key |= static_cast<uint64_t>(TRS_CACHE_MAX_COUNT - count);
       }
-      __syncwarp(); /* all have read the count */
+      __syncwarp(); /* all lanes have read the count */
       if (lane == 0) {
         b.line[r] = line;
         if (cache.algorithm == TRS_CACHE_LFU)
@@ -125,7 +133,10 @@ static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *
 
 /* --- insertion --- */
 
-/* This lane's place among the lines that may be replaced, cheapest first, the lowest way first among equals. */
+/*
+  The rank of this lane's line among those that may be replaced: cheapest first, the lowest way
+  first among equals.
+*/
 static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable, int lane)
 {
   int rank = 0;
@@ -137,7 +148,7 @@ static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable
   return rank;
 }
 
-/* A warp: lines of a set for its misses, which are from `head` on in their order. */
+/* One warp: find lines of a set for its misses, which begin at `head` in their order. */
 static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, int64_t set, int64_t head,
                                   int lane)
 {
@@ -145,7 +156,7 @@ static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, in
   const int64_t line = set * TRS_CACHE_WAYS + lane, tag = cache.tag[line];
   const bool same = head + lane < b.runs.n &&
                     static_cast<int64_t>(b.miss_key[head + lane] >> b.count_bits) == set;
-  const int n_misses = __popc(__ballot_sync(0xffffffffu, same)); /* up to as many as lines */
+  const int n_misses = __popc(__ballot_sync(0xffffffffu, same)); /* at most as many as lines */
   const int64_t cost = lfu ? (tag ? cache.count[tag - 1] : -1) : cache.stamp[line];
   const bool free_line = lfu || (cost != cache.time && cache.locks[line] == 0);
   const int rank = rank_of(cost, __ballot_sync(0xffffffffu, free_line), lane);
@@ -153,7 +164,7 @@ static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, in
   if (!free_line || rank >= n_misses) return;
   const uint32_t run = b.miss[head + rank];
   const int64_t id = static_cast<int64_t>(b.runs.key_of[run]);
-  if (lfu && cost > cache.count[id]) return; /* then so it is for all misses that come later */
+  if (lfu && cost > cache.count[id]) return; /* all later misses fail, too */
   b.line[run] = static_cast<int32_t>(line);
   b.evicted_tag[head + rank] = tag;
   cache.tag[line] = id + 1;
@@ -210,7 +221,7 @@ static __device__ __forceinline__ void copy_units(char *to, const char *from, in
     reinterpret_cast<T *>(to)[i] = reinterpret_cast<const T *>(from)[i];
 }
 
-/* Copy a row between its table and a line, by a group of lanes. */
+/* Copy a row between its table and a line. A group of lanes calls it. */
 static __device__ __forceinline__ void move_row(const TrsCache &cache, const CacheTables &tables, int64_t id,
                                                 int64_t line, bool to_line, int lane)
 {
@@ -231,26 +242,27 @@ static __device__ __forceinline__ void move_row(const TrsCache &cache, const Cac
     copy_units<uint16_t>(to, from, t->row_bytes, lane, lanes);
 }
 
-/* A group of lanes a miss that has a line. */
+/* One group of lanes a miss that has a line. */
 static __global__ void move_kernel(TrsCache cache, CacheBatch b, CacheTables tables)
 {
   const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
 
   for (int64_t at = TrsCudaFirst() >> tables.lanes_log2; at < b.runs.n;
        at += TrsCudaStep() >> tables.lanes_log2) {
-    if (static_cast<int64_t>(b.miss_key[at] >> b.count_bits) >= cache.n_sets) return; /* nor those behind */
+    /* there are no misses from here on */
+    if (static_cast<int64_t>(b.miss_key[at] >> b.count_bits) >= cache.n_sets) return;
     const uint32_t run = b.miss[at];
     const int32_t line = b.line[run];
 
     if (line < 0) continue;
     if (b.evicted_tag[at]) move_row(cache, tables, b.evicted_tag[at] - 1, line, false, lane);
-    __syncwarp(group_mask(
-        1 << tables.lanes_log2)); /* the other row's units may differ in size, so bytes change lanes */
+    /* the other row's units may differ in size, so bytes change lanes */
+    __syncwarp(group_mask(1 << tables.lanes_log2));
     move_row(cache, tables, static_cast<int64_t>(b.runs.key_of[run]), line, true, lane);
   }
 }
 
-/* A group of lanes a line. */
+/* One group of lanes a line. */
 static __global__ void write_back_kernel(TrsCache cache, CacheTables tables)
 {
   const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
@@ -260,7 +272,7 @@ static __global__ void write_back_kernel(TrsCache cache, CacheTables tables)
     if (cache.tag[line]) move_row(cache, tables, cache.tag[line] - 1, line, false, lane);
 }
 
-/* --- where rows are now --- */
+/* --- locations of rows --- */
 
 static __device__ __forceinline__ void add_counter(const TrsCache &cache, int which, int64_t value)
 {
@@ -270,7 +282,9 @@ static __device__ __forceinline__ void add_counter(const TrsCache &cache, int wh
               static_cast<unsigned long long>(value));
 }
 
-/* A thread a distinct id: a line that LFU gave to another row is none; locks; counters. */
+/*
+  One thread a distinct id: drop a line that LFU gave to another row, set locks, add up counters.
+*/
 static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held)
 {
   const int64_t n_runs = b.runs.before[b.runs.n];
@@ -285,7 +299,7 @@ static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held
       if (line >= 0 && cache.tag[line] != static_cast<int64_t>(b.runs.key_of[r]) + 1) line = -1;
       b.line[r] = line;
       if (line < 0) absent_ids += b.runs.begin[r + 1] - b.runs.begin[r];
-      if (line >= 0 && held) cache.locks[line]++; /* no other thread's line */
+      if (line >= 0 && held) cache.locks[line]++; /* no other thread has this line */
     }
     if (held) held[r] = line;
   }
@@ -306,8 +320,9 @@ static __global__ void locations_kernel(CacheBatch b, int32_t *locations)
 }
 
 /*
-  Grid y over features, x over their values. A thread has an id and tries the line that `locations` had, whatever that is: where the tag is the id's, it
-  is right. For the others the warp looks together.
+  Grid y over features, x over their values. A thread has an id and first tries the line in
+  `locations`, which may be any number: if the line's tag is the id's, the line is right. The warp
+  looks up the other ids together.
 */
 static __global__ void locate_kernel(const CacheFeature *features, TrsCache cache, TrsTbeInput input,
                                      int32_t *locations)
@@ -347,7 +362,7 @@ static bool is_cached(const TrsCache *cache, const TrsTbeTable *table)
   return table->lines == cache->lines;
 }
 
-/* The cache's tables to the device, ascending by their ids: as they come, as a rule. */
+/* Upload the cache's tables, ascending by their ids. As a rule they come in this order. */
 static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                     const TrsTbe *tbe, CacheTables *tables)
 {
@@ -393,7 +408,7 @@ static PetscErrorCode upload_features(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Blocks for N values of n features: all features' in y. */
+/* A grid for N values of n features, with all features in y. */
 static PetscErrorCode feature_grid(int64_t n_values, int n_features, dim3 *grid)
 {
   PetscFunctionBegin;
@@ -404,7 +419,7 @@ static PetscErrorCode feature_grid(int64_t n_values, int n_features, dim3 *grid)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch's distinct ids. */
+/* List the batch's distinct ids. */
 static PetscErrorCode list_ids(TrsStream stream, TrsWorkspace w, const TrsCache *cache, const TrsTbe *tbe,
                                const TrsTbeInput *input, int32_t *locations, CacheBatch *b)
 {
@@ -435,7 +450,7 @@ static PetscErrorCode list_ids(TrsStream stream, TrsWorkspace w, const TrsCache 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Misses by set, in the order in which they are inserted. */
+/* Sort the misses by set, in the order in which they are inserted. */
 static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCache *cache, CacheBatch *b)
 {
   const int64_t n = b->runs.n;
@@ -444,7 +459,8 @@ static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCac
 
   PetscFunctionBegin;
   b->count_bits = cache->algorithm == TRS_CACHE_LFU ? TRS_CACHE_COUNT_BITS : 0;
-  PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS, n, sizeof(*key), &key)); /* the ids' are not needed any more */
+  /* the keys of the ids are not needed any more */
+  PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS, n, sizeof(*key), &key));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS, n, sizeof(*run), &run));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_LOCATIONS, n, sizeof(*b->line), &b->line));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_MISSES, n, sizeof(*b->miss), &b->miss));
@@ -460,8 +476,9 @@ static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCac
 }
 
 /*
-  Blocks that move rows from and to the host's memory: 64 have 256 KiB on their way, more than PCIe's bandwidth times its latency. More of them would hold
-  the multiprocessors that the dense layers compute on meanwhile.
+  Number of thread blocks that move rows from and to the host's memory. 64 thread blocks have 256
+  KiB on their way, which is more than PCIe's bandwidth times its latency. More of them would hold
+  multiprocessors that the dense layers compute on meanwhile.
 */
 static dim3 move_blocks(int64_t n_threads)
 {

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats on the GPU: the bytes of src/compute/codec_kernels_template.h, bit for bit. All are bound by memory: n floats on one side,
-  TrsCodecBytesCuda() on the other. So a lane takes four values at once, and has four such in flight (two where a row's scale has to be found first);
-  a row that shares a scale has a group of lanes, a quarter of its values. What is not aligned for that goes value by value, a warp a long row.
+  Number formats on the GPU: the bytes of src/compute/codec_kernels_template.h, bit for bit. Memory
+  bounds all of them: n floats on one side, TrsCodecBytesCuda() bytes on the other. So a lane takes
+  four values at once, and has four such loads in flight (two if a row's scale must be found first).
+  A row that shares a scale has a group of lanes, a quarter of its values. Data that is not aligned
+  for this goes value by value, with one warp for a long row.
 
-  Nothing here can be contracted to a fused multiply-add with another result: a product followed by a sum has a power of two for a factor.
+  No expression here changes its result when it is contracted to a fused multiply-add: every product
+  that a sum follows has a power of two for a factor.
 */
 #include "compute/half.h"
 #include "gpu/compute_cuda.h"
@@ -24,7 +27,7 @@ int64_t TrsCodecBytesCuda(const TrsCodec *codec, int64_t n)
   return TrsCodecBytesCpu(codec, n);
 }
 
-/* Values that are encoded together. */
+/* Number of values that are encoded together. */
 static int64_t row_values(const TrsCodec *codec)
 {
   const bool in_rows = codec->kind == TRS_CODEC_INT8 || codec->kind == TRS_CODEC_FP8;
@@ -32,12 +35,14 @@ static int64_t row_values(const TrsCodec *codec)
   return in_rows && codec->row_dim > 0 ? codec->row_dim : 1;
 }
 
-/* --- formats of single values: Code is a value's bytes, encode() and decode() one value --- */
+/* --- formats of single values: Code is the type of an encoded value --- */
 
-/* fp16, or bf16; SCALED: decode() divides by the loss scale, and rounds the quotient as the CPU does. */
+/*
+  fp16 or bf16. SCALED: decode() divides by the loss scale, and rounds the quotient as the CPU does.
+*/
 template <bool FP16, bool SCALED> struct Sixteen {
   typedef uint16_t Code;
-  float limit, scale; /* limit 0: none */
+  float limit, scale; /* limit 0: no limit */
 
   static __device__ __forceinline__ uint16_t narrow(float x)
   {
@@ -49,7 +54,7 @@ template <bool FP16, bool SCALED> struct Sixteen {
     const uint32_t bits = h;
 
     if (!FP16) return TrsBf16ToFloat(h);
-    if ((bits & 0x7fffu) > 0x7c00u) /* the instruction has one NaN for all */
+    if ((bits & 0x7fffu) > 0x7c00u) /* the instruction has only one NaN */
       return TrsBitsFloat((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
     return half_to_float(h);
   }
@@ -57,7 +62,7 @@ template <bool FP16, bool SCALED> struct Sixteen {
   __device__ __forceinline__ uint16_t encode(float x) const
   {
     x *= scale;
-    if (limit > 0.0f) x = x > limit ? limit : x < -limit ? -limit : x; /* NaN stays */
+    if (limit > 0.0f) x = x > limit ? limit : x < -limit ? -limit : x; /* a NaN stays a NaN */
     return narrow(x);
   }
 
@@ -91,7 +96,10 @@ static __device__ __forceinline__ float power_of_two(int exponent)
   return TrsBitsFloat(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-/* Nearest even, saturating; below the smallest normal number the unit stays that of the smallest. */
+/*
+  Round to nearest even, saturating. Below the smallest normal number the unit stays that of the
+  smallest normal number.
+*/
 __device__ __forceinline__ uint8_t Fp8::encode(float x) const
 {
   const int shift = 23 - mantissa_bits;
@@ -106,7 +114,10 @@ __device__ __forceinline__ uint8_t Fp8::encode(float x) const
   return static_cast<uint8_t>((magnitude < power_of_two(1 - bias) ? small : normal) | sign);
 }
 
-/* The float whose exponent is off by the difference of the biases: one product makes it right, denormals too. */
+/*
+  Make a float whose exponent is off by the difference of the biases. One product corrects it, for
+  denormals, too.
+*/
 __device__ __forceinline__ float Fp8::decode(uint8_t code) const
 {
   const uint32_t bits = code;
@@ -117,7 +128,7 @@ __device__ __forceinline__ float Fp8::decode(uint8_t code) const
 
 /* --- values --- */
 
-/* Four codes as they lie in memory. */
+/* Store four codes with one instruction. */
 static __device__ __forceinline__ void store_codes(uint16_t *to, const uint16_t *code)
 {
   __stcg(reinterpret_cast<uint2 *>(to), uint2{code[0] | static_cast<unsigned>(code[1]) << 16,
@@ -151,7 +162,10 @@ static __device__ __forceinline__ uint8_t code_of(unsigned codes, int j)
   return static_cast<uint8_t>(codes >> 8 * j);
 }
 
-/* The first 4 * fours of n values go by four; fours is 0 where they are not aligned. */
+/*
+  The first 4 * fours of n values are handled by four. fours is 0 if the data is not aligned for
+  this.
+*/
 template <class Format>
 static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
     encode_kernel(Format f, int64_t n, int64_t fours, const float *__restrict__ from,
@@ -202,7 +216,7 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
   for (int64_t i = 4 * fours + TrsCudaFirst(); i < n; i += step) to[i] = f.decode(from[i]);
 }
 
-/* In place, by COLUMNS of a row. */
+/* Round in place, COLUMNS of a row at a time. */
 template <class Format, int COLUMNS>
 static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float *matrix, int64_t stride)
 {
@@ -215,9 +229,11 @@ static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float 
   }
 }
 
-/* --- rows of up to 128 values with a scale, aligned: a group of lanes each, four values a lane --- */
+/*
+  --- rows of up to 128 values with a scale, aligned: a group of lanes a row, four values a lane ---
+*/
 
-/* The least, or the largest, of the group's lanes, the same bits in all. */
+/* Find the least, or the largest, value of the group's lanes, with the same bits in all lanes. */
 static __device__ __forceinline__ float group_least(float x, int lanes, unsigned mask)
 {
   for (int other = lanes / 2; other > 0; other /= 2) {
@@ -232,14 +248,17 @@ static __device__ __forceinline__ float group_largest(float x, int lanes, unsign
   return -group_least(-x, lanes, mask);
 }
 
-/* What stands behind a row's codes. */
+/* The parameters behind a row's codes. */
 struct RowScale {
   float scale, bias;
 };
 
-/* n bytes, float32 scale and bias. A row of equal values has scale 0. */
+/* A row is n bytes, float32 scale and bias. A row of equal values has scale 0. */
 struct Int8Row {
-  /* x [4] of this lane, whose values these are if mine; also the factor of encode(). */
+  /*
+    Find the scale of a row, and the factor of encode(). x [4] are this lane's values; they belong
+    to the row if `mine` is set.
+  */
   __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, unsigned mask,
                                                float *factor) const
   {
@@ -268,7 +287,7 @@ struct Int8Row {
   }
 };
 
-/* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
+/* A row is n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes of 0. */
 struct Fp8Row {
   Fp8 format;
 
@@ -310,7 +329,7 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
     for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++)
       if (mine && r + u * step < rows) load_floats<4>(from + (r + u * step) * n + 4 * lane, x[u]);
 #pragma unroll
-    for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++) { /* the whole group has the row, or not */
+    for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++) { /* the whole group has the row, or no lane has */
       uint8_t *const row = to + (r + u * step) * (n + 8), code[4];
       float factor;
 
@@ -332,7 +351,7 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t step = TrsCudaStep() >> lanes_log2;
 
-  if (4 * lane >= n) return; /* no lane needs another */
+  if (4 * lane >= n) return; /* later lanes have no values */
   for (int64_t r = TrsCudaFirst() >> lanes_log2; r < rows; r += step * TRS_IN_FLIGHT) {
     unsigned codes[TRS_IN_FLIGHT] = {};
     RowScale scale[TRS_IN_FLIGHT] = {};
@@ -373,7 +392,7 @@ static __device__ __forceinline__ float warp_least(float x)
   return x;
 }
 
-/* A 4-byte number at any address. */
+/* Store a 4-byte number at any address. */
 static __device__ __forceinline__ void store_float(uint8_t *to, float x)
 {
   const uint32_t bits = TrsFloatBits(x);
@@ -434,7 +453,8 @@ static __global__ void encode_int8_kernel(int64_t rows, int64_t n, const float *
     inverse = 255.0f / (high - low + 1e-8f);
     for (int64_t i = lane_of(); i < n; i += TRS_WARP) {
       const float q = (x[i] - low) * inverse, clamped = q > 0.0f ? (q < 255.0f ? q : 255.0f) : 0.0f;
-      row[i] = static_cast<uint8_t>(TrsFloatBits(clamped + 0x1p23f) - 0x4b000000u); /* nearest even */
+      /* nearest even */
+      row[i] = static_cast<uint8_t>(TrsFloatBits(clamped + 0x1p23f) - 0x4b000000u);
     }
     if (lane_of() == 0) {
       store_float(row + n, (high - low) / 255.0f);
@@ -454,9 +474,9 @@ static __global__ void decode_int8_kernel(int64_t rows, int64_t n, const uint8_t
   }
 }
 
-/* --- the slots --- */
+/* --- the kernels of the table --- */
 
-/* Values that go by four. */
+/* Number of fours of values that are handled as such. */
 static int64_t fours_of(int64_t n, const float *floats, const void *codes, size_t code_bytes)
 {
   return TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, static_cast<int>(4 * code_bytes))
@@ -490,7 +510,7 @@ static PetscErrorCode decode_values(cudaStream_t on, const Format &f, int64_t n,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* 16 bits; limit 0: none. */
+/* Encode to 16 bits. limit 0: no limit. */
 static PetscErrorCode encode_16(cudaStream_t on, bool fp16, float limit, float scale, int64_t n,
                                 const float *from, void *to)
 {
@@ -517,7 +537,7 @@ static PetscErrorCode decode_16(cudaStream_t on, bool fp16, float scale, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do rows of n values go by groups of lanes? */
+/* Are rows of n values handled by groups of lanes? */
 static bool in_groups(int64_t n, const float *floats, const void *codes)
 {
   return n % 4 == 0 && n <= 4 * TRS_WARP && TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, 4);

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The nccl backend: a communicator has a stream of its own, which an operation takes over from the caller's stream by an event and gives back
-  by another; the host waits for nothing.
+  The nccl backend. A communicator has a stream of its own. An operation takes over from the
+  caller's stream by an event, and gives back by another event; the host waits for nothing.
 
-  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Sums are made by our own kernel in rank order, from all ranks'
-  parts of a chunk: comm.h promises the order, NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W - 1
-  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. Only an even all-gather is left to NCCL's own.
+  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Sums
+  are made by our own kernel in rank order, from all ranks' parts of a chunk: comm.h promises the
+  order, NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W - 1
+  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. Only an even
+  all-gather uses NCCL's own collective.
 
-  Communicators do not block: a call returns at once, and is over when the communicator says so. Whatever waits here or in device_cuda.c looks at
-  all communicators meanwhile (check_all) and has a deadline. What goes wrong becomes one error, UNAVAILABLE, after every communicator
-  of this rank was aborted, so that no kernel of NCCL is left behind; the job then ends as for any error of one rank (core/error.h).
+  Communicators do not block: a call returns at once, and is over when the communicator says so. A
+  wait here or in device_cuda.c looks at all communicators meanwhile (check_all) and has a deadline.
+  Any failure becomes one error, UNAVAILABLE, after every communicator of this rank was aborted, so
+  that no kernel of NCCL is left behind; the job then ends as for any error of one rank
+  (core/error.h).
 */
 #include "comm/comm.h"
 
@@ -21,42 +25,46 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* Of up to so many parts the sum may lie on one (sum_matrices). */
+/* The sum may overwrite one of the parts if there are at most this many (sum_matrices). */
 enum { TRS_NCCL_IN_PLACE = 64 };
 
 typedef struct TrsNcclRequest {
   struct TrsRequestImpl base;
-  struct TrsNcclRequest *next; /* of the free ones */
+  struct TrsNcclRequest *next; /* in the list of free requests */
   cudaEvent_t before, done;
-  cudaStream_t stream;   /* that it is on */
-  TrsChunks chunks;      /* of a sum, or of what is gathered */
-  TrsDeviceBuffer parts; /* what the ranks have for my chunk */
+  cudaStream_t stream;   /* the stream of the operation */
+  TrsChunks chunks;      /* for a sum or an all-gather */
+  TrsDeviceBuffer parts; /* the values that the ranks have for this rank's chunk */
 } TrsNcclRequest;
 
 typedef struct TrsNcclData {
   const TrsNccl *nccl;
   ncclComm_t comm;                           /* NULL: a group of one rank */
-  cudaStream_t stream;                       /* without NCCL: the caller's */
-  TrsDeviceBuffer encoded, arrived, decoded; /* of the all-reduce on the stream that has codes */
+  cudaStream_t stream;                       /* without NCCL: the caller's stream */
+  TrsDeviceBuffer encoded, arrived, decoded; /* for the encoded all-reduce on the stream */
   TrsNcclRequest *free;
-  struct TrsNcclData *next; /* of all communicators of this process */
+  struct TrsNcclData *next; /* in the list of all communicators of this process */
 } TrsNcclData;
 
-/* Blocks to and from every rank; displacements and counts in elements. */
+/* Blocks to and from every rank. Displacements and counts are in elements. */
 typedef struct {
   const char *send;
   const int64_t *send_counts, *send_displs;
   char *recv;
   const int64_t *recv_counts, *recv_displs;
   int64_t elem_bytes;
-  PetscBool skip_own; /* my own block is used where it is */
+  PetscBool skip_own; /* this rank's own block is used where it is */
 } TrsNcclBlocks;
 
-static TrsNcclData *all_communicators; /* so that a failure of one ends them all; the main thread's */
+/* All communicators, so that a failure of one ends them all. For the main thread only. */
+static TrsNcclData *all_communicators;
 
 /* --- errors --- */
 
-/* In one group: an abort alone waits, in some versions of NCCL, for the device, where the other communicators' kernels would go on. */
+/*
+  Abort all communicators in one group. In some versions of NCCL an abort alone waits for the
+  device, where the other communicators' kernels would go on.
+*/
 static void abort_all(void)
 {
   const TrsNccl *nccl = all_communicators ? all_communicators->nccl : NULL;
@@ -70,7 +78,7 @@ static void abort_all(void)
   all_communicators = NULL;
 }
 
-/* The one message; `what` was being done. */
+/* Raise the one message of a failure. `what` says what was being done. */
 static PetscErrorCode fail(const TrsNccl *nccl, ncclResult_t result, ncclComm_t comm, const char *what)
 {
   char text[512];
@@ -114,7 +122,10 @@ static PetscErrorCode settle(const TrsNccl *nccl, ncclComm_t comm, ncclResult_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Has an operation of any communicator failed behind our back, or has the host waited too long? device_cuda.c asks while it waits (since start_s; 0: it does not). */
+/*
+  Has an operation of any communicator failed, or has the host waited too long? device_cuda.c asks
+  while it waits since start_s; start_s 0: the host does not wait.
+*/
 static PetscErrorCode check_all(double start_s)
 {
   PetscFunctionBegin;
@@ -155,7 +166,10 @@ static PetscErrorCode free_request(TrsNcclRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A request from the pool; the communicator's stream goes on from where the caller's is. Without NCCL all is done on the caller's. */
+/*
+  Take a request from the pool. The communicator's stream continues after the work on the caller's
+  stream. Without NCCL all work is done on the caller's stream.
+*/
 static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **request)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
@@ -176,11 +190,11 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What is on the communicator's stream now is the operation. */
+/* End a request: the operation is all work that is on the communicator's stream now. */
 static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 {
   const TrsNcclData *data = (const TrsNcclData *)started->base.comm->data;
-  TrsTimelineSpan span = started->base.span; /* comm.c adds its bytes */
+  TrsTimelineSpan span = started->base.span; /* comm.c adds the bytes to it */
 
   PetscFunctionBegin;
   PetscCall(TrsTimelineEnd(&span, (TrsStream)(void *)data->stream));
@@ -191,13 +205,16 @@ static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 
 /* --- exchanges --- */
 
-/* One rank needs no NCCL. TRSHARD_NCCL_ALONE in the environment takes it all the same, and sends to itself: so one GPU is enough to test it. */
+/*
+  Does the group need NCCL? One rank does not, but TRSHARD_NCCL_ALONE in the environment makes one
+  rank use NCCL and send to itself, so that one GPU is enough for tests.
+*/
 static PetscBool wants_nccl(TrsComm comm)
 {
   return (PetscBool)(comm->size > 1 || getenv("TRSHARD_NCCL_ALONE"));
 }
 
-/* Does the own block go through NCCL, too? */
+/* Does this rank's own block go through NCCL, too? */
 static PetscBool sends_own(TrsComm comm, const TrsNcclBlocks *x)
 {
   const TrsNcclData *data = (const TrsNcclData *)comm->data;
@@ -212,7 +229,10 @@ static PetscBool has_messages(TrsComm comm, const TrsNcclBlocks *x)
   return PETSC_FALSE;
 }
 
-/* Put the blocks' messages on the communicator's stream; the own block is a copy. Ranks start with their neighbour, so that not all send to one. */
+/*
+  Put the blocks' messages on the communicator's stream; this rank's own block is copied. Ranks
+  start with their neighbour, so that not all of them send to one rank at once.
+*/
 static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
 {
   const TrsNcclData *data = (const TrsNcclData *)comm->data;
@@ -240,7 +260,7 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
                                 from_rank, data->comm, data->stream);
   }
   if (result != ncclSuccess && result != ncclInProgress) {
-    (void)data->nccl->GroupEnd(); /* else the abort would only join this group */
+    (void)data->nccl->GroupEnd(); /* otherwise the abort would only join this group */
     PetscCall(fail(data->nccl, result, data->comm, "an exchange"));
   }
   PetscCall(settle(data->nccl, data->comm, data->nccl->GroupEnd(), "an exchange"));
@@ -277,8 +297,9 @@ static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, floa
 }
 
 /*
-  sum_chunk() for values that travel encoded, and the sums back. The parts, the own one among them, lie side by side, so that one kernel decodes all:
-  kernels move 22 bytes for each of the n values and 10 for each of the own chunk's.
+  sum_chunk() for values that travel encoded, with the all-gather of the sums. The parts, this
+  rank's own one among them, lie side by side, so that one kernel decodes all of them. The kernels
+  move 22 bytes for each of the n values, and 10 bytes for each value of this rank's chunk.
 */
 static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *codec, float *values,
                                       int64_t n)
@@ -323,7 +344,7 @@ static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *c
 
 /* --- the table --- */
 
-/* All ranks call NCCL's own set-up with the same id; over when the communicator says so. */
+/* All ranks call NCCL's set-up with the same id. The call is over when the communicator says so. */
 static PetscErrorCode connect(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
@@ -366,7 +387,8 @@ static PetscErrorCode setup_nccl(TrsComm comm)
 static PetscErrorCode destroy_nccl(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
-  TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL; /* else the caller's */
+  /* without NCCL: the caller's stream */
+  TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL;
 
   PetscFunctionBegin;
   if (stream) PetscCall(comm->device->stream_synchronize(stream));
@@ -422,7 +444,9 @@ static PetscErrorCode reduce_scatterv_nccl(TrsComm comm, TrsStream stream, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NCCL's own all-gather knows the network, but only blocks of one size side by side. */
+/*
+  NCCL's own all-gather knows the network, but takes only blocks of one size that lie side by side.
+*/
 static PetscBool is_even(TrsComm comm, const int64_t *counts, const int64_t *displs)
 {
   for (int q = 0; q < comm->size; q++)

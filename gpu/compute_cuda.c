@@ -4,5 +4,6 @@
 
 const TrsComputeOps trs_compute_cuda = {
     .name = "cuda",
-    .product_unit = 16, /* 64 bytes: loads of 16 bytes, and whole steps of a tensor core's tile over k */
+    /* 64 bytes: loads of 16 bytes, and whole steps of a tensor core's tile over k */
+    .product_unit = 16,
     TRS_KERNELS(TRS_KERNEL_CUDA_ROW)};

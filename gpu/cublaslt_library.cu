@@ -8,8 +8,8 @@
 #include <string.h>
 
 static TrsCublasLt functions;      /* filled once, then constant */
-static char missing[512];          /* why they are not; "": they are */
-static bool asked_for_own = false; /* at the last call */
+static char missing[512];          /* why the functions are not there; "": they are there */
+static bool asked_for_own = false; /* TRSHARD_GEMM=own at the last call */
 
 #if defined(CUDA_ON_CPU)
 static bool fill()

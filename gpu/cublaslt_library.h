@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cuBLASLt, opened when the first product wants it: half a gigabyte that a CPU run, and a machine without it, can do without (gemm_cuda.cu has a
-  kernel of its own for those). A stand-in is linked instead of opened.
+  cuBLASLt, opened when the first product needs it. The library is half a gigabyte, which a CPU run
+  does without. A machine without the library uses a kernel of gemm_cuda.cu. The stand-in for tests
+  is linked instead of opened.
 */
 #pragma once
 
@@ -23,14 +24,17 @@
   X(MatmulAlgoGetHeuristic) \
   X(Matmul)
 
-/* One pointer a function: Matmul is cublasLtMatmul. */
+/* One pointer for each function: Matmul is cublasLtMatmul. */
 struct TrsCublasLt {
 #define TRS_CUBLASLT_POINTER(name) decltype(&cublasLt##name) name;
   TRS_CUBLASLT_FUNCTIONS(TRS_CUBLASLT_POINTER)
 #undef TRS_CUBLASLT_POINTER
 };
 
-/* Open it, once a process; NULL where there is none, or TRSHARD_GEMM=own is in the environment now, for tests. Not collective. */
+/*
+  Open cuBLASLt, once a process. The result is NULL if there is none, or if TRSHARD_GEMM=own is in
+  the environment now, for tests. Not collective.
+*/
 const TrsCublasLt *TrsCublasLtOpen();
 
 /* Why the last call gave NULL. Borrowed. */

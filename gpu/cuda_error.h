@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* CUDA's errors become ours: the message names the call; memory that is not there is TRS_ERR_MEMORY, all else TRS_ERR_UNAVAILABLE. */
+/*
+  CUDA's errors become ours. The message names the call. A failed allocation is TRS_ERR_MEMORY, any
+  other error TRS_ERR_UNAVAILABLE.
+*/
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,5 +25,8 @@ extern "C" {
                cudaGetErrorName(trs_cuda_error_), #__VA_ARGS__); \
   } while (0)
 
-/* After each launch: a bad configuration, or what an earlier kernel did, at the first place that can say so. */
+/*
+  Check after each launch: this is the first place that can report a bad launch configuration, or
+  the error of an earlier kernel.
+*/
 #define TrsCheckLaunch() TrsCallCUDA(cudaGetLastError())

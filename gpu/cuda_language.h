@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What every .cu file includes first: CUDA's language, or its stand-in on a CPU (regression/cuda_on_cpu); PETSc's errors; the slots' types.
+  Every .cu file includes this header first. It brings CUDA's language or its stand-in on a CPU
+  (regression/cuda_on_cpu), PETSc's errors, and the kernels' types.
 
-  A source differs between the two in a launch, CU_LAUNCH(kernel, grid, block, shared bytes, stream, arguments...), with a template in
-  parentheses, and in dynamic shared memory, CU_DYN_SHARED(type, name). No <<<>>> and no inline PTX elsewhere.
+  A source has two macros where the two languages differ. A launch is CU_LAUNCH(kernel, grid, block,
+  shared bytes, stream, arguments...), with a template in parentheses. Dynamic shared memory is
+  CU_DYN_SHARED(type, name). No <<<>>> and no inline PTX stand elsewhere.
 */
 #pragma once
 
@@ -29,7 +31,10 @@ static inline cudaStream_t TrsCudaStream(TrsStream stream)
   return reinterpret_cast<cudaStream_t>(stream);
 }
 
-/* Blocks of `threads` threads for n of them, at least one and at most what keeps a grid-stride loop busy on any GPU. */
+/*
+  The number of thread blocks of `threads` threads for n threads: at least one, and at most as many
+  as keep a grid-stride loop busy on any GPU.
+*/
 static inline dim3 TrsCudaBlocks(int64_t n, int threads)
 {
   const int64_t blocks = (n + threads - 1) / threads, most = 132 * 32;
@@ -37,7 +42,7 @@ static inline dim3 TrsCudaBlocks(int64_t n, int threads)
   return dim3(static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks));
 }
 
-/* First index of this thread in a grid-stride loop, and its step. */
+/* The first index of this thread in a grid-stride loop, and its step. */
 static __device__ __forceinline__ int64_t TrsCudaFirst()
 {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -2,8 +2,9 @@
 /*
   Dense layers on the GPU: products by gemm_cuda.cu, the rest by kernels that memory bounds.
 
-  Sums over samples: a block adds up a run of rows, the last block that is done the runs, both in an order that depends on the shape alone. Where memory
-  is aligned to 16 bytes a thread has four columns: the same sums in the same order.
+  Sums over samples: a thread block adds up a run of rows, and the last thread block to finish adds
+  up the runs. Both orders depend on the shape alone. If memory is aligned to 16 bytes, a thread has
+  four columns, with the same sums in the same order.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/device_cuda.h"
@@ -14,9 +15,9 @@
 
 enum {
   TRS_DENSE_THREADS = 256,
-  TRS_SUM_COLUMNS = 32,    /* of a block: a warp reads a line of memory */
-  TRS_SUM_LANES = 8,       /* rows that a block reads at a time */
-  TRS_SUM_MOST_RUNS = 128, /* of rows, whose sums are added in the second kernel */
+  TRS_SUM_COLUMNS = 32,    /* columns of a thread block: a warp reads a line of memory */
+  TRS_SUM_LANES = 8,       /* rows that a thread block reads at a time */
+  TRS_SUM_MOST_RUNS = 128, /* most runs of rows, whose sums the last thread block adds */
   TRS_SUM_LEAST_ROWS = 64,
   TRS_SQUARES_A_BLOCK = 16384
 };
@@ -43,7 +44,7 @@ static __device__ __forceinline__ float4 masked(float4 y, float4 dy)
   return make_float4(masked(y.x, dy.x), masked(y.y, dy.y), masked(y.z, dy.z), masked(y.w, dy.w));
 }
 
-/* Are matrices with rows of so many floats made of whole float4? */
+/* Do all rows consist of whole float4, at addresses for float4? */
 static bool is_wide(std::initializer_list<const void *> arrays, int64_t sizes)
 {
   uintptr_t bits = static_cast<uintptr_t>(4 * sizes);
@@ -68,7 +69,8 @@ template <class T> struct Masked { /* dy = y > 0 ? dy : 0; its columns are summe
   }
 };
 
-template <class T> struct Crossed { /* dx0 (+)= g * (u + bias) (+ g); h = g * x0, whose columns are summed */
+/* dx0 (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
+template <class T> struct Crossed {
   typedef T Type;
   int64_t n;
   int place;
@@ -88,17 +90,21 @@ template <class T> struct Crossed { /* dx0 (+)= g * (u + bias) (+ g); h = g * x0
   }
 };
 
-/* The lanes' sums, in order, in lane 0. */
+/* Add the lanes' sums, in order. Lane 0 gets the result. */
 template <class T> static __device__ __forceinline__ T add_lanes(T sum, T part[][TRS_SUM_COLUMNS + 1])
 {
-  __syncthreads(); /* whoever read part is done */
+  __syncthreads(); /* all threads that read part are done */
   part[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   for (int lane = 1; threadIdx.y == 0 && lane < TRS_SUM_LANES; lane++) sum = sum + part[lane][threadIdx.x];
   return sum;
 }
 
-/* Is this the last block of n to come here? All its threads ask; counter is 0 before, and after the last one. What each wrote before is there for the last one to read (__ldcg). */
+/*
+  Is this the last of n thread blocks to come here? All its threads call it. counter is 0 before,
+  and again after the last thread block, which may then read (__ldcg) the data that the others wrote
+  before.
+*/
 static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
 {
   __shared__ bool last;
@@ -113,7 +119,10 @@ static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
   return last;
 }
 
-/* Block (x, y): columns 32 x .., in numbers of T, rows of run y. Visits every element once. sums [runs, cols], to [cols]. */
+/*
+  Thread block (x, y) has columns 32 x .., in units of T, and the rows of run y. Visits every
+  element once. sums [runs, cols], to [cols].
+*/
 template <class Visit>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     visit_kernel(int64_t rows, int64_t cols, int64_t rows_a_run, Visit visit, typename Visit::Type *sums,
@@ -141,7 +150,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   if (writes) to[c] = sum;
 }
 
-/* cols in numbers of Visit::Type. */
+/* cols is in units of Visit::Type. */
 template <class Visit>
 static PetscErrorCode visit_and_sum(TrsStream stream, int64_t rows, int64_t cols, Visit visit, float *to)
 {
@@ -184,8 +193,9 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in,
 }
 
 /*
-  ReLU's mask and the bias' gradient are one pass over dy. (cuBLASLt's DRELU_BGRAD would make them in the product of the layer above, from a bit mask that
-  its forward keeps; here a layer's backward is whole, and its input dy what the slot says.)
+  ReLU's mask and the bias' gradient are one pass over dy. (cuBLASLt's DRELU_BGRAD would make both
+  in the product of the layer above, from a bit mask that its forward keeps. Here the backward of a
+  layer is complete in itself, and its input dy is what compute_ops.h says.)
 */
 PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
                                      int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
@@ -219,7 +229,7 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
 
 /* --- cross layers --- */
 
-/* cols in numbers of T. A thread has a column of some rows. Reads x0, u, x and writes y once. */
+/* cols is in units of T. A thread has a column of some rows. Reads x0, u, x and writes y once. */
 template <class T>
 static __global__ void cross_forward_kernel(int64_t rows, int64_t cols, const T *x0, const T *u,
                                             const T *bias, const T *x, T *y)
@@ -278,7 +288,7 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t col
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reads g, x0, u and, but in the first call, dx0; writes dx0 and h. */
+/* Reads g, x0, u and, except in the first call, dx0; writes dx0 and h. */
 PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
                                     const TrsCrossBackward *layer)
 {
@@ -290,7 +300,7 @@ PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* dx0 has g already: the product adds to it on its way to dx. */
+/* dx0 contains g already. The product adds dx0 on its way to dx. */
 PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
                                  const float *V, float *g, const float *dx0, float *dx)
 {
@@ -307,12 +317,15 @@ PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int
 
 /* --- loss --- */
 
-/* Sum of a block's values, in a fixed order, in thread 0. part: shared, one double a thread. */
+/*
+  Sum a thread block's values in double, in a fixed order, in thread 0. part: shared, one double a
+  thread.
+*/
 static __device__ __forceinline__ double block_sum(double value, double *part)
 {
   const unsigned thread = threadIdx.x;
 
-  __syncthreads(); /* whoever read part is done */
+  __syncthreads(); /* all threads that read part are done */
   part[thread] = value;
   __syncthreads();
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
@@ -322,7 +335,10 @@ static __device__ __forceinline__ double block_sum(double value, double *part)
   return part[0];
 }
 
-/* A thread has a sample at a time; blocks' sums are added up, in their order, by the last one that is done. In double, as on the CPU. */
+/*
+  A thread has one sample at a time. The last thread block to finish adds the sums of all, in a
+  fixed order. Sums are in double, as on the CPU.
+*/
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     bce_kernel(int64_t batch, int64_t stride, const float *z, const float *y, const float *w, float scale,
                double *sums, unsigned *counter, double *loss, float *dz, float *p)
@@ -419,7 +435,7 @@ struct Update {
   float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root;
 };
 
-/* The factor of the gradient. All threads of the block call it. */
+/* The factor of the gradient. All threads of the thread block call it. */
 static __device__ __forceinline__ float gradient_scale(const Update &a)
 {
   __shared__ float scale;
@@ -435,8 +451,9 @@ static __device__ __forceinline__ float gradient_scale(const Update &a)
 }
 
 /*
-  Reads grad, reads and writes weight and states once. The formulas are dense_kernels_template.h's, but that 0 / 0 (no gradient yet and eps 0) is 0 here: the
-  zeros that fill a weight up stay zeros.
+  Reads grad once, and reads and writes weight and states once. The formulas are those of
+  dense_kernels_template.h, but 0 / 0 (no gradient yet and eps 0) is 0 here: the zeros that fill a
+  weight up stay zeros.
 */
 template <TrsDenseOptimizerKind kind>
 static __global__ void update_kernel(int64_t n, Update a, const float *grad, float *weight, float *state1,

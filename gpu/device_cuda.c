@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The CUDA device: plain allocations (no managed memory), streams that do not wait for the default stream, events without timing but
-  for the few that a trace asks for.
+  The CUDA device: plain allocations (no managed memory), streams that do not wait for the default
+  stream, and events without timing, except the few that a trace asks for.
 
-  The runtime is linked statically and finds the driver when it is first called, so a program with this file in it starts without a driver.
+  The runtime is linked statically and finds the driver when it is first called. So a program with
+  this file starts without a driver.
 */
 #include "gpu/device_cuda.h"
 
@@ -18,20 +19,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Streams are asked this often between two looks at what may hold them up, and before the processor is offered to others. */
+/*
+  Number of queries of a stream between two looks at other failures. The processor is also offered
+  to others then.
+*/
 enum { TRS_CUDA_QUERIES = 64 };
 
 static PetscErrorCode (*while_waiting)(double start_s); /* set once, at set-up */
 
-/* Where timed events count from: see clock_align_cuda(). Lives as long as the process. */
+/* Timed events count from `zero` (clock_align_cuda()). It lives as long as the process. */
 enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
 static double zero_s;
 
-/* What kernels on a stream share: scratch, counters. */
+/* Memory that kernels on a stream share: scratch, counters. */
 enum { TRS_CUDA_SCRATCH, TRS_CUDA_COUNTERS, TRS_CUDA_KINDS };
 
-/* What device work of this process is on, beside the default stream. */
+/* The streams on which this process has device work, beside the default stream. */
 enum { TRS_CUDA_STREAMS = 64 };
 static struct {
   cudaStream_t stream;
@@ -40,7 +44,10 @@ static struct {
 static int n_streams;
 static TrsDeviceBuffer default_room[TRS_CUDA_KINDS];
 
-/* The host waits until `query` says that the stream or event is done; not for good when something is wrong. */
+/*
+  Wait until `query` says that the stream or event is done. The wait ends if while_waiting() finds
+  an error.
+*/
 static PetscErrorCode wait_for(cudaError_t (*query)(const void *what), const void *what)
 {
   const double start_s = MPI_Wtime();
@@ -87,7 +94,7 @@ PetscErrorCode TrsCudaEventWait(cudaEvent_t event)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* cudaFree waits for the whole device, for as long as that takes. */
+/* Wait for the whole device, because cudaFree would do so for as long as that takes. */
 static PetscErrorCode wait_device(void)
 {
   PetscFunctionBegin;
@@ -98,7 +105,10 @@ static PetscErrorCode wait_device(void)
 /* Oldest GPUs that kernels are built for: compute capability 8.0, Ampere. */
 enum { TRS_CUDA_OLDEST = 8 };
 
-/* The place in the driver's list of GPU number `wanted` of those that are new enough, and how many there are. */
+/*
+  Find GPU number `wanted` of the GPUs that are new enough: its place in the driver's list, and the
+  number of such GPUs.
+*/
 static PetscErrorCode find_usable(int n_gpus, int wanted, int *place, int *n_usable)
 {
   PetscFunctionBegin;
@@ -118,7 +128,7 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
 {
   int driver = 0, runtime = 0;
 
-  (void)cudaGetLastError(); /* not an error of a later call */
+  (void)cudaGetLastError(); /* a later call must not report this error */
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
   if (driver == 0)
@@ -134,10 +144,13 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
     snprintf(why_not, size, "%s", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
 }
 
-/* Hardware queues, as many as there are. By default 8, fewer than a model's and its communicators' streams: two in one wait for one another. */
+/*
+  CUDA gets the largest possible number of hardware queues. The default of 8 is less than the number
+  of streams of a model and its communicators, and two streams in one queue wait for each other.
+*/
 #define TRS_CUDA_QUEUES "32"
 
-/* GPUs that are too old are none. */
+/* GPUs that are too old are not counted. */
 static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_not_size)
 {
   struct cudaDeviceProp properties;
@@ -146,7 +159,8 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 
   PetscFunctionBegin;
   *n_devices = 0;
-  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", TRS_CUDA_QUEUES, 0); /* the first call reads it */
+  /* the first call to CUDA reads it */
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", TRS_CUDA_QUEUES, 0);
   error = cudaGetDeviceCount(&n_gpus);
   if (error != cudaSuccess || n_gpus == 0) {
     say_why_not(error, why_not, why_not_size);
@@ -160,7 +174,10 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A task may see one GPU of its own or all of the host's; which case it is shows in the identities of the chosen ones. */
+/*
+  A task may see one GPU of its own or all GPUs of the host. The identities of the chosen GPUs show
+  which case it is.
+*/
 static PetscErrorCode setup_cuda(int local_rank, int local_size)
 {
   char why_not[256];
@@ -192,7 +209,7 @@ static PetscErrorCode about_cuda(char *text, size_t size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The UUID: a slice of a GPU (MIG) has its own. */
+/* The identity is the UUID: a slice of a GPU (MIG) has one of its own. */
 static PetscErrorCode identity_cuda(char *name, size_t size)
 {
   struct cudaDeviceProp properties;
@@ -244,7 +261,7 @@ static PetscErrorCode alloc_cuda(int64_t bytes, void **pointer)
   PetscCall(TrsCudaAllocUnset(bytes, pointer));
   if (!*pointer) PetscFunctionReturn(PETSC_SUCCESS);
   TrsCallCUDA(cudaMemset(*pointer, 0, (size_t)bytes));
-  TrsCallCUDA(cudaStreamSynchronize(NULL)); /* our streams do not wait for the default one */
+  TrsCallCUDA(cudaStreamSynchronize(NULL)); /* our streams do not wait for the default stream */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -300,7 +317,11 @@ static PetscErrorCode zero_cuda(void *to, int64_t bytes, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Small kernels that others wait for go before the next blocks of the large ones; of those, rows on their way from the host to a cache hold many an SM. */
+/*
+  Small kernels that others wait for go before the next thread blocks of the large kernels. Large
+  kernels are those of the streams compute and prefetch; rows on their way from the host to a cache
+  hold many an SM.
+*/
 static PetscBool is_urgent(const char *name)
 {
   return (PetscBool)(strcmp(name, "compute") != 0 && strcmp(name, "prefetch") != 0);
@@ -317,7 +338,7 @@ static PetscErrorCode stream_create_cuda(const char *name, TrsStream *stream)
   TrsCallCUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   TrsCallCUDA(
       cudaStreamCreateWithPriority(&created, cudaStreamNonBlocking, is_urgent(name) ? greatest : least));
-  streams[n_streams++].stream = created; /* without scratch: see stream_destroy_cuda() */
+  streams[n_streams++].stream = created; /* without scratch, see stream_destroy_cuda() */
   *stream = (TrsStream)(void *)created;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -426,7 +447,10 @@ static PetscErrorCode timed_event_create_cuda(TrsEvent *event)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The event that timed ones are measured from: it happened when the host's clock was zero_s, to half of what the quickest round took. */
+/*
+  Make the event `zero`, from which timed events are measured. It happened when the host's clock was
+  zero_s, with an error of at most half the time of the quickest round.
+*/
 static PetscErrorCode clock_align_cuda(void)
 {
   double least_s = HUGE_VAL;
@@ -476,7 +500,7 @@ static PetscErrorCode timed_event_read_cuda(TrsEvent event, PetscBool wait, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NVTX looks for a tool at the first call; without one a call is a test of a pointer. */
+/* NVTX looks for a tool at the first call. Without a tool a call tests a pointer. */
 static void range_cuda(const char *name)
 {
   if (name)

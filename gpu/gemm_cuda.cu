@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Matrix products by cuBLASLt with bias and ReLU in its epilogue; where there is no cuBLASLt, or it has no kernel for a shape, by a tiled kernel of our own.
+  Matrix products by cuBLASLt with bias and ReLU in its epilogue. Without cuBLASLt, or for a shape
+  for which it has no kernel, a tiled kernel of our own makes the product.
 
-  cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)', so our columns are its rows, and its bias, one number a row, is ours.
-  What it chose for a shape is kept, as is its handle: they are the process's, as the library's state is. All calls come from the main thread.
+  cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)'. So our columns are its
+  rows, and its bias, one number a row, is ours. Its choice for a shape is kept, and so is its
+  handle. Both belong to the process, as the library's state does. All calls come from the main
+  thread.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/cublaslt_library.h"
@@ -14,19 +17,25 @@
 #include <string.h>
 
 enum { TRS_GEMM_CHOICES = 256 };
-static const int64_t workspace_bytes = (int64_t)32 << 20; /* as NVIDIA advises for its newest GPUs */
+/* as NVIDIA advises for its newest GPUs */
+static const int64_t workspace_bytes = (int64_t)32 << 20;
 
 /*
-  What a choice depends on, and nothing else; compared as bytes. Alignments are of addresses and strides, in bytes, up to a vector's 16.
+  Everything on which a choice depends, and nothing else; compared as bytes. Alignments are those of
+  addresses and strides, in bytes, up to a vector's 16.
 
-  The heuristic is asked for descriptions, layouts and preferences made of these numbers (of the bias it reads the alignment alone), always with the same room
-  for scratch, and its answer for a shape does not change with what was asked before, nor when it is asked again after the choice made way for others; where
-  it has none, our kernel is the choice. So a product's bits are a function of its shape and alignment on GPUs of one architecture and number of SMs, of one
-  version of the library: cuBLASLt draws no algorithm by itself, and we give it a workspace that no other stream uses.
+  The heuristic gets descriptions, layouts and preferences made of these numbers (of the bias it
+  reads only the alignment), always with the same amount of scratch. Its answer for a shape does not
+  depend on earlier questions, and it gives the same answer when it is asked again for a choice that
+  made way for others. If it has no answer, our kernel is the choice. So the bits of a product are a
+  function of its shape and alignment, on GPUs of one architecture and number of SMs, and for one
+  version of the library: cuBLASLt draws no algorithm by itself, and it gets a workspace that no
+  other stream uses.
 
-  -reproducible relies on it: a block of samples (train/blockwise.h) has the shapes of every other block, whichever rank it is on. Its operands are the
-  model's parameters, gradients and activations, which lie alike on all ranks, and samples that begin at multiples of 64 rows in memory of their own, so that
-  alignments, too, are the same for all blocks.
+  -reproducible relies on this. A sample block (train/blockwise.h) has the shapes of every other
+  sample block, on any rank. Its operands are the model's parameters, gradients and activations,
+  which lie alike on all ranks, and samples that begin at multiples of 64 rows in memory of their
+  own. So the alignments, too, are the same for all sample blocks.
 */
 struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
@@ -42,10 +51,10 @@ struct Choice {
 };
 
 static struct {
-  bool asked;              /* is what follows known? */
-  const TrsCublasLt *blas; /* NULL: own kernel */
+  bool asked;              /* the fields below are known */
+  const TrsCublasLt *blas; /* NULL: our own kernel is used */
   cublasLtHandle_t handle;
-  int n_choices, n_own, last; /* choices made; of them without a kernel; the last one used */
+  int n_choices, n_own, last; /* choices made; choices without a kernel; the choice used last */
   Choice choice[TRS_GEMM_CHOICES];
   TrsDensePrecision precision;
 } state;
@@ -127,8 +136,8 @@ static __device__ __forceinline__ float element(Operand x, int64_t r, int64_t c,
 }
 
 /*
-  A block makes a tile of 64 x 64, a thread 4 x 4 of it, from strips of 16 columns of A and rows of B in shared memory. Sums run over k in order. Reads A n / 64
-  and B m / 64 times.
+  A thread block makes a tile of 64 x 64, and a thread 4 x 4 of it, from strips of 16 columns of A
+  and rows of B in shared memory. Sums run over k in order. A is read n / 64 times, B m / 64 times.
 */
 static __global__ void __launch_bounds__(OWN_THREADS)
     own_kernel(int64_t m, int64_t n, int64_t k, float alpha, Operand a, Operand b, float beta,
@@ -141,7 +150,7 @@ static __global__ void __launch_bounds__(OWN_THREADS)
 
   for (int64_t k0 = 0; k0 < k; k0 += DEPTH) {
     for (int i = thread; i < TILE * DEPTH; i += OWN_THREADS) {
-      /* neighbouring threads take what lies side by side in memory */
+      /* neighbouring threads take elements that lie side by side in memory */
       const int ra = a.col == 1 ? i / DEPTH : i % TILE, ka = a.col == 1 ? i % DEPTH : i / TILE;
       const int cb = b.col == 1 ? i % TILE : i / DEPTH, kb = b.col == 1 ? i / TILE : i % DEPTH;
 
@@ -166,7 +175,7 @@ static __global__ void __launch_bounds__(OWN_THREADS)
     }
 }
 
-/* What beta is a factor of. */
+/* The matrix that beta is a factor of. */
 static const float *added_of(const TrsProduct *p)
 {
   return p->added ? p->added : p->c;
@@ -176,7 +185,8 @@ static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
 {
   const Operand a = {static_cast<const float *>(p->a), p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1};
   const Operand b = {static_cast<const float *>(p->b), p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1};
-  const int64_t tiles_m = (p->m + TILE - 1) / TILE, most = 65535; /* of a grid's second dimension */
+  /* largest second dimension of a grid */
+  const int64_t tiles_m = (p->m + TILE - 1) / TILE, most = 65535;
 
   PetscFunctionBegin;
   for (int64_t first = 0; first < tiles_m; first += most) {
@@ -192,7 +202,7 @@ static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- with it --- */
+/* --- with cuBLASLt --- */
 
 /* The largest power of two up to 16 that divides address and stride, in bytes. */
 static int32_t alignment_of(const void *address, int64_t stride)
@@ -265,12 +275,12 @@ static PetscErrorCode describe(const TrsCublasLt *blas, const Shape *shape, Choi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Its bias, whose alignment the heuristic reads, too, is set. */
+/* Ask the heuristic. The bias is set, because the heuristic reads its alignment, too. */
 static PetscErrorCode choose(const TrsCublasLt *blas, Choice *choice)
 {
   const Shape *shape = &choice->shape;
   const uint64_t workspace = static_cast<uint64_t>(workspace_bytes);
-  const struct { /* its A is our B */
+  const struct { /* cuBLASLt's A is our B */
     cublasLtMatmulPreferenceAttributes_t attribute;
     uint32_t bytes;
   } aligned[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape->alignment_b)},
@@ -318,7 +328,10 @@ static PetscErrorCode set_bias(const TrsCublasLt *blas, const Choice *choice, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The choice for the shape: kept - steps repeat, so most often it comes after the one used last - or made now. */
+/*
+  Find the choice for a shape. Steps repeat, so a kept choice most often follows the choice used
+  last. A new shape gets a new choice.
+*/
 static PetscErrorCode find(const TrsCublasLt *blas, const Shape *shape, const float *bias, Choice **found)
 {
   PetscFunctionBegin;

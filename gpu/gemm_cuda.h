@@ -8,12 +8,18 @@ extern "C" {
 #include "compute/gemm.h"
 }
 
-/* C = activation(product + bias); floats all; bias [n] or NULL, then without activation. added (or NULL: C itself) is what beta is a factor of, strided as C. */
+/*
+  C = activation(product + bias), all in floats. bias [n] or NULL; NULL means no activation. added
+  (or NULL: C itself) is the matrix that beta is a factor of, with the stride of C.
+*/
 struct TrsProduct : TrsMatrixProduct {
   const float *bias;
   TrsActivation activation;
   const float *added;
 };
 
-/* Ordered on the stream. Sums run in an order that depends on the shape alone: the same bits run after run on one kind of GPU. */
+/*
+  Make the product, in the stream's order. Sums run in an order that depends on the shape alone, so
+  the bits are the same in every run on one kind of GPU.
+*/
 PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product);

@@ -1,40 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dot interaction on the GPU. A block has a few samples at a time, whose vectors come to shared memory once; a thread has a square of results in
-  registers - the products of 4 vectors with 4, or 4 columns of 4 vectors' gradients - so that each number it reads takes part in four.
+  The dot interaction on the GPU, and behind it the factorization machine. A thread block works on a
+  few samples at a time, whose vectors are copied to shared memory once. A thread has a square of
+  results in registers (the products of 4 vectors with 4, or 4 columns of 4 vectors' gradients), so
+  that each number it reads takes part in four results.
 
-  Every product is one thread's sum over columns in ascending order, every element of the gradient one's over vectors in ascending order, its own among
-  them with factor 0: the same bits for any batch. Bytes moved: x and what is written once, dout once. A sample that shared memory does not hold is read
-  from global memory, in the same order.
+  Every product is the sum of one thread over columns in ascending order. Every element of the
+  gradient is the sum of one thread over vectors in ascending order, the vector itself among them
+  with factor 0. So the bits are the same for any batch. Bytes moved: x and the result once, dout
+  once. A sample that does not fit in shared memory is read from global memory, in the same order.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
 
 enum {
   TRS_DOT_THREADS = 128,
-  TRS_DOT_SIDE = 4,               /* of a thread's square */
-  TRS_DOT_SHARED_BYTES = 48 << 10 /* every GPU has so much without asking */
+  TRS_DOT_SIDE = 4,               /* side of a thread's square */
+  TRS_DOT_SHARED_BYTES = 48 << 10 /* every GPU has this many without asking */
 };
 
 /* Sizes of a call; x [batch, n * D]. */
 struct Dot {
   int64_t batch;
   int n, D, copied, n_zeros;
-  int pitch; /* floats from vector to vector in shared memory: an odd number of float4, so that 8 neighbours lie in different banks */
-  int tiles; /* n / 4, rounded up */
-  int samples; /* of a block at a time */
-  int aligned; /* are vectors made of whole float4? */
+  /*
+    Floats from one vector to the next in shared memory: an odd number of float4, so that 8
+    neighbours lie in different banks.
+  */
+  int pitch;
+  int tiles;   /* n / 4, rounded up */
+  int samples; /* samples of a thread block at a time */
+  int aligned; /* all vectors consist of whole float4 */
   const float *x;
   int64_t x_stride;
 };
 
-/* Place of x_i . x_j, i < j, row by row of the upper triangle. */
+/* The index of x_i . x_j, i < j, row by row of the upper triangle. */
 static __device__ __forceinline__ int pair_at(int n, int i, int j)
 {
   return i * (n - 1) - i * (i - 1) / 2 + (j - i - 1);
 }
 
-/* Vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads of the block call it. */
+/*
+  Copy the vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads
+  of the thread block call it.
+*/
 static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first, int here, float *to)
 {
   const int columns = s.aligned ? 4 : 1, width = s.aligned ? s.D : (s.D + 3) / 4 * 4;
@@ -59,7 +69,9 @@ static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first
   }
 }
 
-/* Four columns of a vector; shared memory has them all, zeros behind the last. */
+/*
+  Load four columns of a vector. Shared memory has all of them, with zeros behind the last column.
+*/
 template <bool SHARED> static __device__ __forceinline__ void load_four(const float *from, int left, float *x)
 {
   if (SHARED)
@@ -68,7 +80,10 @@ template <bool SHARED> static __device__ __forceinline__ void load_four(const fl
     for (int e = 0; e < 4; e++) x[e] = e < left ? from[e] : 0.0f;
 }
 
-/* Products of vectors row, row + tiles, .. with column, column + tiles, .. of the sample's v to their places. */
+/*
+  Compute the products of vectors row, row + tiles, .. with column, column + tiles, .. of the
+  sample's v, and put them in their places.
+*/
 template <bool SHARED>
 static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *v, int row, int column,
                                                      float *to)
@@ -98,7 +113,10 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *
     }
 }
 
-/* Tiles of the triangle are dealt to threads, sample after sample. Products go by way of shared memory, to be written side by side. */
+/*
+  Threads get the tiles of the triangle, sample after sample. Products go through shared memory, so
+  that they are written side by side.
+*/
 template <bool SHARED>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     dot_forward_kernel(Dot s, float *out, int64_t out_stride)
@@ -137,13 +155,16 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
   }
 }
 
-/* The gradient of x_i . x_j; 0 for i = j and for what is no vector. */
+/* The gradient of x_i . x_j; 0 for i = j and for rows beyond the vectors. */
 static __device__ __forceinline__ float pair_gradient(int n, const float *products, int i, int j)
 {
   return i == j || i >= n ? 0.0f : products[pair_at(n, PetscMin(i, j), PetscMax(i, j))];
 }
 
-/* The gradients of `here` samples' products as square matrices, rows of 4 * tiles. All threads of the block call it. */
+/*
+  Store the gradients of the products of `here` samples as square matrices with rows of 4 * tiles.
+  All threads of the thread block call it.
+*/
 static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t first, int here,
                                                        const float *dout, int64_t dout_stride, float *to)
 {
@@ -155,7 +176,10 @@ static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t fir
                                               k / width);
 }
 
-/* Columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g: its square matrix, or where that is not at hand the row of dout. */
+/*
+  Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g: its square
+  matrix in shared memory, or without one the row of dout.
+*/
 template <bool SHARED>
 static __device__ __forceinline__ void multiply_back(const Dot &s, const float *v, const float *g, int row,
                                                      int d, float sum[TRS_DOT_SIDE][4])
@@ -174,7 +198,7 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const float *
   }
 }
 
-/* Squares of the gradient are dealt to threads, neighbours having neighbouring columns. */
+/* Threads get squares of the gradient; neighbours have neighbouring columns. */
 template <bool SHARED>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     dot_backward_kernel(Dot s, const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
@@ -199,7 +223,9 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
 
       multiply_back<SHARED>(s, SHARED ? vectors + m * s.n * s.pitch : s.x + (first + m) * s.x_stride,
                             SHARED ? gradients + m * s.n * 4 * s.tiles : g, row, d, sum);
-      /* all loops unrolled: an index known to the compiler keeps `sum` in registers */
+      /*
+        All loops are unrolled: the compiler then knows every index and keeps `sum` in registers.
+      */
 #pragma unroll
       for (int a = 0; a < TRS_DOT_SIDE; a++) {
         const int i = row + a;
@@ -222,7 +248,10 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
   }
 }
 
-/* How a call is cut: samples of a block, and the bytes of shared memory they take; 0: not even one fits. */
+/*
+  Find the samples of a thread block, and the bytes of shared memory that they take. 0: not even one
+  sample fits.
+*/
 static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *kernel, size_t *bytes)
 {
   const int64_t one = (static_cast<int64_t>(s->n) * s->pitch + floats_more) *
@@ -295,6 +324,85 @@ PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D,
   else
     CU_LAUNCH(dot_backward_kernel<false>, blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, dout,
               dout_stride, dx, dx_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  --- factorization machine: a warp has a sample; its sums run lane by lane, then over the lanes ---
+*/
+
+struct Fm {
+  int64_t batch, n, copied, at;
+  const float *x;
+  int64_t x_stride;
+};
+
+static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+    fm_forward_kernel(Fm s, int n_zeros, float *out, int64_t out_stride)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < s.batch; b += TrsCudaStep() >> 5) {
+    const float *const x = s.x + b * s.x_stride;
+    float *const to = out + b * out_stride;
+    float sum = 0.0f, squares = 0.0f;
+
+    for (int64_t d = lane; d < s.n; d += 32) {
+      sum += x[d];
+      squares += x[d] * x[d];
+      if (d < s.copied) to[d] = x[d];
+    }
+    sum = group_sum(sum, 32, group_mask(32));
+    squares = group_sum(squares, 32, group_mask(32));
+    if (lane == 0) to[s.at] = 0.5f * (sum * sum - squares);
+    for (int k = lane; k < n_zeros; k += 32) to[s.at + 1 + k] = 0.0f;
+  }
+}
+
+static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+    fm_backward_kernel(Fm s, bool add, const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < s.batch; b += TrsCudaStep() >> 5) {
+    const float *const x = s.x + b * s.x_stride, *const g = dout + b * dout_stride;
+    float *const to = dx + b * dx_stride;
+    float sum = 0.0f;
+
+    for (int64_t d = lane; d < s.n; d += 32) sum += x[d];
+    sum = group_sum(sum, 32, group_mask(32));
+    for (int64_t d = lane; d < s.n; d += 32) {
+      const float before = add ? to[d] : 0.0f, own = g[s.at] * (sum - x[d]);
+
+      to[d] = before + own + (d < s.copied ? g[d] : 0.0f);
+    }
+  }
+}
+
+PetscErrorCode TrsFmForwardCuda(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
+                                int n_zeros, const float *x, int64_t x_stride, float *out, int64_t out_stride)
+{
+  const Fm s = {batch, n, copied, at, x, x_stride};
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(fm_forward_kernel, TrsCudaBlocks(batch * 32, TRS_DOT_THREADS), TRS_DOT_THREADS, 0,
+            TrsCudaStream(stream), s, n_zeros, out, out_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsFmBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
+                                 PetscBool add, const float *x, int64_t x_stride, const float *dout,
+                                 int64_t dout_stride, float *dx, int64_t dx_stride)
+{
+  const Fm s = {batch, n, copied, at, x, x_stride};
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(fm_backward_kernel, TrsCudaBlocks(batch * 32, TRS_DOT_THREADS), TRS_DOT_THREADS, 0,
+            TrsCudaStream(stream), s, static_cast<bool>(add), dout, dout_stride, dx, dx_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

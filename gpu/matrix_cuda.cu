@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Moving and adding pooled rows on the GPU: one thread for 16 bytes where rows are aligned to that, else for 4; all are bound by memory.
+  Copies and sums of pooled rows on the GPU. A thread handles 16 bytes if rows are aligned to 16,
+  else 4. Memory bounds all kernels.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
 
 enum { TRS_MATRIX_THREADS = 256, TRS_SUM_PARTS = 64 };
 
-/* A place for each element of a [rows, cols] matrix, cols in elements of type T. */
+/* The elements of a [rows, cols] matrix; cols and stride are in elements of type T. */
 template <class T> struct Matrix {
   T *data;
   int64_t stride;
@@ -34,16 +35,22 @@ static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
 
 /* --- runs of columns --- */
 
-/* Runs of a launch, and rows whose reads a thread has under way at a time. */
+/* Most runs of a launch, and rows whose reads a thread has under way at a time. */
 enum { TRS_RUNS_A_LAUNCH = 64, TRS_ROWS_IN_FLIGHT = 4 };
 
-/* Where each run of columns begins among the elements of a row, all runs side by side; int elements. */
+/*
+  The first element of each run of columns in a row, with all runs side by side. Counts of elements
+  fit in int.
+*/
 struct Columns {
   int n;
   int begin[TRS_RUNS_A_LAUNCH + 1];
 };
 
-/* What a thread does: column `col` of run `run` in rows row .. row + 3, then in those `step` rows on; row < 0: nothing. */
+/*
+  The work of a thread: column `col` of run `run` in rows row .. row + 3, then in the rows `step`
+  further on. row < 0: nothing.
+*/
 struct Share {
   int run, col;
   int64_t row, step;
@@ -70,7 +77,7 @@ static __device__ __forceinline__ Share share_of(const Columns &columns)
           static_cast<int64_t>(strips) * TRS_ROWS_IN_FLIGHT};
 }
 
-/* Threads for strips of rows: at least as many as a row has elements. */
+/* Number of thread blocks for strips of rows: at least as many threads as a row has elements. */
 static dim3 share_blocks(int64_t rows, const Columns &columns)
 {
   const int64_t width = columns.begin[columns.n],
@@ -92,7 +99,10 @@ template <class T> struct CopyJob {
   } run[TRS_RUNS_A_LAUNCH];
 };
 
-/* Neighbouring threads have neighbouring columns. Reads and writes every element once, four reads before the first write. */
+/*
+  Neighbouring threads have neighbouring columns. Reads and writes every element once, with four
+  reads before the first write.
+*/
 template <class T> static __global__ void copy_columns_kernel(const CopyJob<T> job)
 {
   const Share share = share_of(job.columns);
@@ -113,7 +123,10 @@ template <class T> static __global__ void copy_columns_kernel(const CopyJob<T> j
   }
 }
 
-/* The runs whose elements are of type T, or are not: as many launches as there are 64 of them. */
+/*
+  Copy the runs that can be copied as elements of type T, or those that cannot. There is one launch
+  for every 64 runs.
+*/
 template <class T>
 static PetscErrorCode copy_columns(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
 {
@@ -160,7 +173,7 @@ struct MeanJob {
   } run[TRS_RUNS_A_LAUNCH];
 };
 
-/* Reads and writes the elements of bags of more than one id once. */
+/* Reads and writes once the elements of bags with more than one id. */
 static __global__ void divide_columns_kernel(const MeanJob job)
 {
   const Share share = share_of(job.columns);
@@ -214,7 +227,10 @@ PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const
 
 /* --- rows --- */
 
-/* A copy of rows in elements of `size` bytes, the widest that divide its addresses, strides and rows. */
+/*
+  A copy of rows in elements of `size` bytes, the largest size that divides its addresses, strides
+  and rows.
+*/
 struct SizedCopy {
   TrsRowsCopy rows;
   int size;
@@ -228,7 +244,7 @@ static int size_of(const TrsRowsCopy &c)
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
-/* Element `at` of a copy of rows, in elements of type T. */
+/* Copy element `at` of a copy of rows, in elements of type T. */
 template <class T> static __device__ __forceinline__ void copy_element(const TrsRowsCopy &c, int64_t at)
 {
   constexpr int64_t size = static_cast<int64_t>(sizeof(T));
@@ -254,7 +270,7 @@ static __global__ void copy_rows_kernel(SizedCopy copy, int64_t n)
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) copy_sized(copy, i);
 }
 
-/* begin [n + 1]: first element of each copy, counted over all of them. */
+/* begin [n + 1]: first element of each copy, counted over all copies. */
 static __global__ void copy_many_rows_kernel(int n, const SizedCopy *copy, const int64_t *begin)
 {
   for (int64_t i = TrsCudaFirst(); i < begin[n]; i += TrsCudaStep()) {
@@ -263,8 +279,10 @@ static __global__ void copy_many_rows_kernel(int n, const SizedCopy *copy, const
   }
 }
 
-/* A thread has an element of a row, its neighbours the next ones. Reads and writes each row once, its index once an element. Several copies travel to the
-   device first. */
+/*
+  A thread has an element of a row, and its neighbours have the next elements. Reads and writes each
+  row once, and its index once an element. Several copies are uploaded to the device first.
+*/
 PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
   const int64_t bytes = n * static_cast<int64_t>(sizeof(SizedCopy)) +
@@ -284,7 +302,10 @@ PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, 
   }
   if (n <= 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &list));
-  /* the bytes between members, too: what is there already is not sent again */
+  /*
+    The bytes between members are zeroed, too, because an upload compares bytes: an array that the
+    device has already is not sent again.
+  */
   memset(list, 0, static_cast<size_t>(bytes));
   begin = reinterpret_cast<int64_t *>(list + n);
   for (int k = 0; k < n; k++) {
@@ -306,10 +327,10 @@ PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, 
 struct Parts {
   const float *part[TRS_SUM_PARTS];
   int n;
-  int go_on; /* add to what `to` holds: parts before these */
+  int go_on; /* add to the contents of `to`, the sum of earlier parts */
 };
 
-/* Reads each part once and writes the sum; parts are added in their order. */
+/* Reads each part once and writes the sum. Parts are added in their order. */
 template <class T>
 static __global__ void sum_kernel(Parts parts, int64_t from_stride, int64_t rows, int64_t cols, Matrix<T> to)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRS_NCCL_OLDEST = 22200 }; /* all that is used here behaves as needed from 2.22 on */
+enum { TRS_NCCL_OLDEST = 22200 }; /* from 2.22 on NCCL behaves as needed here */
 
 static TrsNccl functions; /* filled once, then constant */
 static int version;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  NCCL, opened when it is first needed: a program built with it starts on machines that have none, and runs there on a CPU or with -comm_backend mpi.
-
-  A stand-in is linked instead of opened.
+  NCCL, opened when it is first needed. A program built with NCCL starts on machines without it, and
+  runs there on a CPU or with -comm_backend mpi. The stand-in for tests is linked instead of opened.
 */
 #pragma once
 
@@ -26,15 +25,18 @@
   X(Recv) \
   X(AllGather)
 
-/* One pointer a function: Send is ncclSend. */
+/* One pointer for each function: Send is ncclSend. */
 typedef struct {
 #define TRS_NCCL_POINTER(name) __typeof__(&nccl##name) name;
   TRS_NCCL_FUNCTIONS(TRS_NCCL_POINTER)
 #undef TRS_NCCL_POINTER
 } TrsNccl;
 
-/* Open it, once a process. Errors: UNAVAILABLE when there is none, or an older one than this program was built for. Not collective. */
+/*
+  Open NCCL, once a process. Errors: UNAVAILABLE if there is no NCCL, or an older one than this
+  program was built for. Not collective.
+*/
 PetscErrorCode TrsNcclOpen(const TrsNccl **nccl);
 
-/* Its version, as it numbers them; 0 before TrsNcclOpen(). */
+/* NCCL's version, in its own numbering; 0 before TrsNcclOpen(). */
 int TrsNcclVersion(void);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that every rank holds: which rows a batch has, and all ranks' lists of rows as one. Twin of src/compute/row_lists_cpu.c.
+  Tables that every rank holds, on the GPU: the rows of a batch, and the merge of all ranks' lists
+  of rows. Twin of src/compute/row_lists_cpu.c.
 
-  Both are a stable sort by row, of all tables at once, as keys of the rows of all. Scratch: 24 bytes an entry and the sort's.
+  Both are a stable sort by row, of all tables at once, with keys that number the rows of all
+  tables. Scratch: 24 bytes an entry and the scratch of the sort.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -20,7 +22,7 @@ static __global__ void rows_of_runs_kernel(Occurrences o, const int64_t *table_r
               o.table[TrsCudaBlockOf(table_run, o.n_tables, r)].key_begin;
 }
 
-/* Waits for the numbers of rows. */
+/* The host waits for the numbers of rows. */
 PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                   const TrsTbeInput *input, int64_t *row_begin, int64_t *rows)
 {
@@ -42,12 +44,12 @@ PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, cons
 
 /* --- merging --- */
 
-/* A call. Places on the device. */
+/* A merge. begin and key_begin are device memory. */
 struct Lists {
   int64_t n; /* entries */
   int n_tables, n_lists;
-  const int64_t *begin;     /* [n_lists * n_tables + 1] of the lists among the entries, */
-  const int64_t *key_begin; /* [n_tables + 1] and of the tables among the keys */
+  const int64_t *begin;     /* [n_lists * n_tables + 1] first entry of each list */
+  const int64_t *key_begin; /* [n_tables + 1] first key of each table */
 };
 
 static __global__ void list_keys_kernel(Lists lists, const int64_t *rows, uint64_t *key, uint32_t *item)
@@ -68,7 +70,7 @@ static __global__ void widen_items_kernel(int64_t n, const uint32_t *item, int64
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) index[i] = static_cast<int64_t>(item[i]);
 }
 
-/* The places to the device; n_keys: rows of all tables. */
+/* Upload begin and key_begin. n_keys: rows of all tables. */
 static PetscErrorCode upload_lists(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
                                    const int64_t *begin, Lists *lists, int64_t *n_keys)
 {

@@ -1,40 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prefix sums, stable sorts and runs of equal keys on the GPU, the steps that jagged tensors, embeddings and the cache of rows share. */
+/*
+  Prefix sums, stable sorts and runs of equal keys on the GPU. Jagged tensors, embeddings and the
+  cache of rows share them.
+*/
 #pragma once
 
 #include "gpu/cuda_language.h"
 #include "gpu/workspace_cuda.h"
 
 /*
-  sum[0..n] = exclusive prefix sum of counts[0..n), 64-bit; sum must not overlap counts and serves as the scratch of its own tiles.
-  Not collective; enqueued on the stream.
+  sum[0..n] = exclusive prefix sum of counts[0..n), 64-bit. sum must not overlap counts; it also
+  holds the sums of tiles meanwhile. Not collective; enqueued on the stream.
 */
 PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum);
 
 /*
-  Stable sort of n < 2^32 pairs by key bits [0, bits), Key being uint64_t or uint32_t. keys, items [n] are left as they are; the sorted ones are in other
-  scratch. Scratch of the sort itself is in the workspace. A pass moves 24 n bytes, or 16 n with keys of 32 bits.
+  Stable sort of n < 2^32 pairs by key bits [0, bits). Key is uint64_t or uint32_t. keys and items
+  [n] stay unchanged; the sorted ones are in other scratch. The workspace holds the scratch of the
+  sort itself. A pass moves 24 n bytes, or 16 n with keys of 32 bits.
 */
 template <class Key>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
                                 const Key *keys, Key *sorted_keys, const uint32_t *items,
                                 uint32_t *sorted_items);
 
-/* Runs of equal keys among sorted ones. Device memory; how many runs there are is known there alone. */
+/*
+  Runs of equal keys among sorted keys. All arrays are device memory; only the device knows the
+  number of runs.
+*/
 struct Runs {
   int64_t n;
-  uint64_t *key;    /* [n] sorted; those from end_key on are in no run */
-  uint32_t *key_32; /* or here, where it is not NULL: keys that need no more bits */
-  int32_t *flags;   /* [n] does a run begin here? Scratch of whoever comes later */
-  int64_t *before;  /* [n + 1] runs that begin before; before[n] is their number */
+  uint64_t *key;    /* [n] sorted; keys from end_key on are in no run */
+  uint32_t *key_32; /* the keys, if it is not NULL: they then need at most 32 bits */
+  int32_t *flags;   /* [n] a run begins here; scratch for later steps */
+  int64_t *before;  /* [n + 1] number of runs that begin before; before[n] is the number of all */
   int64_t *begin;   /* [runs + 1] */
   uint64_t *key_of; /* [runs] */
 };
 
-/* Room in the workspace's scratch for the runs of n keys, and for the keys. */
+/* Make room in the workspace's scratch for n keys and their runs. */
 PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs);
 
-/* From runs->key to the rest. Not collective; enqueued on the stream. */
+/* Compute the other arrays from the keys. Not collective; enqueued on the stream. */
 PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *runs);
 
 static __device__ __forceinline__ uint64_t TrsCudaKey(const Runs &runs, int64_t i)
@@ -42,10 +49,10 @@ static __device__ __forceinline__ uint64_t TrsCudaKey(const Runs &runs, int64_t 
   return runs.key_32 ? runs.key_32[i] : runs.key[i];
 }
 
-/* Bits of a key up to `largest`. */
+/* Number of bits of keys up to `largest`. */
 int TrsCudaBitsFor(uint64_t largest);
 
-/* Last of n + 1 ascending places that is not above x; empty blocks are skipped. */
+/* The last of n + 1 ascending places that is not above x. Empty ranges are skipped. */
 static __device__ __forceinline__ int64_t TrsCudaBlockOf(const int64_t *begin, int64_t n, int64_t x)
 {
   int64_t low = 0, high = n - 1;

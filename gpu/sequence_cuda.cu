@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequences and positions on the GPU: rows of a bag to what the model sees, and the way back; weights by position. Twin of
-  src/compute/sequence_cpu.c, with its bits but for the sums of position_gradients. A thread has four columns of a bag (one, where
-  they are not aligned), its neighbours the next ones.
+  Sequences and positions on the GPU: from the rows of a bag to the model's input, and back for
+  gradients; weights by position. Twin of src/compute/sequence_cpu.c, with the same bits except for
+  the sums of position_gradients. A thread has four columns of a bag (one if they are not aligned),
+  and its neighbours have the next columns.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -17,7 +18,10 @@ static __device__ __forceinline__ int64_t row_of(const TrsSequenceBags &bags, in
 
 enum { TRS_IN_FLIGHT = 4 };
 
-/* x[u] = columns d .. of the row of id i + u; zeros where it is pruned or not before end. All places are asked for before the first row is. */
+/*
+  x[u] = columns d .. of the row of id i + u. Pruned ids and ids from end on give zeros. All places
+  are loaded before the first row.
+*/
 template <int COLUMNS>
 static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, const float *rows, int64_t i,
                                                  int64_t end, int64_t d, float (*x)[COLUMNS])
@@ -37,7 +41,9 @@ static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, co
   }
 }
 
-/* The bag's maxima of columns d .. and the ids that have them first, or end: all are pruned. */
+/*
+  Find the bag's maxima of columns d .., and the first ids that have them; end: all ids are pruned.
+*/
 template <int COLUMNS>
 static __device__ void find_maxima(const TrsSequenceBags &bags, const float *rows, int64_t begin, int64_t end,
                                    int64_t d, int64_t *at, float *maximum)
@@ -59,12 +65,12 @@ static __device__ void find_maxima(const TrsSequenceBags &bags, const float *row
   }
 }
 
-/* Reads each row that is not pruned once, writes the result once. */
+/* Reads each row that is not pruned once, and writes the result once. */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     sequence_forward_kernel(TrsSequenceBags bags, const float *rows, float *out, int64_t out_stride)
 {
-  const int64_t lanes = bags.dim / COLUMNS; /* of a bag */
+  const int64_t lanes = bags.dim / COLUMNS; /* lanes of a bag */
 
   for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
     const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
@@ -95,7 +101,7 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
   }
 }
 
-/* May a thread take four columns of all that a kernel reads and writes? */
+/* Can a thread take four columns of all matrices that a kernel reads and writes? */
 static bool by_four(const TrsSequenceBags *bags, const float *rows, const float *matrix, int64_t stride,
                     const float *to)
 {
@@ -127,7 +133,7 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     sequence_backward_kernel(TrsSequenceBags bags, const float *rows, const float *grad, int64_t grad_stride,
                              int by_id, float *to)
 {
-  const int64_t lanes = bags.dim / COLUMNS; /* of a bag */
+  const int64_t lanes = bags.dim / COLUMNS; /* lanes of a bag */
 
   for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
     const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
@@ -208,14 +214,21 @@ PetscErrorCode TrsPositionWeightsCuda(TrsStream stream, int64_t n_bags, const in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Positions a block adds up, and parts the ids are cut into: the order of a sum depends on the number of ids alone. */
+/*
+  Positions that a thread block adds up, and parts into which the ids are cut. The order of a sum
+  depends on the number of ids alone.
+*/
 enum { TRS_POSITIONS = 32, TRS_POSITION_THREADS = 128, TRS_POSITION_PARTS = 64 };
 
-/* Block (x, y) has 32 positions and a part of the ids; every thread adds up for itself, then the threads' sums are added in order. */
+/*
+  Thread block (x, y) has 32 positions and a part of the ids. Every thread makes sums of its own,
+  which are then added in the order of threads.
+*/
 static __global__ void position_sums_kernel(int64_t n_bags, const int64_t *offsets, const float *positions,
                                             const float *grad_weights, int64_t length, double *sums)
 {
-  __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS + 1]; /* columns are read, too: each bank once */
+  /* columns are read, too: each bank once */
+  __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS + 1];
   const int64_t first = offsets[0], n = offsets[n_bags] - first,
                 low = static_cast<int64_t>(blockIdx.x) * TRS_POSITIONS;
   const int64_t begin = first + n * blockIdx.y / TRS_POSITION_PARTS,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the GPU: scan, permutation of blocks, row buckets, unique ids.
-  Twin of src/compute/sparse_ops_cpu.c. A thread has a bag where order within bags matters, else a value.
+  Jagged tensors on the GPU: scan, permutation of bag blocks, row buckets, unique ids. Twin of
+  src/compute/sparse_ops_cpu.c. A thread has a bag if the order within bags matters, else a value.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -15,9 +15,12 @@ PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *length
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- permutation of blocks --- */
+/* --- permutation of bag blocks --- */
 
-/* Blocks in the order of the result: first bag of each in the input, and places in the result. */
+/*
+  Bag blocks in the order of the result: the first bag of each one in the input, and its place in
+  the result.
+*/
 struct Blocks {
   const int64_t *first_bag, *begin; /* [n], [n + 1] */
   int64_t n;
@@ -31,14 +34,14 @@ static __global__ void permute_lengths_kernel(Blocks blocks, const int32_t *from
   }
 }
 
-/* Where each block's values begin in the result. */
+/* Find where each bag block's values begin in the result. */
 static __global__ void block_values_kernel(Blocks blocks, const int64_t *offsets, int64_t *value_begin)
 {
   for (int64_t j = TrsCudaFirst(); j <= blocks.n; j += TrsCudaStep())
     value_begin[j] = offsets[blocks.begin[j]];
 }
 
-/* A thread has a value: reads and writes each once, neighbours together. */
+/* One thread a value. Reads and writes each value once, neighbours together. */
 static __global__ void permute_values_kernel(Blocks blocks, const int64_t *value_begin, TrsJagged in,
                                              TrsJagged out)
 {
@@ -94,20 +97,20 @@ PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, in
 
 /* --- bucketize --- */
 
-/* How ids of one feature are cut, on the device. */
+/* The rule that cuts ids of one feature, on the device. */
 struct Cut {
-  int64_t block_size, end;
-  int64_t bounds_at; /* in the list of all bounds; -1: even blocks */
+  int64_t bucket_rows, end;
+  int64_t bounds_at; /* first entry in the list of all bounds; -1: even buckets */
 };
 
 struct BucketizeJob {
   int n_buckets;
-  int64_t batch, n_bags; /* of the input */
+  int64_t batch, n_bags; /* batch and bags of the input */
   const Cut *cut;        /* [features] */
   const int64_t *bounds;
   TrsJagged in, out;
-  int64_t *offsets; /* of the result */
-  int32_t *placed;  /* [n_buckets * n_bags] ids of a bag and bucket that are placed already */
+  int64_t *offsets; /* offsets of the result */
+  int32_t *placed;  /* [n_buckets * n_bags] ids of a bag and bucket that have been placed */
   int64_t *unbucketize;
 };
 
@@ -130,11 +133,11 @@ static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int
     return id % job.n_buckets;
   }
   if (cut.bounds_at < 0) {
-    bucket = divide(id, cut.block_size);
-    *local = id - bucket * cut.block_size;
+    bucket = divide(id, cut.bucket_rows);
+    *local = id - bucket * cut.bucket_rows;
     return bucket;
   }
-  const int64_t *bounds = job.bounds + cut.bounds_at; /* they may repeat */
+  const int64_t *bounds = job.bounds + cut.bounds_at; /* bounds may repeat */
   int low = 0, high = job.n_buckets - 1;
   while (low < high) {
     const int middle = (low + high) / 2;
@@ -147,7 +150,7 @@ static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int
   return low;
 }
 
-/* A thread has a bag, so that the order of its ids is kept. lengths and placed are zero before. */
+/* One thread a bag, so that the order of its ids is kept. lengths and placed are zero before. */
 static __global__ void count_buckets_kernel(BucketizeJob job)
 {
   for (int64_t bag = TrsCudaFirst(); bag < job.n_bags; bag += TrsCudaStep()) {
@@ -179,7 +182,7 @@ static __global__ void place_in_buckets_kernel(BucketizeJob job)
   }
 }
 
-/* The features' cuts and their bounds, on the device. */
+/* Upload the features' cuts and their bounds. */
 static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int n_features,
                                   const TrsBucketSpec *spec, BucketizeJob *job)
 {
@@ -192,7 +195,7 @@ static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int 
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_BOUNDS, n_features * (n_buckets + INT64_C(1)),
                                sizeof(*bounds), &bounds));
   for (int f = 0; f < n_features; f++) {
-    cut[f] = {spec[f].block_size, spec[f].block_size * n_buckets, -1};
+    cut[f] = {spec[f].bucket_rows, spec[f].bucket_rows * n_buckets, -1};
     if (!spec[f].bounds) continue;
     cut[f].bounds_at = n_bounds;
     cut[f].end = spec[f].bounds[n_buckets];
@@ -205,7 +208,7 @@ static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+/* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
                                 int64_t batch, const TrsBucketSpec *spec, const TrsJagged *in, TrsJagged *out,
                                 int64_t *unbucketize)
@@ -246,13 +249,13 @@ PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_
 
 /* --- unique --- */
 
-/* Ids below 0 are one, and first. */
+/* All ids below 0 have one key, which is the lowest. */
 static __device__ __forceinline__ uint64_t unique_key(int64_t id)
 {
   return static_cast<uint64_t>(id < 0 ? 0 : id + 1);
 }
 
-/* A call: values [first, n), those of table t from begin[t] on. */
+/* The values [first, n) of a call. Those of table t begin at begin[t]. */
 struct UniqueIds {
   int64_t first, n;
   int n_tables;
@@ -260,7 +263,7 @@ struct UniqueIds {
   const int64_t *values;
   uint64_t *key, *sorted_key; /* [n] */
   uint32_t *item, *sorted_item;
-  int32_t *flags;  /* [n] does a new one begin here? */
+  int32_t *flags;  /* [n] a new id begins here */
   int64_t *before; /* [n + 1] */
 };
 
@@ -272,28 +275,28 @@ static __global__ void unique_keys_kernel(UniqueIds job)
   }
 }
 
-/* The tables of values that are sorted by id. */
+/* Make the keys of the tables, for values that are sorted by id. */
 static __global__ void unique_table_keys_kernel(UniqueIds job)
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.key[i] = static_cast<uint64_t>(TrsCudaBlockOf(job.begin, job.n_tables, job.sorted_item[i]));
 }
 
-/* The ids again, in the order of tables. */
+/* Gather the ids in the order of tables. */
 static __global__ void unique_gather_kernel(UniqueIds job)
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.sorted_key[i] = unique_key(job.values[job.sorted_item[i]]);
 }
 
-/* Values before the first table's are not the call's. */
+/* Values before the first table's values do not belong to the call. */
 static __global__ void unique_flags_kernel(UniqueIds job)
 {
   for (int64_t i = TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.flags[i] = i >= job.first && (i == job.first || job.sorted_key[i] != job.sorted_key[i - 1]);
 }
 
-/* The first value of a table is new whatever is before it. */
+/* The first value of a table is always a new id. */
 static __global__ void unique_tables_kernel(UniqueIds job)
 {
   for (int64_t t = TrsCudaFirst(); t < job.n_tables; t += TrsCudaStep())
@@ -317,7 +320,10 @@ static __global__ void unique_begin_kernel(UniqueIds job, int64_t *unique_begin)
     unique_begin[t] = job.before[job.begin[t]];
 }
 
-/* By all 64 bits of the id, of which the host knows nothing; then, stable, by the table: two sorts for any number of tables. */
+/*
+  Sort by all 64 bits of the id, because the host does not know the ids, then, stably, by the table.
+  Two sorts serve any number of tables.
+*/
 static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, UniqueIds *job)
 {
   const int64_t first = job->first, n = job->n - first;
@@ -343,7 +349,7 @@ static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, Uniq
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Waits for the numbers of unique ids. */
+/* The host waits for the numbers of unique ids. */
 PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
                              const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
                              int64_t *unique_values, int64_t *reverse)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Table-batched embedding on the GPU: backward with the optimizer fused. Twin of src/compute/tbe_cpu.c.
+  Table-batched embedding on the GPU: backward with the optimizer fused. Twin of
+  src/compute/tbe_cpu.c.
 
-  Each run of a row's occurrences (tbe_occurrences_cuda.h) gets one update. Sums of a long run's pieces are taken first, by as many groups of lanes, then
-  added in order: no atomics, the same bits run after run. Bytes moved beyond what finds the runs: the gradients' rows once, the rows that occur and
-  their states read and written once.
+  Each run of a row's occurrences (tbe_occurrences_cuda.h) gets one update. The sums of a long run's
+  pieces are made first, by one group of lanes a piece, and then added in order. There are no
+  atomics, and the bits are the same in every run. Bytes moved beyond those that find the runs: the
+  gradients' rows once, the rows that occur and their states read and written once.
+
   Source: FBGEMM split_embedding_backward_codegen_*, tbe_cpu.c
 */
 #include "gpu/compute_cuda.h"
@@ -13,9 +16,15 @@
 
 #include <math.h>
 
-enum { TRS_UPDATE_THREADS = 128, TRS_SHARED_PLAIN = 48 << 10 /* bytes a block has without asking */ };
+enum {
+  TRS_UPDATE_THREADS = 128,
+  TRS_SHARED_PLAIN = 48 << 10 /* bytes that a thread block has without asking */
+};
 
-/* Blocks that a multiprocessor should hold: what registers allow. rowwise_adagrad has a kernel of its own. */
+/*
+  Thread blocks that a multiprocessor should hold: as many as registers allow. rowwise_adagrad has a
+  kernel of its own.
+*/
 template <int KIND, int COLUMNS> constexpr int blocks_of = (KIND == TRS_N_OPTIMS ? 6 : 8) - (COLUMNS > 4);
 
 /* --- sums --- */
@@ -34,7 +43,10 @@ static __device__ __forceinline__ const UpdateTable *table_of(const Occurrences 
   return &o.table[low];
 }
 
-/* acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. Places are asked for before the first gradient is. */
+/*
+  acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. All
+  places are loaded before the first gradient.
+*/
 template <int COLUMNS, bool ALIGNED>
 static __device__ __forceinline__ void add_occurrences(const Occurrences &o, int64_t begin, int64_t end,
                                                        int col, float *acc)
@@ -78,7 +90,10 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int
     add_occurrences<COLUMNS, false>(o, begin, end, col, acc);
 }
 
-/* Pieces of long runs of one class: a group of lanes has a piece. class_run: the class's first run, and the next class's. */
+/*
+  Sum the pieces of long runs of one class. A group of lanes has a piece. class_run: the first run
+  of the class, and of the next class.
+*/
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     piece_sums_kernel(Occurrences o, const int64_t *class_run, int lanes_log2)
@@ -111,10 +126,10 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
   }
 }
 
-/* A run and its row's key. */
+/* A run and the key of its row. */
 struct Run {
   uint64_t key;
-  uint32_t begin, end; /* occurrences: fewer than 2^32 */
+  uint32_t begin, end; /* indices of occurrences, of which there are fewer than 2^32 */
 };
 
 static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
@@ -128,7 +143,7 @@ template <int COLUMNS>
 static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, const Run &run, int col,
                                                float *acc)
 {
-  if (run.end - run.begin <= TRS_SHORT_RUN) { /* in one piece */
+  if (run.end - run.begin <= TRS_SHORT_RUN) { /* the run is one piece */
     sum_occurrences<COLUMNS>(o, run.begin, run.end, col, acc);
     return;
   }
@@ -144,13 +159,15 @@ static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, 
   }
 }
 
-/* --- what is done with the sums: a group of lanes has a run --- */
+/* --- use of the sums: a group of lanes has a run --- */
 
 /*
-  Shared memory: a gradient, and where `scratch` more floats, of each of the block's groups; each lane uses its own columns only.
+  Shared memory holds a gradient for each of the thread block's groups of lanes, and with `scratch`
+  as many floats again. Each lane uses only its own columns.
 
-  What a row costs is the chain of loads that wait for each other, so all that is known early is asked for early: the next run beside this one, the row
-  and its state before the gradients. A run's table is nearly always that of the group's last.
+  The cost of a row is the chain of loads that wait for each other. So all loads whose address is
+  known early are started early: the next run together with this run, the row and its state before
+  the gradients. A run's table is nearly always that of the group's last run.
 */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COLUMNS>)
@@ -196,7 +213,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
   }
 }
 
-/* data_parallel: rows and their gradients are listed, ascending by table and row. */
+/* data_parallel: list rows and their gradients, ascending by table and row. */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     list_kernel(Occurrences o, const int64_t *class_run, int lanes_log2, int64_t *rows, float *row_grad,
@@ -229,8 +246,9 @@ template <int KIND, TrsDType DTYPE, int COLUMNS>
 static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, const Step &step)
 {
   const int lanes_log2 = b->classes[c].key % 6, D = (b->classes[c].widest + 3) / 4 * 4;
-  const bool lamb = step.args.kind == TRS_OPTIM_LAMB || step.args.kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB;
-  const int group_floats = lamb ? 2 * D : D;
+#define NEEDS_SCRATCH(K, ...) StepOf<TRS_OPTIM_##K>::scratch,
+  static constexpr bool needs_scratch[] = {TRS_EMBEDDING_OPTIMIZERS(NEEDS_SCRATCH)};
+  const int scratch = needs_scratch[step.args.kind] ? D : 0, group_floats = D + scratch;
   int threads = TRS_UPDATE_THREADS, bytes, most, device;
 
   PetscFunctionBegin;
@@ -241,13 +259,13 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
     TrsCallCUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     PetscCheck(bytes <= most, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
                "a shard of %d columns is wider than this GPU's update takes (%d): cut the table by columns",
-               b->classes[c].widest, most / (lamb ? 8 : 4));
+               b->classes[c].widest, most / (scratch ? 8 : 4));
     TrsCallCUDA(cudaFuncSetAttribute(update_kernel<KIND, DTYPE, COLUMNS>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   }
   CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), TrsCudaBlocks(b->o.runs.n << lanes_log2, threads),
             static_cast<unsigned>(threads), static_cast<size_t>(bytes), TrsCudaStream(stream), b->o,
-            b->class_run + c, lanes_log2, group_floats, lamb ? D : 0, step);
+            b->class_run + c, lanes_log2, group_floats, scratch, step);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -263,7 +281,7 @@ static PetscErrorCode launch_update_by_kind(TrsStream stream, const Backward *b,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sums of pieces: at most one for each SHORT_RUN / 2 occurrences. */
+/* Sum the pieces. There is at most one piece for each SHORT_RUN / 2 occurrences. */
 static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
 {
   const int lanes_log2 = b->classes[c].key % 6;
@@ -281,7 +299,7 @@ static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The class's rows, each with its sum. */
+/* List the rows of a class, each with its sum. */
 static PetscErrorCode launch_list(TrsStream stream, const Backward *b, int c, int64_t *rows, float *row_grad,
                                   int64_t row_stride)
 {
@@ -322,7 +340,15 @@ static PetscErrorCode update_classes(TrsStream stream, const Backward *b, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- slots --- */
+/* --- the kernels of the table --- */
+
+PetscBool TrsTbeHasStepCuda(TrsSparseOptimizerKind kind)
+{
+#define HAS_STEP(K, ...) StepOf<TRS_OPTIM_##K>::defined,
+  static constexpr bool has_step[] = {TRS_EMBEDDING_OPTIMIZERS(HAS_STEP)};
+
+  return has_step[kind] ? PETSC_TRUE : PETSC_FALSE;
+}
 
 static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                const TrsTbeInput *input, bool pooled, const float *grad, int64_t grad_stride,
@@ -359,7 +385,8 @@ PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Waits where the numbers of rows are asked for. NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+/* The host waits if the numbers of rows are asked for. */
+/* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                       int64_t *row_begin, int64_t *rows, float *row_grad, int64_t row_stride)

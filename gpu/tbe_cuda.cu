@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, whose sums these are bit for bit: ids of a bag are added in their order, in fp32.
+  Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, with the same sums bit
+  for bit: the ids of a bag are added in their order, in fp32.
 
-  A group of lanes has a bag (tbe_rows_cuda.h), with two to four rows of it in flight. Features of one type and width share a launch: grid x over bags, y
-  over features. Bytes moved: each occurrence's row once, ids 8 bytes a group, the pooled rows once.
+  A group of lanes has a bag (tbe_rows_cuda.h), with two to four of its rows in flight. Features of
+  one type and width share a launch: grid x over bags, y over features. Bytes moved: each
+  occurrence's row once, ids 8 bytes a group, the pooled rows once.
+
   Source: FBGEMM split_embedding_codegen_lookup_* forward
 */
 #include "gpu/compute_cuda.h"
@@ -12,28 +15,32 @@
 
 enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535 };
 
-/* Blocks that a multiprocessor should hold: 64 registers a thread, and 80 where quantised rows are unpacked. */
+/*
+  Thread blocks that a multiprocessor should hold: with 64 registers a thread, and 80 if quantised
+  rows are unpacked.
+*/
 template <TrsDType DTYPE> constexpr int blocks_of = is_float<DTYPE> ? 4 : 3;
 
-/* What a launch needs of a feature and its table. */
+/* The data of a feature and its table that a launch needs. */
 struct LookupFeature {
   const char *weight;
   int64_t rows, stride_bytes;
   int64_t first_bag, out_column;
   int32_t dim, mean;
-  const char *lines; /* of a cached table (compute/cache.h), else NULL */
+  const char *lines; /* lines of a cached table (compute/cache.h), else NULL */
   int64_t line_bytes;
 };
 
-/* Rows in flight: as many as fit in registers. */
+/* Number of rows in flight: as many as fit in registers. */
 static __host__ __device__ constexpr int rows_in_flight(int columns)
 {
   return columns > 8 ? 2 : 4;
 }
 
 /*
-  x[ROWS][COLUMNS] = columns col .. of the rows of values i .., zeros for those that are pruned, bad or not before end, and whether each is a row.
-  All ids are asked for before the first row is, and all rows before the first is used. CACHED: the table may be.
+  x[ROWS][COLUMNS] = columns col .. of the rows of values i .. Pruned ids, bad ids and ids from end
+  on give zeros. is_row says which ids are rows. All ids are loaded before the first row, and all
+  rows before the first use. CACHED: the table may have a cache.
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED, int ROWS>
 static __device__ __forceinline__ void load_rows(const LookupFeature &f, const TrsTbeInput &input, int64_t i,
@@ -79,7 +86,10 @@ static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbe
   }
 }
 
-/* Quantised rows may end within a lane's columns, and pooled rows need not be aligned for them. */
+/*
+  Store pooled columns. A quantised row may end within a lane's columns, and its pooled row need not
+  be aligned.
+*/
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void store_pooled(float *to, int col, int dim, const float *x)
 {
@@ -115,7 +125,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
   }
 }
 
-/* Sequences: a group has the rows that it keeps in flight; weights do not apply. */
+/* Sequences: a group has as many rows as it keeps in flight. Weights are not used. */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
@@ -141,7 +151,10 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     }
 }
 
-/* Gradient of the weight of each value: its row times its bag's gradient. Here out is that gradient, [B, out_stride]. */
+/*
+  Compute the gradient of the weight of each value: the product of its row and its bag's gradient.
+  Here out is this gradient, [B, out_stride].
+*/
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     weight_gradients_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2,
@@ -186,7 +199,7 @@ typedef enum { LOOKUP_POOLED, LOOKUP_ROWS, LOOKUP_WEIGHT_GRADIENTS } LookupKind;
 struct Lookup {
   LookupKind kind;
   TrsTbeInput input;
-  float *matrix; /* pooled rows, rows, or (read) gradients */
+  float *matrix; /* pooled rows, rows, or gradients, which are only read */
   int64_t stride;
   float *grad_weights;
 };
@@ -307,7 +320,7 @@ static PetscErrorCode look_up(TrsStream stream, TrsWorkspace workspace, const Tr
   }
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_LOOKUP + lookup->kind, stream,
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
-  for (int c = 0; c < N_CLASSES; c++) { /* begin[c] is the end of class c now */
+  for (int c = 0; c < N_CLASSES; c++) { /* begin[c] is now the end of class c */
     const int first = c > 0 ? begin[c - 1] : 0;
     if (begin[c] > first) PetscCall(launch_class(stream, lookup, c, begin[c] - first, features + first));
   }

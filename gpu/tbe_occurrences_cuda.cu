@@ -2,7 +2,9 @@
 /*
   Keys, sort, runs and pieces of the rows that a batch touches; classes of their tables.
 
-  Bytes moved for N occurrences: keys about 16 N a pass of the sort (24 N where the tables have 2^32 rows or more), its bits / 8 passes. Scratch: 100 N bytes and N / 32 rows of sums.
+  Bytes moved for N occurrences: about 16 N a pass of the sort (24 N if the tables have 2^32 rows or
+  more), with bits / 8 passes. Scratch: 100 N bytes and N / 32 rows of sums.
+
   Source: FBGEMM transpose_embedding_input
 */
 #include "gpu/scan_cuda.h"
@@ -13,7 +15,7 @@ enum { TRS_KEY_THREADS = 256 };
 
 /* A feature on the device. */
 struct UpdateFeature {
-  int64_t key_begin, rows; /* of its table */
+  int64_t key_begin, rows; /* first key and rows of the feature's table */
   int64_t out_column;
   int64_t mean;
 };
@@ -29,7 +31,10 @@ static __device__ __forceinline__ void set_key(const Unsorted &u, int64_t i, uin
   u.item[i] = static_cast<uint32_t>(i);
 }
 
-/* A value that is in no bag of the call: those of a view's other features lie before and behind its own. */
+/*
+  Give a key behind all rows to a value that is in no bag of the call. Values of a view's other
+  features lie before and behind those of the call.
+*/
 static __device__ __forceinline__ void pass_over(const Unsorted &u, int64_t i, uint64_t end_key)
 {
   set_key(u, i, end_key);
@@ -37,7 +42,7 @@ static __device__ __forceinline__ void pass_over(const Unsorted &u, int64_t i, u
   if (u.scale) u.scale[i] = 0.0f;
 }
 
-/* A group of lanes has a bag. Ids that are no rows get a key behind all rows. */
+/* One group of lanes a bag. Ids that are not rows get a key behind all rows. */
 static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_features, TrsTbeInput input,
                                        uint64_t end_key, int pooled, int64_t grad_stride, int lanes_log2,
                                        Unsorted u)
@@ -68,7 +73,7 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
   }
 }
 
-/* Keys given in sorted order; NULL: 0, 1 .. */
+/* Keys are given in sorted order; NULL: 0, 1, .. */
 static __global__ void given_keys_kernel(const int64_t *keys, const int64_t *index, int64_t grad_stride,
                                          Occurrences o)
 {
@@ -80,7 +85,10 @@ static __global__ void given_keys_kernel(const int64_t *keys, const int64_t *ind
 
 /* --- runs and pieces --- */
 
-/* Sources and scales follow the keys, so that the sums need not go by way of the items; the locations of the runs' rows. */
+/*
+  Bring sources and scales into the order of the keys, so that the sums do not read the items. Also
+  find the locations of the runs' rows.
+*/
 static __global__ void follow_kernel(Occurrences o, Unsorted u, const int32_t *locations)
 {
   for (int64_t i = TrsCudaFirst(); i < o.runs.n; i += TrsCudaStep()) {
@@ -106,7 +114,10 @@ static __global__ void piece_counts_kernel(Occurrences o)
   }
 }
 
-/* First run whose key is not below each of n boundaries; the first and the last need no search. */
+/*
+  Find the first run whose key is not below each of n boundaries. The first and the last boundary
+  need no search.
+*/
 static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_table, int64_t *run)
 {
   for (int64_t c = TrsCudaFirst(); c < n; c += TrsCudaStep()) {
@@ -135,7 +146,7 @@ static bool is_aligned(const TrsTbeTable *table)
          TrsCudaIsAligned(table->state[0], 0, 16) && TrsCudaIsAligned(table->state[1], 0, 16);
 }
 
-/* And of their gradients, too? */
+/* Are the gradients of such rows aligned, too? */
 static bool are_gradients_aligned(const Backward *b)
 {
   bool aligned = TrsCudaIsAligned(b->o.grad, b->grad_stride * 4, 16);
@@ -168,7 +179,7 @@ static void add_table(Backward *b, int t, int key)
   table[1].key_begin = static_cast<int64_t>(b->end_key);
 }
 
-/* Put the tables into the order of their keys and find the classes. */
+/* Sort the tables by their keys, and find the classes. */
 static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
 {
   enum { N_KEYS = TRS_N_DTYPES * 12 };
@@ -180,8 +191,8 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
 
   PetscFunctionBegin;
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_TABLES, n + 1, sizeof(*b->table), &b->table));
-  memset(b->table, 0,
-         static_cast<size_t>(n + 1) * sizeof(*b->table)); /* padding, too: compared with the last upload */
+  /* with padding, which is compared with the last upload */
+  memset(b->table, 0, static_cast<size_t>(n + 1) * sizeof(*b->table));
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CLASSES, n, sizeof(*b->classes) + 2 * sizeof(int), &room));
   b->classes = reinterpret_cast<UpdateClass *>(room);
   b->place = reinterpret_cast<int *>(b->classes + n);
@@ -220,7 +231,7 @@ static PetscErrorCode reserve(TrsWorkspace w, int64_t n, bool scaled, Occurrence
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keys of all occurrences in a batch, sorted; sources and scales beside them where they are asked for. */
+/* Sort the keys of all occurrences in a batch, with sources and scales if they are needed. */
 static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                  Backward *b)
 {
@@ -235,9 +246,10 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   PetscCheck(b->o.runs.n < UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%lld ids in one batch of one rank are more than the GPU's backward takes (2^32)",
              static_cast<long long>(b->o.runs.n));
-  while (lanes_log2 < 5 && n_bags << lanes_log2 < input->n_values) lanes_log2++; /* lanes: ids of a bag */
+  /* a lane for each id of a bag */
+  while (lanes_log2 < 5 && n_bags << lanes_log2 < input->n_values) lanes_log2++;
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, b->o.runs.n, sizeof(*u->key), &u->key));
-  if (bits <= 32) { /* half of the same room */
+  if (bits <= 32) { /* keys of 32 bits take half of the same memory */
     u->key_32 = reinterpret_cast<uint32_t *>(u->key);
     b->o.runs.key_32 = reinterpret_cast<uint32_t *>(b->o.runs.key);
   }
@@ -270,7 +282,7 @@ static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the classes' runs begin, and by_table each table's. */
+/* Find where the classes' runs begin and, with by_table, where each table's runs begin. */
 static PetscErrorCode find_class_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
 {
   const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (b->by_table ? n_tables + 1 : 0);
@@ -291,7 +303,7 @@ static PetscErrorCode find_class_runs(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The runs' pieces and the classes' runs. */
+/* Find the pieces of the runs, and the runs of the classes. */
 static PetscErrorCode cut_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
 {
   PetscFunctionBegin;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Which rows a batch touches, and where their gradients are: the first half of an embedding's backward (tbe_occurrences_cuda.cu); the second is the
-  update (tbe_backward_cuda.cu).
+  The rows that a batch touches, and where their gradients are: the first half of an embedding's
+  backward (tbe_occurrences_cuda.cu). The second half is the update (tbe_backward_cuda.cu).
 
-  Occurrences get the key of their row among all rows of the call's tables and are sorted by it, stably, so a row's are neighbours in order of feature,
-  bag and place: a run. A run longer than TRS_SHORT_RUN is cut at places that depend on its length alone into about sqrt(length) pieces. Tables of one
-  type, alignment, width and optimizer form a class: neighbours in the key space, one launch. How a class adds up over columns depends on that alone, not on
-  where the gradients lie: a row's bits are the same whatever else is in the call (-reproducible). Nothing of this waits: how many runs there are is known on
-  the device only.
+  An occurrence gets the key of its row among all rows of the call's tables. Occurrences are sorted
+  by key, stably, so the occurrences of a row are neighbours in order of feature, bag and place: a
+  run. A run longer than TRS_SHORT_RUN is cut into about sqrt(length) pieces, at places that depend
+  on its length alone. Tables of one type, alignment, width and optimizer form a class: neighbours
+  in the key space, and one launch. The class alone decides how columns are added up, and not where
+  the gradients lie: a row's bits are the same whatever else is in the call (-reproducible). Nothing
+  here waits: only the device knows the number of runs.
 */
 #pragma once
 
@@ -15,49 +17,51 @@
 
 enum { TRS_SHORT_RUN = 64 };
 
-/* A table on the device; its rows have keys from key_begin on. */
+/* A table on the device. Its rows have keys from key_begin on. */
 struct UpdateTable {
   TrsTbeTable table;
   int64_t key_begin;
 };
 
-/* The call's occurrences in sorted order, and the runs in them. Device memory. */
+/* The occurrences of a call in sorted order, and their runs. Device memory. */
 struct Occurrences {
   Runs runs;
-  int64_t *source; /* [n] place of the gradient in grad, */
-  float *scale;    /* and its factor; NULL: all 1 */
+  int64_t *source; /* [n] place of the gradient in grad */
+  float *scale;    /* [n] factor of the gradient; NULL: all 1 */
   const float *grad;
-  int32_t grad_aligned; /* are all gradients of tables whose rows are taken 16 bytes at once on 16 bytes? */
-  int32_t *location;    /* [runs] where the row is, as TrsTbeInput.locations; NULL: all in their tables */
-  int64_t *piece_begin; /* [n + 1] pieces of long runs before */
+  /* All gradients of tables whose rows are taken 16 bytes at once are aligned to 16 bytes. */
+  int32_t grad_aligned;
+  /* [runs] location of the row, as in TrsTbeInput.locations; NULL: all rows are in their tables */
+  int32_t *location;
+  int64_t *piece_begin; /* [n + 1] number of earlier pieces of long runs */
   float *sums;          /* [pieces, sums_stride] */
   int64_t sums_stride;
   const UpdateTable *table; /* [n_tables + 1] in the order of keys */
   int n_tables;
 };
 
-/* The same before the sort: item is the number of a value in the batch. */
+/* The occurrences before the sort. item is the number of a value in the batch. */
 struct Unsorted {
   uint64_t *key;
-  uint32_t *key_32; /* or here, as Runs has them */
+  uint32_t *key_32; /* replaces key as in Runs */
   uint32_t *item, *sorted_item;
   int64_t *source;
   float *scale;
 };
 
-/* Tables of one kernel and one optimizer. key: type * 12 + aligned * 6 + log2 of lanes */
+/* Tables of one kernel and one optimizer. key: type * 12 + aligned * 6 + log2 of lanes. */
 struct UpdateClass {
   int key, optimizer, first_table, end_table, widest;
 };
 
-/* A call: tables in the order of keys, their classes. */
+/* A call: its tables in the order of keys, and their classes. */
 struct Backward {
   const TrsTbe *tbe;
   int64_t grad_stride;
-  bool pooled, in_order; /* in_order: keys in the order of tables */
-  bool by_table;         /* each table's runs are asked for, too */
+  bool pooled, in_order; /* in_order: keys are in the order of tables */
+  bool by_table;         /* the runs of each table are needed, too */
   UpdateTable *table;    /* [n_tables + 1] host */
-  int *place;            /* [n_tables] of each table in it */
+  int *place;            /* [n_tables] index of each table in `table` */
   UpdateClass *classes;  /* [n_tables] */
   int n_classes, widest;
   uint64_t end_key;
@@ -68,17 +72,27 @@ struct Backward {
 };
 
 /*
-  TrsCudaFindOccurrences - Sorted occurrences and runs of a batch. b->tbe, pooled, in_order, grad_stride and o.grad are the caller's; the
-  rest is filled. Scratch of the workspace holds it until the next call there. Not collective; enqueued on the stream.
+  TrsCudaFindOccurrences - Find the sorted occurrences and runs of a batch.
+
+  The caller sets b->tbe, pooled, in_order, grad_stride and o.grad; the function fills the rest. The
+  workspace's scratch holds the result until its next call.
+
+  Not collective; enqueued on the stream.
 */
 PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                       Backward *b);
 
-/* Of a batch the rows alone, no gradients: runs in the order of tables, table_run. b->tbe is the caller's. */
+/*
+  Find only the rows of a batch, without gradients: runs in the order of tables, table_run. The
+  caller sets b->tbe.
+*/
 PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                Backward *b);
 
-/* Occurrences given as n keys of the tables' rows in their order, sorted (NULL: 0, 1 ..); index (or NULL): entry i's gradient is row index[i] of b->o.grad. */
+/*
+  Take n given, sorted keys of the tables' rows in their order as occurrences (NULL: 0, 1, ..).
+  index (or NULL): entry i's gradient is row index[i] of b->o.grad.
+*/
 PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace, int64_t n,
                                        const int64_t *keys, const int64_t *index, Backward *b);
 

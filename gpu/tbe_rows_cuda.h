@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Rows of embedding tables on the GPU: who has which columns, loads that widen and stores that round.
+  Rows of embedding tables on the GPU: which lane has which columns, loads that widen and stores
+  that round.
 
-  A group of 1 to 32 neighbouring lanes of a warp has a row: lane l takes COLUMNS columns from l * COLUMNS on, then those a whole group further. Where
-  rows are aligned COLUMNS are 16 bytes of a row (4 bytes of a quantised one, whose values begin behind 4 bytes of parameters).
+  A group of 1 to 32 neighbouring lanes of a warp has a row. Lane l takes COLUMNS columns from l *
+  COLUMNS on, then those a whole group further. COLUMNS are 16 bytes of a row if rows are aligned (4
+  bytes of a quantised row, whose values begin behind 4 bytes of parameters).
 */
 #pragma once
 
 #include "gpu/wide_cuda.h"
 
-/* Else its rows are quantised. */
+/* Does the type hold floats? If not, rows are quantised. */
 template <TrsDType DTYPE>
 constexpr bool is_float = DTYPE == TRS_FP32 || DTYPE == TRS_FP16 || DTYPE == TRS_BF16;
 
@@ -18,7 +20,10 @@ template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint1
   return DTYPE == TRS_FP16 ? half_to_float(h) : TrsBf16ToFloat(h);
 }
 
-/* Columns of a float table's row as they lie in memory: they wait in no more registers than they have bytes. */
+/*
+  Columns of a float table's row as they lie in memory. They take no more registers than they have
+  bytes while they wait.
+*/
 template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
   static constexpr int element = DTYPE == TRS_FP32 ? 4 : 2, bytes = COLUMNS * element;
   static_assert(bytes == 16 || COLUMNS == 1, "16 bytes a lane, or one number");
@@ -53,7 +58,10 @@ static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &r
                              : widen_16<DTYPE>(static_cast<uint16_t>(raw.word[j / 2] >> 16 * (j % 2)));
 }
 
-/* x[COLUMNS] = columns col .. of a row; all of them exist or, of a quantised row, lie in its padding. */
+/*
+  x[COLUMNS] = columns col .. of a row. All of them exist or, in a quantised row, lie in its
+  padding.
+*/
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_columns(const char *row, int col, float *x)
 {
@@ -71,7 +79,10 @@ static __device__ __forceinline__ void load_columns(const char *row, int col, fl
   }
 }
 
-/* Sum over the group's lanes, the same bits in all. A group is the `lanes` (a power of 2) lanes around this one; all of them call. */
+/*
+  Sum over the group's lanes, with the same bits in all lanes. A group is the `lanes` (a power of 2)
+  lanes around this lane. All of them call it.
+*/
 static __device__ __forceinline__ unsigned group_mask(int lanes)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -84,7 +95,7 @@ static __device__ __forceinline__ float group_sum(float x, int lanes, unsigned m
   return x;
 }
 
-/* COLUMNS of a table's kernels. */
+/* COLUMNS of the kernels of a table. */
 static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
 {
   switch (dtype) {
@@ -97,7 +108,7 @@ static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
   }
 }
 
-/* Lanes of a group for D columns. */
+/* Number of lanes of a group for D columns, as a logarithm. */
 static inline int TrsCudaLanesLog2(int D, int columns)
 {
   int log2 = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One optimizer step of one row on the GPU, by a group of lanes (tbe_rows_cuda.h). Twin of the steps in src/compute/tbe_kernels_template.h; sums over
-  columns run lane by lane and then over the lanes, so they differ from the CPU's in the last bits.
+  One optimizer step of one row on the GPU, by a group of lanes (tbe_rows_cuda.h). Twin of the steps
+  in src/compute/tbe_kernels_template.h. Sums over columns run in each lane and then over the lanes,
+  so they differ from the CPU's in the last bits.
 */
 #pragma once
 
@@ -15,21 +16,24 @@ struct Step {
 };
 
 /*
-  The group's row. Its first columns and its state of one float a row (rowwise optimizers; NULL: none) are asked for before the gradients are: the step
-  then has to wait for one of them only.
+  The group's row. Its first columns, and its state of one float a row (rowwise optimizers; NULL:
+  none), are loaded before the gradients, so that the step waits for one load less.
 */
 template <TrsDType DTYPE, int COLUMNS> struct GroupRow {
   const TrsTbeTable *table;
-  char *weight; /* of the row: in its table, or in a line of a cache */
+  char *weight; /* the row's address: in its table, or in a line of a cache */
   int64_t row;
   int lane, lanes;
   unsigned mask;
   RawColumns<DTYPE, COLUMNS> first; /* columns lane * COLUMNS .. */
   float *row_state;
-  float row_value; /* of the row's state, in lane 0 */
+  float row_value; /* value of the row's state, in lane 0 */
 };
 
-/* Round to the table's type; random numbers are keyed by the element's place in the whole table, as on the CPU. */
+/*
+  Round to the table's type. Random numbers are keyed by the element's place in the whole table, as
+  on the CPU.
+*/
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void store_columns(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
                                                      int col, const float *x)
@@ -72,7 +76,7 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
     *to = static_cast<uint16_t>(word[0]);
 }
 
-/* The row's weights before the step. */
+/* Load the row's weights before the step. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_weights(const GroupRow<DTYPE, COLUMNS> &at, int col, float *w)
 {
@@ -82,7 +86,7 @@ static __device__ __forceinline__ void load_weights(const GroupRow<DTYPE, COLUMN
     load_columns<DTYPE, COLUMNS>(at.weight, col, w);
 }
 
-/* A state of one float a row: lane 0 writes it, the new value to all. */
+/* Update a state of one float a row. Lane 0 writes it, and all lanes get the new value. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ float update_row_state(const GroupRow<DTYPE, COLUMNS> &at, float keep,
                                                          float add)
@@ -99,7 +103,7 @@ static __device__ __forceinline__ float update_row_state(const GroupRow<DTYPE, C
 /* FOR_COLUMNS(col) { } runs over this lane's columns. */
 #define FOR_COLUMNS(col) for (int col = at.lane * COLUMNS; col < at.table->dim; col += at.lanes * COLUMNS)
 
-/* adam's direction in columns col .. ; v of the element or, partial, the row's. */
+/* adam's direction in columns col .. v belongs to the element or, with partial, to the row. */
 template <int COLUMNS>
 static __device__ __forceinline__ void adam_direction(const Step &step, const float *w, const float *m,
                                                       const float *v, float *r)
@@ -196,28 +200,6 @@ static __device__ void step_rowwise_adagrad(const Step &step, const GroupRow<DTY
   }
 }
 
-/* w, and m in place, of the optimizers that need nothing of the rest of the row but `rate` (lars_sgd's). */
-static __device__ __forceinline__ void step_element(const TrsSparseOptimizerArgs &a, float rate, float g,
-                                                    float *w, float *m)
-{
-  switch (a.kind) {
-  case TRS_OPTIM_SGD: *w -= a.learning_rate * g; break;
-  case TRS_OPTIM_ADAGRAD:
-    *m += g * g;
-    *w -= a.learning_rate * g / (sqrtf(*m) + a.eps);
-    break;
-  case TRS_OPTIM_LARS_SGD:
-    *m = a.momentum * *m + rate * (g + a.weight_decay * *w);
-    *w -= *m;
-    break;
-  default: { /* TRS_OPTIM_LION */
-    const float u = a.beta1 * *m + (1.0f - a.beta1) * g, sign = static_cast<float>((u > 0.0f) - (u < 0.0f));
-    *w -= a.learning_rate * (sign + a.weight_decay * *w);
-    *m = a.beta2 * *m + (1.0f - a.beta2) * g;
-  }
-  }
-}
-
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ float lars_rate(const Step &step, const GroupRow<DTYPE, COLUMNS> &at, const float *g)
 {
@@ -239,27 +221,174 @@ static __device__ float lars_rate(const Step &step, const GroupRow<DTYPE, COLUMN
   return below > 0.0f ? a.learning_rate * a.eta * w_norm / below : 0.0f;
 }
 
+/*
+  The step of the group's row, a specialisation for each optimizer: gradient g [D], and with
+  `scratch` r [D] to work in; both are shared memory, of which every lane uses its own columns only.
+  An optimizer without a specialisation is refused at set-up.
+*/
+template <int KIND> struct StepOf {
+  static constexpr bool defined = false, scratch = false;
+  template <TrsDType DTYPE, int COLUMNS>
+  static __device__ void step(const Step &, const GroupRow<DTYPE, COLUMNS> &, const float *, float *)
+  {
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_NONE> : StepOf<-1> {
+  static constexpr bool defined = true;
+};
+
+/*
+  Optimizers that treat each element alike: OWN::element() has w and its states m and v in place, as
+  many as STATES, and a number of the whole row, OWN::rate().
+*/
+template <class OWN, int STATES> struct ElementStep {
+  static constexpr bool defined = true, scratch = false;
+
+  template <TrsDType DTYPE, int COLUMNS>
+  static __device__ __forceinline__ float rate(const Step &, const GroupRow<DTYPE, COLUMNS> &, const float *)
+  {
+    return 0.0f;
+  }
+
+  template <TrsDType DTYPE, int COLUMNS>
+  static __device__ __forceinline__ void step(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
+                                              const float *g, float *)
+  {
+    const float rate = OWN::template rate<DTYPE, COLUMNS>(step, at, g);
+
+    FOR_COLUMNS(col)
+    {
+      const int64_t place = at.row * at.table->dim + col;
+      float w[COLUMNS], m[COLUMNS] = {}, v[COLUMNS] = {};
+
+      load_weights(at, col, w);
+      if (STATES > 0) load_floats<COLUMNS>(at.table->state[0] + place, m);
+      if (STATES > 1) load_floats<COLUMNS>(at.table->state[1] + place, v);
+      for (int j = 0; j < COLUMNS; j++) OWN::element(step.args, rate, g[col + j], &w[j], &m[j], &v[j]);
+      if (STATES > 0) store_floats<COLUMNS>(at.table->state[0] + place, m);
+      if (STATES > 1) store_floats<COLUMNS>(at.table->state[1] + place, v);
+      store_columns<DTYPE, COLUMNS>(step, at, col, w);
+    }
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_SGD> : ElementStep<StepOf<TRS_OPTIM_SGD>, 0> {
+  static __device__ __forceinline__ void element(const TrsSparseOptimizerArgs &a, float, float g, float *w,
+                                                 float *, float *)
+  {
+    *w -= a.learning_rate * g;
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_ADAGRAD> : ElementStep<StepOf<TRS_OPTIM_ADAGRAD>, 1> {
+  static __device__ __forceinline__ void element(const TrsSparseOptimizerArgs &a, float, float g, float *w,
+                                                 float *m, float *)
+  {
+    *m += g * g;
+    *w -= a.learning_rate * g / (sqrtf(*m) + a.eps);
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_LARS_SGD> : ElementStep<StepOf<TRS_OPTIM_LARS_SGD>, 1> {
+  template <TrsDType DTYPE, int COLUMNS>
+  static __device__ __forceinline__ float rate(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
+                                               const float *g)
+  {
+    return lars_rate<DTYPE, COLUMNS>(step, at, g);
+  }
+
+  static __device__ __forceinline__ void element(const TrsSparseOptimizerArgs &a, float rate, float g,
+                                                 float *w, float *m, float *)
+  {
+    *m = a.momentum * *m + rate * (g + a.weight_decay * *w);
+    *w -= *m;
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_LION> : ElementStep<StepOf<TRS_OPTIM_LION>, 1> {
+  static __device__ __forceinline__ void element(const TrsSparseOptimizerArgs &a, float, float g, float *w,
+                                                 float *m, float *)
+  {
+    const float u = a.beta1 * *m + (1.0f - a.beta1) * g, sign = static_cast<float>((u > 0.0f) - (u < 0.0f));
+    *w -= a.learning_rate * (sign + a.weight_decay * *w);
+    *m = a.beta2 * *m + (1.0f - a.beta2) * g;
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_FTRL> : ElementStep<StepOf<TRS_OPTIM_FTRL>, 2> {
+  static __device__ __forceinline__ void element(const TrsSparseOptimizerArgs &a, float, float g, float *w,
+                                                 float *z, float *n)
+  {
+    const float sum = *n + g * g, root = sqrtf(sum);
+    const float next = *z + g - (root - sqrtf(*n)) / a.learning_rate * *w, beyond = fabsf(next) - a.l1;
+
+    *z = next;
+    *n = sum;
+    *w = beyond > 0.0f ? -copysignf(beyond, next) / ((a.beta + root) / a.learning_rate + a.l2) : 0.0f;
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_ROWWISE_ADAGRAD> {
+  static constexpr bool defined = true, scratch = false;
+  template <TrsDType DTYPE, int COLUMNS>
+  static __device__ void step(const Step &step, const GroupRow<DTYPE, COLUMNS> &at, const float *g, float *)
+  {
+    step_rowwise_adagrad<DTYPE, COLUMNS>(step, at, g);
+  }
+};
+
+template <bool PARTIAL, bool LAMB> struct AdamStep {
+  static constexpr bool defined = true, scratch = LAMB;
+  template <TrsDType DTYPE, int COLUMNS>
+  static __device__ void step(const Step &step, const GroupRow<DTYPE, COLUMNS> &at, const float *g, float *r)
+  {
+    step_adam_family<DTYPE, COLUMNS>(step, at, g, r, PARTIAL, LAMB);
+  }
+};
+
+template <> struct StepOf<TRS_OPTIM_ADAM> : AdamStep<false, false> {
+};
+template <> struct StepOf<TRS_OPTIM_PARTIAL_ROWWISE_ADAM> : AdamStep<true, false> {
+};
+template <> struct StepOf<TRS_OPTIM_LAMB> : AdamStep<false, true> {
+};
+template <> struct StepOf<TRS_OPTIM_PARTIAL_ROWWISE_LAMB> : AdamStep<true, true> {
+};
+
 /* KIND: the optimizer, where a kernel has only one, or TRS_N_OPTIMS. */
-template <int KIND> static __device__ __forceinline__ int kind_of(const Step &step)
+template <int KIND> static __device__ __forceinline__ TrsSparseOptimizerKind kind_of(const Step &step)
 {
-  return KIND < TRS_N_OPTIMS ? KIND : static_cast<int>(step.args.kind);
+  return KIND < static_cast<int>(TRS_N_OPTIMS) ? static_cast<TrsSparseOptimizerKind>(KIND) : step.args.kind;
 }
 
-/* Ask for what the step reads; at.table, weight, row and the lanes are the caller's. What does not wait in registers comes as far as L2. */
+/* Which of an optimizer's states has one number a row: 0, 1, or -1: none. */
+static __device__ __forceinline__ int row_state_of(TrsSparseOptimizerKind kind)
+{
+#define ROW_STATE(KIND, word, shape0, name0, shape1, ...) \
+  case TRS_OPTIM_##KIND: \
+    return TRS_STATE_##shape0 == TRS_STATE_ROW ? 0 : TRS_STATE_##shape1 == TRS_STATE_ROW ? 1 : -1;
+  switch (kind) {
+    TRS_EMBEDDING_OPTIMIZERS(ROW_STATE)
+  }
+  return -1;
+}
+
+/*
+  Start the loads of the step. The caller sets at.table, weight, row and the lanes. Data that does
+  not wait in registers is brought as far as L2.
+*/
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void begin_step(const Step &step, GroupRow<DTYPE, COLUMNS> *row)
 {
-  const int kind = kind_of<KIND>(step);
+  const int row_state = row_state_of(kind_of<KIND>(step));
   const GroupRow<DTYPE, COLUMNS> &at = *row;
 
-  row->row_state = kind == TRS_OPTIM_ROWWISE_ADAGRAD ? at.table->state[0] + at.row
-                   : kind == TRS_OPTIM_PARTIAL_ROWWISE_ADAM || kind == TRS_OPTIM_PARTIAL_ROWWISE_LAMB
-                       ? at.table->state[1] + at.row
-                       : nullptr;
+  row->row_state = row_state < 0 ? nullptr : at.table->state[row_state] + at.row;
   if (at.row_state && at.lane == 0) row->row_value = *at.row_state;
   if (at.lane * COLUMNS < at.table->dim) row->first = load_raw<DTYPE, COLUMNS>(at.weight, at.lane * COLUMNS);
 #if defined(__CUDA_ARCH__)
-  const float *const state = kind == TRS_OPTIM_ROWWISE_ADAGRAD ? nullptr : at.table->state[0];
+  const float *const state = row_state == 0 ? nullptr : at.table->state[0];
 
   FOR_COLUMNS(col)
   {
@@ -271,34 +400,13 @@ static __device__ __forceinline__ void begin_step(const Step &step, GroupRow<DTY
 #endif
 }
 
-/* The step of the group's row with gradient g [D]; r [D] is scratch; both shared memory, every lane uses its own columns only. */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void step_row(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
                                                 const float *g, float *r)
 {
-  const TrsSparseOptimizerArgs &a = step.args;
-  float rate = 0.0f;
-
+#define STEP_CASE(K, ...) \
+  case TRS_OPTIM_##K: StepOf<TRS_OPTIM_##K>::template step<DTYPE, COLUMNS>(step, at, g, r); return;
   switch (kind_of<KIND>(step)) {
-  case TRS_OPTIM_ROWWISE_ADAGRAD: step_rowwise_adagrad<DTYPE, COLUMNS>(step, at, g); return;
-  case TRS_OPTIM_ADAM: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, false, false); return;
-  case TRS_OPTIM_PARTIAL_ROWWISE_ADAM: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, true, false); return;
-  case TRS_OPTIM_LAMB: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, false, true); return;
-  case TRS_OPTIM_PARTIAL_ROWWISE_LAMB: step_adam_family<DTYPE, COLUMNS>(step, at, g, r, true, true); return;
-  case TRS_OPTIM_LARS_SGD: rate = lars_rate<DTYPE, COLUMNS>(step, at, g); break;
-  case TRS_OPTIM_SGD:
-  case TRS_OPTIM_ADAGRAD:
-  case TRS_OPTIM_LION: break;
-  default: return;
-  }
-  FOR_COLUMNS(col)
-  {
-    float w[COLUMNS], m[COLUMNS] = {}, *const state = at.table->state[0] + at.row * at.table->dim + col;
-
-    load_weights(at, col, w);
-    if (a.kind != TRS_OPTIM_SGD) load_floats<COLUMNS>(state, m);
-    for (int j = 0; j < COLUMNS; j++) step_element(a, rate, g[col + j], &w[j], &m[j]);
-    if (a.kind != TRS_OPTIM_SGD) store_floats<COLUMNS>(state, m);
-    store_columns<DTYPE, COLUMNS>(step, at, col, w);
+    TRS_EMBEDDING_OPTIMIZERS(STEP_CASE)
   }
 }

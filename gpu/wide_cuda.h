@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Several numbers at once on the GPU: 16 bytes a lane are its widest access, and fp16 has instructions of its own.
+  Several numbers at once on the GPU: 16 bytes a lane are its widest access, and fp16 has
+  instructions of its own.
 
-  nvcc cuts a plain float4 store whose pointer it knows to be global into four for sm_80 and sm_90, each a quarter of the sectors it touches; a store that
-  names a cache operator stays whole. So kernels store to global memory with keep_floats() or stream_floats(), to shared memory with store_floats().
+  For sm_80 and sm_90 nvcc cuts a plain float4 store into four, if it knows that the pointer is
+  global; each of the four fills a quarter of the sectors it touches. A store that names a cache
+  operator stays whole. So kernels store to global memory with keep_floats() or stream_floats(), and
+  to shared memory with store_floats().
 */
 #pragma once
 
 #include "compute/half.h"
 #include "gpu/cuda_language.h"
 
-/* --- fp16: TrsHalfToFloat() but for the bits of NaN, TrsFloatToHalf() with all of them --- */
+/* --- fp16: TrsHalfToFloat() except for the bits of NaN, TrsFloatToHalf() with all bits --- */
 
 static __device__ __forceinline__ float half_to_float(uint16_t h)
 {
@@ -52,7 +55,7 @@ template <int COLUMNS> static __device__ __forceinline__ void load_floats(const 
   }
 }
 
-/* To shared memory, or where the compiler cannot know. */
+/* Store to shared memory, or to memory of a kind that the compiler cannot know. */
 template <int COLUMNS> static __device__ __forceinline__ void store_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -64,7 +67,7 @@ template <int COLUMNS> static __device__ __forceinline__ void store_floats(float
   }
 }
 
-/* To global memory, read again soon: stays in L2. */
+/* Store to global memory that is read again soon, and stays in L2. */
 template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -76,7 +79,7 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float 
   }
 }
 
-/* To global memory, more than L2 holds: the first to leave it. */
+/* Store to global memory more than L2 holds: this data leaves L2 first. */
 template <int COLUMNS> static __device__ __forceinline__ void stream_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {

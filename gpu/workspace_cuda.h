@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Scratch of the GPU's kernels, and small host arrays (tables, offsets of blocks) on their way to the device.
-
-  Belongs to one stream at a time, as every TrsWorkspace. Nothing here is allocated once it has seen the largest call.
+  Scratch of the GPU's kernels, and small host arrays (tables, offsets of bag blocks) on their way
+  to the device. A workspace belongs to one stream at a time, as every TrsWorkspace. It allocates
+  nothing after the largest call.
 */
 #pragma once
 
@@ -30,7 +30,10 @@ enum {
   TRS_CUDA_N_SCRATCH
 };
 
-/* Small arrays that go to the device; each kind of call has its own, so that the next step finds them there. */
+/*
+  Small arrays that are uploaded to the device. Each kind of call has arrays of its own, so that the
+  next step finds them there.
+*/
 enum {
   TRS_CUDA_BLOCKS,
   TRS_CUDA_CUTS,
@@ -44,20 +47,26 @@ enum {
   TRS_CUDA_CACHE_FEATURES,
   TRS_CUDA_LISTS,
   TRS_CUDA_BAG_FEATURES,
-  TRS_CUDA_BAG_BLOCKS, /* and one more, of padded blocks */
+  TRS_CUDA_BAG_BLOCKS, /* and one more, for padded bag blocks */
   TRS_CUDA_STRIDES = TRS_CUDA_BAG_BLOCKS + 2,
   TRS_CUDA_COPIES,
   TRS_CUDA_N_UPLOADS
 };
 
-/* Pinned copies in turn: a step uploads an array that changes up to this often before its host must not be ahead any more. */
+/*
+  Number of pinned copies, used in turn. A step may upload an array this often before the host must
+  wait for the device.
+*/
 enum { TRS_CUDA_IN_TURN = 4 };
 
 typedef struct {
-  void *host
-      [TRS_CUDA_IN_TURN]; /* pinned; the current one is what the device holds, or will when the copies enqueued are done */
+  /*
+    Pinned. The current copy holds what the device holds, or will hold when the enqueued copies are
+    done.
+  */
+  void *host[TRS_CUDA_IN_TURN];
   int64_t capacity_bytes[TRS_CUDA_IN_TURN];
-  TrsEvent copied[TRS_CUDA_IN_TURN]; /* it may be changed again */
+  TrsEvent copied[TRS_CUDA_IN_TURN]; /* afterwards the pinned copy may be changed */
   int current;
   TrsDeviceBuffer device;
   int64_t bytes;
@@ -66,8 +75,8 @@ typedef struct {
 struct TrsWorkspaceImpl {
   TrsDeviceBuffer scratch[TRS_CUDA_N_SCRATCH];
   TrsCudaUpload upload[TRS_CUDA_N_UPLOADS];
-  TrsBuffer host[TRS_CUDA_N_UPLOADS]; /* where a call puts such an array together */
-  void *answer;                       /* pinned, for what a slot returns to the host */
+  TrsBuffer host[TRS_CUDA_N_UPLOADS]; /* where a call builds such an array */
+  void *answer;                       /* pinned, for results that a kernel returns to the host */
   int64_t answer_bytes;
 };
 
@@ -75,25 +84,33 @@ struct TrsWorkspaceImpl {
 extern "C" {
 #endif
 
-/* Device memory for n elements in one of the workspace's scratch arrays; contents are what the last user left. */
+/*
+  Device memory for n elements in one of the workspace's scratch arrays. It has the contents that
+  the last user left.
+*/
 PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
                               void *pointer_to_pointer);
 
-/* The same in host memory, to put together what upload array `which` will hold. */
+/* Host memory for n elements, to build the contents of upload array `which`. */
 PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
                                   void *pointer_to_pointer);
 
 /*
-  TrsCudaUploadArray - A device copy of a small host array, valid for kernels enqueued on the stream from now on, until the next upload there.
+  TrsCudaUploadArray - Copy a small host array to the device. The copy is valid for kernels enqueued
+  on the stream from now on, until the next upload of this array.
 
-  Does not wait as a rule: an array that equals the last one is there already (tables and blocks seldom change from step to step); a changed one
-  goes through pinned memory, which waits only while the fourth copy before has not been done yet: arrays that change with the batch go twice a step, and
-  the host is a step ahead of the device at most.
+  As a rule the host does not wait. An array that equals the last one is on the device already
+  (tables and bag blocks seldom change from step to step). A changed array goes through pinned
+  memory, and the host waits only if the fourth copy before has not been done yet: arrays that
+  change with the batch are uploaded twice a step, and the host is at most one step ahead of the
+  device.
 */
 PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream stream, int64_t bytes,
                                   const void *host, void *pointer_to_pointer);
 
-/* Copy device memory to the host and wait for it: what a slot's host results need. */
+/*
+  Copy device memory to the host and wait for the copy, for kernels that return results to the host.
+*/
 PetscErrorCode TrsCudaAnswer(TrsWorkspace workspace, TrsStream stream, int64_t bytes, const void *device,
                              void *host);
 

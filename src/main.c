@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  trshard: one SPMD binary. Start MPI and PETSc, read the options, run the task, end with a documented exit status on every rank.
+  trshard is one SPMD binary. It starts MPI and PETSc, reads the options, runs the task and ends
+  with a documented exit status on every rank.
 */
 #include "core/start.h"
 #include "core/version.h"
@@ -27,18 +28,14 @@ static PetscErrorCode print_version(void)
 
 static PetscErrorCode run_task(TrsOptions options)
 {
+#define RUN_OF_TASK(KIND, word, Name) TrsRun##Name,
+  static PetscErrorCode (*const runs[])(MPI_Comm comm, TrsOptions options) = {TRS_TASKS(RUN_OF_TASK)};
   int task;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
   if (task == TRS_TASK_PLAN || task == TRS_TASK_BENCH) TrsSignalsEndAtOnce();
-  switch (task) {
-  case TRS_TASK_TRAIN: PetscCall(TrsRunTrain(PETSC_COMM_WORLD, options)); break;
-  case TRS_TASK_EVAL: PetscCall(TrsRunEval(PETSC_COMM_WORLD, options)); break;
-  case TRS_TASK_PLAN: PetscCall(TrsRunPlan(PETSC_COMM_WORLD, options)); break;
-  case TRS_TASK_BENCH: PetscCall(TrsRunBench(PETSC_COMM_WORLD, options)); break;
-  default: PetscCall(TrsRunPredict(PETSC_COMM_WORLD, options)); break;
-  }
+  PetscCall(runs[task](PETSC_COMM_WORLD, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -74,11 +71,12 @@ int main(int argc, char **argv)
 
   if (TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* for the end of the run alone */
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* used only for the end of the run */
   ierr = run(argc, argv);
-  status = TrsErrorFinish(comm, ierr); /* also after success: another rank may have failed late */
-  if (TrsSignalsIgnore())
-    status = TRS_ERR_INTERNAL - 1000; /* mpirun ends all once one has left with a failure */
+  /* Called after success, too, because another rank may have failed late. */
+  status = TrsErrorFinish(comm, ierr);
+  /* Mpirun ends all ranks as soon as one has left with a failure. */
+  if (TrsSignalsIgnore()) status = TRS_ERR_INTERNAL - 1000;
   MPI_Comm_free(&comm);
   ierr = TrsStop();
   if (ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0)) return status;

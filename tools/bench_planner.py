@@ -65,7 +65,7 @@ def trshard(binary, options, *more, timeout=600):
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "run.opts"), "w") as f:
             f.writelines("-%s %s\n" % kv for kv in options.items())
-        p = subprocess.run([binary, "-task", "plan", "-options_file", "run.opts", "-plan_report", "report.txt", *more], cwd=folder,
+        p = subprocess.run([binary, "-task", "plan", "-options_file", "run.opts", "-plan_report", "report.txt", "-plan_advice_seconds", "0", *more], cwd=folder,
                            env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         if p.returncode:
             return None, p.stdout, (0, 0)

@@ -4,7 +4,8 @@
 
     check_includes.py [ROOT]
 
-The table is that of src/README.md: a folder may include itself and the folders named. Prints one line per finding; exit 0 iff none.
+A folder may include itself, and the folders and headers that src/folders.txt names. Where src/README.md has a table of folders whose last column is
+"may include", it must say the same. Prints one line per finding; exit 0 iff none.
 """
 import argparse
 import pathlib
@@ -12,30 +13,6 @@ import re
 import subprocess
 import sys
 
-ALL = "core device compute comm io sparse spec data plan dist embed optim shard model train quant run"
-ALLOWED = {
-    "core": "",
-    "device": "core",
-    "compute": "core device",
-    "comm": "core device compute",
-    "gpu": "core device compute comm",
-    "io": "core",
-    "sparse": "core device compute",
-    "spec": "core",
-    "data": "core device io sparse spec",
-    "plan": "core spec",
-    "dist": "core device comm compute sparse",
-    "optim": "core device compute comm spec",
-    "embed": "core device compute sparse spec optim",
-    "shard": "core device comm compute sparse spec dist embed",
-    "model": "core device compute sparse optim",
-    "train": "core device comm compute sparse spec data shard model optim io",
-    "quant": "core device compute spec embed io",
-    "run": ALL,
-    "main.c": ALL,
-}
-# single headers that stand below their folder
-HEADERS = {("embed", "io/state.h"), ("shard", "io/state.h"), ("model", "io/state.h"), ("optim", "io/state.h")}
 # a library's calls, and the folders that may make them
 LIBRARIES = [
     (re.compile(r"#include <hdf5\.h>"), {"io"}, "HDF5"),
@@ -56,18 +33,36 @@ def folder_of(path, root):
     return "gpu" if parts[0] == "gpu" else parts[1]
 
 
-def check_source(path, root, problems):
+def read_folders(root):
+    """Folder: the folders and headers that it may include, from src/folders.txt."""
+    lines = (root / "src" / "folders.txt").read_text().splitlines()
+    return {name: words.split() for name, words in (line.split(":") for line in lines if line and not line.startswith("#"))}
+
+
+def check_readme(root, folders, problems):
+    """The table of folders in src/README.md; a header that all may include needs no mention there."""
+    table = re.search(r"^\| folder \|.*\| may include \|$(.*?)^$", (root / "src" / "README.md").read_text(), re.M | re.S)
+    for line in table[1].splitlines() if table else []:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        name, said = cells[0].strip("`/"), cells[-1].replace(",", "").split()
+        if name not in folders or cells[-1] == "all but gpu":
+            continue
+        if {word for word in said if word != "-"} != {word for word in folders[name] if word != "spec/vocabulary.h"}:
+            problems.append(f"{root / 'src/README.md'}: {name} may include '{cells[-1]}' there, '{' '.join(folders[name])}' in src/folders.txt")
+
+
+def check_source(path, root, folders, problems):
     folder = folder_of(path, root)
-    allowed = set(ALLOWED.get(folder, "").split()) | {folder}
-    if folder not in ALLOWED:
-        problems.append(f"{path}: folder '{folder}' is not in the table")
+    allowed = set(folders.get(folder, [])) | {folder}
+    if folder not in folders:
+        problems.append(f"{path}: folder '{folder}' is not in src/folders.txt")
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         found = INCLUDE.match(line)
-        if found and found[1] not in allowed and (folder, f"{found[1]}/{found[2]}") not in HEADERS:
+        if found and found[1] not in allowed and f"{found[1]}/{found[2]}" not in allowed:
             problems.append(f"{path}:{number}: {folder} may not include {found[1]}/{found[2]}")
-        for pattern, folders, name in LIBRARIES:
-            if pattern.search(line) and folder not in folders:
-                problems.append(f"{path}:{number}: {name} belongs to {', '.join(sorted(folders))}, not to {folder}")
+        for pattern, places, name in LIBRARIES:
+            if pattern.search(line) and folder not in places:
+                problems.append(f"{path}:{number}: {name} belongs to {', '.join(sorted(places))}, not to {folder}")
 
 
 def tracked(root, which="-co"):
@@ -83,6 +78,8 @@ def main():
     parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent, type=pathlib.Path)
     root = parser.parse_args().root.resolve()
     problems = []
+    folders = read_folders(root)
+    check_readme(root, folders, problems)
     n = 0
     for name in sorted({path.relative_to(root).parts[0] for path in tracked(root, "-c")} - TOP):
         if not name.startswith(".") and (root / ".git").exists():
@@ -93,7 +90,7 @@ def main():
         relative = path.relative_to(root)
         if relative.parts[0] in ("src", "gpu") and path.suffix in SOURCES:
             n += 1
-            check_source(path, root, problems)
+            check_source(path, root, folders, problems)
         golden = relative.parts[:2] == ("regression", "golden")
         if not golden and path.name.endswith(LICENSED):
             head = path.read_text(errors="replace").splitlines()[:3]

@@ -141,7 +141,7 @@ def run_case(binary, opts):
     need("plan" in want or "error" in want, "no expected plan.json or error.json")
     with tempfile.TemporaryDirectory() as tmp:
         out, sp = os.path.join(tmp, "plan.json"), os.path.join(tmp, "space.json")
-        cmd = [binary, "-task", "plan", "-options_file", os.path.abspath(opts), "-plan_output", out]
+        cmd = [binary, "-task", "plan", "-options_file", os.path.abspath(opts), "-plan_output", out, "-plan_advice_seconds", "0"]
         if "space" in want:
             cmd += ["-plan_search_space", sp]
         p = subprocess.Popen(cmd, cwd=tmp, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)

@@ -3,7 +3,7 @@
 """Run trshard on the whole-program training cases and hold it against real TorchRec / FBGEMM references.
 
     check_train.py TRSHARD_BINARY CASE_DIR [--ranks 1,2,4] [--types auto,table_wise,...] [--extra "-pipeline base"]...
-                   [--only NAME,...] [--limit SECONDS] [--device cpu] [--verbose]
+                   [--few] [--only NAME,...] [--limit SECONDS] [--device cpu] [--verbose]
 
 CASE_DIR holds one directory a case (train.h5 init.h5 run.opts reference.h5 final.h5 case.json), or is one such
 directory. Each case runs with several rank counts (the global batch stays: -batch_size is the global batch over the
@@ -18,8 +18,6 @@ import trspython
 trspython.require("h5py", "numpy")
 
 import numpy as np, h5py
-
-ROWWISE = {("rowwise_adagrad", "momentum1"), ("partial_rowwise_adam", "exp_avg_sq"), ("partial_rowwise_lamb", "exp_avg_sq")}
 
 
 def maxrel(a, b):
@@ -83,6 +81,52 @@ def compare(case, meta, out, fin, split):
     return bad
 
 
+def plans_of(meta, rs, a):
+    """Every run of a case on these numbers of ranks: (ranks, label, options, column split of the reference)."""
+    R, plans = rs[-1], []
+    if a.types is None:
+        plans += [(r, "auto", [], None) for r in rs]
+        for n in sorted({R} | ({3} & set(rs))):
+            if n > 1:
+                for t in ("table_wise", "row_wise", "data_parallel"):
+                    plans.append((n, t, ["-tables_sharding_types", t], None))
+        if R > 1:
+            if R % 2 == 0 and R > 2:
+                plans.append((R, "table_row_wise", ["-tables_sharding_types", "table_row_wise", "-topology_local_world_size", str(R // 2)], None))
+            # column splits: halves (a width must be a multiple of 4), against the split reference where that matters
+            one = len(meta["dims"]) == 1
+            halves = one and meta["dims"][0] % 8 == 0
+            ks = meta["column_split"] if meta["column_coupled"] else ([2] if halves else [])
+            for k in ks:
+                part = ["-tables_min_partition", str(meta["dims"][0] // k)]
+                split = k if meta["column_coupled"] else None
+                plans.append((R, f"column_wise/{k}", ["-tables_sharding_types", "column_wise"] + part, split))
+                if k == 2 and R % 2 == 0 and R > 2:
+                    for t in ("table_column_wise", "grid_shard"):
+                        plans.append((R, f"{t}/{k}", ["-tables_sharding_types", t, "-topology_local_world_size", str(R // 2)] + part, split))
+    else:
+        for t in a.types.split(","):
+            for r in rs:
+                if t == "auto" or r > 1:
+                    plans.append((r, t, [] if t == "auto" else ["-tables_sharding_types", t], None))
+    return plans + [(R, "auto " + x, shlex.split(x), None) for x in a.extra]
+
+
+def few_ranks(rs):
+    """Two ranks where they divide the batch."""
+    return 2 if 2 in rs else rs[-1]
+
+
+def few_of(plans, meta, rs, turn):
+    """Of a case's runs those that stand for the others: one rank, the planner's choice with the options of --extra, and replicas, both on two ranks, and one
+    other type, which changes from case to case. Where columns have a reference of their own, that type cuts columns."""
+    own = [plan for plan in plans if plan[3]]
+    others = own or [plan for plan in plans if not plan[1].startswith(("auto", "data_parallel")) and plan[0] == rs[-1]]
+    kept = [plan for plan in plans if plan[1].startswith("auto ") or plan[1] == "data_parallel"]
+    kept = {plan[1]: (few_ranks(rs),) + plan[1:] for plan in kept}
+    return [plan for plan in plans if plan[1] == "auto" and plan[0] == 1] + list(kept.values()) + ([others[turn % len(others)]] if others else [])
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("binary")
@@ -91,6 +135,7 @@ def main():
     ap.add_argument("--types", default=None, help="sharding types to force (auto = the planner chooses)")
     ap.add_argument("--extra", action="append", default=[], help="options of one more run for each case")
     ap.add_argument("--always", default="", help="options of every run")
+    ap.add_argument("--few", action="store_true", help="of each case only runs that stand for the others")
     ap.add_argument("--only", default="")
     ap.add_argument("--limit", type=float, default=180.0)
     ap.add_argument("--device", default="cpu")
@@ -131,36 +176,9 @@ def main():
         rs = [r for r in ranks if G % r == 0] or [1]
         if max(rs) > 1 and meta["world_size"] not in rs:      # a case made for 3 or 8 ranks also runs with its own number
             rs = sorted(rs + [meta["world_size"]])
-        R = rs[-1]
-        plans = []      # (ranks, label, options, column split of the reference)
-        if a.types is None:
-            plans += [(r, "auto", [], None) for r in rs]
-            for n in sorted({R} | ({3} & set(rs))):
-                if n > 1:
-                    for t in ("table_wise", "row_wise", "data_parallel"):
-                        plans.append((n, t, ["-tables_sharding_types", t], None))
-            if R > 1:
-                if R % 2 == 0 and R > 2:
-                    plans.append((R, "table_row_wise", ["-tables_sharding_types", "table_row_wise", "-topology_local_world_size", str(R // 2)], None))
-                # column splits: halves (a width must be a multiple of 4), against the split reference where that matters
-                one = len(meta["dims"]) == 1
-                halves = one and meta["dims"][0] % 8 == 0
-                ks = meta["column_split"] if meta["column_coupled"] else ([2] if halves else [])
-                for k in ks:
-                    part = ["-tables_min_partition", str(meta["dims"][0] // k)]
-                    split = k if meta["column_coupled"] else None
-                    plans.append((R, f"column_wise/{k}", ["-tables_sharding_types", "column_wise"] + part, split))
-                    if k == 2 and R % 2 == 0 and R > 2:
-                        for t in ("table_column_wise", "grid_shard"):
-                            plans.append((R, f"{t}/{k}", ["-tables_sharding_types", t, "-topology_local_world_size", str(R // 2)] + part, split))
-        else:
-            for t in a.types.split(","):
-                for r in rs:
-                    if t != "auto" and r == 1:
-                        continue
-                    plans.append((r, t, [] if t == "auto" else ["-tables_sharding_types", t], None))
-        for x in a.extra:
-            plans.append((R, "auto " + x, shlex.split(x), None))
+        plans = plans_of(meta, rs, a)
+        if a.few:
+            plans = few_of(plans, meta, rs, sorted(os.listdir(os.path.dirname(case))).index(os.path.basename(case)))
         with tempfile.TemporaryDirectory() as tmp:
             for i, (n, label, opts, split) in enumerate(plans):
                 out, fin = os.path.join(tmp, f"out{i}.h5"), os.path.join(tmp, f"final{i}.h5")
@@ -184,7 +202,7 @@ def main():
                 elif a.verbose:
                     print(f"ok   {name} -n {n} {label} ({sec:.1f} s)", flush=True)
             # predictions from the reference's final state
-            n, out = rs[-1], os.path.join(tmp, "eval.h5")
+            n, out = few_ranks(rs) if a.few else rs[-1], os.path.join(tmp, "eval.h5")
             bad, sec = run(case, n, ["-task", "eval", "-data_eval", "train.h5", "-init_from", "final.h5", "-batch_size", str(G // n), "-output", out], tmp, "eval")
             if not bad:
                 try:

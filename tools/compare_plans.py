@@ -70,7 +70,8 @@ def plan_with(binary, options, more):
         p = subprocess.run([binary, "-task", "plan", "-options_file", options, "-plan_output", output, *more], stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True)
         if p.returncode:
-            sys.exit("with %s: %s" % (" ".join(more) or "no change", p.stdout.strip().splitlines()[0] if p.stdout.strip() else "exit code %d" % p.returncode))
+            error = next((line for line in p.stdout.splitlines() if "error" in line), "exit code %d" % p.returncode)
+            sys.exit("with %s: %s" % (" ".join(more) or "no change", error))
         return load(output)
 
 

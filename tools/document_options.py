@@ -132,26 +132,46 @@ def zsh(groups):
     return f"#compdef trshard\n# SPDX-License-Identifier: BSD-3-Clause\n# Made by document_options.py.\n_arguments \\\n{entries}\n"
 
 
+REFERENCE = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
+# Options
+
+`tools/document_options.py build/trshard --reference input/OPTIONS.md` makes this page from what
+`trshard -help` prints. A test fails where the page and the program differ.
+[README.md](README.md#option-files) says how options go into files.
+
+A `<bool>` is true, false, 1, 0, yes or no; the option alone is true. A comma, as in `<int,..>`,
+means a list with commas between its values. Counts take K, M, G and T, which are powers of 1000.
+Bytes also take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and the
+default."""
+
+
+def anchor(title):
+    """GitHub's name of a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def markdown(text):
+    return text.replace("<", "&lt;").replace("*", "\\*")
+
+
 def reference(groups):
-    lines = ["<!-- SPDX-License-Identifier: BSD-3-Clause -->", "# Options", "",
-             "This page is made by `tools/document_options.py build/trshard --reference` from",
-             "what `trshard -help` prints. A test tells when it is not current.", ""]
+    lines = [REFERENCE, ""] + wrap(", ".join(f"[{markdown(g.title.split(':')[0] if ': -' in g.title else g.title)}](#{anchor(g.title)})"
+                                            for g in groups) + ".", indent="") + [""]
     for group in groups:
-        lines += [f"## {group.title.replace('<', '&lt;')}", ""] + [note + "\n" for note in group.notes]
+        lines += ["## " + markdown(group.title), ""] + [note + "\n" for note in group.notes]
         for option in group.options:
             text, brackets = option.split()
-            lines += wrap(f"- `{option.name} {option.kind}`: ".replace(" `:", "`:") + text.replace("<", "&lt;").replace("*", "\\*")
-                          + (f" ({brackets})".replace("<", "&lt;").replace("*", "\\*") if brackets else ""))
+            lines += wrap(f"- `{option.name} {option.kind}`: ".replace(" `:", "`:") + markdown(text) + (f" ({markdown(brackets)})" if brackets else ""))
         lines.append("")
     return "\n".join(lines)
 
 
-def wrap(text, width=100):
+def wrap(text, width=100, indent="  "):
     lines, line = [], ""
     for word in text.split(" "):
         if line and len(line) + 1 + len(word) > width:
             lines.append(line)
-            line = "  " + word
+            line = indent + word
         else:
             line = f"{line} {word}" if line else word
     return lines + [line]

@@ -79,7 +79,8 @@ class Dataset:
     def statistics(self, handle, names, rows, check):
         """Of the whole file with check, else of its first samples."""
         count, most, empty = (np.zeros(len(names), np.int64) for _ in range(3))
-        low, high = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), -1, np.int64)
+        limits = np.iinfo(handle["sparse/values"].dtype)
+        low, high = np.full(len(names), limits.max, limits.dtype), np.full(len(names), limits.min, limits.dtype)
         positive = seen = 0.0
         total = handle["labels"].shape[0]
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
@@ -108,12 +109,12 @@ class Dataset:
             if labels.size and (labels.min() < 0 or labels.max() > 1):
                 self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1}")
         for f, name in enumerate(names):
-            if count[f] and (low[f] < -1 or high[f] >= rows[f]):
+            if count[f] and rows[f] and (low[f] < -1 or high[f] >= rows[f]):  # 0 rows: ids without a bound
                 self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {rows[f]} rows")
         if seen:
             print(f"  {'all' if check else 'first'} {int(seen):,} samples: mean label {positive / seen:.4f}")
             columns(["feature", "rows", "ids", "mean", "longest", "empty", "least id", "greatest id"],
-                    [[name, f"{rows[f]:,}", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
+                    [[name, f"{rows[f]:,}" if rows[f] else "any id", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
                      (["-", "-"] if count[f] == 0 else [low[f], high[f]]) for f, name in enumerate(names)])
 
 

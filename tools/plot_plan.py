@@ -1,82 +1,47 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws a sharding plan: memory and time of every rank, stacked by table.
+"""Draws a sharding plan: memory and time of every rank, its dearest tables, and what the critical path is made of.
 
-  plot_plan.py PLAN.json [-o PICTURE.png] [--top 12]
+  plot_plan.py PLAN.json [-o PICTURE.png] [--order memory] [--top 12]
 
-PLAN.json is a -plan_output. The --top tables that need most keep their own colour, the others are one. On the right: the
-five parts of the time of every rank.
+PLAN.json is a -plan_output. Bars are coloured by sharding type, and the dearest tables (those that take most of one rank's
+time) are numbered in them and named beside them. Lines show the capacity, what the reservation leaves of it, mean and most.
+Beyond 64 ranks they are a heat map of hosts and local ranks, and beside it all ranks from most to least.
+PICTURE may end in .png, .svg or .pdf.
 """
 import argparse
-import json
 import os
+import sys
 
 import trspython
 
 trspython.require("matplotlib", "numpy")
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import numpy as np
-
-PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
-GIB = 2.0**30
+import trsfigures
+import trsread
 
 
-def per_table(plan, value):
-    """value(shard) summed per table and rank: [(name, array over ranks)], largest first."""
-    rows = []
-    for table in plan["tables"]:
-        row = np.zeros(plan["world_size"])
-        for shard in table["shards"]:
-            row[shard["rank"]] += value(shard)
-        rows.append((table["name"], row))
-    return sorted(rows, key=lambda r: -r[1].max())
-
-
-def stack(axes, rows, top, colours, label):
-    bottom = np.zeros(len(rows[0][1]) if rows else 1)
-    ranks = np.arange(len(bottom))
-    for name, row in rows[:top]:
-        colour = colours.setdefault(name, plt.cm.tab20(len(colours) % 20))
-        axes.bar(ranks, row, bottom=bottom, color=colour, width=0.9, label=name)
-        bottom = bottom + row
-    if rows[top:]:
-        rest = sum(row for _, row in rows[top:])
-        axes.bar(ranks, rest, bottom=bottom, color="lightgrey", width=0.9, label="%d others" % len(rows[top:]))
-    axes.set_ylabel(label)
-    axes.set_xlabel("rank")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    if not any(np.any(row) for _, row in rows):
-        axes.text(0.5, 0.5, "none used", transform=axes.transAxes, ha="center", color="grey")
-        return
-    axes.legend(fontsize=7, ncol=2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def at_least_one(text):
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("plan")
-    p.add_argument("-o", "--output")
-    p.add_argument("--top", type=int, default=12)
-    a = p.parse_args()
-    with open(a.plan) as f:
-        plan = json.load(f)
-    if plan.get("format") != "trshard-plan":
-        raise SystemExit("%s is not a plan: %s" % (a.plan, plan.get("message", plan.get("format"))))
-    figure, axes = plt.subplots(2, 2, figsize=(15, 8))
-    colours = {}
-    stack(axes[0][0], per_table(plan, lambda s: s["storage"]["hbm"] / GIB), a.top, colours, "device memory, GiB")
-    stack(axes[1][0], per_table(plan, lambda s: s["storage"]["ddr"] / GIB), a.top, colours, "host memory, GiB")
-    stack(axes[0][1], per_table(plan, lambda s: sum(s["perf"].values())), a.top, colours, "time, ms")
-    parts = [(part, np.array([d["perf"][part] for d in plan["devices"]])) for part in PARTS]
-    stack(axes[1][1], parts, len(parts), {}, "time by part, ms")
-    figure.suptitle("%s: %d tables on %d ranks, critical path %.4g ms" % (os.path.basename(a.plan), len(plan["tables"]), plan["world_size"], plan["critical_path"]))
-    figure.tight_layout()
-    output = a.output or os.path.splitext(a.plan)[0] + ".png"
-    figure.savefig(output, dpi=110)
-    print(output)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", metavar="PLAN.json")
+    parser.add_argument("-o", "--output", metavar="PICTURE", help="(default: PLAN.png)")
+    parser.add_argument("--order", choices=("rank", "memory", "time"), default="rank", help="of the bars, up to 64 ranks (default: %(default)s)")
+    parser.add_argument("--top", type=at_least_one, default=10, metavar="N", help="tables that are numbered and named (default: %(default)s)")
+    args = parser.parse_args()
+    output = args.output or os.path.splitext(args.plan)[0] + ".png"
+    try:
+        plan = trsread.read_plan(args.plan)
+        trsfigures.save(trsfigures.figure_of_plan(plan, os.path.basename(args.plan), args.order, args.top), output)
+    except trsread.Unreadable as error:
+        sys.exit(f"plot_plan.py: {error}")
+    print("wrote", output)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,13 +20,42 @@ packages=(
   libjansson-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
   python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
 )
-test_packages=(libcmocka-dev clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2)
+test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2)
 build_dir=build tests=0 build=1
 
 say() { printf '[setup] %s\n' "$*"; }
 die() {
   printf '[setup] %s\n' "$*" >&2
   exit 1
+}
+
+# Show that a command goes on whose output goes to a file: how long it has taken, and the last line it wrote. On a terminal
+# every second, in one place; else a line every 30 seconds (TRSHARD_SETUP_EVERY).
+show_progress() { # what log
+  local start=$SECONDS shown=$SECONDS line took
+  while sleep 1 && kill -0 $$ 2> /dev/null; do
+    took=$(((SECONDS - start) / 60)):$(printf %02d $(((SECONDS - start) % 60)))
+    line=$(tail -c 400 "$2" 2> /dev/null | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]') || continue
+    if [ -t 1 ]; then
+      printf '\r[setup] %s: %s  %-55.55s' "$1" "$took" "$line"
+    elif [ $((SECONDS - shown)) -ge "${TRSHARD_SETUP_EVERY:-30}" ]; then
+      shown=$SECONDS
+      say "$1: $took  ${line:0:100}"
+    fi
+  done
+}
+
+# Run a command with its output in a file, and show that it goes on.
+watched() { # what log command...
+  local what=$1 log=$2 code=0 watcher
+  shift 2
+  show_progress "$what" "$log" &
+  watcher=$!
+  "$@" > "$log" 2>&1 || code=$?
+  kill "$watcher" 2> /dev/null || true
+  wait "$watcher" 2> /dev/null || true
+  [ ! -t 1 ] || printf '\r%-79s\r' ''
+  return "$code"
 }
 
 while [ $# -gt 0 ]; do
@@ -55,8 +84,14 @@ missing_packages() {
   done
 }
 
+root=()
+apt_install() {
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q &&
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+}
+
 install_missing() {
-  local missing root=()
+  local missing
   mapfile -t missing < <(missing_packages)
   [ ${#missing[@]} -gt 0 ] || return 0
   say "installing with apt: ${missing[*]}"
@@ -66,8 +101,8 @@ install_missing() {
   fi
   local log
   log=$(mktemp)
-  if ! { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q &&
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } > "$log" 2>&1; then
+  "${root[@]}" env true || die "sudo was refused" # a password is asked for here, before lines are overwritten
+  if ! watched "apt" "$log" apt_install "${missing[@]}"; then
     tail -n 20 "$log" >&2
     die "apt could not install them (whole log: $log)"
   fi
@@ -96,7 +131,11 @@ options+=(${CMAKE_ARGS:-})
 log=$build_dir/setup.log
 mkdir -p "$build_dir"
 say "building Release into $build_dir/"
-if ! { cmake -S . -B "$build_dir" "${options[@]}" && cmake --build "$build_dir" --parallel "$(env -u OMP_NUM_THREADS nproc)" "${targets[@]}"; } > "$log" 2>&1; then
+compile() {
+  cmake -S . -B "$build_dir" "${options[@]}" &&
+    cmake --build "$build_dir" --parallel "$(env -u OMP_NUM_THREADS nproc)" "${targets[@]}"
+}
+if ! watched "build" "$log" compile; then
   grep -nE -A8 'error|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
   die "the build failed (whole log: $log)"
 fi

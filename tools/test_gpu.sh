@@ -18,6 +18,7 @@
 # those of the benchmark; ncu.csv, the kernels of a few steps with their times, where ncu works: 6 files.
 # Exit: 0 all passed, 1 not, 69 there is no GPU that the program can use, and it says why.
 set -u
+export TRS_LONG=1 # every case of each law
 here=$1 python=${2:-none}
 shift "$(($# < 2 ? $# : 2))"
 stages=${*:-kernels bench runs sanitizer others}

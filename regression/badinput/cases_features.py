@@ -96,7 +96,7 @@ CASES = [
     Case("positions_are_written", 0, options=POSITIONS, after=has_tensors),
     Case("sequence_length_beyond_bags", 0, options=f"{CONCAT} -tables_sequence_length 100"),
     Case("sequence_pooling_for_all_with_a_pooled_table", 0, options="-tables_sequence_pooling max -table_user_pooling none"),
-    Case("sequences_by_a_plan_of_rows", 0, options=f"{SEQUENCES} -tables_sequence_pooling max -plan_input plan.json -topology_local_world_size 2", prepare=plan_of_rows),
+    Case("sequences_by_a_plan_of_rows", 0, options=f"{SEQUENCES} -tables_sequence_pooling max -plan_input plan.json -topology_local_world_size 2", prepare=plan_of_rows, ranks=2),
     Case("variable_batch_with_replicas_alone", 0, options="-ebc_variable_batch -tables_sharding_types data_parallel"),
     Case("index_dedup_without_sequences", 0, options="-ec_index_dedup"),
 ]

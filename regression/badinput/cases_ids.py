@@ -93,6 +93,7 @@ EVALUATE = "-data_eval plain.h5 -batch_size 3 -bounds_check_mode fatal"
 LATE = r'plain\.h5: feature "tag" of sample \d+ has id 20, expected 0 to 19'
 FATAL = r'train\.h5: feature "tag" of sample \d+ has id {}, expected 0 to 19'
 
+TWO_RANKS = True
 CASES = [
     Case("fatal_too_large", 65, FATAL.format(20), "-bounds_check_mode fatal", ids((2, 20))),
     Case("fatal_far_too_large", 65, FATAL.format(2147483647), "-bounds_check_mode fatal", ids((2, 2147483647))),

@@ -58,6 +58,7 @@ def table(tree, index=0):
 
 DRY = "-task plan -topology_world_size 2 -topology_compute_device"
 
+TWO_RANKS = True
 CASES = [
     Case("device_group_of_another_device", 64, r'table "item" has device group cuda \(-table_item_device_group .*this run is on cpu', "-device cpu -table_item_device_group cuda"),
     Case("device_group_three_ranks", 64, r'table "user" has device group cuda', "-device cpu -tables_device_group cuda", ranks=3),

@@ -293,8 +293,8 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
 {
   static double seconds[N_CONTESTANTS][MAX_ROUNDS];
   const int64_t unit = b->size * (int64_t)sizeof(float);
-  const int n_first = bytes <= TRS_LANE_SMALL ? TRS_LANE_SLOTS
-                                              : 2; /* to touch the memory: a slot each time */
+  const int n_first = bytes <= TRS_LANE_SMALL ? TRS_LANE_CELLS
+                                              : 2; /* to touch the memory: a cell each time */
 
   PetscFunctionBegin;
   split(b, PetscMax(bytes / unit, 1) * b->size);

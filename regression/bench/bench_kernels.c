@@ -240,7 +240,7 @@ static PetscErrorCode run_bucketize(bench *b, const char *name, int n_buckets)
   double start;
 
   PetscFunctionBegin;
-  for (int64_t t = 0; t < b->tables; t++) b->spec[t].block_size = (b->rows + n_buckets - 1) / n_buckets;
+  for (int64_t t = 0; t < b->tables; t++) b->spec[t].bucket_rows = (b->rows + n_buckets - 1) / n_buckets;
   start = bench_now();
   PetscCall(b->compute->bucketize(NULL, b->workspace, n_buckets, (int)b->tables, b->batch, b->spec,
                                   &b->jagged, &b->buckets, NULL));

@@ -2,7 +2,7 @@
 /*
   The reader by itself: batches of a dataset as fast as they come, beside a copy of the same bytes.
 
-    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2]
+    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2] [-id_map none]
 
   Prints one line: the file, samples/s of the wall clock, CPU ns a sample (what counts on a busy machine), bytes a sample of a batch in memory, and the CPU
   time of copying them as a share of the reader's. The first pass, which finds the file in the page cache or brings it there, is not counted.
@@ -12,6 +12,11 @@
 #include "data/reader.h"
 
 #include <string.h>
+
+static const TrsOptionSpec bench_options[] = {
+    {"-id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash", NULL, "of all features"},
+};
+static const TrsOptionGroup bench_group = TRS_OPTION_GROUP("Bench", bench_options);
 
 /* What passes cost. */
 typedef struct {
@@ -24,24 +29,28 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsR
 {
   const TrsDatasetInfo *info;
   TrsBoundsCheckMode *mode;
+  TrsIdMapKind *map;
   int64_t *rows;
-  int *keys;
+  int *keys, kind;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
-  PetscCall(PetscMalloc3((size_t)info->n_features, &keys, (size_t)info->n_features, &rows,
-                         (size_t)info->n_features, &mode));
+  PetscCall(TrsOptionsGetEnum(options, "-id_map", &kind, NULL));
+  PetscCall(PetscMalloc4(info->n_features, &keys, info->n_features, &rows, info->n_features, &mode,
+                         info->n_features, &map));
   for (int f = 0; f < info->n_features; f++) {
     keys[f] = f;
     rows[f] = info->num_embeddings[f];
     mode[f] = TRS_BOUNDS_WARNING;
+    map[f] = (TrsIdMapKind)kind;
   }
   PetscCall(TrsReaderCreate(PETSC_COMM_WORLD, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, options, PETSC_TRUE));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetFeatures(*reader, info->n_features, keys, rows, mode, info->has_weights));
+  PetscCall(TrsReaderSetIdMaps(*reader, map));
   PetscCall(TrsReaderSetUp(*reader));
-  PetscCall(PetscFree3(keys, rows, mode));
+  PetscCall(PetscFree4(keys, rows, mode, map));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,7 +104,7 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
 
 static PetscErrorCode run(int argc, char **argv)
 {
-  const TrsOptionGroup *groups[] = {&trs_reader_options};
+  const TrsOptionGroup *groups[] = {&trs_reader_options, &bench_group};
   const char *const *paths = NULL;
   int n_paths = 0;
   TrsOptions options;
@@ -105,7 +114,7 @@ static PetscErrorCode run(int argc, char **argv)
   cost c = {.samples = 0};
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, groups, 1, &options));
+  PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, groups, 2, &options));
   PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch_size, NULL));
   PetscCheck(paths, PETSC_COMM_SELF, TRS_ERR_OPTION, "-data_train is missing");

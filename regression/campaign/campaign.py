@@ -26,7 +26,9 @@ DOCUMENTED = {0, 64, 65, 66, 69, 71, 72, 73, 74, 75, 76, 78}  # 70 says that it 
 LIMIT_S = 10
 MODEL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -seed 1"
 RUN_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_pml": "ob1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-                   "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SLURM_NTASKS": "1"}
+                   "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SLURM_NTASKS": "1",
+                   # PMIx's shared memory has a lock that a killed rank may hold: mpirun then waits for ever.
+                   "PMIX_MCA_gds": "hash"}
 SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0:exitcode=99:strict_string_checks=1:allocator_may_return_null=1",
                          "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99"}
 

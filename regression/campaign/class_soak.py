@@ -3,7 +3,7 @@
 
 A case is a round: some runs of 5 to 30 s, each ended by a fault, and the last by a request to stop. What the round ends with is then compared, bit for bit, with
 the same steps in one run from where the round began. Resident memory and open files of each rank are sampled once a second and written to soak.csv; in the second half
-of a run memory may not grow by more than 1 KiB a step, and not one file may be added.
+of a run memory may not grow by more than 1 KiB a step, and open files may not become ever more.
 """
 import csv
 import os
@@ -97,7 +97,9 @@ class Soak:
                 continue
             slope = np.polyfit(mine[:, 2], mine[:, 3], 1)[0]
             check(slope <= MOST_BYTES_A_STEP, f"{how}: rank {rank} grows by {slope:.0f} bytes a step")
-            check(mine[-1, 4] <= mine[:, 4].min() + 2, f"{how}: rank {rank} has {mine[:, 4].min():.0f} to {mine[-1, 4]:.0f} files open")
+            # Writing a checkpoint takes some files more for a while; files that are never closed become ever more.
+            early, late = np.array_split(mine[:, 4], 2)
+            check(late.min() <= early.max(), f"{how}: rank {rank} has first {early.min():.0f} to {early.max():.0f}, then {late.min():.0f} files open and more")
 
     def compare(self, begin):
         steps = self.newest()

@@ -10,7 +10,7 @@ import socket
 import h5py
 
 from law_plans import MODEL, TABLES, make
-from trsrun import Job, attribute, check, check_same_tensors, run, same_bits, tensors
+from trsrun import Job, attribute, check, check_same_tensors, run, same_bits, tensors, thin, thinned
 
 
 def words(ranks, options):
@@ -136,13 +136,14 @@ def test_stop_in_fresh_folder(binary, folder):
 ENDLESS = "-steps 1000000000 -report_interval 0.05 -checkpoint_every 20 -checkpoint_dir ckpt"
 
 
+@thinned
 def test_second_job(binary, folder):
     """The owner's host, process and batch job are named to a second job; a successor waits; a killed owner blocks nobody."""
     make(folder)
     owner = start(binary, folder, 2, ENDLESS, environment={"SLURM_JOB_ID": "4711"})
     owner.read_to("step ")
-    for options in ("", "-resume -checkpoint_lock_seconds 0", "-resume -checkpoint_lock_seconds 0.3"):
-        for ranks in (1, 2, 3):
+    for i, options in enumerate(("", "-resume -checkpoint_lock_seconds 0", "-resume -checkpoint_lock_seconds 0.3"), 1):
+        for ranks in thin((1, 2, 3), (i,)):
             result = train(binary, folder, ranks, f"-steps 2 -checkpoint_dir ckpt {options}", status=73)
             message = error(result)
             check(all(word in message for word in ("ckpt belongs to another job", socket.gethostname(), f"process {owner.pid(0)}", "SLURM_JOB_ID 4711")), message)
@@ -166,11 +167,12 @@ def test_second_job(binary, folder):
     check(len({run_id(os.path.join(folder, "ckpt", name)) for name in files(folder)}) == 1, "files of several runs")
 
 
+@thinned
 def test_jobs_at_once(binary, folder):
     """Two jobs started at once in one folder, over and over: one has it, the other waits or is told so; nothing is mixed."""
     make(folder)
     steps = 6
-    for i in range(10):
+    for i in range(thin(10, 4)):
         name = f"ckpt{i}"
         resume = "-resume -checkpoint_lock_seconds 120" if i % 3 else ""
         options = f"-steps {steps} -checkpoint_every 1 -checkpoint_keep 2 -checkpoint_dir {name} {resume}"
@@ -187,13 +189,14 @@ def test_jobs_at_once(binary, folder):
         check("trshard: warning" not in result.text and f"after {steps} updates" in result.text, f"trial {i}:\n{result.text[-1000:]}")
 
 
+@thinned
 def test_final_of_two_jobs(binary, folder):
     """Two jobs that write one -checkpoint_final and one -output leave the whole file of one of them."""
     make(folder)
     train(binary, folder, 2, "-steps 3 -seed 1 -checkpoint_final one.h5")
     train(binary, folder, 2, "-steps 3 -seed 2 -checkpoint_final two.h5")
     wanted = [tensors(os.path.join(folder, name)) for name in ("one.h5", "two.h5")]
-    for i in range(6):
+    for i in range(thin(6, 3)):
         jobs = [start(binary, folder, 2, f"-steps 3 -seed {seed} -checkpoint_final final.h5 -output run.h5") for seed in (1, 2)]
         results = [job.wait(60) for job in jobs]
         check([result.status for result in results] == [0, 0], f"trial {i}:\n" + "\n".join(r.text[-1000:] for r in results))
@@ -202,12 +205,13 @@ def test_final_of_two_jobs(binary, folder):
         run_id(os.path.join(folder, "run.h5"))
 
 
+@thinned
 def test_predict_beside_training(binary, folder):
     """A prediction from a folder where a training keeps one file alone finds one that it can read."""
     make(folder)
     trainer = start(binary, folder, 1, "-steps 1000000000 -report_interval 60 -checkpoint_every 150 -checkpoint_keep 1 -checkpoint_dir ckpt")
     trainer.read_to("checkpoint")
-    for i in range(6):
+    for i in range(thin(6, 3)):
         result = run(binary, 1 + i % 3, f"-task predict -data_eval train.h5 {MODEL} {TABLES} -batch_size 24 -checkpoint_dir ckpt", folder)
         check("trshard: warning" not in result.text, result.text[-2000:])
     trainer.process.send_signal(signal.SIGUSR1)

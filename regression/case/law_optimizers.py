@@ -2,12 +2,12 @@
 """Optimizers of single tables, learning rates that follow a schedule, and the precision of dense layers."""
 import os
 
+import h5py
 import numpy as np
 
 from law_plans import MIXED, TOLERANCE, make, train
-from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, same_bits, tensors
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, optimizers, run, same_bits, tensors, thin, thinned
 
-OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb", "lars_sgd", "lion")
 ASSIGNED = ({"user": "adam", "item": "rowwise_adagrad", "tag": "sgd", "word": "lars_sgd"},
             {"user": "lion", "item": "partial_rowwise_adam", "tag": "lamb", "word": "adagrad"},
             {"user": "partial_rowwise_lamb", "item": "adam", "tag": "rowwise_adagrad", "word": "sgd"})
@@ -17,14 +17,16 @@ def own(assigned):
     return " ".join(f"-table_{table}_optimizer {optimizer}" for table, optimizer in assigned.items())
 
 
+@thinned
 def test_table_optimizers(binary, folder):
     """After one step each table of a mixed model is, bit for bit, what it is in a model all of that optimizer; under any plan."""
     make(folder)
     alone = {}
-    for optimizer in OPTIMIZERS:
+    few = ASSIGNED[:1]
+    for optimizer in thin(optimizers(binary), few[0].values()):
         _, state = train(binary, folder, optimizer, 2, f"{MIXED} -steps 1 -embedding_optimizer {optimizer}")
         alone[optimizer] = tensors(state)
-    for assigned in ASSIGNED:
+    for assigned in thin(ASSIGNED, few):
         _, state = train(binary, folder, "mixed", 2, f"{MIXED} -steps 1 {own(assigned)}")
         found = tensors(state)
         for table, optimizer in assigned.items():
@@ -48,6 +50,55 @@ def test_table_optimizers_and_plans(binary, folder):
     found, other = train(binary, folder, "rest", 1, f"{options} -checkpoint_dir ckpt -resume")
     check(same_bits(found, wanted[7:]), "resumed: other losses")
     check_same_tensors(other, state, "resumed")
+
+
+def ftrl(w, g, z, n, alpha, beta, l1, l2):
+    """A round of algorithm 1 of McMahan et al., Ad Click Prediction: a View from the Trenches (KDD 2013), for all coordinates."""
+    sigma = (np.sqrt(n + g * g) - np.sqrt(n)) / alpha
+    z = z + g - sigma * w
+    n = n + g * g
+    return np.where(np.abs(z) <= l1, 0.0, -(z - np.sign(z) * l1) / ((beta + np.sqrt(n)) / alpha + l2)), z, n
+
+
+def test_ftrl(binary, folder):
+    """Steps of ftrl, whose gradients sgd tells from the same weights, are the paper's; on two ranks with rows cut they are those of one."""
+    make(folder, 12)
+    still = "-dense_learning_rate 0 -steps 1"  # all samples in each step
+    numbers = {"alpha": 0.25, "beta": 0.01, "l1": 0.001, "l2": 0.5}
+    options = (f"{still} -embedding_optimizer ftrl -embedding_learning_rate {numbers['alpha']} -embedding_beta {numbers['beta']} "
+               f"-embedding_l1 {numbers['l1']} -embedding_l2 {numbers['l2']}")
+    tables = [name for name in ("user", "item", "tag", "word")]
+    _, state = train(binary, folder, "start", 1, f"{still} -embedding_optimizer sgd -embedding_learning_rate 0", global_batch=12)
+    w = {t: tensors(state)[f"embedding/{t}/weight"].astype(float) for t in tables}
+    z, n = ({t: np.zeros_like(w[t]) for t in tables} for _ in "zn")
+    zeros = 0
+    for step in range(4):
+        _, down = train(binary, folder, "down", 1, f"{still} -embedding_optimizer sgd -embedding_learning_rate 1024 -init_from {state}", global_batch=12)
+        start, found = (tensors(path) for path in (state, down))
+        _, cut = train(binary, folder, f"cut{step}", 2, f"{options} -init_from {state} -tables_sharding_types row_wise", global_batch=12)
+        _, state = train(binary, folder, f"step{step}", 1, f"{options} -init_from {state}", global_batch=12)
+        after = tensors(state)
+        check_close_tensors(cut, state, TOLERANCE, f"step {step}, rows cut")
+        for t in tables:
+            name = f"embedding/{t}/weight"
+            g = (start[name].astype(float) - found[name]) / 1024
+            touched = np.abs(g).max(axis=1) > 0
+            moved = ftrl(start[name].astype(float), g, z[t], n[t], **numbers)
+            w[t], z[t], n[t] = (np.where(touched[:, None], new, old) for new, old in zip(moved, (start[name], z[t], n[t])))
+            for wanted, part in ((w[t], "weight"), (z[t], "z"), (n[t], "n")):
+                off = np.abs(after[f"embedding/{t}/{part}"] - wanted).max()
+                check(off <= 2e-5 * max(np.abs(wanted).max(), 1e-3), f"step {step}: {t}'s {part} is off by {off:.1e} of {np.abs(wanted).max():.1e}")
+            zeros += int((after[name][touched] == 0).sum())
+    check(zeros > 0, "l1 made no weight zero")
+
+
+def test_ftrl_refused(binary, folder):
+    """No learning rate, schedule or weight decay."""
+    make(folder, 12)
+    for options, words in (("-embedding_learning_rate 0", "above 0"), ("-embedding_weight_decay 0.1", "weight decay"),
+                           ("-schedule_policies linear -schedule_end_steps 5", "-schedule_policies")):
+        text = run(binary, 1, f"-data_train train.h5 -batch_size 12 {MIXED} -tables_embedding_dim 8 -embedding_optimizer ftrl {options}", folder, status=64).text
+        check(words in text, f"{options}: {text[-600:]}")
 
 
 def test_table_numbers(binary, folder):
@@ -102,6 +153,10 @@ def test_schedules(binary, folder):
     for s in range(24):
         found = abs(weights[s][row] - weights[s + 1][row]) / unit
         check(abs(found - wanted(s)) <= 2e-2 * (0.05 + wanted(s)), f"step {s}: factor {found:.4f}, by the formula {wanted(s):.4f}")
+    with h5py.File(os.path.join(folder, "run.h5")) as h:
+        told = h["train/embedding_learning_rate"][()]  # of tables without one of their own: 0.01 times the factor
+        check(np.allclose(told, [0.01 * wanted(s) for s in range(24)], rtol=1e-12), f"learning rates in the results: {told}")
+        check(not h["train/dense_learning_rate"][()].any(), "the dense layers' learning rate is 0")
 
 
 def test_schedule_resumes(binary, folder):
@@ -114,6 +169,8 @@ def test_schedule_resumes(binary, folder):
         found, other = train(binary, folder, "rest", 3, f"{shared} -steps 12 -checkpoint_dir ckpt{first} -resume")
         check(same_bits(found, wanted[first:]), f"resumed after {first}: losses {found} for {wanted[first:]}")
         check_same_tensors(other, state, f"resumed after {first}")
+        with h5py.File(os.path.join(folder, "whole.h5")) as whole, h5py.File(os.path.join(folder, "rest.h5")) as rest:
+            check(same_bits(rest["train/dense_learning_rate"][()], whole["train/dense_learning_rate"][first:]), "learning rates of the resumed run")
 
 
 def test_dense_precision(binary, folder):

@@ -4,7 +4,7 @@ import os
 
 from law_plans import MIXED, make, train
 from law_trace import load
-from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, same_bits, tensors
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, same_bits, tensors, thin, thinned
 
 
 def traced_bytes(folder, name, ranks):
@@ -19,11 +19,13 @@ def traced_bytes(folder, name, ranks):
     return found.pop()
 
 
+@thinned
 def test_dense_allreduce_precision(binary, folder):
     """Near to fp32's run, with half its bytes; the same bits whatever carries them, in whatever buckets; nothing is rounded on one rank."""
     make(folder)
     messages, hosts, buckets = {"options": "-comm_shared_memory false"}, {"environment": {"TRSHARD_SHARED_RANKS": "2"}}, {"options": "-dense_bucket_bytes 100 -pipeline base"}
-    for ranks, precision, tolerance, ways in ((1, "fp16", 0, ()), (2, "bf16", 1e-3, (messages, buckets)), (4, "fp16", 1e-4, (messages, hosts)), (4, "bf16", 1e-3, ())):
+    every = ((1, "fp16", 0, ()), (2, "bf16", 1e-3, (messages, buckets)), (4, "fp16", 1e-4, (messages, hosts)), (4, "bf16", 1e-3, ()))
+    for ranks, precision, tolerance, ways in thin(every, every[:3]):
         what = f"{precision} on {ranks} ranks"
         shared = f"{MIXED if ranks > 1 else ''} -steps 8"
         options = f"{shared} -dense_allreduce_precision {precision}"
@@ -49,13 +51,15 @@ def precisions(ops, forward="bf16", backward="fp16"):
     return " ".join(f"-qcomm_{op}forward_precision {forward} -qcomm_{op}backward_precision {backward}" for op in ops)
 
 
+@thinned
 def test_qcomm_operations(binary, folder):
     """Each exchange's own precision does to it what that of all does, and nothing to another one; where a plan has two, both of them do it."""
     make(folder)
     every = ["all_to_all_", "reduce_scatter_", "sequence_"]
-    for ranks, plan, own in ((2, "table_wise", every[:1]), (2, "row_wise -ebc_variable_batch", every[1:2]),
-                             (2, "column_wise -tables_pooling none -table_tag_sharding_types data_parallel", every[2:]),  # tag is pooled
-                             (4, "table_row_wise -topology_local_world_size 2", every[:2])):
+    plans = ((2, "column_wise -tables_pooling none -table_tag_sharding_types data_parallel", every[2:]),  # tag is pooled
+             (4, "table_row_wise -topology_local_world_size 2", every[:2]),
+             (2, "table_wise", every[:1]), (2, "row_wise -ebc_variable_batch", every[1:2]))
+    for ranks, plan, own in thin(plans, plans[:2]):  # these have all three exchanges
         shared = f"-tables_sharding_types {plan} -steps 5"
         others = [op for op in every if op not in own]
         plain, wanted, found, untouched = (train(binary, folder, "run", ranks, f"{shared} {more}")[0]

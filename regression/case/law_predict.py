@@ -11,7 +11,7 @@ import numpy as np
 
 import quantised
 from law_plans import FEATURES, MODEL, make, train
-from trsrun import PATIENT, Job, attribute, check, check_same_tensors, run, same_bits, tensors, write_dataset
+from trsrun import PATIENT, Job, attribute, check, check_same_tensors, run, same_bits, tensors, thin, thinned, write_dataset
 
 # Sum and mean, two features of one table, weights, a sequence table (the mean of its rows), and one of a width that no power of two divides.
 TABLES = {
@@ -53,16 +53,18 @@ def check_near(found, wanted, tolerance, what):
     check(off <= tolerance, f"{what}: predictions differ by {off:.1e}, allowed {tolerance:.0e}")
 
 
+@thinned
 def test_predict_definition(binary, folder):
     """Every plan on 1, 2, 3, 4 and 8 ranks, with batches that divide unevenly, against numpy; under -reproducible equal bits from all of them."""
     state = make_trained(folder, binary)
     wanted = quantised.predict(os.path.join(folder, state), os.path.join(folder, "eval.h5"), TABLES)
     coarse = quantised.predict(os.path.join(folder, state), os.path.join(folder, "eval.h5"), {n: dict(t, data_type="fp32") for n, t in TABLES.items()})
     check(np.max(np.abs(wanted - coarse)) > 1e-4, "the types make no difference: nothing is tested")
-    for ranks in (1, 2, 3, 4, 8):
-        for kind in KINDS + ("table_wise,column_wise,row_wise",):
-            found = predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_sharding_types {kind}")
-            check_near(found, wanted, 1e-6, f"{kind} on {ranks} ranks")
+    mixed = "table_wise,column_wise,row_wise"
+    every = [(ranks, kind) for ranks in (1, 2, 3, 4, 8) for kind in KINDS + (mixed,)]
+    for ranks, kind in thin(every, [(1, "table_wise"), (2, "column_wise"), (3, "row_wise"), (8, mixed)]):
+        found = predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_sharding_types {kind}")
+        check_near(found, wanted, 1e-6, f"{kind} on {ranks} ranks")
     with h5py.File(os.path.join(folder, "predicted.h5")) as h:
         check(h["eval/auc"].shape == (1,) and h["predict/latency_ms"].shape == (1,), "metrics or latencies are missing")
         check(h["predict/samples"][()].tolist() == [77], f"predict/samples is {h['predict/samples'][()]}")
@@ -71,12 +73,14 @@ def test_predict_definition(binary, folder):
         held = h["memory/table_bytes"][()]
         check(held.shape == (8, 2) and np.all(held[:, 0] <= held[:, 1] * 2), f"table bytes {held}")
     first = None
-    for ranks, kind in ((1, "table_wise"), (2, "column_wise"), (3, "row_wise"), (4, "table_wise"), (8, "column_wise")):
+    plans = ((1, "table_wise"), (2, "column_wise"), (3, "row_wise"), (4, "table_wise"), (8, "column_wise"))
+    for ranks, kind in thin(plans, plans[:3]):
         found = predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_sharding_types {kind} {same_batch(ranks)}")
         first = found if first is None else first
         check(same_bits(found, first), f"{kind} on {ranks} ranks: other bits")
 
 
+@thinned
 def test_predict_types(binary, folder):
     """fp32 tables give the evaluation's bits; each type that of numpy; pooled outputs of fp16 and bf16; sequence tables; a half-precision checkpoint."""
     state = make_trained(folder, binary)
@@ -86,12 +90,12 @@ def test_predict_types(binary, folder):
     found = predicted(binary, folder, 2, f"-init_from {state} -tables_sharding_types table_wise")
     check_near(found, evaluated, 1e-6, "no data_type")
     paths = os.path.join(folder, state), os.path.join(folder, "eval.h5")
-    for data_type in ("fp16", "bf16", "int8", "int4", "int2"):
-        for output in ("fp32", "fp16", "bf16"):
-            tables = {name: dict(table, data_type=data_type, output_dtype=output) for name, table in TABLES.items()}
-            found = predicted(binary, folder, 3, f"-init_from {state} -tables_data_type {data_type} -tables_output_dtype {output}")
-            # a pooled sum that lies between two halves may go to either: one unit of the output's last place
-            check_near(found, quantised.predict(*paths, tables), {"fp32": 1e-6, "fp16": 2e-4, "bf16": 2e-3}[output], f"{data_type}, output {output}")
+    every = [(data_type, output) for data_type in ("fp16", "bf16", "int8", "int4", "int2") for output in ("fp32", "fp16", "bf16")]
+    for data_type, output in thin(every, [every[i] for i in (0, 4, 8, 10, 14)]):  # each type, each output
+        tables = {name: dict(table, data_type=data_type, output_dtype=output) for name, table in TABLES.items()}
+        found = predicted(binary, folder, 3, f"-init_from {state} -tables_data_type {data_type} -tables_output_dtype {output}")
+        # a pooled sum that lies between two halves may go to either: one unit of the output's last place
+        check_near(found, quantised.predict(*paths, tables), {"fp32": 1e-6, "fp16": 2e-4, "bf16": 2e-3}[output], f"{data_type}, output {output}")
     same = [predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_output_dtype fp16 {same_batch(ranks)} -tables_sharding_types {kind}")
             for ranks, kind in ((1, "table_wise"), (3, "row_wise"), (4, "column_wise"))]
     check(all(same_bits(p, same[0]) for p in same), "-reproducible: other bits")
@@ -113,16 +117,18 @@ def test_predict_types(binary, folder):
     check_near(found, quantised.predict(*paths, TABLES), 1e-6, "from fp16 and bf16")
 
 
+@thinned
 def test_predict_checkpoint(binary, folder):
     """-quant_checkpoint: numpy's bytes from every plan, read by every other with the same predictions; the newest of -checkpoint_dir."""
     state = make_trained(folder, binary, options="-checkpoint_dir ckpt -checkpoint_every 8")
     wanted = predicted(binary, folder, 1, f"-checkpoint_dir ckpt {TYPES} {same_batch(1)}")
     check(same_bits(wanted, predicted(binary, folder, 1, f"-init_from {state} {TYPES} {same_batch(1)}")), "-checkpoint_dir: other predictions")
     weights = tensors(os.path.join(folder, state))
+    cuts = ((2, "table_wise"), (3, "column_wise"), (2, "row_wise"))
     for ranks, kind in ((1, "table_wise"), (2, "column_wise"), (3, "row_wise"), (4, "column_wise")):
         predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_sharding_types {kind} -quant_checkpoint quant{ranks}.h5")
         check_same_tensors(os.path.join(folder, f"quant{ranks}.h5"), os.path.join(folder, "quant1.h5"), f"{kind} on {ranks} ranks")
-        for other, cut in ((2, "table_wise"), (3, "column_wise"), (2, "row_wise")):
+        for other, cut in thin(cuts, cuts[ranks % 3:ranks % 3 + 1]):
             found = predicted(binary, folder, other, f"-init_from quant{ranks}.h5 -tables_sharding_types {cut} {same_batch(other)}")
             check(same_bits(found, wanted), f"{kind} on {ranks} ranks, then {cut} on {other}: other bits")
     found = tensors(os.path.join(folder, "quant2.h5"))

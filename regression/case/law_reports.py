@@ -2,13 +2,15 @@
 """What a run says of itself: help, version, banner, stages, allocations, memory."""
 import glob
 import os
+import pty
 import re
+import subprocess
 
 import h5py
 import numpy as np
 
 from law_plans import MIXED, MODEL, TABLES, make, train
-from trsrun import attribute, check, run, write_dataset
+from trsrun import attribute, check, run, thin, thinned, write_dataset
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src")
 STAGES = ["input_dist", "lookup", "output_dist", "dense forward", "dense backward", "embedding backward", "optimizer", "I/O", "waiting"]
@@ -38,9 +40,48 @@ def test_help(binary, folder):
     check(len(run(binary, 1, "-help all", folder).text) > len(text), "-help all adds nothing")
 
 
+def test_help_defaults(binary, folder):
+    """No option says both what its default is and that it has none."""
+    for option in re.split(r"\n  (?=-)", run(binary, 1, "-help", folder).text)[1:]:
+        words = " ".join(option.split())
+        check(not ("no default" in words and re.search(r"\bdefault: |is its default|: as -", words)), words)
+
+
+def test_guesses(binary, folder):
+    """Names of other programs are no options here, and lead to options that there are."""
+    with open(os.path.join(SOURCES, "core", "option_guess.c"), encoding="utf-8") as file:
+        guesses = re.findall(r'\{"(-\w+)",\s*"(-\w+)",\s*((?:"[^"]*"\s*)+)', file.read())
+    text = run(binary, 1, "-help", folder).text
+    known = set(re.findall(r"^  (-\w+)", text, re.M)) | {"-log_view", "-info"}
+    check(len(guesses) > 50, f"found {len(guesses)} guesses in the sources")
+    for guess, option, more in guesses:
+        named = [option] + [word for word in re.findall(r"(?<!\w)-[a-z]\w+", more) if "NAME" not in word]
+        check(guess not in known and all(word in known for word in named), f"{guess} leads to {named}")
+    for guess, hint in (("-lr", "-embedding_learning_rate, of the tables; -dense_learning_rate"), ("-output_dir", "-output, "), ("-log_level", "-report_interval, ")):
+        result = run(binary, 1, f"{guess} 1", folder, status=64).text
+        check(f"{guess} (command line): unknown option; the closest known one is {hint}" in result, result)
+
+
 def test_version(binary, folder):
     text = run(binary, 2, "-version", folder).text
     check(re.match(r"trshard \d+\.\d+\.\d+ \(\S+\), Open MPI \S+, PETSc \d", text) and len(text.splitlines()) == 1, text)
+
+
+def test_energy(binary, folder):
+    """A training tells its energy where the counters can be read, here files that stand still, and says nothing of it elsewhere."""
+    make(folder)
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "1000000"), ("energy_uj", "5")):
+        os.makedirs(os.path.join(folder, "rapl", "intel-rapl:0"), exist_ok=True)
+        with open(os.path.join(folder, "rapl", "intel-rapl:0", name), "w", encoding="ascii") as out:
+            out.write(text + "\n")
+    options = f"-data_train train.h5 -batch_size 12 -steps 5 -output run.h5 {MODEL} {TABLES}"
+    text = run(binary, 2, options, folder, environment={"TRSHARD_RAPL": os.path.join(folder, "rapl")}).text
+    check(re.search(r"^energy +0 J for a million samples, 0 J in all \(processors and memory of the hosts\)", text, re.MULTILINE), text)
+    with h5py.File(os.path.join(folder, "run.h5")) as h:
+        check(h.attrs["energy_cpu_joules"] == 0 and h.attrs["energy_joules_per_million_samples"] == 0, "no energy in the results")
+        check("energy_gpu_joules" not in h.attrs, "energy of GPUs on a CPU")
+    text = run(binary, 2, options, folder, environment={"TRSHARD_RAPL": "/nowhere"}).text
+    check(not re.search("^energy", text, re.MULTILINE), text)
 
 
 def test_banner(binary, folder):
@@ -71,6 +112,58 @@ def test_log_view(binary, folder):
     for stage in STAGES:
         rows = [line for line in text.splitlines() if line.startswith(stage[:12]) and len(line.split()) > 10]
         check(len(rows) == 1, f"-log_view: {len(rows)} rows of {stage}")
+    flops = {stage: float(re.search(rf"^{stage} +\d+ [\d.]+ [\d.e+-]+ [\d.]+ ([\d.e+-]+)", text, re.M).group(1))
+             for stage in ("lookup", "dense forward", "dense backward", "embedding backward")}
+    check(min(flops.values()) > 0 and 1.5 < flops["dense backward"] / flops["dense forward"] <= 2, f"-log_view: operations {flops}")
+    check(float(re.search(r"^Flops/sec: +([\d.e+-]+)", text, re.M).group(1)) > 0, "-log_view: no operations a second")
+
+
+PROGRESS = r"^step (\d+)/40  (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d  epoch \d+\.\d\d  loss \S+ .* samples/s  ETA \S+$"
+
+
+def test_progress_in_a_file(binary, folder):
+    """Where nobody looks on there is a line for the first and the last step, dated, and one a minute; an interval of 0 gives all."""
+    make(folder)
+    words = f"-data_train train.h5 -batch_size 12 -steps 40 {MODEL} {TABLES} {MIXED}"
+    for ranks in (1, 2):
+        lines = re.findall(PROGRESS, run(binary, ranks, words, folder).text, re.M)
+        check([int(step) for step, _ in lines] in ([1, 40], [1, 39, 40]) and all(date for _, date in lines), f"{ranks} ranks: lines {lines}")
+    lines = re.findall(PROGRESS, run(binary, 2, f"{words} -report_interval 0", folder).text, re.M)
+    check([int(step) for step, _ in lines] == list(range(1, 41)), f"lines {lines}")
+
+
+def test_progress_on_a_terminal(binary, folder):
+    """On a terminal the lines have no date, alone and below mpirun, which gives its ranks a terminal in any case."""
+    make(folder)
+    words = f"-data_train train.h5 -batch_size 12 -steps 40 {MODEL} {TABLES} {MIXED}"
+    for launcher in ([], ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]):
+        primary, secondary = pty.openpty()
+        job = subprocess.Popen([*launcher, binary, *words.split()], cwd=folder, stdin=subprocess.DEVNULL, stdout=secondary, stderr=subprocess.STDOUT)
+        os.close(secondary)
+        text = b""
+        while True:
+            try:
+                piece = os.read(primary, 65536)
+            except OSError:  # nobody writes there any more
+                break
+            if not piece:
+                break
+            text += piece
+        os.close(primary)
+        text = text.decode("utf-8", "replace").replace("\r", "")
+        lines = re.findall(PROGRESS, text, re.M)
+        check(job.wait(60) == 0 and lines and lines[-1][0] == "40" and not any(date for _, date in lines), f"{launcher}: {lines} in {text[-1500:]}")
+
+
+def test_uneven_hosts(binary, folder):
+    """Hosts of unequal numbers of ranks are warned of, once; with a pod of hosts they are refused; even hosts go without a word."""
+    make(folder)
+    words = f"-data_train train.h5 -batch_size 12 -steps 2 {MODEL} {TABLES}"
+    for ranks, status, more, said in ((3, 0, "", "hosts are uneven, of 1 to 2 ranks"), (4, 0, "", ""), (4, 0, "-topology_pod_size 2", ""),
+                                      (3, 64, "-topology_pod_size 2", "the hosts have 1 to 2 ranks, which are no pods of 2 hosts"),
+                                      (3, 0, "-topology_local_world_size 3", "")):
+        text = run(binary, ranks, f"{words} {more}", folder, status=status, environment={"TRSHARD_SHARED_RANKS": "2"}).text
+        check(text.count("the hosts ") == (1 if said else 0) and said in text, f"{ranks} ranks {more}: {text[:1500]}")
 
 
 def test_no_allocations(binary, folder):
@@ -89,18 +182,20 @@ def test_no_allocations(binary, folder):
         check(n == 0, f"{options}: {n} allocations after the warm-up")
 
 
+@thinned
 def test_memory(binary, folder):
     """A rank's memory is its shards, their states and its batches, and at most a quarter more: also when a checkpoint is written and read."""
     features = {"user": 50, "item": 30}
     write_dataset(os.path.join(folder, "train.h5"), 200, features=features)
     model = "-tables_embedding_dim 64 -dense_arch 16,64 -over_arch 16,1 -data_train train.h5 -batch_size 16 -steps 20 -output run.h5"
-    large, rows = "-tables_num_embeddings 300000", 300000
+    rows = thin(300000, 100000)
+    large = f"-tables_num_embeddings {rows}"
 
     def peak(options):
         run(binary, 2, f"{model} {options}", folder)
         return attribute(os.path.join(folder, "run.h5"), "peak_memory_bytes")
 
-    for optimizer, state in (("sgd", 0), ("rowwise_adagrad", 4), ("adam", 512)):
+    for optimizer, state in thin((("sgd", 0), ("rowwise_adagrad", 4), ("adam", 512)), (("adam", 512),)):
         for plan in ("row_wise", "table_wise"):
             shared = f"-tables_sharding_types {plan} -embedding_optimizer {optimizer}"
             bytes_of_rank = 2 * rows * (256 + state) / 2

@@ -3,12 +3,16 @@
 # A second build, with the CUDA backends on their stand-in (README.md), which looks for races; and tests in it:
 #
 #   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|fault BUILD_FOLDER
+#   TRS_LONG in the environment: more of property, golden and case
 #   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
 #
 # On the stand-in -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
 set -euo pipefail
 what=$1
 build=$2
+long=${TRS_LONG:-}
+few=(--few) others=(-E '[-](n[34]|portable|avx2)$')
+if [ "$long" ]; then few=() others=(); fi
 source=$(cd "$(dirname "$0")/../.." && pwd)
 python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
@@ -24,7 +28,7 @@ check_golden() {
   shift 2
   for name in "$@"; do
     "$python" "$source/tools/check_train.py" "$build/trshard" "$source/regression/golden/runtime/$name" --device cuda --ranks "$ranks" \
-      --limit 240 --extra "$extra" --label "$name"
+      --limit 240 --extra "$extra" "${few[@]}" --label "$name"
   done
 }
 
@@ -39,7 +43,7 @@ case $what in
     cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
   unit)
-    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
     # one rank that sends to itself, as one GPU tests NCCL
     TRSHARD_NCCL_ALONE=1 mpirun -n 1 "$build/regression/unit_comm_comm"
     if TRSHARD_NCCL_ALONE=1 NCCL_ON_CPU_FAULT=0,1,error mpirun -n 1 "$build/regression/unit_comm_comm" > "$build/alone.txt" 2>&1; then
@@ -49,24 +53,29 @@ case $what in
     ;;
   property) # random models and plans beside the definition
     property=$build/regression/property/property_sharded_ebc
-    mpirun -n 1 "$property" --device cuda --backend nccl --draws 20
-    mpirun -n 3 "$property" --device cuda --backend nccl --draws 40 --first 1000
-    mpirun -n 2 "$property" --device cuda --backend mpi --draws 20 --first 2000
-    mpirun -n 2 "$property" --device cuda --backend nccl --reproducible --draws 10
+    of=$((long ? 1 : 4))
+    mpirun -n 1 "$property" --device cuda --backend nccl --draws $((20 / of))
+    mpirun -n 3 "$property" --device cuda --backend nccl --draws $((40 / of)) --first 1000
+    mpirun -n 2 "$property" --device cuda --backend mpi --draws $((20 / of)) --first 2000
+    mpirun -n 2 "$property" --device cuda --backend nccl --reproducible --draws $((10 / of))
     ;;
   golden)
     check_golden 1,2,4 "-comm_backend mpi" rowwise_adagrad_dot
     check_golden 2 "-pipeline prefetch_sparse_dist -tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.1" weighted_mixed
-    check_golden 2 "-pipeline base" dcn
-    check_golden 1,2,4 "-tables_sharding_types data_parallel" weighted_mixed
+    if [ "$long" ]; then
+      check_golden 2 "-pipeline base" dcn
+      check_golden 1,2,4 "-tables_sharding_types data_parallel" weighted_mixed
+    fi
     ;;
   golden_long)
+    few=()
     for folder in "$source"/regression/golden/runtime/*/case.json; do
       check_golden 1,2,4 "-comm_backend mpi -pipeline base" "$(basename "$(dirname "$folder")")"
     done
     ;;
   case)
-    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max position_weights
+    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
+    if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;
   case_long)

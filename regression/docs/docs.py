@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The documents' command blocks and option files, run as they stand, on small generated data.
 
-  docs.py --binary BINARY --build FOLDER DOCUMENT...   run the blocks of these: help, README.md, input/FORMAT.md, input, jobs
-  docs.py --binary BINARY --build FOLDER complete      every block of every document has a rule, every rule a block, and tests named in rules exist
+  docs.py --binary BINARY --build FOLDER DOCUMENT...   run the blocks of these: help, any .md file, input, jobs
+  docs.py --binary BINARY --build FOLDER complete      every block of every document has a rule, every rule a block,
+                                                       and tests named in rules exist
+  docs.py --binary BINARY --build FOLDER options       input/OPTIONS.md is what document_options.py makes of -help, and
+                                                       documents name no other options
+  docs.py --log FILE --block START DOCUMENT            FILE holds what the document prints behind "$ START"
   docs.py --list                                       all blocks
 
-A block is what a fence (```) encloses, or lines that begin with four blanks; in a comment of jobs/ and input/, lines that begin with "#" and three
-blanks; in -help, an indented line that starts the program. RULES says of each block, by the start of its first line, what is done with it. A new block
+A block is what a fence (```) encloses, or lines that begin with four blanks; in a comment of jobs/ and input/, lines
+that begin with "#" and three blanks; in -help, an indented line that starts the program.
+
+Three forms of block need no rule. A first line "$ COMMAND" makes a transcript: each command is run, and what the
+document prints behind it must be in its output, in this order. There "..." stands for what is left out, any number
+equals any other, and lines may be broken elsewhere; a last line "exit code N" is the command's. A first line "# NAME"
+with the ending .opts, .yaml or .py makes a file of this name for the commands that follow. A fence with the word
+text is for reading. Of every other block RULES says, by the start of its first line, what is done with it. A block
 without a rule fails.
 """
 import argparse
+import difflib
+import functools
 import glob
 import gzip
 import json
@@ -25,10 +37,13 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PYTHON = "/usr/bin/python3"
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none"
 
-# What stands in a document for the reader to fill in, and what is another machine's. Applied to each command line, in this order.
-SUBSTITUTIONS = [
+# What stands in a document for the reader to fill in, and what is another machine's. Applied to each command line, in
+# this order.
+REMARKS = [
     (r"\s{3,}\S.*$", ""),  # a remark beside the command
     (r"\s#\s.*$", ""),
+]
+SUBSTITUTIONS = [
     (r"\[-(any_)?option value \.\.\.\]", "-report_interval 0"),
     (r"^\[-.*$", ""),
     (r"\bFILE REFERENCE\b", "run.h5 run.h5"),
@@ -37,8 +52,12 @@ SUBSTITUTIONS = [
     (r"\bsrun --mpi=pmix", MPIRUN + " -n 2"),  # Slurm's own way: slurm/two_nodes
     (r"\bsbatch [^/]* jobs/scaling\.sbatch", "bash jobs/scaling.sbatch"),
     (r"(^|\s)trshard ", r"\1build/trshard "),
+    (r"^trshard$", "build/trshard"),
     (r"(^|\s)(?:python3 )?tools/(\w+\.py)", rf"\1{PYTHON} tools/\2"),
+    (r"(^|\s)python3 (?!tools/)", rf"\1{PYTHON} "),
 ]
+NUMBER = re.compile(r"(?<![A-Za-z_])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+EXIT_CODE = re.compile(r"exit code (\d+)$")
 
 # --- actions: each takes the scratch folder and the block's lines ---
 
@@ -57,10 +76,54 @@ class Elsewhere:
         print(f"     is run by {self.test}")
 
 
-def command(line):
-    for pattern, replacement in SUBSTITUTIONS:
+def command(line, substitutions=None):
+    for pattern, replacement in substitutions or REMARKS + SUBSTITUTIONS:
         line = re.sub(pattern, replacement, line)
     return line
+
+
+def plain(text, folder=None):
+    """Text to compare: no numbers, no line breaks, no name of the scratch folder, no bars of progress."""
+    text = re.sub(r"[^\n]*\r(?!\n)", "", text)
+    if folder:
+        text = text.replace(os.path.realpath(folder) + "/", "").replace(folder + "/", "")
+    return re.sub(r"[\s-]+", " ", NUMBER.sub("0", text)).strip()
+
+
+def exchanges_of(lines):
+    """The commands of a transcript, each with the text printed behind it and the exit code it must have."""
+    found = []
+    for line in lines:
+        if line.startswith("$ "):
+            found.append([line[2:], [], 0])
+        elif found and not found[-1][1] and found[-1][0].endswith("\\"):
+            found[-1][0] = found[-1][0][:-1] + line.strip()
+        elif EXIT_CODE.match(line):
+            found[-1][2] = int(EXIT_CODE.match(line).group(1))
+        else:
+            found[-1][1].append(line)
+    return [(line, "\n".join(printed), code) for line, printed, code in found]
+
+
+def compare_printed(printed, output, folder=None):
+    """Each piece between "..." is in the output, behind the one before it."""
+    output, at = plain(output, folder), 0
+    for piece in filter(None, (plain(piece) for piece in printed.split("..."))):
+        found = output.find(piece, at)
+        assert found >= 0, f"not printed (or not in this place):\n  {piece}\nprinted was:\n{output[at:][:3000]}"
+        at = found + len(piece)
+
+
+def transcript(scratch, lines):
+    """Commands and what they print."""
+    for line, printed, code in exchanges_of(lines):
+        compare_printed(printed, shell(scratch, command(line, SUBSTITUTIONS), code), scratch)
+
+
+def kept_file(scratch, lines):
+    """A file for the commands that follow."""
+    with open(os.path.join(scratch, FILE_NAME.match(lines[0]).group(1)), "w", encoding="utf-8") as out:
+        out.write("\n".join(lines) + "\n")
 
 
 def commands(scratch, lines):
@@ -80,13 +143,17 @@ class Some:
         commands(scratch, [line for line in lines if not line.startswith(self.start)])
 
 
-def options(scratch, lines):
-    """An option file: kept as run.opts, and as run.yaml, for the commands, which then run it."""
-    with open(os.path.join(scratch, "run.opts"), "w", encoding="utf-8") as out:
-        out.write("\n".join(lines) + "\n")
-    pairs = [line.split("#")[0].split() for line in lines if line.split("#")[0].strip()]
-    with open(os.path.join(scratch, "run.yaml"), "w", encoding="utf-8") as out:
-        out.writelines(f'{name[1:]}: "{value}"\n' for name, value in pairs)
+def tests(_scratch, lines):
+    """Calls of regression/run.sh and ctest: they are taken, and find tests."""
+    for line in lines:
+        words = re.sub(r"^(regression/run.sh|ctest --test-dir build)", "", line)
+        shell(ROOT, f"test $(ctest --test-dir {BUILD[0]} -N {words} | sed -n 's/^Total Tests: //p') -gt {-1 if 'rerun' in line else 0}")
+
+
+def in_tree(_scratch, lines):
+    """The whole block, in the source tree, with this build."""
+    lines = [re.sub(r"\bbuild/", f"{BUILD[0]}/", re.sub(r"^mpirun -n (\d)", MPIRUN + r" -n \1", line)) for line in lines]
+    shell(ROOT, "\n".join(lines))
 
 
 def python(scratch, lines):
@@ -116,14 +183,19 @@ def keys(tree):
 
 RULES = {
     "README.md": [
-        ("jobs/quickstart.sh", Elsewhere("docs/quickstart")),  # regression/run.sh: what continuous integration is
-        ("# run.opts", options),
-        ("mpirun -n 4 build/trshard -options_file run.opts", commands),
+        ("$ jobs/quickstart.sh", Elsewhere("docs/quickstart")),
+        ("cmake -B build -G Ninja", Elsewhere("install/tree")),
     ],
     "src/RULES.md": [("sgd                   w -= lr g", prose)],
-    "src/README.md": [("HDF5 -data/reader (thread)->", prose)],
-    "src/plan/README.md": [("topology, plan_settings", prose)],
     "gpu/README.md": [],
+    "regression/README.md": [
+        ("regression/run.sh -L quick", tests),
+        ("regression/run.sh", tests),
+        ("ctest --test-dir build", tests),
+        ("export PYTHONPATH", in_tree),
+        ("mpirun -n 3 build/regression", in_tree),
+        ("/* SPDX", prose),
+    ],
     "regression/cuda_on_cpu/README.md": [("cmake -S . -B build-cpu", Elsewhere("cuda_on_cpu/build"))],
     "regression/golden/planner/README.md": [],
     "regression/golden/runtime/README.md": [("train.h5        dataset", prose), ("python3 tools/check_train.py", Elsewhere("golden/sgd_dot"))],
@@ -139,25 +211,50 @@ RULES = {
     "input/dlrm_dcnv2.yaml": [("build/trshard -task plan", commands)],
     "input/plan_cluster.yaml": [("build/trshard -task plan", commands)],
     "jobs/scaling.sbatch": [('RANKS="1 2 4 8" sbatch', commands), ("RANKS         numbers", prose)],
+    "jobs/README.md": [
+        ("OPTIONS=input/movielens.opts sbatch --nodes=2", Elsewhere("slurm/two_nodes")),
+        ("srun --mpi=pmix build/trshard -options_file run.opts", commands),
+        ("PETSC_DIR=/path/of/petsc cmake -B build-mpich", Elsewhere("mpich/build_and_run")),
+        ('RANKS="1 2 4 8" sbatch', Elsewhere("jobs/scaling")),
+        ("python3 tools/sweep.py new", Some(("OPTIONS=", "python3 tools/sweep.py plot"), "slurm/templates")),
+    ],
+    "jobs/train_gpu.sbatch": [("OPTIONS=input/criteo_terabyte.yaml sbatch", Elsewhere("slurm/templates"))],
+    "jobs/train_container.sbatch": [
+        ("IMAGE=trshard.sif OPTIONS=", Elsewhere("slurm/templates")),
+        ("IMAGE              the image", prose),
+    ],
+    "jobs/train_preemptible.sbatch": [
+        ("OPTIONS=input/movielens.opts sbatch --partition", Elsewhere("slurm/templates")),
+        ("CHECKPOINT_EVERY  steps", prose),
+    ],
+    "jobs/sweep.sbatch": [
+        ("python3 tools/sweep.py new", Some("OPTIONS=", "slurm/templates")),
+        ("OPTIONS       option file", prose),
+    ],
     "jobs/train.sbatch": [("OPTIONS=input/movielens.opts sbatch", Elsewhere("slurm/two_nodes")), ("OPTIONS         option file", prose)],
     "help": [("mpirun -n 4 trshard -options_file run.opts", commands)],
 }
-GROUPS = {"input": "input/[!F]*", "jobs": "jobs/*"}
+BUILD = []  # --build, absolute
+GROUPS = ("input", "jobs")  # folders whose files' comments are read, too
+FILE_NAME = re.compile(r"# ([\w.]+\.(?:opts|yaml|py))\b")
 SMALL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -batch_size 16"
 
 # --- blocks ---
 
 
 def markdown_blocks(text):
-    """Lists of lines, without their indent."""
-    found, block, fenced = [], [], False
+    """Lists of lines, without their indent and without those of fences for reading."""
+    found, block, fenced, kind = [], [], False, ""
     for line in text.splitlines() + [""]:
-        if line.startswith("```"):
+        fence, indented = line.startswith("```"), line.startswith("    ")
+        if fence:
+            kind = kind if fenced else line[3:]
             fenced = not fenced
-        elif fenced or line.startswith("    "):
+        elif fenced or indented:
             block.append(line if fenced else line[4:])
-        if block and (line.startswith("```") or (not fenced and not line.startswith("    "))):
-            found.append(block)
+        if block and (fence or not (fenced or indented)):
+            if not (fence and kind == "text"):
+                found.append(block)
             block = []
     return found
 
@@ -186,31 +283,50 @@ def blocks_of(document, binary):
     return markdown_blocks(text) if document.endswith(".md") else comment_blocks(text)
 
 
+def log_agrees(log, block, document):
+    """The log of a run elsewhere holds what the document prints of it."""
+    lines = next(lines for lines in blocks_of(document, None) if lines[0].startswith("$ " + block))
+    with open(log, encoding="utf-8", errors="replace") as file:
+        compare_printed(exchanges_of(lines)[0][1], file.read(), ROOT)
+
+
 def documents():
     """All of them: every .md of the tree, the files of jobs/ and input/, and the help."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True, check=False).stdout.split()
-    listed = listed or [path for path in RULES if path.endswith(".md")]  # an archive without its history
-    groups = [os.path.relpath(path, ROOT) for pattern in GROUPS.values() for path in sorted(glob.glob(os.path.join(ROOT, pattern)))]
-    return listed + groups + ["help"]
+    if not listed:  # an archive without its history
+        listed = sorted({os.path.relpath(path, ROOT) for folder in ("", "*/", "src/*/", "regression/**/") for path in glob.glob(f"{ROOT}/{folder}*.md", recursive=True)})
+    return listed + [path for group in GROUPS for path in files_of(group)] + ["help"]
+
+
+def files_of(group):
+    """The files of a folder but its pages."""
+    paths = sorted(path for path in glob.glob(os.path.join(ROOT, group, "*")) if os.path.isfile(path))
+    return [os.path.relpath(path, ROOT) for path in paths if not path.endswith(".md")]
 
 
 def rule_of(document, block):
     for start, action in RULES.get(document, []):
         if block[0].startswith(start):
             return action
+    if block[0].startswith("$ "):
+        return transcript
+    if FILE_NAME.match(block[0]):
+        return kept_file
     raise AssertionError(f'{document}: no rule in regression/docs/docs.py for the block that begins with "{block[0]}"')
 
 
 # --- a folder to run in ---
 
 
-def shell(folder, line):
+def shell(folder, line, code=0):
+    """Runs a line and returns what it prints, errors in their place; it must end with the code."""
     print(f"     {line}", flush=True)
     small = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", STEPS="3", GLOBAL_BATCH="64", BATCH="8", SLURM_JOB_ID="", SLURM_SUBMIT_DIR="")
     if "scaling" in line:
         small["OPTIONS"] = "small.opts"
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], cwd=folder, env=small, capture_output=True, text=True, errors="replace", check=False)
-    assert done.returncode == 0, f"{line!r} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], cwd=folder, env=small, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    assert done.returncode == code, f"{line!r} ended with {done.returncode}, not {code}:\n{done.stdout[-3000:]}"
+    return done.stdout
 
 
 def criteo_text(lines):
@@ -218,6 +334,15 @@ def criteo_text(lines):
     rng = random.Random(1)
     return "".join("\t".join([str(rng.randint(0, 1))] + [str(rng.randint(0, 99)) for _ in range(13)] + [f"{rng.randint(0, 30):08x}" for _ in range(26)]) + "\n"
                    for _ in range(lines))
+
+
+@functools.lru_cache
+def small_data():
+    """One dataset for all documents of a run of this program."""
+    with tempfile.TemporaryDirectory(prefix="trshard-docs-") as folder:
+        shell(folder, f"{PYTHON} {ROOT}/tools/generate_data.py --output train.h5 --num-samples 400 --output-eval eval.h5 --num-eval 100 "
+                      "--features 4 --num-embeddings 100")
+        return {name: open(os.path.join(folder, name), "rb").read() for name in ("train.h5", "eval.h5")}
 
 
 def make_scratch(folder, binary, document):
@@ -228,10 +353,12 @@ def make_scratch(folder, binary, document):
     for name in ("build", "data", "results/quickstart"):
         os.makedirs(os.path.join(folder, name))
     os.symlink(binary, os.path.join(folder, "build", "trshard"))
-    shell(folder, f"{PYTHON} tools/generate_data.py --output train.h5 --num-samples 400 --output-eval eval.h5 --num-eval 100 --features 4 --num-embeddings 100")
+    for name, content in small_data().items():
+        with open(os.path.join(folder, name), "wb") as out:
+            out.write(content)
     with open(os.path.join(folder, "small.opts"), "w", encoding="ascii") as out:
         out.write(f"-data_train train.h5\n{SMALL}\n")
-    if document == "help":
+    if document in ("help", "jobs/README.md"):
         shutil.copy(os.path.join(folder, "small.opts"), os.path.join(folder, "run.opts"))
     if document == "input/FORMAT.md":
         shell(folder, "build/trshard -options_file small.opts -data_eval eval.h5 -output results/quickstart/train.h5 -plan_output plan.json")
@@ -250,7 +377,7 @@ def run_document(document, binary):
         return
     with tempfile.TemporaryDirectory(prefix="trshard-docs-") as folder:
         make_scratch(folder, binary, document)
-        for action, block in sorted(blocks, key=lambda pair: pair[0] is not options):  # an option file stands behind the command that takes it
+        for action, block in blocks:
             print(f"{document}: {block[0]}", flush=True)
             action(folder, block)
 
@@ -267,11 +394,47 @@ def check_complete(binary, build):
     assert not set(RULES) - set(known), f"rules for documents that are not there: {sorted(set(RULES) - set(known))}"
 
 
+def check_options(binary):
+    """The reference of options is what the program's own table says."""
+    with tempfile.TemporaryDirectory(prefix="trshard-docs-") as folder:
+        made = os.path.join(folder, "OPTIONS.md")
+        shell(folder, f"{PYTHON} {ROOT}/tools/document_options.py {binary} --reference {made}")
+        with open(made, encoding="utf-8") as new, open(os.path.join(ROOT, "input/OPTIONS.md"), encoding="utf-8") as old:
+            differences = [line for line in difflib.unified_diff(old.readlines(), new.readlines(), n=0) if line[0] in "+-"]
+    assert not differences, ("input/OPTIONS.md is not what -help says; make it again with\n"
+                             "  tools/document_options.py build/trshard --reference input/OPTIONS.md\n" + "".join(differences[:20]))
+
+
+OPTION = re.compile(r"(?<![\w-])-([a-z][A-Za-z0-9_]{2,})(\.\.\.)?")
+PETSC = {"log_view", "malloc_dump", "help", "options_left"}
+
+
+def options_named(text):
+    """Options of the program in a page's `code` and in its option files, with "..." behind a beginning."""
+    blocks = [line.split("#")[0] for block in markdown_blocks(text) if FILE_NAME.match(block[0]) for line in block]
+    spans = [span for span in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)) if span.startswith("-")]
+    return {match for line in spans + blocks if not line.startswith("--") for match in OPTION.findall(line)}
+
+
+def check_named_options(binary):
+    """Every option that a document names is one of the program's."""
+    text = subprocess.run([binary, "-help"], capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"^  -(\w+)", text, re.MULTILINE)) | PETSC
+    keys_ = {name[len("tables_"):] for name in known if name.startswith("tables_")}
+    for document in (name for name in documents() if name.endswith(".md") and name != "input/OPTIONS.md"):
+        with open(os.path.join(ROOT, document), encoding="utf-8") as file:
+            for name, beginning in sorted(options_named(file.read())):
+                of_table = name == "table_" or name.startswith("table_") and any(name.endswith("_" + key) for key in keys_ | {"KEY", "key"})
+                assert name in known or of_table or (beginning and any(k.startswith(name) for k in known)), f"{document}: there is no option -{name}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("documents", nargs="*")
     parser.add_argument("--binary", type=os.path.abspath)
     parser.add_argument("--build")
+    parser.add_argument("--log")
+    parser.add_argument("--block")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     if args.list:
@@ -279,12 +442,20 @@ def main():
             for block in blocks_of(document, args.binary):
                 print(f"{document}: {block[0]}")
         return 0
+    BUILD.append(os.path.abspath(args.build))
     n_failed = 0
     for name in args.documents:
-        group = [os.path.relpath(path, ROOT) for path in sorted(glob.glob(os.path.join(ROOT, GROUPS[name])))] if name in GROUPS else [name]
-        for document in group:
+        for document in files_of(name) if name in GROUPS else [name]:
             try:
-                check_complete(args.binary, args.build) if name == "complete" else run_document(document, args.binary)
+                if name == "complete":
+                    check_complete(args.binary, args.build)
+                elif name == "options":
+                    check_options(args.binary)
+                    check_named_options(args.binary)
+                elif args.log:
+                    log_agrees(args.log, args.block, document)
+                else:
+                    run_document(document, args.binary)
             except (AssertionError, ValueError) as problem:
                 n_failed += 1
                 print(f"FAIL {document}: {problem}", flush=True)

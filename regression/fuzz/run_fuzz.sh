@@ -5,18 +5,33 @@
 set -eu
 clang=$1 target=$2 source=$3 build=$4 python=$5 runs=$6
 mkdir -p "$build/corpus_$target"
-flags="-g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined"
+checks="-gline-tables-only -O1 -std=gnu11 -fno-sanitize-recover=undefined"
+flags="$checks -fsanitize=fuzzer,address,undefined"
 case $target in
 yaml) program=options flags="$flags -DFUZZ_YAML" ;;
 *) program=$target ;;
 esac
 case $target in
-dataset | checkpoint) more="$source/src/io/*.c" library=hdf5-openmpi longest=16384 ;;
-*) more="$source/src/spec/*.c $source/src/plan/plan_settings.c $source/src/plan/topology.c" library=jansson longest=4096 ;;
+dataset | checkpoint) library=hdf5-openmpi longest=16384 ;;
+*) library=jansson longest=4096 ;;
 esac
+includes="-I$source/src $(pkg-config --cflags PETSc hdf5-openmpi jansson libxxhash) $(mpicc --showme:compile)"
+# The parsers are compiled once for all targets, again where a source is newer; the targets that are built meanwhile wait.
+(
+  flock 9
+  if [ ! -e "$build/parsers.a" ] || [ -n "$(find "$source/src" -name '*.[ch]' -newer "$build/parsers.a" -print -quit)" ]; then
+    rm -rf "$build/parsers" "$build/parsers.a"
+    mkdir "$build/parsers"
+    cd "$build/parsers"
+    # shellcheck disable=SC2046,SC2086
+    printf '%s\0' "$source"/src/core/*.c "$source"/src/io/*.c "$source"/src/spec/*.c "$source"/src/plan/plan_settings.c "$source"/src/plan/topology.c |
+      xargs -0 -n 8 -P "$(nproc)" $(command -v ccache || true) "$clang" $checks -fsanitize=fuzzer-no-link,address,undefined $includes -c
+    ar rcs "$build/parsers.a" ./*.o
+  fi
+) 9> "$build/parsers.lock" || { echo "SKIPPED: clang cannot compile the parsers here"; exit 0; }
 # shellcheck disable=SC2046,SC2086
-"$clang" $flags -I"$source/src" $(pkg-config --cflags PETSc $library libxxhash) $(mpicc --showme:compile) "$source/regression/fuzz/fuzz_$program.c" \
-  "$source"/src/core/*.c $more -o "$build/fuzz_$target" $(pkg-config --libs PETSc $library libxxhash yaml-0.1) $(mpicc --showme:link) -lm ||
+"$clang" $flags $includes "$source/regression/fuzz/fuzz_$program.c" "$build/parsers.a" -o "$build/fuzz_$target" \
+  $(pkg-config --libs PETSc $library libxxhash yaml-0.1) $(mpicc --showme:link) -lm ||
   { echo "SKIPPED: clang cannot link the fuzz target here"; exit 0; }
 PYTHONPATH="$source/regression/harness" PYTHONDONTWRITEBYTECODE=1 "$python" "$source/regression/fuzz/make_corpus.py" "$target" "$build/corpus_$target"
 export ASAN_OPTIONS=detect_leaks=0

@@ -5,7 +5,9 @@ Shared by regression/badinput and regression/case. A job runs under mpirun behin
 process id and, when it ends, its own exit status, since mpirun only tells that of the first rank to fail.
 """
 import dataclasses
+import functools
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -35,6 +37,16 @@ class Failed(Exception):
 def check(condition, message):
     if not condition:
         raise Failed(message)
+
+
+def thinned(law):
+    """Marks a law that takes fewer cases by default than with TRS_LONG in the environment, as the test case-long/NAME has it."""
+    return law
+
+
+def thin(every, few):
+    """Every case with TRS_LONG in the environment, by default the few that stand for them."""
+    return every if os.environ.get("TRS_LONG") else few
 
 
 def patience():
@@ -132,6 +144,20 @@ def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
     result = Job(binary, ranks, options, folder, **more).wait(limit_s)
     check(status is None or result.status == status, f"exit {result.status}, expected {status}:\n{result.text[-2000:]}")
     return result
+
+
+@functools.lru_cache(maxsize=None)
+def choices(binary, option):
+    """The words that an option takes, as the program's -help names them."""
+    text = subprocess.run([binary, "-help"], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"^  {option} <word> .*?\[one of ([a-z0-9_, ]+)", re.sub(r"\n   +", " ", text), re.M)
+    check(found, f"-help names no choices of {option}")
+    return tuple(found[1].replace(",", " ").split())
+
+
+def optimizers(binary):
+    """The optimizers that train embedding tables."""
+    return tuple(word for word in choices(binary, "-embedding_optimizer") if word not in ("none", "shampoo"))
 
 
 def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None,

@@ -88,7 +88,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, options, code, pattern in CASES:
             found, text = run(folder, options)
-            first = text.split("\n")[0]
+            first = next((line for line in text.splitlines() if line.startswith("trshard: error")), text[:300])
             c.check(found == code, "%s: exit code %d, expected %d: %s" % (name, found, code, first[:300]))
             c.check(re.search(pattern, first), "%s: message does not say /%s/: %s" % (name, pattern, first[:300]))
             c.check(text.count("trshard: error") == 1, "%s: %d messages" % (name, text.count("trshard: error")))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from planner_test import BINARY, Checks, run, tables, write_options
+from planner_test import BINARY, Checks, load, run, tables, write_options
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 
@@ -25,6 +25,11 @@ def main():
         for name, more in (("one", ()), ("two", ("-tables_sharding_types", "row_wise"))):
             code, text = run(folder, options, *more, "-plan_output", name + ".json")
             c.check(code == 0, "plan: " + text[:300])
+        devices = load(folder, "one.json")["devices"]
+        c.check(all(d["capacity"] == {"hbm": 32 << 30, "ddr": 128 << 30} for d in devices), "the capacity is the topology's: " + str(devices[0]))
+        c.check(all(0 < d["available"]["hbm"] < 0.85 * (32 << 30) + 1 for d in devices), "15 % are reserved, and more: " + str(devices[0]))
+        code, text = run(folder, options, "-plan_input", "one.json", "-plan_output", "other.json", "-topology_hbm_cap", "40GiB")
+        c.check(code == 0 and load(folder, "other.json")["devices"][0]["capacity"]["hbm"] == 40 << 30, "a plan of a file, on another machine: " + text[:300])
         code, text = tool(folder, "compare_plans.py", "one.json", "one.json")
         c.check(code == 0 and "0 of 6 tables differ" in text, "a plan against itself: " + text[:500])
         code, text = tool(folder, "compare_plans.py", "one.json", "two.json")

@@ -192,7 +192,7 @@ static PetscErrorCode draw_plan(random_stream *r, PetscBool reproducible, random
 static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerArgs *args)
 {
   *args = (TrsSparseOptimizerArgs){
-      .kind = (TrsSparseOptimizerKind)random_int(r, TRS_OPTIM_SGD, TRS_OPTIM_LION),
+      .kind = (TrsSparseOptimizerKind)random_int(r, TRS_OPTIM_SGD, TRS_OPTIM_FTRL),
       .weight_decay_mode = (TrsWeightDecayMode)random_int(r, TRS_DECAY_NONE, TRS_DECAY_DECOUPLE),
       .learning_rate = 0.1F,
       .eps =
@@ -202,8 +202,12 @@ static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerAr
       .weight_decay = random_once_in(r, 2) ? 0.05F : 0.0F,
       .eta = 0.1F,
       .momentum = 0.8F,
+      .beta = 0.5F,
+      .l1 = 0.0F,
+      .l2 = 0.2F,
       .seed = seed};
-  if (args->kind == TRS_OPTIM_SGD || args->kind == TRS_OPTIM_ADAGRAD) args->weight_decay = 0.0F;
+  if (args->kind == TRS_OPTIM_SGD || args->kind == TRS_OPTIM_ADAGRAD || args->kind == TRS_OPTIM_FTRL)
+    args->weight_decay = 0.0F;
 }
 
 /* Half of the models have one for all tables. */

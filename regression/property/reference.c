@@ -34,7 +34,7 @@ PetscErrorCode reference_create(const random_model *model, PetscBool whole_rows,
     const TrsTableConfig *config = &model->tables.table[t];
     const size_t n = (size_t)config->num_embeddings * (size_t)config->embedding_dim;
     reference_table *table = &(*tables)[t];
-    const char *names[TRS_SPARSE_MAX_STATES];
+    const char *names[TRS_OPTIMIZER_STATES];
     float *initial;
 
     table->R = config->num_embeddings;
@@ -193,7 +193,7 @@ static void update_row(const TrsSparseOptimizerArgs *args, reference_table *tabl
                        const double *g)
 {
   for (int c = 0; c < table->n_blocks; c++) {
-    double *state[TRS_SPARSE_MAX_STATES] = {NULL};
+    double *state[TRS_OPTIMIZER_STATES] = {NULL};
     for (int s = 0; s < table->n_states; s++)
       state[s] = table->state[s] + row * reference_width(table, s) +
                  (table->rowwise[s] ? c : table->block[c]);

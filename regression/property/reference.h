@@ -14,8 +14,8 @@ typedef struct {
   int D, n_blocks, n_states;
   int64_t
       *block; /* [n_blocks + 1] first columns of what an optimizer takes for a row: a column shard, or all */
-  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
-  double *weight, *state[TRS_SPARSE_MAX_STATES];
+  PetscBool rowwise[TRS_OPTIMIZER_STATES];
+  double *weight, *state[TRS_OPTIMIZER_STATES];
   PetscBool *touched;      /* [R] did the last update's batch name the row? */
   PetscBool *undetermined; /* [R * D] the last update's direction is a sign of rounding noise (lion) */
 } reference_table;

@@ -271,8 +271,8 @@ static PetscErrorCode compare_tables(property_draw *draw, PetscBool initial)
   for (int t = 0; t < draw->model->tables.n; t++) {
     const TrsTableConfig *config = &draw->model->tables.table[t];
     const TrsTablePlan *plan = &draw->model->plan.table[t];
-    const char *names[TRS_SPARSE_MAX_STATES];
-    PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+    const char *names[TRS_OPTIMIZER_STATES];
+    PetscBool rowwise[TRS_OPTIMIZER_STATES];
     int n_states, n_blocks = 1;
     double *found;
 
@@ -505,7 +505,7 @@ static PetscBool all_met(const property_run *run)
 
   for (int i = 0; i < TRS_N_SHARDINGS; i++)
     met = (PetscBool)(met && run->met_sharding[i] > 0 && (run->reproducible || run->met_shared_bags[i] > 0));
-  for (int i = TRS_OPTIM_SGD; i <= TRS_OPTIM_LION; i++) met = (PetscBool)(met && run->met_optimizer[i] > 0);
+  for (int i = TRS_OPTIM_SGD; i <= TRS_OPTIM_FTRL; i++) met = (PetscBool)(met && run->met_optimizer[i] > 0);
   for (int dedup = 0; dedup < (run->reproducible ? 1 : 2); dedup++)
     for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
   if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);

@@ -5,12 +5,15 @@
 #   sanitize.sh build|unit|golden|badinput|case|leaks BUILD_FOLDER
 #   sanitize.sh build_threads|unit_threads|kernel_threads|case_threads BUILD_FOLDER
 #
+# TRS_LONG in the environment: more of each, as the tests sanitize-long/ have it.
+#
 # A report of a sanitizer ends the process with 99, so that the test fails. Leaks are looked for in whole runs (leaks), with
 # what Open MPI leaves behind suppressed (lsan.supp); elsewhere not, since unit tests leave much to the end of the process.
 # ThreadSanitizer learns from openmp_for_tsan.c what parallel regions order; what it finds in Open MPI is in tsan.supp.
 set -euo pipefail
 what=$1
 build=$2
+long=${TRS_LONG:-}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
@@ -50,20 +53,27 @@ case $what in
     ;;
   unit)
     # on 1 and 2 ranks: more ranks find other mistakes than these
-    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -L '^unit$' -LE 'slow|long' -E '[-]n[34]$'
+    some=(-L '^quick$') # on two ranks, or on one where there is no more
+    if [ "$long" ]; then some=(); fi
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -L '^unit$' "${some[@]}" -LE 'slow|long' -E '[-]n[34]$'
     ;;
   golden)
-    for name in rowwise_adagrad_dot adam_dot weighted_mixed mean_sum_mixed_cat dcn fp16_rowwise_adagrad last_batch_epochs; do
-      "$python" "$source/tools/check_train.py" "$build/trshard" "$source/regression/golden/runtime/$name" --ranks 2 --label "$name"
+    names=(adam_dot weighted_mixed last_batch_epochs) few=(--few)
+    if [ "$long" ]; then names=(rowwise_adagrad_dot adam_dot weighted_mixed mean_sum_mixed_cat dcn fp16_rowwise_adagrad last_batch_epochs) few=(); fi
+    for name in "${names[@]}"; do
+      "$python" "$source/tools/check_train.py" "$build/trshard" "$source/regression/golden/runtime/$name" --ranks 2 "${few[@]}" --label "$name"
     done
     ;;
   badinput)
-    for group in files ids checkpoints; do
+    groups=(files ids)
+    if [ "$long" ]; then groups=(files ids checkpoints); fi
+    for group in "${groups[@]}"; do
       "$python" "$source/regression/badinput/badinput.py" --binary "$build/trshard" "$group"
     done
     ;;
   case)
-    run_cases pipelines_equal uneven_batches empty_bags resume_elsewhere resume_column_states stop_usr1_to_mpirun
+    run_cases pipelines_equal empty_bags resume_column_states stop_usr1_to_mpirun
+    if [ "$long" ]; then run_cases uneven_batches resume_elsewhere; fi
     ;;
   leaks)
     export ASAN_OPTIONS=detect_leaks=1:exitcode=99:fast_unwind_on_malloc=0
@@ -77,14 +87,15 @@ case $what in
     on_ranks 1 unit_compute_dense
     on_ranks 2 unit_data_reader
     on_ranks 2 unit_comm_comm
-    on_ranks 2 property/property_sharded_ebc --draws 100
-    on_ranks 2 property/property_sharded_ebc --reproducible --draws 50
+    on_ranks 2 property/property_sharded_ebc --draws "$((long ? 100 : 25))"
+    on_ranks 2 property/property_sharded_ebc --reproducible --draws "$((long ? 50 : 15))"
     ;;
   kernel_threads)
     on_ranks 1 unit_compute_tbe_properties
     ;;
   case_threads)
-    run_cases pipelines_equal repeat evaluate stop_usr1_to_mpirun
+    run_cases repeat stop_usr1_to_mpirun
+    if [ "$long" ]; then run_cases pipelines_equal evaluate; fi
     ;;
   *)
     echo "sanitize.sh: unknown part $what" >&2

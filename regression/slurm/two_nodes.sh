@@ -10,32 +10,9 @@ set -euo pipefail
 binary=$(realpath "$1")
 python=$2
 top=$(realpath "$(dirname "$0")/../..")
-cluster=$top/tools/slurm_local.sh
 
-skip() {
-  echo "skipped: $*"
-  exit 77
-}
-[ "$(id -u)" = 0 ] || skip "Slurm's daemons need root"
-for tool in slurmctld slurmd munged srun sbatch unshare flock; do
-  PATH=$PATH:/usr/sbin:/sbin command -v "$tool" > /dev/null || skip "no $tool here (Debian: slurm-wlm, munge)"
-done
-unshare --mount --uts --pid --fork --mount-proc true 2> /dev/null || skip "no namespaces here"
-
-# Each node has a /tmp of its own: program, data and results live outside of it.
-work=$(mktemp -d /var/tmp/trshard_slurm.XXXXXX)
-chmod 755 "$work" # munged wants its path open to all
-export SLURM_LOCAL_DIR=$work/cluster
-cleanup() {
-  local code=$?
-  trap - EXIT
-  case $code in 0 | 77) ;; *) tail -n 40 "$work"/*.out "$work"/cluster/log/*.log 2> /dev/null ;; esac
-  "$cluster" stop > /dev/null 2>&1 || true
-  rm -rf "$work"
-  exit "$code"
-}
-trap cleanup EXIT
-trap 'exit 143' TERM INT
+# shellcheck source=regression/slurm/common.sh
+. "$top/regression/slurm/common.sh"
 cp "$binary" "$work/trshard"
 cp "$top/jobs/train.sbatch" "$work/"
 cp "$top"/regression/golden/runtime/rowwise_adagrad_dot/{run.opts,train.h5,init.h5} "$work/"
@@ -69,21 +46,7 @@ plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unb
 job=$(TRSHARD_CROWDED=1 TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=overridden.h5 \
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5 -output job.h5)
 
-field() { scontrol show job "$job" 2> /dev/null | sed -n "s/.*\b$1=\([^ ]*\).*/\1/p"; }
-wait_for() { # SECONDS WHAT COMMAND...
-  local end=$((SECONDS + $1)) what=$2
-  shift 2
-  until "$@"; do
-    [ "$SECONDS" -lt "$end" ] || {
-      echo "$what did not come"
-      exit 1
-    }
-    sleep 0.05
-  done
-}
 training() { grep -qE '(^|[^a-z])step ' job.out 2> /dev/null; }
-restarted() { [ "$(field Restarts)" = 1 ]; }
-ended() { case $(field JobState) in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;; *) return 1 ;; esac; }
 wait_for 180 "the first step" training
 scancel --signal=USR1 --batch "$job"
 wait_for 180 "the requeue" restarted

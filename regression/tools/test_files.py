@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import h5py
 import numpy as np
 
+import scratch
 import trsdata
 
 TOOLS = os.path.dirname(trsdata.__file__)
@@ -18,15 +18,7 @@ def tool(name, *arguments):
     return subprocess.run([sys.executable, os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, check=False)
 
 
-class Files(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Files(scratch.Scratch):
     def run_file(self, name, loss):
         with h5py.File(self.path(name), "w") as h:
             h.attrs["format"] = "trshard-run"

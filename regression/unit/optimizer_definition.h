@@ -81,6 +81,16 @@ static inline void step_by_definition(const TrsSparseOptimizerArgs *a, int D, do
       m[d] = (double)a->beta2 * m[d] + (1.0 - (double)a->beta2) * g[d];
     }
     break;
+  case TRS_OPTIM_FTRL: /* z, n: m, v; sigma = (sqrt(n + g^2) - sqrt(n)) / alpha */
+    for (int d = 0; d < D; d++) {
+      const double sigma = (sqrt(v[d] + g[d] * g[d]) - sqrt(v[d])) / lr, l1 = (double)a->l1;
+      m[d] += g[d] - sigma * w[d];
+      v[d] += g[d] * g[d];
+      w[d] = fabs(m[d]) <= l1 ? 0.0
+                              : -1.0 / (((double)a->beta + sqrt(v[d])) / lr + (double)a->l2) *
+                                    (m[d] - (m[d] > 0.0 ? l1 : -l1));
+    }
+    break;
   default: step_moments(a, D, w, g, m, v); break;
   }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/comm.h"
 
+#include "comm/shared_lanes.h"
 #include "core/trace.h"
 
 #include <string.h>
@@ -82,13 +83,16 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a trace has of an exchange: the clock before it starts, */
+/*
+  The trace of an exchange has its start, its bytes and its end. trace_clock() reads the clock
+  before the exchange starts.
+*/
 static double trace_clock(void)
 {
   return PetscUnlikely(trs_tracing) ? TrsTraceClock() : 0;
 }
 
-/* its bytes, counts[0 .. n) elements of this rank, */
+/* The bytes are counts[0 .. n) elements of this rank. */
 static void trace_start(TrsRequest request, double start_s, int n, const int64_t *counts, int64_t elem_bytes)
 {
   request->start_s = request->comm->ops->by_device ? 0 : start_s;
@@ -100,7 +104,7 @@ static void trace_start(TrsRequest request, double start_s, int n, const int64_t
   request->span = NULL;
 }
 
-/* and its end: when it was seen to be done, or else now. */
+/* The exchange ended when it was seen to be done, or else ends now. */
 static void trace_end(TrsRequest request)
 {
   if (PetscLikely(request->start_s == 0)) return;
@@ -204,21 +208,21 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
     const TrsRequest waited = *request;
 
     PetscCall(waited->comm->ops->wait(waited, stream));
-    trace_end(waited); /* requests are recycled, never freed, by a wait */
+    /* the request is still there: a wait recycles requests and never frees them */
+    trace_end(waited);
   }
   *request = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Ranks a host has, when all hosts have equally many and hold consecutive ranks; else 1. */
-static PetscErrorCode find_local_world_size(MPI_Comm mpi, int *local_world_size)
+PetscErrorCode TrsCommHosts(MPI_Comm mpi, int *local_world_size, int *least, int *most)
 {
   MPI_Comm host;
-  int rank, host_size, host_rank, first, mine[3], least[3];
+  int rank, host_size, host_rank, first, mine[3], all[3];
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(mpi, &rank));
-  PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host));
+  PetscCall(TrsSharedHost(mpi, &host));
   PetscCallMPI(MPI_Comm_size(host, &host_size));
   PetscCallMPI(MPI_Comm_rank(host, &host_rank));
   first = rank;
@@ -227,8 +231,10 @@ static PetscErrorCode find_local_world_size(MPI_Comm mpi, int *local_world_size)
   mine[0] = host_size;
   mine[1] = -host_size;
   mine[2] = first % host_size == 0 && rank == first + host_rank;
-  PetscCallMPI(MPI_Allreduce(mine, least, 3, MPI_INT, MPI_MIN, mpi));
-  *local_world_size = least[0] == -least[1] && least[2] ? host_size : 1;
+  PetscCallMPI(MPI_Allreduce(mine, all, 3, MPI_INT, MPI_MIN, mpi));
+  *least = all[0];
+  *most = -all[1];
+  *local_world_size = *least == *most && all[2] ? host_size : 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -237,12 +243,12 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
                                    TrsCommGroups *groups)
 {
   MPI_Comm host, cross;
-  int size, rank;
+  int size, rank, least, most;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(mpi, &size));
   PetscCallMPI(MPI_Comm_rank(mpi, &rank));
-  if (local_world_size == 0) PetscCall(find_local_world_size(mpi, &local_world_size));
+  if (local_world_size == 0) PetscCall(TrsCommHosts(mpi, &local_world_size, &least, &most));
   PetscCheck(local_world_size > 0 && size % local_world_size == 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-topology_local_world_size %d does not divide the %d ranks", local_world_size, size);
   groups->local_world_size = local_world_size;

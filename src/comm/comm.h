@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bulk communication of a group of ranks, behind one table of functions (mpi, nccl): start now, wait late.
+  A communicator: bulk communication of some ranks, behind one table of functions (mpi, nccl). Its
+  operations start now and are waited for late.
 
-  Counts and displacements are int64 elements of elem_bytes each, [size] arrays that must live until the wait.
-  Every rank of the group starts the same operations in the same order. Buffers belong to the operation until
-  the wait. Starting allocates nothing after warm-up.
-  Source: TorchRec's awaitables (torchrec.distributed.types.Awaitable); MPI nonblocking collectives.
+  Counts and displacements are int64, in elements of elem_bytes each; their arrays [size] must live
+  until the wait. Every rank of the communicator starts the same operations in the same order.
+  Buffers belong to the operation until the wait. Starting an operation allocates nothing after
+  warm-up.
+
+  Source: TorchRec's awaitables (torchrec.distributed.types.Awaitable); MPI nonblocking collectives
 */
 #pragma once
 
@@ -16,37 +19,47 @@
 
 typedef struct TrsCommOps TrsCommOps;
 
-/* An operation under way: backends embed this as their own request's first member and recycle requests. */
+/*
+  An operation under way. A backend embeds this struct as the first member of its own request type,
+  and recycles requests.
+*/
 typedef struct TrsRequestImpl {
   struct TrsCommImpl *comm;
-  TrsTimelineSpan span; /* of a backend whose operations are a device's; NULL: not traced */
-  double start_s;       /* of another one, by the host's clock; 0: not traced */
-  double done_s;        /* when it was seen to be done, if before the wait */
-  int64_t trace_step;   /* that started it */
-  int64_t bytes;        /* that this rank gave */
+  TrsTimelineSpan span; /* used if a device does the operation; NULL: not traced */
+  double start_s;       /* used if the host does it, by the host's clock; 0: not traced */
+  double done_s;        /* when the operation was seen to be done, if before the wait */
+  int64_t trace_step;   /* the step that started the operation */
+  int64_t bytes;        /* bytes that this rank gave */
 } * TrsRequest;
 
 typedef struct TrsCommImpl {
   int size, rank;
-  int n_shared;   /* ranks, this one included, whose exchanges go through shared memory; 1 or 0: none */
-  TrsLanes lanes; /* to the other ones of them; NULL: none */
-  MPI_Comm mpi;   /* for control messages; bulk data travels on a communicator of the backend's own */
+  /* Ranks, with this one, whose exchanges go through shared memory. 0 or 1: there are none. */
+  int n_shared;
+  TrsLanes lanes; /* lanes to the other ranks of n_shared; NULL: none */
+  /* For control messages. Bulk data travels on a communicator of the backend's own. */
+  MPI_Comm mpi;
   const TrsCommOps *ops;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute; /* sums and codecs */
-  void *data;                   /* the backend's */
-  struct TrsCommImpl
-      *next;         /* of a run's groups, in a ring: who waits for one lets all of them move; NULL: alone */
-  int trace_as;      /* what a trace calls its exchanges (core/trace.h) */
-  uint64_t n_counts; /* exchanges of counts that were posted; those under way: */
+  void *data;                   /* data of the backend */
+  /* The communicators of a run form a ring: a wait for one lets all of them move. NULL: no ring. */
+  struct TrsCommImpl *next;
+  int trace_as;      /* the name of its exchanges in a trace (core/trace.h) */
+  uint64_t n_counts; /* number of exchanges of counts that were posted */
+  /* posted exchange n is under way: [n % TRS_LANE_FLIGHT] */
   PetscBool counts_open[TRS_LANE_FLIGHT];
 } * TrsComm;
 
 struct TrsCommOps {
   const char *name;
-  PetscBool by_device; /* a device's stream does the exchanges: traced as it tells, not by the host's clock */
-  int (*version)(
-      void); /* of its library, as that numbers them (NCCL 2.28.9: 22809); NULL: MPI's, which is named anyway. After setup */
+  /* A device's stream does the exchanges. They are traced by the device's clock, not the host's. */
+  PetscBool by_device;
+  /*
+    Version of the backend's library, in the library's own numbering (NCCL 2.28.9: 22809). NULL: the
+    library is MPI, which is named anyway. Call after setup().
+  */
+  int (*version)(void);
   PetscErrorCode (*setup)(TrsComm comm);
   PetscErrorCode (*destroy)(TrsComm comm);
   PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
@@ -57,10 +70,10 @@ struct TrsCommOps {
   PetscErrorCode (*allgatherv)(TrsComm comm, TrsStream stream, const void *send, void *recv,
                                const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
                                TrsRequest *request);
-  /* codec NULL: as floats; else fp16 or bf16 */
+  /* TrsCommAlltoallvBlocks() and TrsRequestArrive(); both are NULL if the backend lacks them. */
   PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
                               TrsRequest *request);
-  /* May be NULL, both or none: of floats, and block[q] is set where rank q's need not come to recv; what comes is there, and stays until the wait */
+  /* TrsCommAlltoallvBlocks() and TrsRequestArrive(). A backend has both, or NULL for both. */
   PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
                                      const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                      const int64_t *recv_counts, const int64_t *recv_displs,
@@ -70,16 +83,17 @@ struct TrsCommOps {
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
 
-extern const TrsOptionGroup trs_comm_options; /* -comm_backend, -comm_shared_memory, -comm_wait_seconds */
+/* -comm_backend, -comm_shared_memory, -comm_wait_seconds */
+extern const TrsOptionGroup trs_comm_options;
 extern const TrsCommOps trs_comm_mpi;
-extern const TrsCommOps *const trs_comm_backends[]; /* ended by NULL */
+extern const TrsCommOps *const trs_comm_backends[]; /* the list ends with NULL */
 
 /*
-  TrsCommCreate - A group of ranks that exchange bulk data.
+  TrsCommCreate - Create a communicator for bulk data.
 
-  Collective on mpi (duplicated).
+  Collective on mpi, which is duplicated.
 
-  In:     mpi      the group
+  In:     mpi      the ranks
           backend  "mpi", "nccl", or "auto" (nccl on cuda, else mpi)
           device, compute  where the buffers are
   Out:    comm     free with TrsCommDestroy(), collective
@@ -89,28 +103,38 @@ PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceO
                              const TrsComputeOps *compute, TrsComm *comm);
 PetscErrorCode TrsCommDestroy(TrsComm *comm);
 
-/* From rank q, counts[q] elements at displs[q], and to it. Self-exchange is a copy. */
+/* Exchange counts[q] elements at displs[q] with each rank q. The exchange with itself is a copy. */
 PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
                                 const int64_t *send_displs, void *recv, const int64_t *recv_counts,
                                 const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
 
 /*
-  TrsCommAlltoallvBlocks - TrsCommAlltoallv() of floats for who can read blocks where they lie: those of ranks that share memory, and the own one, stay in
-  their sender's.
+  TrsCommAlltoallvBlocks - Exchange floats like TrsCommAlltoallv(), but leave blocks in their
+  senders' memory where this rank can read them.
 
-  Collective. After TrsRequestArrive() block[q], [size] for the caller to keep, says where rank q's block is until TrsRequestWait(), which gives it
-  back to its sender; be quick, it waits for that. recv has room for all blocks, and those come to their place there that cannot stay.
+  These blocks are this rank's own and those of ranks that share memory with it. recv has room for
+  all blocks; a block that cannot stay comes to its place in recv.
+
+  Collective.
+
+  Out: block  [size] kept by the caller. After TrsRequestArrive() block[q] is where rank q's block
+              lies. TrsRequestWait() gives the blocks back to their senders, which wait for this:
+              use them quickly
 */
 PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
                                       const int64_t *send_counts, const int64_t *send_displs, float *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs,
                                       const float **block, TrsRequest *request);
-/* What comes has come. Sets *request NULL where nothing is left to wait for; NULL is fine. */
+/*
+  Wait until the data has arrived. Sets *request to NULL if nothing else is pending. Accepts a NULL
+  *request.
+*/
 PetscErrorCode TrsRequestArrive(TrsRequest *request, TrsStream stream);
 
 /*
-  send holds size consecutive chunks, chunk r of counts[r] floats; recv [counts[rank]] gets the sum over ranks
-  of their chunk `rank`, added in rank order (so the same bits every time). counts are equal on all ranks.
+  Sum chunks over the ranks. send holds size consecutive chunks, chunk r of counts[r] floats. recv
+  [counts[rank]] gets the sum over ranks of their chunk `rank`, added in rank order, so the bits are
+  the same every time. counts are equal on all ranks. Collective.
 */
 PetscErrorCode TrsCommReduceScatterv(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
                                      float *recv, TrsRequest *request);
@@ -119,12 +143,16 @@ PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *sen
                                  TrsRequest *request);
 
 /*
-  TrsCommAllreduce - In-place sum of n floats; the same bits on every rank, and run after run.
+  TrsCommAllreduce - Sum n floats in place, with the same bits on every rank and in every run.
 
-  Collective. As on paper, whatever carries the values: those of each rank, the own ones too, are encoded; the decoded ones are added in fp32 in rank order;
-  the sums are encoded, and that is what all ranks decode. One rank has nothing to add, and nothing is rounded.
+  The result does not depend on how the values travel. The values of each rank, its own ones too,
+  are encoded. The decoded values are added in fp32 in rank order. The sums are encoded, and all
+  ranks decode these codes. A single rank has nothing to add, and then nothing is rounded.
 
-  In:     codec  the numbers that travel: fp16 or bf16, which may be gone after the call; NULL or fp32: floats as they are
+  Collective.
+
+  In:     codec  how the values travel: fp16 or bf16; NULL or fp32: as floats. It may be freed after
+                 the call
   Errors: INTERNAL for a codec whose values are not encoded one by one
 */
 PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
@@ -134,8 +162,8 @@ PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *
 PetscErrorCode TrsCommProgress(TrsComm comm);
 
 /*
-  Complete an operation: its result is ready for what comes next on the stream. Sets *request NULL; NULL is
-  fine.
+  Complete an operation: its result is ready for later work on the stream. Sets *request to NULL.
+  Accepts a NULL *request.
 */
 PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream);
 
@@ -143,16 +171,18 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream);
 typedef struct {
   TrsComm comm;
   int n, n_taken;
-  int64_t *recv;   /* NULL: of a sum */
-  uint64_t number; /* of a posted one; 0: by MPI */
+  int64_t *recv;   /* NULL for a sum */
+  uint64_t number; /* number of a posted exchange; 0: MPI does the exchange */
   MPI_Request mpi;
 } TrsCounts;
 
 /*
-  Control on the host, whatever the backend: n int64 from each rank to each rank. send and recv are host
-  arrays [size * n], rank-major; they belong to the operation until the wait. Collective, in the same order as
-  everything else on comm->mpi; at most TRS_LANE_FLIGHT under way. A wait that follows no start does nothing
-  where counts is all zero but .mpi = MPI_REQUEST_NULL.
+  Exchange control data on the host, with any backend: n int64 from each rank to each rank. send and
+  recv are host arrays [size * n], rank-major; they belong to the operation until the wait.
+
+  Collective, in the same order as everything else on comm->mpi, with at most TRS_LANE_FLIGHT
+  exchanges under way. A wait without a start does nothing if counts is all zero except .mpi =
+  MPI_REQUEST_NULL.
 */
 PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv, TrsCounts *counts);
 PetscErrorCode TrsCommCountsWait(TrsCounts *counts);
@@ -165,16 +195,19 @@ typedef struct {
 } TrsSum;
 
 /*
-  Control on the host, whatever the backend: sum[n] over ranks of mine[n], the same bits on all of them; where they share memory, and n is at
-  most TRS_LANE_COUNTS, added in rank order. Both belong to the operation until the wait. Collective, as an exchange of counts and one of those under way.
+  Sum control data on the host, with any backend: sum[n] is the sum of mine[n] over the ranks, with
+  the same bits on all ranks. The order of addition is that of the ranks if they share memory and n
+  is at most TRS_LANE_COUNTS. Both arrays belong to the operation until the wait. Collective; a sum
+  counts as an exchange of counts under way.
 */
 PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *sum, TrsSum *request);
 PetscErrorCode TrsCommSumWait(TrsSum *request);
 
 /*
-  The communicators of a run: world for the model's exchanges, input for the input dist (which overlaps with
-  them), dense for gradient buckets, host and cross for hierarchical dists. Hosts are consecutive runs of
-  local_world_size ranks: host h = rank / L, local l = rank % L; cross joins equal l.
+  The communicators of a run: world for the model's exchanges, input for the input dist (which
+  overlaps with them), dense for gradient buckets, host and cross for hierarchical dists. Hosts are
+  consecutive runs of L = local_world_size ranks: a rank has host h = rank / L and local rank l =
+  rank % L. cross joins the ranks with equal l.
 */
 typedef struct {
   TrsComm world, input, dense, host, cross;
@@ -182,8 +215,20 @@ typedef struct {
 } TrsCommGroups;
 
 /*
-  local_world_size 0: found from MPI (ranks that share memory); 1 when hosts have unequal numbers of ranks, or
-  ranks that do not follow one another. Collective on mpi. Errors: OPTION when it does not divide the ranks.
+  TrsCommHosts - How many ranks the hosts have.
+
+  Collective on mpi. A host is what shares memory; with TRSHARD_SHARED_RANKS in the environment at
+  most so many ranks of it.
+  Out:    local_world_size  ranks of each host, when all have equally many, and consecutive ones;
+                            else 1
+          least, most       ranks of a host
+*/
+PetscErrorCode TrsCommHosts(MPI_Comm mpi, int *local_world_size, int *least, int *most);
+
+/*
+  Create the communicators. local_world_size 0 means that MPI tells which ranks share memory; the
+  result is 1 if hosts have unequal numbers of ranks, or ranks that are not consecutive. Collective
+  on mpi. Errors: OPTION if local_world_size does not divide the number of ranks.
 */
 PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const char *backend,
                                    const TrsDeviceOps *device, const TrsComputeOps *compute,
@@ -191,7 +236,14 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
 PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups);
 
 /*
-  TrsCommWaitAtMost - From now on backends that can tell give up a wait for other ranks after this time, with UNAVAILABLE (nccl; MPI's own waits are the watchdog's); 0: as
-  it was. Returns what holds: 300 at first. Of the process. Not collective.
+  TrsCommWaitAtMost - Set the time after which a backend gives up a wait for other ranks, with
+  UNAVAILABLE.
+
+  Only nccl does so; the watchdog looks after waits in MPI. The setting belongs to the process. It
+  is 300 seconds at first.
+
+  Not collective. Returns the setting that holds.
+
+  In: seconds  0: do not change the setting
 */
 double TrsCommWaitAtMost(double seconds);

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The mpi backend: between ranks of one host copies straight from the sender's memory (comm/shared_lanes.h), across hosts nonblocking
-  point-to-point messages straight from and to the callers' buffers.
+  The mpi backend. Between ranks of one host blocks are copied straight from the sender's memory
+  (comm/shared_lanes.h). Across hosts nonblocking point-to-point messages go straight from and to
+  the callers' buffers.
 
-  Why not MPI's own collectives: their counts are int, their sums may be added in an order that differs from
-  run to run, and a nonblocking one allocates its schedule at each start. Here a count of any size goes out in
-  pieces, sums run in rank order, and requests are recycled.
+  Why not MPI's own collectives: their counts are int, their sums may be added in an order that
+  differs from run to run, and a nonblocking one allocates its schedule at each start. Here a count
+  of any size goes out in pieces, sums run in rank order, and requests are recycled.
 
-  An operation has one phase, an allreduce of more than a small message two: (1) every rank gets all ranks' values of its chunk and adds
-  them, (2) sums are gathered. Encoded ones are a copy of the values, whose chunks are read and replaced as those of floats are where they lie.
-  Phases are driven by progress and wait. Tags number the operations of a
-  communicator, so that phases of different operations cannot mix.
+  An operation has one phase. An allreduce of more than a small message has two: (1) every rank gets
+  all ranks' values of its chunk and adds them, (2) the sums are gathered. Values that travel
+  encoded are a copy of the caller's values; their chunks are read and replaced in the copy as
+  chunks of floats are in the caller's array.
+
+  Progress and wait drive the phases. Tags number the operations of a communicator, so that phases
+  of different operations cannot mix.
 
   Device memory that the host cannot read is staged through pinned memory.
 */
@@ -24,9 +28,9 @@
 
 /* Tags stay below 32768, the least that MPI guarantees. */
 enum {
-  TRS_MPI_TAG_SLOTS = 8192,
-  TRS_MPI_PIECE_BYTES = 1 << 18, /* of a sum inside a host */
-  TRS_MPI_LINE_FLOATS = 16       /* of a cache line: chunks of two ranks do not share one */
+  TRS_MPI_TAGS = 8192,
+  TRS_MPI_PIECE_BYTES = 1 << 18, /* piece of a sum inside a host */
+  TRS_MPI_LINE_FLOATS = 16       /* floats of a cache line: ranks' chunks do not share one */
 };
 
 /* --- requests --- */
@@ -63,7 +67,7 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A request from the pool, at the end of the active ones. */
+/* Take a request from the pool, and put it at the end of the active ones. */
 static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStream stream,
                                    TrsMpiRequest **request)
 {
@@ -81,14 +85,14 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->codec = (TrsCodec){.kind = TRS_CODEC_FP32};
   (*request)->elem_bytes = (int64_t)sizeof(float);
   (*request)->number = data->n_started++;
-  (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAG_SLOTS);
+  (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAGS);
   (*request)->earlier = NULL;
   (*request)->view = NULL;
   (*request)->phase = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
   (*request)->n_to_take = 0;
-  (*request)->entered = PETSC_TRUE; /* until blocks start */
+  (*request)->entered = PETSC_TRUE; /* until its blocks start */
   (*request)->small = PETSC_TRUE;
   (*request)->by_message = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -108,7 +112,10 @@ static void return_request(TrsMpiRequest *request)
 
 /* --- phases --- */
 
-/* First phase of a sum: the values for my chunk of ranks on other hosts come to `parts`. */
+/*
+  Start the first phase of a sum: the values of this rank's chunk come from ranks on other hosts to
+  `parts`.
+*/
 static PetscErrorCode start_parts(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
@@ -132,7 +139,7 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Of the values, or of sums, which have taken their place. */
+/* Encode the caller's values, or the sums that have taken their place. */
 static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t n)
 {
   TrsStage before;
@@ -145,7 +152,7 @@ static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What all ranks have in common takes the place of the values. */
+/* Decode the sums, which are equal on all ranks, into the place of the values. */
 static PetscErrorCode decode_values(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
@@ -160,7 +167,10 @@ static PetscErrorCode decode_values(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The parts as floats. All requests share the room: on a device, too, sums are made before the next parts are, because the host waits for what it sends. */
+/*
+  Decode the parts to floats. All requests share the memory for them. The sum of the parts is made
+  before the next parts are decoded, on a device, too, because the host waits for the data it sends.
+*/
 static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
 {
   const TrsComm comm = request->base.comm;
@@ -178,8 +188,9 @@ static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
 }
 
 /*
-  Add the parts in rank order, to the sums at element `at`: those of ranks on lanes where they are, the own one in its place, maybe that of the sum. Encoded
-  sums, too, are made.
+  Add the parts in rank order, and put the sums at element `at`. Parts of ranks on lanes are read in
+  their senders' memory. This rank's own part may be in its own place, which can be the place of the
+  sums. If values travel encoded, the sums are encoded as well.
 */
 static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
 {
@@ -207,7 +218,9 @@ static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Second phase of an allreduce: the sums of all chunks come to where the values were. */
+/*
+  Start the second phase of an allreduce: the sums of all chunks come to the place of the values.
+*/
 static PetscErrorCode start_sums(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
@@ -224,7 +237,7 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All of a phase has arrived: the next one starts, or the operation is done. */
+/* All data of a phase has arrived. Start the next phase, or finish the operation. */
 static PetscErrorCode end_phase(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
@@ -241,7 +254,7 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take what has come, and go on to the next phase. */
+/* Take the data that has arrived, and go on to the next phase if all is there. */
 static PetscErrorCode drive(TrsMpiRequest *request)
 {
   PetscBool all;
@@ -255,7 +268,10 @@ static PetscErrorCode drive(TrsMpiRequest *request)
 
 /* --- the table --- */
 
-/* Largest message; TRSHARD_MAX_COUNT in the environment lowers it, so that tests reach the pieces. */
+/*
+  The largest message. TRSHARD_MAX_COUNT in the environment lowers it, so that tests reach the code
+  for pieces.
+*/
 static PetscErrorCode read_max_bytes(int64_t *max_bytes)
 {
   const char *text = getenv("TRSHARD_MAX_COUNT");
@@ -376,13 +392,19 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do the values travel as a small message to all ranks at once? Then each rank adds all of them, in rank order: the same bits in one phase. */
+/*
+  Do the values travel as a small message to all ranks at once? Each rank then adds the values of
+  all ranks in rank order: one phase gives the bits that two phases would give.
+*/
 static PetscBool is_small_sum(TrsComm comm, int64_t n, int64_t elem_bytes)
 {
   return (PetscBool)(comm->n_shared == comm->size && (comm->size - 1) * n * elem_bytes <= TRS_LANE_SMALL);
 }
 
-/* Sum n floats in place, in chunks as even as can be. earlier: the piece before it of the same sum. */
+/*
+  Sum n floats in place, in chunks that are as even as possible. earlier: the piece of the same sum
+  that was started before.
+*/
 static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
                                       int64_t n, TrsMpiRequest *earlier, TrsMpiRequest **request)
 {
@@ -398,7 +420,7 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsC
   started->last_phase = !is_small_sum(comm, n, started->elem_bytes);
   if (started->last_phase) {
     TrsChunksSetEven(comm, n, &started->chunks);
-  } else { /* one chunk, which belongs to all */
+  } else { /* one chunk, which all ranks add */
     for (int q = 0; q < comm->size; q++) started->chunks.counts[q] = n;
     TrsChunksSet(comm, started->chunks.counts, PETSC_FALSE, &started->chunks);
     PetscCall(PetscArrayzero(started->chunks.displs, (size_t)comm->size));
@@ -420,8 +442,9 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsC
 }
 
 /*
-  Inside a host a large sum is made in pieces: what a rank has added of one is still in its cache when the others copy it. Elements keep their
-  order of addition, so the bits are those of one piece.
+  Inside a host a large sum is made in pieces: the sums of a piece are still in the adding rank's
+  cache when the others copy them. The order in which an element's values are added is that of a sum
+  in one piece, and so are the bits.
 */
 static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
                                     int64_t n, TrsRequest *request)
@@ -449,12 +472,15 @@ static PetscErrorCode progress_mpi(TrsComm comm)
   for (TrsMpiRequest *request = data->active, *before = NULL; request;
        before = request, request = request->next) {
     PetscCall(drive(request));
-    if (before) PetscCall(drive(before)); /* its next phase, while what it made is in the cache */
+    if (before) PetscCall(drive(before)); /* start its next phase while its sums are in the cache */
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The oldest piece of an operation that is under way, or still read by others; NULL: it is complete. */
+/*
+  Find the oldest piece of an operation that is under way or still read by others. NULL: the
+  operation is complete.
+*/
 static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
 {
   const TrsMpiRequest *oldest = NULL;
@@ -464,7 +490,7 @@ static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
   return oldest;
 }
 
-/* Until what comes has come. */
+/* Wait until the data has arrived. */
 static PetscErrorCode arrive_mpi(TrsRequest base, TrsStream stream)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -504,7 +530,8 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
       const TrsMpiRequest *late = incomplete(request);
 
       if (late) TrsPatienceLook(comm, TrsMpiBlocksAwaited(late), &patience);
-      PetscCall(progress_mpi(comm)); /* all of them: their later phases must not wait for this one */
+      /* drive all operations: their later phases must not wait for this one */
+      PetscCall(progress_mpi(comm));
       if (!incomplete(request)) break;
       PetscCall(TrsPatienceRelax(comm, &patience));
     }

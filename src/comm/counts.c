@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counts, and sums of a few numbers: posted where all ranks share memory, else by MPI. */
+/*
+  Exchanges of counts, and sums of a few numbers: posted if all ranks share memory, else done by
+  MPI.
+*/
 #include "comm/relax.h"
 #include "core/events.h"
 
 #include <string.h>
 
-/* May n numbers for each rank be posted? */
+/* Can n numbers for each rank be posted? */
 static PetscBool fits_posts(TrsComm comm, int n)
 {
   return (PetscBool)(comm->size > 1 && comm->n_shared == comm->size && n <= TRS_LANE_COUNTS);
 }
 
-/* Number the next exchange of posts. */
+/* Give the next exchange of posts its number. */
 static PetscErrorCode open_posts(TrsCounts *counts)
 {
   const TrsComm comm = counts->comm;
@@ -43,7 +46,10 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take what is there, peer by peer from n_taken on; of a sum, find that it is there. */
+/*
+  Take the posts that are there, peer by peer from n_taken on. The posts of a sum are only noted as
+  present.
+*/
 static void take_posts(TrsCounts *counts)
 {
   const int *peers;
@@ -121,7 +127,7 @@ PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add what all ranks posted, in rank order. Peer i is the one i + 1 ranks on. */
+/* Add the posts of all ranks, in rank order. Peer i is the rank i + 1 places after this one. */
 static void add_posts(TrsComm comm, uint64_t number, int n, const TrsSum *request)
 {
   memset(request->sum, 0, (size_t)n * sizeof(*request->sum));

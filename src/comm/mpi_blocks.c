@@ -7,10 +7,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Copies from this size on are a stage of their own in the times. */
-enum { TRS_MOVE_STAGE_BYTES = 1 << 15, TRS_RING_BYTES = 4096 /* a copy that outweighs the bell */ };
+/* A copy of at least TRS_MOVE_STAGE_BYTES is a stage of its own in the measured times. */
+enum {
+  TRS_MOVE_STAGE_BYTES = 1 << 15,
+  TRS_RING_BYTES = 4096 /* a copy that takes longer than ringing the bell */
+};
 
-/* Room in request->pending for one more MPI request. */
+/* Make room in request->pending for one more MPI request. */
 static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending)
 {
   PetscFunctionBegin;
@@ -50,7 +53,7 @@ static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Elements that the blocks span: [begin, end). */
+/* The range of elements [begin, end) in which the blocks lie. */
 static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *begin, int64_t *end)
 {
   *begin = INT64_MAX;
@@ -63,7 +66,10 @@ static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *b
   if (*end == 0) *begin = 0;
 }
 
-/* Where the host finds what is sent, and puts what arrives: the buffers themselves or stages for them. */
+/*
+  Set where the host finds the data to send and puts arriving data: the buffers themselves, or
+  stages for them.
+*/
 static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, char **recv)
 {
   const TrsComm comm = request->base.comm;
@@ -126,7 +132,7 @@ PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
                      request->base.comm->device->host_memory);
 }
 
-/* Once on each rank. */
+/* Report once on each rank that there is no room in shared memory. */
 static void tell_no_room(TrsComm comm, int64_t bytes)
 {
   static PetscBool told = PETSC_FALSE;
@@ -140,8 +146,9 @@ static void tell_no_room(TrsComm comm, int64_t bytes)
 }
 
 /*
-  Where displacement 0 of what is sent lies in shared memory: the buffer itself, or a copy of it; or by_message. The copy keeps the places: the chunk that the
-  second phase of an allreduce sends is one that no peer reads in the first.
+  Set where displacement 0 of the sent data lies in shared memory: the buffer itself, or a copy of
+  it. If there is no room for a copy, set by_message. The copy has the displacements of the buffer:
+  the chunk that an allreduce sends in its second phase is one that no peer reads in the first.
 */
 static PetscErrorCode share_blocks(TrsMpiRequest *request)
 {
@@ -169,18 +176,19 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
 }
 
 /*
-  A slot's phases must be entered in their order, also by operations that overtake each other: so an operation waits until the one that had its
-  slots before is done. The oldest one never waits for this.
+  The phases of a cell must be entered in order, also by operations that overtake each other. So an
+  operation waits until the operation that had its cells before is done. The oldest active operation
+  never waits for this.
 */
 static PetscBool is_its_turn(const TrsMpiData *data, const TrsMpiRequest *request)
 {
   const TrsMpiRequest *oldest = data->active;
 
   while (oldest->done) oldest = oldest->next;
-  return (PetscBool)(request->number - oldest->number < TRS_LANE_SLOTS / TRS_MPI_PHASES);
+  return (PetscBool)(request->number - oldest->number < TRS_LANE_CELLS / TRS_MPI_PHASES);
 }
 
-/* Offer the blocks, if the slot is free; return those that are not to come. */
+/* Offer the blocks if the cell is free. Blocks that are not expected are returned at once. */
 static PetscErrorCode enter_lanes(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
@@ -249,7 +257,7 @@ static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Peer i's block has been read. */
+/* Return peer i's block, because it has been read. */
 static void return_block(const TrsMpiRequest *request, int i)
 {
   const TrsLanes lanes = request->base.comm->lanes;
@@ -261,7 +269,7 @@ static void return_block(const TrsMpiRequest *request, int i)
     TrsLanesRing(lanes);
 }
 
-/* Peer i's block comes as a message. */
+/* Post the receives for peer i's block, which comes as a message. */
 static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
 {
   const TrsMpiBlocks *x = &request->blocks;
@@ -271,18 +279,19 @@ static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
   char *to = x->recv + x->recv_displs[q] * x->elem_bytes;
 
   PetscFunctionBegin;
-  if (TrsMpiIsSum(request)) { /* all blocks are as large as the own one */
+  if (TrsMpiIsSum(request)) { /* all blocks are as large as this rank's own */
     PetscCall(TrsBufferReserve(&request->late_parts, n * bytes, PETSC_FALSE));
     to = (char *)request->late_parts.data + i * bytes;
     request->chunks.part_of[q] = (const float *)(const void *)to;
   }
   PetscCall(recv_pieces(request, to, bytes, q));
-  if (!TrsMpiIsSum(request) && !request->view) /* those are returned when they have been used */
+  /* a block that is added or viewed is returned after its use */
+  if (!TrsMpiIsSum(request) && !request->view)
     TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take what the peers offer. What is to be added stays in their memory until then. */
+/* Take the blocks that peers offer. Values to be added stay in the peers' memory until the sum. */
 static PetscErrorCode take_lanes(TrsMpiRequest *request)
 {
   const TrsMpiBlocks *x = &request->blocks;

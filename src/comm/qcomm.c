@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/qcomm.h"
 
-#define PRECISIONS "fp32,fp16,bf16,fp8,int8" /* in the order of TrsCodecKind */
-
 enum { TRS_QCOMM_INT8_ROW = 32 };
 
 #define PRECISION_OF(op, way, what) \
   { \
-    .name = "-qcomm_" op "_" way "_precision", .type = TRS_OPTION_ENUM, .choices = PRECISIONS, \
+    .name = "-qcomm_" op "_" way "_precision", .type = TRS_OPTION_ENUM, .choices = TRS_CHOICES(TRS_CODECS), \
     .help = what " (default: -qcomm_" way "_precision)" \
   }
 
@@ -15,12 +13,12 @@ static const TrsOptionSpec qcomm_specs[] = {
     {.name = "-qcomm_forward_precision",
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
-     .choices = PRECISIONS,
+     .choices = TRS_CHOICES(TRS_CODECS),
      .help = "of embeddings between ranks; where they are summed fp8 and int8 become fp16"},
     {.name = "-qcomm_backward_precision",
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
-     .choices = PRECISIONS,
+     .choices = TRS_CHOICES(TRS_CODECS),
      .help = "of embeddings' gradients between ranks; where they are summed fp8 and int8 become bf16"},
     PRECISION_OF("all_to_all", "forward",
                  "of pooled rows that go to their samples' ranks as they are: table_wise, column_wise, "
@@ -54,7 +52,7 @@ static const TrsOptionSpec qcomm_specs[] = {
 };
 const TrsOptionGroup trs_qcomm_options = TRS_OPTION_GROUP("Quantised communication", qcomm_specs);
 
-/* Values a row of the format has; 1: none. */
+/* Number of values in a row of the format; 1: the format has no rows. */
 static int row_values(const TrsCodec *codec)
 {
   if (codec->kind == TRS_CODEC_INT8) return codec->row_dim;

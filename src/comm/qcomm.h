@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Quantised communication: the precision of embedding exchanges on the wire, and encoding of whole blocks.
+  Quantised communication: the precision of embedding exchanges on the wire, and encoding of whole
+  blocks. Formats work on rows of some values (int8: 32; row-wise fp8: row_dim). The block for one
+  destination is padded with zeros to whole rows.
 
-  Formats work on rows of some values (int8: 32; row-wise fp8: row_dim); the block for one destination is
-  padded with zeros to whole rows.
-  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec), CommOp and a sharder's qcomm_codecs_registry; padding differs: TorchRec fails on
-          sizes that are no multiple.
+  Source: TorchRec qcomm_codec (torchrec.distributed.fbgemm_qcomm_codec), CommOp and a sharder's
+          qcomm_codecs_registry. The padding differs: TorchRec fails on sizes that are not a
+          multiple.
 */
 #pragma once
 
@@ -13,7 +14,7 @@
 
 extern const TrsOptionGroup trs_qcomm_options; /* -qcomm_* */
 
-/* Operations that have codecs of their own: of pooled rows, and of rows of sequence tables. */
+/* Operations with codecs of their own: for pooled rows, and for rows of sequence tables. */
 typedef enum {
   TRS_QCOMM_ALL_TO_ALL,
   TRS_QCOMM_REDUCE_SCATTER,
@@ -22,28 +23,31 @@ typedef enum {
 } TrsQcommOp;
 
 typedef struct {
-  TrsCodec forward, backward; /* kind fp32: none */
+  TrsCodec forward, backward; /* kind fp32: not encoded */
 } TrsQcommCodecs;
 
 /*
-  The codecs that the options choose. Not collective. Errors: OPTION for a loss scale where no operation has a
-  precision that takes one.
+  The codecs that the options choose. Not collective. Errors: OPTION for a loss scale if no
+  operation has a precision that takes one.
 */
 PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsQcommCodecs codecs[TRS_N_QCOMM_OPS]);
 
-/* The option that chose an operation's precision: its own where given, else that of all. Not collective. */
+/*
+  The option that chose an operation's precision: the operation's own option if it was given, else
+  the option for all operations. Not collective.
+*/
 PetscErrorCode TrsQcommOptionName(TrsOptions options, TrsQcommOp op, PetscBool backward, const char **name);
 
 /*
-  What a sum over ranks uses instead: fp8 and int8 cannot be summed and become fp16 forward, bf16 backward
-  (src/RULES.md, rule A23).
+  The codec that a sum over ranks uses. fp8 and int8 cannot be summed; they become fp16 forward and
+  bf16 backward (src/RULES.md, rule A23).
 */
 TrsCodec TrsQcommForSums(TrsCodec codec, PetscBool backward);
 
 /* Bytes on the wire for a block of n values. */
 int64_t TrsQcommBytes(const TrsComputeOps *compute, const TrsCodec *codec, int64_t n);
 
-/* Encode a block, or decode it. scratch grows to one row. Ordered on the stream. Not collective. */
+/* Encode or decode a block. scratch grows to one row. Ordered on the stream. Not collective. */
 PetscErrorCode TrsQcommEncode(TrsComm comm, TrsStream stream, const TrsCodec *codec, int64_t n,
                               const float *from, void *to, TrsDeviceBuffer *scratch);
 PetscErrorCode TrsQcommDecode(TrsComm comm, TrsStream stream, const TrsCodec *codec, int64_t n,

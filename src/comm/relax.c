@@ -9,7 +9,7 @@ enum {
   TRS_SPINS = 300,    /* about 20 us */
   TRS_YIELD_US = 200, /* after the spin */
   TRS_CROWDED_YIELD_US = 100,
-  TRS_NAP_US = 200 /* at most; a bell ends it */
+  TRS_NAP_US = 200 /* at most; a bell ends the nap */
 };
 
 void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience)

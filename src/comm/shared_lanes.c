@@ -19,36 +19,40 @@
 enum {
   TRS_LANE_LINE = 64,
   TRS_LANE_WHY = 256,
-  TRS_LANE_NAPS = TRS_LANE_LINE,       /* where the word says that this rank naps; the bell stands first */
-  TRS_LANE_HEAD = 2 * TRS_LANE_LINE,   /* where the slots begin */
-  TRS_LANE_POSTS = 2 * TRS_LANE_FLIGHT /* kept for each rank of the host */
+  TRS_LANE_NAPS = TRS_LANE_LINE,       /* whether this rank naps; the bell stands before */
+  TRS_LANE_HEAD = 2 * TRS_LANE_LINE,   /* where the cells begin */
+  TRS_LANE_POSTS = 2 * TRS_LANE_FLIGHT /* posts kept for each rank of the host */
 };
 
 const char trs_lane_by_message[1] = "";
 
-/* Written values first: who finds the number finds them, and a short post is one line. */
+/*
+  The number follows the values in the order of writing, so a reader that finds the number finds the
+  values. A short post is one line.
+*/
 typedef struct {
   _Atomic uint64_t number;
   int64_t value[TRS_LANE_COUNTS];
 } TrsLanePost;
 
 /*
-  A rank's flags, in its shared memory: the bell; whether the rank naps; for each slot
-    offered   the last phase offered, alone on its cache lines; then [n] where the block for each rank of the host lies
-    returned  [n] the last phase whose block this rank returned to each
+  A rank's flags, in its shared memory: the bell; whether the rank naps; for each cell
+      offered   the last phase offered, alone on its cache lines; then [n] where the block for each
+                rank of the host lies
+      returned  [n] the last phase whose block this rank returned to each rank of the host
   and for each rank of the host a ring of posts.
 */
 struct TrsLanesImpl {
   MPI_Comm host;
-  int n, me;          /* ranks of the host, and this one's place among them */
-  int *peer;          /* [n - 1] ranks of mpi: the next one first */
-  int *place;         /* [n - 1] their places on the host */
-  int *index_of;      /* [size] index in peer, -1: on another host, or this rank */
-  const char **base;  /* [n - 1] of their memory */
-  const char **flags; /* [n - 1] of theirs */
+  int n, me;          /* number of ranks of the host, and this one's place among them */
+  int *peer;          /* [n - 1] the peers' ranks of mpi, the next one first */
+  int *place;         /* [n - 1] places of the peers on the host */
+  int *index_of;      /* [size] index in peer; -1: the rank is on another host, or is this one */
+  const char **base;  /* [n - 1] the peers' memory */
+  const char **flags; /* [n - 1] the peers' flags */
   char *own_flags, *small;
   PetscBool crowded;
-  uint64_t last[TRS_LANE_SLOTS]; /* phase last offered in each slot */
+  uint64_t last[TRS_LANE_CELLS]; /* phase last offered in each cell */
 };
 
 static int64_t row_bytes(int n)
@@ -56,38 +60,41 @@ static int64_t row_bytes(int n)
   return (n * (int64_t)sizeof(uint64_t) + TRS_LANE_LINE - 1) / TRS_LANE_LINE * TRS_LANE_LINE;
 }
 
-static int64_t slot_at(const struct TrsLanesImpl *l, uint64_t phase)
+static int64_t cell_at(const struct TrsLanesImpl *l, uint64_t phase)
 {
-  return TRS_LANE_HEAD + (int64_t)(phase % TRS_LANE_SLOTS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
+  return TRS_LANE_HEAD + (int64_t)(phase % TRS_LANE_CELLS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
 }
 
-/* The posts for the rank at that place of the host. */
+/* Offset of the posts for the rank at a place of the host. */
 static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
 {
-  const int64_t slots = TRS_LANE_HEAD + TRS_LANE_SLOTS * (TRS_LANE_LINE + 2 * row_bytes(l->n));
+  const int64_t cells = TRS_LANE_HEAD + TRS_LANE_CELLS * (TRS_LANE_LINE + 2 * row_bytes(l->n));
 
-  return slots + (place * (int64_t)TRS_LANE_POSTS + (int64_t)(number % TRS_LANE_POSTS)) *
+  return cells + (place * (int64_t)TRS_LANE_POSTS + (int64_t)(number % TRS_LANE_POSTS)) *
                      (int64_t)sizeof(TrsLanePost);
 }
 
-/* The words of a slot: flags are read where `const` and written where not; peers' memory is mapped to read only. */
+/*
+  The words of a cell. Flags are read through `const` pointers and written through the others,
+  because peers' memory is mapped for reading only.
+*/
 static const _Atomic uint64_t *offered_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
 {
-  return (const _Atomic uint64_t *)(const void *)(flags + slot_at(l, phase));
+  return (const _Atomic uint64_t *)(const void *)(flags + cell_at(l, phase));
 }
 
 static const uint64_t *places_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
 {
-  return (const uint64_t *)(const void *)(flags + slot_at(l, phase) + TRS_LANE_LINE);
+  return (const uint64_t *)(const void *)(flags + cell_at(l, phase) + TRS_LANE_LINE);
 }
 
 static const _Atomic uint64_t *returned_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
 {
-  return (const _Atomic uint64_t *)(const void *)(flags + slot_at(l, phase) + TRS_LANE_LINE +
+  return (const _Atomic uint64_t *)(const void *)(flags + cell_at(l, phase) + TRS_LANE_LINE +
                                                   row_bytes(l->n));
 }
 
-/* Are there more threads than processors that the host's ranks may run on? */
+/* Do the ranks of the host have more threads than processors? */
 static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crowded)
 {
   const char *text = getenv("TRSHARD_CROWDED");
@@ -98,8 +105,8 @@ static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crow
   PetscCheck(!text || !*text || !strcmp(text, "0") || !strcmp(text, "1"), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "TRSHARD_CROWDED=%s in the environment is neither 0 nor 1", text);
   CPU_ZERO(&mine);
-  if (sched_getaffinity(0, sizeof(mine), &mine) != 0) /* more processors than the set has room for */
-    memset(&mine, 0xff, sizeof(mine));
+  /* there are more processors than the set has room for */
+  if (sched_getaffinity(0, sizeof(mine), &mine) != 0) memset(&mine, 0xff, sizeof(mine));
   memcpy(all, &mine, sizeof(mine));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, (int)sizeof(all), MPI_BYTE, MPI_BOR, host));
   memcpy(&mine, all, sizeof(mine));
@@ -108,8 +115,7 @@ static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crow
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ranks that may share memory with this one: those of the host, in groups of TRSHARD_SHARED_RANKS. */
-static PetscErrorCode split_host(MPI_Comm mpi, MPI_Comm *host)
+PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host)
 {
   const char *text = getenv("TRSHARD_SHARED_RANKS");
   MPI_Comm all;
@@ -133,7 +139,7 @@ static PetscErrorCode split_host(MPI_Comm mpi, MPI_Comm *host)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Who is on the host. */
+/* Find the ranks of the host. */
 static PetscErrorCode list_peers(TrsLanes l, MPI_Comm mpi, MPI_Comm host)
 {
   int size, rank, *ranks;
@@ -159,18 +165,18 @@ static PetscErrorCode list_peers(TrsLanes l, MPI_Comm mpi, MPI_Comm host)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's share of the host's memory, which it may not fill with buffers anyway. */
+/* This rank's share of the host's memory. Its buffers may not fill more than that anyway. */
 static int64_t reserve_bytes(int n)
 {
   return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / n;
 }
 
-/* Allocate the flags, map the peers' memory. why_not is "" when all is there. */
+/* Allocate the flags and map the peers' memory. why_not is "" on success. */
 static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
 {
   struct {
     TrsSharedKey key;
-    int64_t flags; /* where they are; -1: not in shared memory */
+    int64_t flags; /* offset of the flags; -1: they are not in shared memory */
   } mine = {.flags = -1}, *all;
 
   PetscFunctionBegin;
@@ -178,7 +184,7 @@ static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
   if (mine.key.bytes > 0) {
     const int64_t bytes = post_at(l, 0, l->n);
 
-    PetscCall(TrsSharedAlloc(bytes + TRS_LANE_SLOTS * (int64_t)TRS_LANE_SMALL, (void **)&l->own_flags));
+    PetscCall(TrsSharedAlloc(bytes + TRS_LANE_CELLS * (int64_t)TRS_LANE_SMALL, (void **)&l->own_flags));
     l->small = l->own_flags + bytes;
     mine.flags = TrsSharedOffset(l->own_flags, bytes);
     if (mine.flags < 0) snprintf(why_not, TRS_LANE_WHY, "no room in the memory to share");
@@ -188,7 +194,7 @@ static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
   for (int i = 0; i < l->n - 1; i++) {
     const int place = l->place[i];
 
-    if (all[place].key.bytes == 0 || all[place].flags < 0) continue; /* that rank says why */
+    if (all[place].key.bytes == 0 || all[place].flags < 0) continue; /* that rank reports why */
     PetscCall(TrsSharedAttach(&all[place].key, &l->base[i], why_not, TRS_LANE_WHY));
     if (l->base[i]) l->flags[i] = l->base[i] + all[place].flags;
   }
@@ -214,7 +220,9 @@ static PetscErrorCode free_lanes(TrsLanes *lanes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do all ranks have their lanes? If not, the lowest that has not says why, once. */
+/*
+  Do all ranks have their lanes? If not, the lowest rank without lanes reports why, once in a run.
+*/
 static PetscErrorCode agree(MPI_Comm mpi, const char *why_not, PetscBool *all_have)
 {
   static PetscBool told = PETSC_FALSE;
@@ -243,7 +251,7 @@ PetscErrorCode TrsLanesCreate(MPI_Comm mpi, int n_threads, TrsLanes *lanes)
   PetscFunctionBegin;
   *lanes = NULL;
   if (!TrsSharedAllowed()) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(split_host(mpi, &host));
+  PetscCall(TrsSharedHost(mpi, &host));
   PetscCallMPI(MPI_Comm_size(host, &n));
   PetscCallMPI(MPI_Allreduce(&n, &most, 1, MPI_INT, MPI_MAX, mpi));
   if (n > 1) {
@@ -292,29 +300,29 @@ PetscBool TrsLanesReturned(TrsLanes lanes, uint64_t phase, int i)
 
 PetscBool TrsLanesMayEnter(TrsLanes lanes, uint64_t phase, char **small)
 {
-  const int slot = (int)(phase % TRS_LANE_SLOTS);
-  const uint64_t last = lanes->last[slot];
+  const int cell = (int)(phase % TRS_LANE_CELLS);
+  const uint64_t last = lanes->last[cell];
   const _Atomic uint64_t *own = returned_of(lanes, lanes->own_flags, phase);
 
   for (int i = 0; i < lanes->n - 1; i++)
     if (atomic_load_explicit(own + lanes->place[i], memory_order_relaxed) < last ||
         !TrsLanesReturned(lanes, last, i))
       return PETSC_FALSE;
-  *small = lanes->small + (int64_t)slot * TRS_LANE_SMALL;
+  *small = lanes->small + (int64_t)cell * TRS_LANE_SMALL;
   return PETSC_TRUE;
 }
 
 void TrsLanesEnter(TrsLanes lanes, uint64_t phase, const char *const *from)
 {
-  char *slot = lanes->own_flags + slot_at(lanes, phase);
-  uint64_t *places = (uint64_t *)(void *)(slot + TRS_LANE_LINE);
+  char *cell = lanes->own_flags + cell_at(lanes, phase);
+  uint64_t *places = (uint64_t *)(void *)(cell + TRS_LANE_LINE);
 
   for (int i = 0; i < lanes->n - 1; i++)
     places[lanes->place[i]] = !from[i]                         ? 0
                               : from[i] == trs_lane_by_message ? UINT64_MAX
                                                                : (uint64_t)TrsSharedOffset(from[i], 1);
-  lanes->last[phase % TRS_LANE_SLOTS] = phase;
-  atomic_store_explicit((_Atomic uint64_t *)(void *)slot, phase, memory_order_release);
+  lanes->last[phase % TRS_LANE_CELLS] = phase;
+  atomic_store_explicit((_Atomic uint64_t *)(void *)cell, phase, memory_order_release);
   TrsLanesRing(lanes);
 }
 
@@ -330,7 +338,7 @@ const char *TrsLanesOffered(TrsLanes lanes, uint64_t phase, int i)
 
 void TrsLanesReturn(TrsLanes lanes, uint64_t phase, int i)
 {
-  char *row = lanes->own_flags + slot_at(lanes, phase) + TRS_LANE_LINE + row_bytes(lanes->n);
+  char *row = lanes->own_flags + cell_at(lanes, phase) + TRS_LANE_LINE + row_bytes(lanes->n);
 
   atomic_store_explicit((_Atomic uint64_t *)(void *)row + lanes->place[i], phase, memory_order_release);
 }
@@ -360,10 +368,14 @@ PetscBool TrsLanesCrowded(TrsLanes lanes)
 
 static long call_futex(const void *word, int what, uint32_t value, const struct timespec *limit)
 {
-  return syscall(SYS_futex, word, what, value, limit, NULL, 0); /* shared: not FUTEX_PRIVATE_FLAG */
+  /* shared between processes, so not FUTEX_PRIVATE_FLAG */
+  return syscall(SYS_futex, word, what, value, limit, NULL, 0);
 }
 
-/* The bell changes before it is asked who naps; who naps says so before the kernel compares the bell: one of the two sees the other. */
+/*
+  The bell changes before this rank asks who naps. A rank that naps says so before the kernel
+  compares the bell. So at least one of the two ranks sees the other.
+*/
 void TrsLanesRing(TrsLanes lanes)
 {
   _Atomic uint32_t *bell = (_Atomic uint32_t *)(void *)lanes->own_flags;
@@ -388,6 +400,6 @@ void TrsLanesNap(TrsLanes lanes, int i, uint32_t bell, int nap_us)
 
   atomic_store_explicit(naps, 1, memory_order_seq_cst);
   (void)call_futex(lanes->flags[i], FUTEX_WAIT, bell,
-                   &limit); /* rung, woken, interrupted or late: all the same */
+                   &limit); /* rung, woken, interrupted and late are treated alike */
   atomic_store_explicit(naps, 0, memory_order_release);
 }

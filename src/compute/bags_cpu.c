@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bags that samples share, on the CPU. Source: TorchRec KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices */
+/*
+  Bags that samples share, on the CPU.
+
+  Source: TorchRec KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices
+*/
 #include "compute/bag_hash.h"
 #include "compute/cpu_kernels.h"
 #include "compute/half.h"
@@ -31,8 +35,9 @@ static int same_bags(const TrsJagged *in, int64_t a, int64_t b)
 }
 
 /*
-  One feature, whose bags begin at `first`; returns how many distinct ones there are. hash [batch]: theirs. table [size], a power of 2 above batch: number of the
-  distinct bag + 1, at its hash or the next free place.
+  Find the distinct bags of one feature, whose bags begin at `first`. Returns their number. hash
+  [batch] gets the hashes of the distinct bags. table [size], with size a power of 2 above batch,
+  holds the number of a distinct bag + 1, at the bag's hash or the next free place.
 */
 static int64_t find_distinct(const TrsJagged *in, int64_t first, int64_t batch, int64_t size, int32_t *table,
                              uint64_t *hash, int32_t *sample, int64_t *inverse)
@@ -58,7 +63,7 @@ static int64_t find_distinct(const TrsJagged *in, int64_t first, int64_t batch, 
   return n;
 }
 
-/* A thread has a feature at a time, and a table. */
+/* A thread works on one feature at a time, with a table of its own. */
 PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
                                 const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse)
 {
@@ -83,13 +88,13 @@ PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_
 
 /* --- chosen bags --- */
 
-/* Bag k of list i, out of a block. */
+/* Bag k of list i, in a bag block. */
 static inline int64_t listed(const TrsBagLists *lists, int block, int i, int64_t k)
 {
   return block * lists->batch + (lists->sample ? lists->sample[i * lists->batch + k] : k);
 }
 
-/* One block of out, whose first bag is `to`, its ids. */
+/* Copy the ids of one bag block of out, whose first bag is `to`. */
 static void copy_ids(const TrsBagLists *lists, int block, int list, const TrsJagged *in, int64_t to,
                      const TrsJagged *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* RTLD_DEFAULT, pthread_getattr_default_np. NOLINT(bugprone-reserved-identifier) */
+/* For RTLD_DEFAULT and pthread_getattr_default_np. */
+#define _GNU_SOURCE /* NOLINT(bugprone-reserved-identifier) */
 #include "compute/blas_library.h"
 
 #include "core/error.h"
@@ -65,10 +66,16 @@ PetscBool TrsBlasSetup(const char *isa, char *text, size_t n)
   return core_is_one_of(avx512);
 }
 
-/* OpenBLAS's BUFFER_SIZE on x86-64: each thread that multiplies maps one, and tries again for ever if that fails. */
+/*
+  OpenBLAS's BUFFER_SIZE on x86-64. Each thread that multiplies maps one buffer, and tries again for
+  ever if that fails.
+*/
 static const int64_t openblas_buffer_bytes = (int64_t)128 << 20;
 
-/* What OpenBLAS is about to map: at its start a stack and a buffer for each thread of its own, then buffers for ours. */
+/*
+  The bytes that OpenBLAS is about to map: at its start a stack and a buffer for each thread of its
+  own, then buffers for our threads.
+*/
 static int64_t openblas_bytes(int n_threads)
 {
   const int n_its_own = openblas_get_num_threads() - 1;
@@ -82,7 +89,7 @@ static int64_t openblas_bytes(int n_threads)
   return n_its_own * ((int64_t)stack + openblas_buffer_bytes) + n_threads * openblas_buffer_bytes;
 }
 
-/* Can so much be mapped? That is a question only under a limit of the address space (ulimit -v). */
+/* Can `bytes` be mapped? They may not under a limit of the address space (ulimit -v). */
 static PetscErrorCode check_space(int64_t bytes)
 {
   struct rlimit limit;

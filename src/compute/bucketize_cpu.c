@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Row buckets on the CPU: each feature's ids go to the ranks that hold their rows. Time grows with N + W*F*B: every id is read twice and every
-  one of the result's lengths is written once, in lines of the cache.
+  Row buckets on the CPU: each feature's ids go to the ranks that hold their rows. Time grows with N
+  + W*F*B: every id is read twice, and every length of the result is written once, in whole cache
+  lines.
+
   Source: FBGEMM block_bucketize_sparse_features
 */
 #include "compute/cpu_kernels.h"
@@ -10,7 +12,10 @@
 #include <omp.h>
 #include <string.h>
 
-/* The first pass is compiled for wider vectors too; integers come out the same. (Why not by sanitizers and clang: core/random.c.) */
+/*
+  The first pass is compiled for wider vectors, too; integers come out the same. core/random.c says
+  why sanitizers and clang do not compile it so.
+*/
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
   #define WIDE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -19,31 +24,34 @@
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* How one feature's ids are cut. */
+/* The rule that cuts one feature's ids. */
 typedef struct {
-  int64_t n_buckets, block, end; /* end: first id that no bucket holds */
-  const int64_t *bounds;         /* or NULL: blocks of equal size */
-  double inverse;                /* just above 1 / block */
-  uint64_t plain;                /* ids below it lie in bucket (int32_t)(id * inverse); 0: none do */
+  int64_t n_buckets, rows, end; /* end: first id that no bucket holds */
+  const int64_t *bounds;        /* NULL: buckets of equal size */
+  double inverse;               /* just above 1 / rows */
+  /* ids below it lie in bucket (int32_t)(id * inverse); 0: no ids do */
+  uint64_t plain;
 } TrsBucketRule;
 
 /*
-  A division takes 5 times as long as the product, which is exact for 0 <= id < 2^31: inverse is not below 1 / block, and above it by at most one
-  part in 2^50. So id * inverse, rounded, is not below a whole id / block, and above id / block by less than the 1 / block to the next whole number.
+  The rule of one feature. A division takes 5 times as long as the product id * inverse, which is
+  exact for 0 <= id < 2^31. The reason: inverse is not below 1 / rows, and above 1 / rows by at most
+  one part in 2^50. So id * inverse, rounded, is not below a whole id / rows, and exceeds id / rows
+  by less than the 1 / rows to the next whole number.
 */
 static TrsBucketRule rule_of(const TrsBucketSpec *spec, int64_t n_buckets)
 {
-  TrsBucketRule rule = {.n_buckets = n_buckets, .block = spec->block_size, .bounds = spec->bounds};
+  TrsBucketRule rule = {.n_buckets = n_buckets, .rows = spec->bucket_rows, .bounds = spec->bounds};
 
-  rule.end = spec->bounds ? spec->bounds[n_buckets] : spec->block_size * n_buckets;
-  if (!rule.bounds && rule.block > 0) {
-    rule.inverse = 1.0 / (double)rule.block * (1.0 + 0x1p-52);
+  rule.end = spec->bounds ? spec->bounds[n_buckets] : spec->bucket_rows * n_buckets;
+  if (!rule.bounds && rule.rows > 0) {
+    rule.inverse = 1.0 / (double)rule.rows * (1.0 + 0x1p-52);
     rule.plain = (uint64_t)PetscMin(rule.end, (int64_t)1 << 31);
   }
   return rule;
 }
 
-/* First bucket whose upper bound lies above id; bounds may repeat. */
+/* Find the first bucket whose upper bound lies above id. Bounds may repeat. */
 static int64_t bucket_in(const TrsBucketRule *rule, int64_t id)
 {
   int64_t low = 0, high = rule->n_buckets - 1;
@@ -62,18 +70,18 @@ static int64_t bucket_of(const TrsBucketRule *rule, int64_t id)
 {
   if (id < 0) return 0;
   if (id >= rule->end) return id % rule->n_buckets;
-  return rule->bounds ? bucket_in(rule, id) : id / rule->block;
+  return rule->bounds ? bucket_in(rule, id) : id / rule->rows;
 }
 
 static inline int64_t local_id(const TrsBucketRule *rule, int64_t bucket, int64_t id)
 {
-  if ((uint64_t)id < rule->plain) return id - bucket * rule->block;
+  if ((uint64_t)id < rule->plain) return id - bucket * rule->rows;
   if (id < 0) return id;
   if (id >= rule->end) return id / rule->n_buckets;
-  return id - (rule->bounds ? rule->bounds[bucket] : bucket * rule->block);
+  return id - (rule->bounds ? rule->bounds[bucket] : bucket * rule->rows);
 }
 
-/* Buckets of n ids: by the product if all are plain, in vectors. */
+/* Find the buckets of n ids. If all ids are plain, the products are computed in vectors. */
 ALWAYS_INLINE void find_buckets(const TrsBucketRule *rule, int64_t n, const int64_t *restrict id,
                                 int32_t *restrict bucket)
 {
@@ -89,9 +97,10 @@ ALWAYS_INLINE void find_buckets(const TrsBucketRule *rule, int64_t n, const int6
 }
 
 /*
-  Features are cut into parts of some bags, threads take whole parts. A part's ids of one bucket are neighbours in the result, so that a cursor for each
-  bucket is all that the second pass needs. Lengths are counted a strip of bags at a time: rows of lengths often lie a multiple of 4096 bytes apart,
-  and single writes to all of them would throw each other out of the cache.
+  Features are cut into parts of some bags, and threads take whole parts. The ids of a part that go
+  to one bucket are neighbours in the result, so the second pass needs only a cursor for each
+  bucket. Lengths are counted for a strip of bags at a time: rows of lengths often lie a multiple of
+  4096 bytes apart, and single writes to all of them would throw each other out of the cache.
 */
 enum { TRS_STRIP_BAGS = 64, TRS_PART_BAGS = 32 * TRS_STRIP_BAGS };
 
@@ -101,14 +110,18 @@ typedef struct {
   const TrsBucketSpec *spec;
   const TrsJagged *in;
   TrsJagged *out;
-  PetscBool stream_lengths; /* past the caches */
+  PetscBool stream_lengths; /* write lengths past the caches */
   int64_t *unbucketize;
-  int32_t *bucket; /* [N] of each id */
-  int64_t *cursor; /* [parts, n_buckets] ids of a bucket, then where the next one goes */
+  int32_t *bucket; /* [N] bucket of each id */
+  /* [parts, n_buckets] number of ids of a bucket, later the place of the bucket's next id */
+  int64_t *cursor;
   int32_t *strips; /* [threads, n_buckets, TRS_STRIP_BAGS] */
 } TrsBucketizeJob;
 
-/* One bucket's counts of n bags to the result; they are zeros again then. Returns their sum. */
+/*
+  Write one bucket's counts of n bags to the result, and zero them again. Returns the sum of the
+  counts.
+*/
 ALWAYS_INLINE int64_t flush_counts(int64_t n, int streaming, int32_t *restrict count,
                                    int32_t *restrict lengths)
 {
@@ -128,7 +141,9 @@ ALWAYS_INLINE int64_t flush_counts(int64_t n, int streaming, int32_t *restrict c
   return sum;
 }
 
-/* First pass: every id's bucket, the lengths, and how many ids the part has for each bucket. */
+/*
+  First pass: find every id's bucket, the lengths, and the number of the part's ids for each bucket.
+*/
 WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int32_t *restrict count)
 {
   const int64_t f = part / job->parts_a_feature, n_buckets = job->n_buckets,
@@ -166,7 +181,7 @@ WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int
   if (job->stream_lengths) TrsPastCacheEnd();
 }
 
-/* Second pass: every id to its place. */
+/* Second pass: copy every id to its place. */
 static void place_part(const TrsBucketizeJob *job, int64_t part)
 {
   const int64_t f = part / job->parts_a_feature;
@@ -179,7 +194,7 @@ static void place_part(const TrsBucketizeJob *job, int64_t part)
   const int64_t first = in->offsets[begin], last = in->offsets[end];
   int64_t *restrict cursor = job->cursor + part * job->n_buckets, *restrict values = job->out->values;
 
-  if (!weights && !job->unbucketize) { /* then bags do not matter */
+  if (!weights && !job->unbucketize) { /* only the order of ids within a bucket matters */
     for (int64_t i = first; i < last; i++) {
       const int64_t id = in->values[i];
 
@@ -197,7 +212,7 @@ static void place_part(const TrsBucketizeJob *job, int64_t part)
     }
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+/* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsBucketizeCpu(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
                                int64_t batch, const TrsBucketSpec *spec, const TrsJagged *in, TrsJagged *out,
                                int64_t *unbucketize)

@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A cache of table rows: rows live in host memory that the device reads, those in use also in lines of device memory (compute kernel
-  fused_uvm_caching). Plain data shared by the CPU and CUDA kernels; compute_ops.h's cache_* slots work on it, embed/row_cache.h owns the memory.
+  A cache of table rows. Rows live in host memory that the device reads, and the rows in use also in
+  lines of device memory (compute kernel fused_uvm_caching). The structs are plain data shared by
+  the CPU and CUDA kernels. The cache_* kernels of compute_ops.h work on them, and embed/row_cache.h
+  owns the memory.
 
-  32-way set associative. A row is known by its linear id, table.cache_first + row; it may lie in the 32 lines of set TrsCacheSetOf(id) alone.
-  A line holds a row as its table does: the same type, so moving a row never rounds, and numbers are the same with and without a cache, stochastic
-  rounding included (FBGEMM's may have another precision and rounds when it writes back). Optimizer states are not cached.
+  The cache is 32-way set associative. A row is known by its linear id, table.cache_first + row. It
+  may lie only in the 32 lines of set TrsCacheSetOf(id).
+
+  A line holds a row in the type of its table, so moving a row never rounds. Numbers are the same
+  with and without a cache, stochastic rounding included (FBGEMM's cache may have another precision,
+  and rounds when it writes back). Optimizer states are not cached.
 
   One prefetch ("call") brings in the rows of a batch, at time t = 1, 2, ...:
-  - LFU: every distinct id's count += its occurrences in the batch (saturates at TRS_CACHE_MAX_COUNT).
+  - LFU: every distinct id's count grows by its occurrences in the batch (at most to
+    TRS_CACHE_MAX_COUNT).
   - Hits: LRU stamps the line with t.
-  - Misses, set by set: LRU by ascending id; LFU by descending count, then ascending id. Lines of the set that may be replaced, cheapest first,
-    the lowest way first among equals. LRU: cost is the stamp, empty 0; lines stamped t (hits included) or locked may not be replaced. LFU: cost is
-    the resident's count, empty -1. Miss i takes line i of that order, where there is one and (LFU) its cost <= the miss's own count; from the
-    first miss that finds none on, no miss of the set is inserted. Those are conflict misses: their rows are used where they are, in host memory.
-  - A row that gives up its line is written back to its table first.
-  Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup;
-  src/RULES.md, section 13 (units_cache)
+  - Misses are inserted set by set: LRU by ascending id; LFU by descending count, then ascending id.
+    The lines of the set that may be replaced are sorted by cost, the lowest way first among equals.
+    LRU: the cost is the stamp, or 0 for an empty line; lines stamped t (hits included) or locked
+    may not be replaced. LFU: the cost is the count of the row in the line, or -1 for an empty line.
+    Miss i takes line i of this order, if there is one and (LFU) its cost <= the miss's own count.
+    From the first miss that finds no line on, no miss of the set is inserted. Misses that are not
+    inserted are conflict misses: their rows are used where they are, in host memory.
+  - A row that gives up its line is first written back to its table.
+
+  Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; src/RULES.md, section 13
+          (units_cache)
 */
 #pragma once
 
@@ -28,42 +38,49 @@
 enum { TRS_CACHE_WAYS = 32 };
 
 #define TRS_CACHE_MAX_COUNT ((INT64_C(1) << 40) - 1)
-/* Sets: line numbers are int32; LFU sorts by set and count in one 64-bit key. */
+/* Largest numbers of sets. Line numbers are int32. LFU sorts by set and count in one 64-bit key. */
 #define TRS_CACHE_MAX_SETS_LRU (INT64_C(1) << 26)
 #define TRS_CACHE_MAX_SETS_LFU ((INT64_C(1) << 24) - 2)
 
 typedef enum { TRS_CACHE_LRU, TRS_CACHE_LFU } TrsCacheAlgorithm;
 
-/* Sums over all calls. Ids are those that are rows of cached tables: pruned and bad ones count nowhere. */
+/*
+  Counters, summed over all calls. Only ids that are rows of cached tables are counted: pruned ids
+  and bad ids never are.
+*/
 typedef enum {
   TRS_CACHE_CALLS,
-  TRS_CACHE_REQUESTED,              /* ids, */
-  TRS_CACHE_UNIQUE,                 /* and distinct ones within their call */
+  TRS_CACHE_REQUESTED,              /* ids */
+  TRS_CACHE_UNIQUE,                 /* distinct ids of each call */
   TRS_CACHE_UNIQUE_MISSES,          /* distinct ids that were not in the cache before the call */
   TRS_CACHE_CONFLICT_UNIQUE_MISSES, /* unique misses that were not inserted */
-  TRS_CACHE_CONFLICT_MISSES, /* ids whose row has no line after the call; LFU: also hits that lost theirs */
+  /* ids whose row has no line after the call; LFU: also hits that lost their line */
+  TRS_CACHE_CONFLICT_MISSES,
   TRS_CACHE_N_COUNTERS
 } TrsCacheCounter;
 
 /*
-  The arrays are device memory, all zero at first: an empty cache. Zero in tag and stamp makes it empty again, nothing written back.
-  Line l is way l % 32 of set l / 32; n_lines = 32 * n_sets.
+  The arrays are device memory. All zeros are an empty cache. Zeros in tag and stamp make it empty
+  again, without writing anything back. Line l is way l % 32 of set l / 32; n_lines = 32 * n_sets.
 */
 typedef struct {
   TrsCacheAlgorithm algorithm;
   int64_t n_sets;
-  int64_t n_ids;      /* linear ids are 0 .. n_ids - 1 */
-  int64_t line_bytes; /* from line to line; a multiple of 64, at least every cached table's row */
-  int64_t time;       /* of the call in progress: the owner adds 1 before each cache_prefetch */
-  int64_t *tag;       /* [n_lines] linear id + 1 of the row there; 0: none */
-  int64_t *stamp;     /* LRU [n_lines] time of the line's last use; LFU: NULL */
-  int64_t *count;     /* LFU [n_ids] how often a row was asked for, cached or not; LRU: NULL */
-  int32_t *locks;     /* LRU [n_lines] batches in flight that hold the line; LFU: NULL */
-  void *lines;        /* [n_lines, line_bytes], 64-byte aligned */
-  int64_t *counters;  /* [TRS_CACHE_N_COUNTERS] */
+  int64_t n_ids; /* linear ids are 0 .. n_ids - 1 */
+  /* from line to line; a multiple of 64, not less than any cached table's row */
+  int64_t line_bytes;
+  /* time of the call in progress; the owner adds 1 before each cache_prefetch */
+  int64_t time;
+  int64_t *tag;   /* [n_lines] linear id + 1 of the row in the line; 0: no row */
+  int64_t *stamp; /* LRU [n_lines] time of the line's last use; LFU: NULL */
+  /* LFU [n_ids] how often a row was asked for, cached or not; LRU: NULL */
+  int64_t *count;
+  int32_t *locks;    /* LRU [n_lines] batches in flight that hold the line; LFU: NULL */
+  void *lines;       /* [n_lines, line_bytes], 64-byte aligned */
+  int64_t *counters; /* [TRS_CACHE_N_COUNTERS] */
 } TrsCache;
 
-/* The set of a linear id: murmur3's 64-bit finaliser, mod sets. */
+/* The set of a linear id: murmur3's 64-bit finaliser, modulo the number of sets. */
 TRS_ANYWHERE int64_t TrsCacheSetOf(int64_t id, int64_t n_sets)
 {
   uint64_t h = (uint64_t)id;
@@ -76,7 +93,7 @@ TRS_ANYWHERE int64_t TrsCacheSetOf(int64_t id, int64_t n_sets)
   return (int64_t)(h % (uint64_t)n_sets);
 }
 
-/* Where a row is to be read and written: its line, or its place in the table. */
+/* The address at which a row is read and written: its line, or its place in the table. */
 TRS_ANYWHERE void *TrsCacheRow(const TrsTbeTable *table, int64_t row, int32_t location, int64_t element_bytes)
 {
   return location >= 0 ? (char *)table->lines + location * table->line_bytes

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows on the CPU, where lines and rows are the same kind of memory: here to be the CUDA kernels' specification, and so that a
-  plan with caches runs and is tested everywhere.
+  The cache of host rows on the CPU, where lines and rows are the same kind of memory. It serves as
+  the CUDA kernels' specification, and lets a plan with caches run and be tested everywhere.
 
-  A call sorts the batch's ids (8 N bytes twice), finds the distinct ones, then the misses by set. Time N log N and, for each miss, one look at its
-  set's 32 tags and two rows moved at most. Source: compute/cache.h
+  A call sorts the batch's ids (8 N bytes twice), finds the distinct ids, then the misses by set.
+  Time grows with N log N. Each miss looks at its set's 32 tags once and moves at most two rows.
+
+  Source: compute/cache.h
 */
 #include "compute/cpu_kernels.h"
 #include "compute/row_sort.h"
@@ -15,17 +17,17 @@
 
 /* A distinct id of the batch. */
 typedef struct {
-  int64_t id, begin; /* its occurrences are from `begin` on in the sorted order */
+  int64_t id, begin; /* its occurrences start at `begin` in the sorted order */
   int32_t n;
-  int32_t line; /* before the call; -1: none */
+  int32_t line; /* line before the call; -1: none */
 } TrsCacheUnique;
 
-/* A distinct id that has no line, to be sorted by set, then in the order of insertion. */
+/* A distinct id without a line. Misses are sorted by set, then in the order of insertion. */
 typedef struct {
-  int64_t set, count, id; /* count: LFU's, else 0 */
+  int64_t set, count, id; /* count: used by LFU, else 0 */
 } TrsCacheMiss;
 
-/* Views of a workspace that a call works in; n ids of the cache's tables. */
+/* Views of the workspace of a call. n ids belong to the cache's tables. */
 typedef struct {
   int64_t n, n_unique, n_misses;
   int position_bits;
@@ -76,7 +78,7 @@ PetscErrorCode TrsCacheWriteBackCpu(TrsStream stream, TrsWorkspace workspace, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- what the batch asks for --- */
+/* --- the ids of a batch --- */
 
 static PetscErrorCode list_ids(TrsWorkspace w, const TrsCache *cache, const TrsTbe *tbe,
                                const TrsTbeInput *input, int32_t *locations, TrsCacheBatch *batch)
@@ -109,7 +111,7 @@ static PetscErrorCode list_ids(TrsWorkspace w, const TrsCache *cache, const TrsT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The distinct ids, what the hits change, and the misses. */
+/* Find the distinct ids and the misses, and record the hits. */
 static PetscErrorCode find_hits(TrsWorkspace w, const TrsCache *cache, TrsCacheBatch *batch)
 {
   PetscFunctionBegin;
@@ -134,7 +136,7 @@ static PetscErrorCode find_hits(TrsWorkspace w, const TrsCache *cache, TrsCacheB
 
 /* --- insertion --- */
 
-/* By set, then descending count, then ascending id. */
+/* Order misses by set, then descending count, then ascending id. */
 static int compare_misses(const void *a, const void *b)
 {
   const TrsCacheMiss *x = (const TrsCacheMiss *)a, *y = (const TrsCacheMiss *)b;
@@ -144,7 +146,10 @@ static int compare_misses(const void *a, const void *b)
   return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Lines of a set that may be replaced, cheapest first, and their costs; returns how many. */
+/*
+  List the lines of a set that may be replaced, cheapest first, and their costs. Returns their
+  number.
+*/
 static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, int64_t *cost)
 {
   int n = 0;
@@ -166,7 +171,7 @@ static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, in
   return n;
 }
 
-/* Lines for the misses [0, n) of one set, best first, as long as there are any. */
+/* Give lines to the misses [0, n) of one set, in order, while there are lines. */
 static void insert_set(const TrsCache *cache, const TrsTbe *tbe, int64_t n, const TrsCacheMiss *miss)
 {
   int64_t line[TRS_CACHE_WAYS], cost[TRS_CACHE_WAYS];
@@ -192,7 +197,7 @@ static void insert_misses(const TrsCache *cache, const TrsTbe *tbe, TrsCacheBatc
   }
 }
 
-/* --- slots --- */
+/* --- kernels --- */
 
 PetscErrorCode TrsCachePrefetchCpu(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                    const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
@@ -209,7 +214,8 @@ PetscErrorCode TrsCachePrefetchCpu(TrsStream stream, TrsWorkspace workspace, con
   if (batch.n_misses) insert_misses(cache, tbe, &batch);
   for (int64_t u = 0; u < batch.n_unique; u++) {
     const TrsCacheUnique *unique = &batch.unique[u];
-    const int32_t line = find_line(cache, unique->id); /* LFU may replace what the batch hit */
+    /* LFU may have replaced a row that the batch hit */
+    const int32_t line = find_line(cache, unique->id);
 
     for (int64_t i = unique->begin; i < unique->begin + unique->n; i++) locations[batch.key[i] & mask] = line;
     if (line >= 0 && held) {

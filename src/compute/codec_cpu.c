@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { TRS_VALUES_A_PART = 16384 }; /* that one thread converts at least */
+enum { TRS_VALUES_A_PART = 16384 }; /* fewest values that one thread converts */
 
 const TrsCodecKernels *TrsCodecKernelsGet(void)
 {
@@ -18,7 +18,7 @@ const TrsCodecKernels *TrsCodecKernelsGet(void)
   return &trs_codec_kernels_portable;
 }
 
-/* Values that are encoded together. */
+/* Number of values that are encoded together. */
 static int64_t row_values(const TrsCodec *codec)
 {
   const PetscBool in_rows = (PetscBool)(codec->kind == TRS_CODEC_INT8 || codec->kind == TRS_CODEC_FP8);
@@ -40,7 +40,7 @@ int64_t TrsCodecBytesCpu(const TrsCodec *codec, int64_t n)
   return 0;
 }
 
-/* Whole rows, so many that a part is worth a thread's while. */
+/* Number of values of a part: whole rows, and enough of them to be worth a thread. */
 static int64_t values_a_part(int64_t row)
 {
   return (TRS_VALUES_A_PART + row - 1) / row * row;

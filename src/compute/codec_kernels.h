@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Inner loops of number formats, once for each instruction set: codec_kernels_<isa>.c compile one text, codec_kernels_template.h, with their
-  own flags. Internal to compute/. One thread each; codec_cpu.c and quant_cpu.c cut the work. All instruction sets give the same bytes.
+  Inner loops of number formats, once for each instruction set. The files codec_kernels_<isa>.c
+  compile one text, codec_kernels_template.h, with their own flags. Each call runs on one thread;
+  codec_cpu.c and quant_cpu.c divide the work. All instruction sets give the same bytes. Internal to
+  compute/.
 */
 #pragma once
 
@@ -9,19 +11,22 @@
 #include "compute/quant.h"
 
 typedef struct {
-  /* n is a whole number of the format's rows. */
+  /* n is a multiple of the format's row. */
   void (*encode)(const TrsCodec *codec, int64_t n, const float *from, uint8_t *to);
   void (*decode)(const TrsCodec *codec, int64_t n, const uint8_t *from, float *to);
-  /* fp16 (else bf16), nearest even */
+  /* fp16 or bf16, rounded to nearest even. */
   void (*narrow)(int fp16, int64_t n, const float *from, uint16_t *to);
   void (*widen)(int fp16, int64_t n, const uint16_t *from, float *to);
-  /* One row of int8, int4 or int2 */
+  /* One row of int8, int4 or int2. */
   void (*quantise_row)(TrsDType dtype, TrsRowLayout layout, int dim, const float *from, uint8_t *to);
   void (*dequantise_row)(TrsDType dtype, TrsRowLayout layout, int dim, const uint8_t *from, float *to);
-  /* Bags [begin, end) of a table of TRS_ROWS_TBE; out row of bag b is out + (b - first) * out_stride. */
+  /*
+    Look up bags [begin, end) of a table of TRS_ROWS_TBE. The out row of bag b is out + (b - first)
+    * out_stride.
+  */
   void (*forward)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                   int64_t end, int mean, float *out, int64_t out_stride);
-  /* Rows of a table of TRS_ROWS_TBE, one an id; ids that are no rows give zeros. */
+  /* Look up rows of a table of TRS_ROWS_TBE, one for each id. Ids that are not rows give zeros. */
   void (*forward_rows)(const TrsTbeTable *table, const int64_t *values, int64_t n, float *out,
                        int64_t out_stride);
 } TrsCodecKernels;

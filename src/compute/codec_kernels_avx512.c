@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt; called only where the processor has them. */
+/*
+  Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt. Called only if the processor has them.
+*/
 #include "compute/codec_kernels.h"
 
 #if defined(__AVX512F__)
@@ -11,7 +13,7 @@
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
 typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
-/* Of a NaN and a number, both take b. */
+/* With a NaN and a number both functions return b. */
 static inline Vec minimum(Vec a, Vec b)
 {
   return (Vec)_mm512_min_ps((__m512)a, (__m512)b);
@@ -32,7 +34,7 @@ static inline float least_lane(Vec v)
   return _mm512_reduce_min_ps((__m512)v);
 }
 
-/* VECTOR bytes as integers, and the lowest byte of each integer */
+/* VECTOR bytes as integers, and the lowest byte of each integer. */
 static inline Words widen_bytes(const uint8_t *p)
 {
   return (Words)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));

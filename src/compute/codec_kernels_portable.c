@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For any processor. */
+/* Kernels for any processor. */
 #include "compute/codec_kernels.h"
 #include "compute/half.h"
 
@@ -43,7 +43,7 @@ static inline float least_lane(Vec v)
   return least;
 }
 
-/* VECTOR bytes as integers, and the lowest byte of each integer */
+/* VECTOR bytes as integers, and the lowest byte of each integer. */
 static inline Words widen_bytes(const uint8_t *p)
 {
   Words w;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of codec_kernels_<isa>.c, which define before: VECTOR, Vec, Words, minimum(), maximum(), least_lane(), multiply_add(), widen_bytes(),
-  narrow_bytes(), widen_fp16(), narrow_fp16(), scale_and_bias().
-  Defines CODEC_KERNELS. No include guard: each of those files takes it once. Compiled without contraction, so that all give the same bytes; q * scale + bias is fused, as in FBGEMM.
+  The text of codec_kernels_<isa>.c. These files first define VECTOR, Vec, Words, minimum(),
+  maximum(), least_lane(), multiply_add(), widen_bytes(), narrow_bytes(), widen_fp16(),
+  narrow_fp16() and scale_and_bias(). This text defines CODEC_KERNELS. It has no include guard,
+  because each file includes it once.
+
+  It is compiled without contraction, so that all files give the same bytes. q * scale + bias is
+  fused, as in FBGEMM.
 */
 #include "compute/half.h"
 
@@ -14,7 +18,10 @@
 #define MAX_FP16 65504.0f
 #define MAX_BF16 0x1.fep127f
 
-/* How far ahead rows are fetched into the second cache, then the first, and bags' lines of the result: tbe_kernels_template.h */
+/*
+  Prefetch distances: for rows into the second cache (FAR) and the first cache (NEAR), and for bags'
+  lines of the result (OUT). tbe_kernels_template.h has the reasons.
+*/
 #define FAR  48
 #define NEAR 10
 #define OUT  16
@@ -96,7 +103,10 @@ static inline float power_of_two(int exponent)
   return TrsBitsFloat((uint32_t)(exponent + 127) << 23);
 }
 
-/* Nearest even, saturating; below the smallest normal number the unit stays that of the smallest. */
+/*
+  Round to nearest even, saturating. Below the smallest normal number the unit stays that of the
+  smallest normal number.
+*/
 INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
 {
   const int shift = 23 - f.mantissa_bits;
@@ -109,7 +119,10 @@ INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
   narrow_bytes(to, (small & is_small) | (normal & ~is_small) | sign);
 }
 
-/* The float whose exponent is off by the difference of the biases: one product makes it right, denormals too. */
+/*
+  Make a float whose exponent is off by the difference of the biases. One product corrects it, for
+  denormals, too.
+*/
 INLINE Vec decode_fp8(const fp8_format f, const uint8_t *from)
 {
   const Words bits = widen_bytes(from);
@@ -148,7 +161,10 @@ INLINE void decode_fp8_values(const fp8_format f, int64_t n, const uint8_t *from
   }
 }
 
-/* Smallest and largest of n numbers; +0 rather than -0, whose order would be up to the instruction set. */
+/*
+  Find the smallest and largest of n numbers. The result is +0 rather than -0, because the
+  instruction set would decide the order of the two.
+*/
 INLINE void range_of(int n, const float *x, float *low, float *high)
 {
   Vec least = all(x[0]), most = least;
@@ -180,7 +196,7 @@ INLINE float largest_magnitude(int n, const float *x)
   return largest;
 }
 
-/* n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes 0. */
+/* Write n values, zeros up to a multiple of 4 bytes, a float32 scale, 4 bytes of 0. */
 INLINE void encode_fp8_row(const fp8_format f, int64_t n, const float *from, uint8_t *to)
 {
   const int64_t padded = (n + 3) / 4 * 4;
@@ -202,13 +218,13 @@ INLINE void decode_fp8_row(const fp8_format f, int64_t n, const uint8_t *from, f
 
 /* --- int8, int4, int2 --- */
 
-/* Nearest even of 0 <= x < 2^22: the unit of 2^23 + x is 1. */
+/* Round 0 <= x < 2^22 to nearest even: the unit of 2^23 + x is 1. */
 INLINE Words round_words(Vec x)
 {
   return (Words)(x + 0x1p23f) - 0x4b000000u;
 }
 
-/* Bytes q of n values: rint((x - bias) * inverse), clamped to [0, levels]. */
+/* Write the bytes q of n values: rint((x - bias) * inverse), clamped to [0, levels]. */
 INLINE void quantise_values(int64_t n, const float *from, float bias, float inverse, float levels,
                             uint8_t *to)
 {
@@ -229,7 +245,7 @@ INLINE void quantise_values(int64_t n, const float *from, float bias, float inve
   }
 }
 
-/* n bytes, float32 scale and bias. A row of equal values has scale 0. */
+/* Write n bytes, a float32 scale and bias. A row of equal values has scale 0. */
 INLINE void encode_int8_row(int64_t n, const float *from, uint8_t *to)
 {
   float low, high, parameters[2];
@@ -272,7 +288,10 @@ INLINE uint32_t packed_value(const int bits, const uint8_t *packed, int64_t i)
   #define LANE_NUMBERS 0, 1, 2, 3
 #endif
 
-/* Values i .. i + VECTOR of packed bits: each lane shifts the word that holds its own to the right place. */
+/*
+  Load values i .. i + VECTOR of packed bits. Each lane shifts the word that holds its value to the
+  right place.
+*/
 INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
 {
   const Words lane = {LANE_NUMBERS}, in_second = (Words)(lane >= (uint32_t)(32 / bits));
@@ -287,7 +306,7 @@ INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
                                  Vec);
 }
 
-/* fp16 scale and bias of a row; 1 where no scale would do. */
+/* Compute the fp16 scale and bias of a row. The scale is 1 if no other scale would do. */
 static void half_parameters(int bits, int dim, const float *from, uint16_t parameters[2])
 {
   const float levels = (float)((1 << bits) - 1);
@@ -373,7 +392,7 @@ static void encode_16(const TrsCodec *codec, int64_t n, const float *from, uint1
 
     if (here < VECTOR) memcpy(rest, from + i, here * sizeof(*rest));
     x = load_vec(here < VECTOR ? rest : from + i) * codec->loss_scale;
-    x = maximum(-limit, minimum(limit, x)); /* NaN stays */
+    x = maximum(-limit, minimum(limit, x)); /* a NaN stays a NaN */
     if (fp16)
       narrow_fp16(code, x);
     else
@@ -386,7 +405,9 @@ static void encode_16(const TrsCodec *codec, int64_t n, const float *from, uint1
 }
 
 /*
-  TorchRec divides the 16-bit tensor, so the quotient has 16 bits, too: it is rounded before it is widened.
+  TorchRec divides the 16-bit tensor, so the quotient has 16 bits, too: it is rounded before it is
+  widened.
+
   Source: fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode
 */
 static void decode_16(const TrsCodec *codec, int64_t n, const uint16_t *from, float *to)
@@ -427,7 +448,8 @@ static void encode(const TrsCodec *codec, int64_t n, const float *from, uint8_t 
     break;
   case TRS_CODEC_INT8:
     for (int64_t i = 0; i < n; i += row, to += row + 8) {
-      if (row == 32) /* the exchanges' own: a constant unrolls all loops */
+      /* The row of the exchanges: with a constant the compiler unrolls all loops. */
+      if (row == 32)
         encode_int8_row(32, from + i, to);
       else
         encode_int8_row(row, from + i, to);
@@ -463,10 +485,13 @@ static void decode(const TrsCodec *codec, int64_t n, const uint8_t *from, float 
 typedef struct {
   const TrsTbeTable *table;
   const TrsTbeInput *input;
-  int64_t end_value; /* of the feature */
+  int64_t end_value; /* end of the feature's values */
 } TrsLookup;
 
-/* The row of value i, which begins 0, 16, 32 or 48 bytes into a line; a bad id's address is no harm to a prefetch. */
+/*
+  Prefetch the row of value i, which begins 0, 16, 32 or 48 bytes into a line. The address of a bad
+  id does no harm to a prefetch.
+*/
 INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i, const int near)
 {
   const int n_lines = (48 + bytes - 1) / 64 + 1; /* at most */
@@ -484,14 +509,17 @@ INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i, cons
   }
 }
 
-/* The rows that will be needed after value i. */
+/* Prefetch the rows that will be needed after value i. */
 INLINE void prefetch_rows(const TrsLookup *look, const int bytes, int64_t i)
 {
   prefetch_row(look, bytes, i + FAR, 0);
   prefetch_row(look, bytes, i + NEAR, 1);
 }
 
-/* Sum of a bag's rows in columns [column, column + n * VECTOR); row_bytes of each are fetched ahead, 0: none. */
+/*
+  Sum a bag's rows in columns [column, column + n * VECTOR). row_bytes of each row are prefetched;
+  0: none.
+*/
 INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, const int row_bytes,
                     const int64_t column, const int n, int64_t begin, int64_t end, float divisor, float *out)
 {
@@ -526,7 +554,7 @@ INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, c
   for (int64_t v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v]);
 }
 
-/* The last columns, fewer than a vector. */
+/* Sum the last columns, which do not fill a vector. */
 INLINE void sum_bag_rest(const TrsLookup *look, const int bits, int column, int64_t begin, int64_t end,
                          float divisor, float *out)
 {
@@ -548,7 +576,9 @@ INLINE void sum_bag_rest(const TrsLookup *look, const int bits, int column, int6
   for (int d = column; d < dim; d++) out[d] /= divisor;
 }
 
-/* Columns in blocks that stay in registers; D, a multiple of 16, is known when compiling, or 0. */
+/*
+  Sum columns in blocks that stay in registers. D, a multiple of 16, is known at compile time, or 0.
+*/
 INLINE void forward_dim(const int D, const int bits, const int weighted, const TrsLookup *look, int64_t first,
                         int64_t first_bag, int64_t end_bag, int mean, float *out, int64_t out_stride)
 {

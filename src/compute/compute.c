@@ -26,10 +26,10 @@ PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute)
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this build has no kernels for device %s", name);
 }
 
-static const char
-    *_Atomic isa_in_use; /* written once, with the same value by all threads, but by TrsComputeSetIsa() */
+/* All threads write the same value once; TrsComputeSetIsa() may change it. */
+static const char *_Atomic isa_in_use;
 
-/* The best set that the processor has and limit (NULL: none) allows. */
+/* Find the best instruction set that the processor has and limit allows. limit NULL: no limit. */
 static const char *best_isa(const char *limit)
 {
 #if defined(__x86_64__)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Compute: every kernel a step runs, behind one table of functions (cpu here, cuda in gpu/).
+  Compute: every kernel that a step runs, behind one table of functions (cpu here, cuda in gpu/).
 
   A kernel is a function type with its contract, Trs<Name>Fn, and one line of TRS_KERNELS below.
-  From that line follow the table's slot and the prototypes and table rows of all backends, whose
-  functions are called Trs<Name>Cpu and Trs<Name>Cuda. A backend that lacks one does not link.
+  From this line follow the table's member and the prototypes and table rows of all backends, whose
+  functions are called Trs<Name>Cpu and Trs<Name>Cuda. A backend that lacks a kernel does not link.
 
   All calls are ordered on `stream` and never wait. Pointers are device pointers unless the comment
-  says otherwise. Scratch memory belongs to a TrsWorkspace. The caller keeps the workspace for as
-  long as calls with the same shapes repeat: nothing is allocated once it has grown. Results are
+  says otherwise. Scratch memory belongs to a TrsWorkspace. The caller keeps the workspace as long
+  as calls with the same shapes repeat; a workspace that has grown allocates nothing. Results are
   the same bits for any number of threads, run after run. No kernel is collective.
+
   B: bags or samples, D: row width, N: ids, F: features.
 */
 #pragma once
@@ -20,22 +21,22 @@
 #include "device/device.h"
 
 /*
-  Scratch of the kernels that are called with it; it grows, then stays. Call sites that may overlap
-  on different streams need one each.
+  Scratch memory of kernels. It grows, and never shrinks. Calls that may overlap on different
+  streams need a workspace each.
 */
 typedef struct TrsWorkspaceImpl *TrsWorkspace;
 
-/* Lengths, values and optional weights of consecutive bags. Weights NULL: unweighted. */
+/* Lengths, values and optional weights of consecutive bags. weights NULL: unweighted. */
 typedef struct {
   int64_t n_bags;
   int64_t n_values;
   int32_t *lengths; /* [n_bags] */
-  int64_t *offsets; /* [n_bags + 1] exclusive prefix sum; may be NULL where a call says so */
+  int64_t *offsets; /* [n_bags + 1] exclusive prefix sum; may be NULL if a kernel says so */
   int64_t *values;  /* [n_values] */
   float *weights;   /* [n_values] or NULL */
 } TrsJagged;
 
-/* For each of some features, a list of bags: those of samples sample[i * batch + k], k < n[i]. */
+/* A list of bags for each of some features: the bags of samples sample[i * batch + k], k < n[i]. */
 typedef struct {
   int64_t batch;   /* B */
   int32_t *sample; /* device [features, B]; NULL: sample k */
@@ -46,42 +47,47 @@ typedef struct {
 typedef struct {
   const float *from;
   float *to;
-  int64_t from_stride, to_stride; /* floats from row to row */
+  int64_t from_stride, to_stride; /* floats from one row to the next */
   int64_t cols;
 } TrsColumnCopy;
 
 /* Adjacent columns of rows that become means. */
 typedef struct {
-  float *data;            /* the columns in the first row */
-  const int32_t *lengths; /* of the rows' bags */
+  float *data;            /* the columns of the first row */
+  const int32_t *lengths; /* lengths of the rows' bags */
   int64_t cols;
 } TrsMeanColumns;
 
-/* Rows to be copied: row from_index[i] of `from` to row to_index[i] of `to`, i in [0, n). */
+/*
+  Rows to be copied: row from_index[i] of `from` becomes row to_index[i] of `to`, for i in [0, n).
+*/
 typedef struct {
   int64_t n, row_bytes;
   const void *from;          /* device memory */
-  int64_t from_stride;       /* bytes from row to row */
+  int64_t from_stride;       /* bytes from one row to the next */
   const int64_t *from_index; /* NULL: row i */
   void *to;                  /* device memory */
-  int64_t to_stride;         /* bytes from row to row */
+  int64_t to_stride;         /* bytes from one row to the next */
   const int64_t *to_index;   /* NULL: row i */
 } TrsRowsCopy;
 
-/* How ids of one feature are cut into n row buckets. */
+/* The rule that cuts ids of one feature into n row buckets. */
 typedef struct {
-  /* bucket = id / block_size, local id = id % block_size; from block_size * n on: id % n, id / n */
-  int64_t block_size;
-  /* host [n + 1] row offsets in place of even blocks, or NULL; ids beyond the last as above */
+  /*
+    bucket = id / bucket_rows, local id = id % bucket_rows. From id bucket_rows * n on: bucket = id
+    % n, local id = id / n.
+  */
+  int64_t bucket_rows;
+  /* host [n + 1] row offsets of uneven buckets, or NULL. Ids beyond the last offset go as above. */
   const int64_t *bounds;
 } TrsBucketSpec;
 
 typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
 
-/* Where in a backward a cross layer is: bits. */
+/* Place of a cross layer in a backward, as bits. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
-/* Arrays of a cross layer's backward: all are [B, n] but bias and grad_bias, which are [n]. */
+/* Arrays of a cross layer's backward. All are [B, n], except bias and grad_bias, which are [n]. */
 typedef struct {
   const float *x0, *u, *bias, *g;
   float *dx0, *h, *grad_bias;
@@ -92,45 +98,52 @@ typedef enum { TRS_DENSE_SGD, TRS_DENSE_ADAGRAD, TRS_DENSE_ADAM } TrsDenseOptimi
 typedef struct {
   TrsDenseOptimizerKind kind;
   float learning_rate, eps, weight_decay;
-  double beta1, beta2; /* 1 - beta is taken in double: 1 - 0.999f is off by 1e-5 */
-  float grad_scale;    /* factor of the gradient; 1: none */
-  /* sum_of_squares() of the whole gradient, to be scaled to max_norm at most; NULL: no limit */
+  double beta1, beta2; /* 1 - beta is computed in double: 1 - 0.999f is off by 1e-5 */
+  float grad_scale;    /* factor of the gradient */
+  /*
+    sum_of_squares() of the whole gradient, which is scaled to a norm of at most max_norm. NULL: no
+    limit.
+  */
   const double *squares;
   double max_norm;
   int64_t step; /* t, counted from 1 */
 } TrsDenseOptimizerArgs;
 
-/* How the rows of a sequence feature's bag become what the model sees (src/RULES.md, rule A26). */
+/*
+  The operation that makes the model's input from the rows of a sequence feature's bag
+  (src/RULES.md, rule A26).
+*/
 typedef enum { TRS_SEQUENCE_MEAN, TRS_SEQUENCE_MAX, TRS_SEQUENCE_CONCAT } TrsSequencePooling;
 
 /*
-  Bags of rows: id i of bag b, offsets[b] <= i < offsets[b + 1], has row (index ? index[i] : i) +
-  shift. An id below 0 is pruned: it counts in a mean's length and keeps its place in a
-  concatenation, as zeros; a maximum passes it over.
+  Bags of rows. Id i of bag b, offsets[b] <= i < offsets[b + 1], has row (index ? index[i] : i) +
+  shift. An id below 0 is pruned: a mean counts it in the length, a concatenation keeps its place as
+  zeros, a maximum skips it.
 */
 typedef struct {
   TrsSequencePooling pooling;
   int64_t batch;          /* B bags */
   int64_t dim;            /* D columns of a row that are pooled */
-  int64_t row_stride;     /* floats from row to row */
-  int64_t places;         /* concat: the first ids of a bag, filled up with zeros */
+  int64_t row_stride;     /* floats from one row to the next */
+  int64_t places;         /* concat: number of ids of a bag that are taken, filled up with zeros */
   int64_t place_stride;   /* concat: floats from one place to the next in the result */
-  const int64_t *offsets; /* device [B + 1], counted from the beginning of ids and index */
+  const int64_t *offsets; /* device [B + 1]; indices into ids and index */
   const int64_t *ids;     /* device */
   const int64_t *index;   /* device, or NULL */
   int64_t shift;
 } TrsSequenceBags;
 
-/* Operands and sums of dense products are fp32; tf32 and bf16 round operands on their way in. */
+/*
+  Operands and sums of dense products are fp32. tf32 and bf16 round the operands before the product.
+*/
 typedef enum { TRS_PRECISION_FP32, TRS_PRECISION_TF32, TRS_PRECISION_BF16 } TrsDensePrecision;
 
-/* Wire formats of quantised exchanges (src/RULES.md, section 11). */
-typedef enum { TRS_CODEC_FP32, TRS_CODEC_FP16, TRS_CODEC_BF16, TRS_CODEC_FP8, TRS_CODEC_INT8 } TrsCodecKind;
+/* A wire format of quantised exchanges (src/RULES.md, section 11). */
 typedef struct {
   TrsCodecKind kind;
-  int row_dim;      /* fp8: 0 plain 1-4-3, n: row-wise over n values; int8: 32 */
-  int backward;     /* fp8 row-wise uses 1-5-2 then */
-  float loss_scale; /* fp16, bf16: multiply before encoding, divide after decoding */
+  int row_dim;      /* fp8: 0 is plain 1-4-3, n is row-wise over n values; int8: 32 */
+  int backward;     /* the gradients' direction, for which row-wise fp8 uses 1-5-2 */
+  float loss_scale; /* fp16, bf16: multiplied before encoding, divided after decoding */
 } TrsCodec;
 
 typedef PetscErrorCode TrsWorkspaceCreateFn(TrsWorkspace *workspace);
@@ -138,15 +151,17 @@ typedef PetscErrorCode TrsWorkspaceDestroyFn(TrsWorkspace *workspace);
 
 /* --- jagged tensors (units_kjt, units_dedup) --- */
 
-/* offsets[0..n] = exclusive prefix sum of lengths[0..n), 64-bit. */
+/* Compute offsets[0..n], the 64-bit exclusive prefix sum of lengths[0..n). */
 typedef PetscErrorCode TrsOffsetsFn(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets);
 
 /*
-  Block j of out is block permutation[j] of in. Blocks are runs of bags: block i of in is bags
-  block_begin[i] .. block_begin[i+1). permutation [n_out] and block_begin [n_in + 1] are host arrays.
-  Lengths and values move, and weights if both have them. in->offsets must be set, out's arrays have
-  room, out->offsets is filled unless NULL. out->n_bags is set; out->n_values is set where the host
-  can read in->offsets, and stays as the caller set it elsewhere.
+  Copy bag block permutation[j] of in to bag block j of out. A bag block is a run of bags: bag block
+  i of in is bags block_begin[i] .. block_begin[i+1). permutation [n_out] and block_begin [n_in + 1]
+  are host arrays.
+
+  Lengths and values are copied, and weights if both tensors have them. in->offsets must be set.
+  out's arrays must have room. out->offsets is filled unless it is NULL. out->n_bags is set.
+  out->n_values is set if the host can read in->offsets, and else stays as the caller set it.
   in->values NULL: out's values are the places in `in` that they would come from.
 */
 typedef PetscErrorCode TrsPermuteBlocksFn(TrsStream stream, TrsWorkspace workspace, int n_in,
@@ -156,8 +171,9 @@ typedef PetscErrorCode TrsPermuteBlocksFn(TrsStream stream, TrsWorkspace workspa
 /*
   Cut every feature's ids into n_buckets row ranges. out is bucket-major, then feature, then bag:
   n_buckets*F*B bags of local ids. The order inside a bag and bucket is kept. Negative ids go to
-  bucket 0 unchanged. unbucketize (or NULL) [N]: where id i of `in` went.
+  bucket 0 unchanged. unbucketize (or NULL) [N] gets the place to which id i of `in` went.
   in->offsets must be set; out has room for n_buckets*F*B lengths and N values.
+
   Source: FBGEMM block_bucketize_sparse_features
 */
 typedef PetscErrorCode TrsBucketizeFn(TrsStream stream, TrsWorkspace workspace, int n_buckets, int n_features,
@@ -165,45 +181,47 @@ typedef PetscErrorCode TrsBucketizeFn(TrsStream stream, TrsWorkspace workspace, 
                                       TrsJagged *out, int64_t *unbucketize);
 
 /*
-  The unique ids, ascending, of each table's run of values, and where each value went: unique_values
-  [<= N], reverse [N] (index into the table's unique ids), unique_begin host [T+1]. values_begin is a
-  host array [T+1]. All ids below 0 are one id, -1, which comes first. The host waits for
-  unique_begin.
+  Find the unique ids, ascending, of each table's run of values, and the place of each value among
+  them: unique_values [<= N], reverse [N] (index into the table's unique ids), unique_begin host
+  [T+1]. values_begin is a host array [T+1]. All ids below 0 are one id, -1, which comes first. The
+  host waits for unique_begin.
+
   Source: FBGEMM jagged_unique_indices, whose reverse is an index into all tables' ids
 */
 typedef PetscErrorCode TrsUniqueFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                    const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
                                    int64_t *unique_values, int64_t *reverse);
 
-/* --- bags that samples share (variable batch per feature); blocks are runs of B bags --- */
+/* --- bags that samples share (variable batch per feature); a bag block is a run of B bags --- */
 
 /*
-  The distinct bags of block feature[i] (host array [n_features]) of in, B = lists->batch. lists gets
-  the first sample that has each bag, in order of samples; inverse [n_features, B] gets the place of
-  every sample's bag in that list. Bags are equal if they have the same ids in the same order, and
-  the same weights bit for bit; their hashes (compute/bag_hash.h) only save comparisons.
-  in->offsets must be set. Time grows with the ids, and with the square of the distinct bags of a
-  feature that share a hash.
+  Find the distinct bags of bag block feature[i] (host array [n_features]) of in, with B =
+  lists->batch. lists gets the first sample that has each bag, in order of samples. inverse
+  [n_features, B] gets the place of every sample's bag in this list. Bags are equal if they have the
+  same ids in the same order, and the same weights bit for bit; their hashes (compute/bag_hash.h)
+  only save comparisons. in->offsets must be set. Time grows with the ids, and with the square of
+  the distinct bags of a feature that share a hash.
 */
 typedef PetscErrorCode TrsUniqueBagsFn(TrsStream stream, TrsWorkspace workspace, int n_features,
                                        const int *feature, const TrsJagged *in, const TrsBagLists *lists,
                                        int64_t *inverse);
 
 /*
-  Block j of out has the bags of list list[j] out of block block[j] of in (host arrays [n_out]).
-  limits NULL: each block is filled up with empty bags to B. Else blocks follow one another without
-  gaps, and limits, device [2 * n_out + 1], gets each block's number of bags, then where the ids of
-  each block begin, then where all ids end.
-  in->offsets must be set; out has room for n_out * B bags and their ids, and its offsets say where
-  the ids end behind its last bag, too. Its n_bags and n_values are set where the host can read them.
+  Fill bag block j of out with the bags of list list[j], taken from bag block block[j] of in (host
+  arrays [n_out]). limits NULL: each bag block is filled up with empty bags to B. Otherwise bag
+  blocks follow one another without gaps, and limits, device [2 * n_out + 1], gets each one's number
+  of bags, then where the ids of each begin, then where all ids end.
+
+  in->offsets must be set. out has room for n_out * B bags and their ids. After its last bag its
+  offsets say where the ids end, too. Its n_bags and n_values are set if the host can read them.
 */
 typedef PetscErrorCode TrsTakeBagsFn(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
                                      const int *list, const TrsBagLists *lists, const TrsJagged *in,
                                      TrsJagged *out, int64_t *limits);
 
 /*
-  Offsets of a batch whose features have strides[f] bags (host array) as if each feature had B bags,
-  the last ones empty: to [n_features * B + 1].
+  Make offsets [n_features * B + 1], `to`, of a batch whose features have strides[f] bags (host
+  array), as if each feature had B bags, the last ones empty.
 */
 typedef PetscErrorCode TrsPadOffsetsFn(TrsStream stream, TrsWorkspace workspace, int n_features,
                                        const int64_t *strides, int64_t batch, const int64_t *offsets,
@@ -211,14 +229,18 @@ typedef PetscErrorCode TrsPadOffsetsFn(TrsStream stream, TrsWorkspace workspace,
 
 /* --- sequences (src/RULES.md, section 8) --- */
 
-/* out + b * out_stride: the mean or maximum [D] of bag b, or its places. Empty bags give zeros. */
+/*
+  Compute out + b * out_stride: the mean or maximum [D] of bag b, or its places. Empty bags give
+  zeros.
+*/
 typedef PetscErrorCode TrsSequenceForwardFn(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
                                             float *out, int64_t out_stride);
 
 /*
-  The gradient [D] of every id's row, to + r * row_stride: r is the row's number in `rows`, or i for id
-  i where by_id is set. Every id must have a row of its own then, so no row is written twice.
-  A maximum's gradient goes to the first row of the bag that has the maximum.
+  Compute the gradient [D] of every id's row at to + r * row_stride. r is the row's number in
+  `rows`, or i for id i if by_id is set. Without by_id the ids must have different rows, so that no
+  row is written twice. The gradient of a maximum goes to the first row of the bag that has the
+  maximum.
 */
 typedef PetscErrorCode TrsSequenceBackwardFn(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
                                              const float *grad, int64_t grad_stride, PetscBool by_id,
@@ -226,16 +248,16 @@ typedef PetscErrorCode TrsSequenceBackwardFn(TrsStream stream, const TrsSequence
 
 /* --- position weights (src/RULES.md, section 10; units_pos); ids from offsets[0] on --- */
 
-/* positions[i] = place of id i in its bag, from 0: exact up to 2^24. */
+/* positions[i] = place of id i in its bag, from 0; exact up to 2^24. */
 typedef PetscErrorCode TrsPositionsFn(TrsStream stream, int64_t n_bags, const int64_t *offsets,
                                       float *positions);
 
-/* weights[i] = by_position[positions[i]]; 0 for a position outside [0, length). */
+/* weights[i] = by_position[positions[i]], or 0 for a position outside [0, length). */
 typedef PetscErrorCode TrsPositionWeightsFn(TrsStream stream, int64_t n_bags, const int64_t *offsets,
                                             const float *positions, int64_t length, const float *by_position,
                                             float *weights);
 
-/* by_position[positions[i]] += grad_weights[i] over all ids, in their order. */
+/* by_position[positions[i]] += grad_weights[i] for all ids, in their order. */
 typedef PetscErrorCode TrsPositionGradientsFn(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
                                               const int64_t *offsets, const float *positions,
                                               const float *grad_weights, int64_t length, float *by_position);
@@ -246,56 +268,59 @@ typedef PetscErrorCode TrsPositionGradientsFn(TrsStream stream, TrsWorkspace wor
 */
 
 /*
-  Bring the rows of the batch's ids of the cache's tables into the cache, and find them: locations [N]
-  (as in TrsTbeInput, whose own locations are not read) is written for ids of these tables; entries
-  of other ids stay. cache->time is this call's time. Counters grow.
-  held [N] or NULL: for LRU alone. Each line that now has one of the batch's rows gets one lock (its
-  locks + 1) and is listed in held, once, in any order; the other entries are -1.
+  Bring the rows of the batch's ids of the cache's tables into the cache, and find them.
+
+  locations [N] (as in TrsTbeInput, whose own locations are not read) is written for ids of these
+  tables; entries of other ids stay unchanged. cache->time is this call's time. The counters grow.
+  held [N] or NULL is for LRU alone: each line that now has one of the batch's rows gets one lock
+  (its locks + 1) and is listed in held, once, in any order; the other entries are -1.
 */
 typedef PetscErrorCode TrsCachePrefetchFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                           const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
                                           int32_t *held);
 
-/* Find the rows again: locations as in cache_prefetch. Nothing else changes, counters neither. */
+/*
+  Find the rows again: locations as in cache_prefetch. Nothing else changes, not even the counters.
+*/
 typedef PetscErrorCode TrsCacheLocateFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                         const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations);
 
-/* Take a lock from each of the n lines listed (those >= 0; no line twice). */
+/* Take a lock from each of the n lines listed (entries >= 0; no line is listed twice). */
 typedef PetscErrorCode TrsCacheReleaseFn(TrsStream stream, const TrsCache *cache, int64_t n,
                                          const int32_t *held);
 
-/* Write all cached rows to their tables; they stay in the cache. */
+/* Write all cached rows to their tables. The rows also stay in the cache. */
 typedef PetscErrorCode TrsCacheWriteBackFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                            const TrsTbe *tbe);
 
 /*
   --- table-batched embedding (units_optim) ---
-  Rows of cached tables are read and updated where input->locations says; tables are read in place if
-  it is NULL. The rows of a cached table are never given to tbe_update_rows.
+  Rows of cached tables are read and updated where input->locations says; tables are read in place
+  if it is NULL. The rows of a cached table are never given to tbe_update_rows.
 */
 
 /*
-  out[b, out_column .. + D) of feature f = pooled rows of bag (f, b); empty bags give 0. out is
-  [B, out_stride]; only the features' columns are written.
+  out[b, out_column .. + D) of feature f = pooled rows of bag (f, b). Empty bags give 0. out is [B,
+  out_stride]; only the features' columns are written.
 */
 typedef PetscErrorCode TrsTbeForwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                        const TrsTbeInput *input, float *out, int64_t out_stride);
 
-/* Sequence: out row i = row values[i] of its feature's table, [N, out_stride]; -1 gives zeros. */
+/* Sequences: out row i = row values[i] of its feature's table, [N, out_stride]. -1 gives zeros. */
 typedef PetscErrorCode TrsTbeForwardRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                            const TrsTbeInput *input, float *out, int64_t out_stride);
 
 /*
-  Backward with the optimizer fused: every row that occurs gets one update with the sum of its
-  occurrences' gradients in order of feature, then bag, then place in the bag. grad is
-  [B, grad_stride], a feature's columns at out_column; mean divides by the bag's length.
-  args: an array where tables have different optimizers; table t has args[table[t].optimizer].
+  Do the backward with the optimizer fused. Every row that occurs gets one update with the sum of
+  its occurrences' gradients in order of feature, then bag, then place in the bag. grad is [B,
+  grad_stride], with a feature's columns at out_column; a mean divides by the bag's length. args is
+  an array if tables have different optimizers: table t has args[table[t].optimizer].
 */
 typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                         const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                         const TrsSparseOptimizerArgs *args);
 
-/* grad_weights [N]: gradients of the weights of ids, from the rows as they are before an update. */
+/* Compute grad_weights [N], the gradients of the weights of ids, from the rows before an update. */
 typedef PetscErrorCode TrsTbeWeightGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, const float *grad,
                                                int64_t grad_stride, float *grad_weights);
@@ -308,27 +333,28 @@ typedef PetscErrorCode TrsTbeBackwardRowsFn(TrsStream stream, TrsWorkspace works
 /* --- tables that every rank holds: only gradients of rows travel --- */
 
 /*
-  The distinct rows that occur, ascending by table, then row: rows (capacity N), row_begin host
-  [n_tables + 1]. They are known before there are gradients. The host waits for row_begin.
+  List the distinct rows that occur, ascending by table, then row: rows (capacity N), row_begin host
+  [n_tables + 1]. The rows are known before there are gradients. The host waits for row_begin.
 */
 typedef PetscErrorCode TrsTbeListRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                         const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
 
 /*
-  Lists of rows of n_tables tables become one. List q's rows of table t, ascending, begin at
-  rows[begin[q * n_tables + t]]; begin is a host array [n_lists * n_tables + 1] that starts with 0.
+  Merge lists of rows of n_tables tables. List q's rows of table t, ascending, begin at rows[begin[q
+  * n_tables + t]]; begin is a host array [n_lists * n_tables + 1] that starts with 0.
+
   keys [n]: the rows in order, numbered over all tables (row r of table t has number r + the rows of
-  the tables before); equal rows are in order of lists. index [n]: their places in `rows`. What is
-  no row of its table comes last, with the number of all rows.
+  the tables before). Equal rows are in order of lists. index [n]: their places in `rows`. Entries
+  that are no row of their table come last, with the number of all rows.
 */
 typedef PetscErrorCode TrsMergeRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                       const TrsTbeTable *table, int n_lists, const int64_t *begin,
                                       const int64_t *rows, int64_t *keys, int64_t *index);
 
 /*
-  Summed gradients of the rows of tbe_list_rows, in their order: row_grad [n_unique, row_stride],
-  row_stride >= the widest D. rows (or NULL) [n_unique] and row_begin (or NULL) are filled as there;
-  without row_begin nothing waits. Both arrays need room for N rows where row_begin is asked for.
+  Sum the gradients of the rows of tbe_list_rows, in their order: row_grad [n_unique, row_stride],
+  row_stride >= the widest D. rows (or NULL) [n_unique] and row_begin (or NULL) are filled as by
+  tbe_list_rows; without row_begin nothing waits. With row_begin both arrays need room for N rows.
 */
 typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                             const TrsTbeInput *input, const float *grad, int64_t grad_stride,
@@ -336,60 +362,70 @@ typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace works
                                             int64_t row_stride);
 
 /*
-  One optimizer step on given rows of n_tables tables: n entries (key, gradient), keys as merge_rows
-  has them, or the rows themselves for one table. Entries of one row are summed in the order given.
-  keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i] of grad. args as
-  in tbe_backward.
+  Do one optimizer step on given rows of n_tables tables. There are n entries (key, gradient). Keys
+  are those of merge_rows, or the rows themselves for one table. Entries of one row are summed in
+  the order given. keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i]
+  of grad. args is as in tbe_backward.
 */
 typedef PetscErrorCode TrsTbeUpdateRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                           const TrsTbeTable *table, int64_t n, const int64_t *keys,
                                           const int64_t *index, const float *grad, int64_t grad_stride,
                                           const TrsSparseOptimizerArgs *args);
 
+/*
+  Can rows be updated by an optimizer? false: its step is missing in this backend. Host function.
+*/
+typedef PetscBool TrsTbeHasStepFn(TrsSparseOptimizerKind kind);
+
 /* --- moving pooled rows --- */
 
-/* Copy n runs of columns (host array) of `rows` rows, in one go; no place is written twice. */
+/* Copy n runs of columns (host array) of `rows` rows, in one go. No place is written twice. */
 typedef PetscErrorCode TrsCopyColumnsFn(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
 
-/* n copies of rows (host array); no row is written twice, or written by one and read by another. */
+/*
+  Do n copies of rows (host array). No row is written twice, or written by one copy and read by
+  another.
+*/
 typedef PetscErrorCode TrsCopyRowsFn(TrsStream stream, TrsWorkspace workspace, int n,
                                      const TrsRowsCopy *copy);
 
 /*
-  to = sum over parts p = 0..n-1, in that order, of from[p] ([rows, cols], all with from_stride), a
-  host array of pointers. `to` may be any of the first 64 parts, on the CPU any part.
+  to = sum over parts p = 0..n-1, in this order, of from[p] ([rows, cols], all with from_stride).
+  from is a host array of pointers. `to` may be any of the first 64 parts, on the CPU any part.
 */
 typedef PetscErrorCode TrsSumMatricesFn(TrsStream stream, int n_parts, const float *const *from,
                                         int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                         int64_t to_stride);
 
 /*
-  Divide row b of n runs of columns (host array) by the run's lengths[b]; rows are `stride` floats
-  apart. Rows of length 0 stay.
+  Divide row b of n runs of columns (host array) by the run's lengths[b]. Rows are `stride` floats
+  apart. Rows of length 0 stay unchanged.
 */
 typedef PetscErrorCode TrsDivideColumnsFn(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
                                           int64_t stride);
 
-/* Clamp to +-limit. */
+/* Clamp all elements to [-limit, limit]. */
 typedef PetscErrorCode TrsClampMatrixFn(TrsStream stream, int64_t rows, int64_t cols, float limit,
                                         float *matrix, int64_t stride);
 
-/* Round floats to the nearest (even) number of dtype, fp16 or bf16; they stay floats. */
+/* Round floats to the nearest (even) number of dtype, fp16 or bf16. They stay floats. */
 typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype,
                                         float *matrix, int64_t stride);
 
 /* --- dense layers --- */
 
-/* Precision of all products of this process from now on; default fp32. Errors: UNAVAILABLE. */
+/*
+  Set the precision of all later products of this process. The default is fp32. Errors: UNAVAILABLE.
+*/
 typedef PetscErrorCode TrsDensePrecisionFn(TrsDensePrecision precision);
 
 /*
-  The library of the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt 13.1.0": for the
-  banner and result files. The text is borrowed.
+  The name of the library of the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt
+  13.1.0", for the banner and result files. The text is borrowed.
 */
 typedef const char *TrsProductLibraryFn(void);
 
-/* C = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. */
+/* C = alpha op(A) op(B) + beta C, row-major. op transposes if trans_a, trans_b is set. */
 typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                                  int64_t k, float alpha, const float *a, int64_t lda, const float *b,
                                  int64_t ldb, float beta, float *c, int64_t ldc);
@@ -401,9 +437,9 @@ typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64
                                           int64_t y_stride);
 
 /*
-  dy [B, out] is overwritten by dy * activation'(y); grad_weight [out, in] and grad_bias [out] are
-  overwritten; dx (or NULL) [B, in] is overwritten and may lie where y is. Sums over the batch run in
-  a fixed order.
+  dy [B, out] is overwritten by dy * activation'(y). grad_weight [out, in] and grad_bias [out] are
+  overwritten. dx (or NULL) [B, in] is overwritten, and may share memory with y. Sums over the batch
+  run in a fixed order.
 */
 typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
                                            const float *x, int64_t x_stride, const float *weight,
@@ -422,21 +458,33 @@ typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, 
                                         const float *x, int64_t x_stride, const float *dout,
                                         int64_t dout_stride, float *dx, int64_t dx_stride);
 
+/*
+  Factorization machine of the n numbers of a sample, x [B, n]. out[b] is the first `copied` floats
+  of x, in column `at` ((sum x)^2 - sum x^2) / 2, and n_zeros zeros behind; other columns are
+  untouched. The backward writes dx [B, n], or with `add` adds to it.
+*/
+typedef PetscErrorCode TrsFmForwardFn(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
+                                      int n_zeros, const float *x, int64_t x_stride, float *out,
+                                      int64_t out_stride);
+typedef PetscErrorCode TrsFmBackwardFn(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
+                                       PetscBool add, const float *x, int64_t x_stride, const float *dout,
+                                       int64_t dout_stride, float *dx, int64_t dx_stride);
+
 /* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n]. */
 typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
                                          const float *u, const float *bias, const float *x, float *y);
 
 /*
-  A layer's backward: h = g * x0; grad_bias [n] = sum over samples of h; g * (u + bias) is added to
-  dx0, or written there by the call that is the FIRST of a backward. The LAST call may also add g,
-  for cross_input.
+  Backward of a cross layer: h = g * x0; grad_bias [n] = sum of h over samples. g * (u + bias) is
+  added to dx0, but the FIRST call of a backward overwrites dx0. The LAST call may also add g, for
+  cross_input.
 */
 typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
                                           const TrsCrossBackward *layer);
 
 /*
-  After the LAST cross_backward: dx [batch, n] = g + dx0 + q V, q [batch, rank], V [rank, n]. g may
-  be overwritten.
+  Call it after the LAST cross_backward. dx [batch, n] = g + dx0 + q V, with q [batch, rank] and V
+  [rank, n]. g may be overwritten.
 */
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
                                        const float *q, const float *V, float *g, const float *dx0, float *dx);
@@ -444,23 +492,26 @@ typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t 
 /*
   Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over
   samples of w * (max(z,0) - z*y + log1p(exp(-|z|))); dz (or NULL) = (sigmoid(z) - y) * (scale * w);
-  p (or NULL) = sigmoid(z). y may be NULL when only p is wanted, w for weights of 1.
-  stride: floats from one z, and one dz, to the next.
+  p (or NULL) = sigmoid(z). y may be NULL if only p is wanted. w NULL: all weights are 1. stride:
+  floats from one z, and one dz, to the next.
 */
 typedef PetscErrorCode TrsBceFn(TrsStream stream, int64_t batch, int64_t stride, const float *z,
                                 const float *y, const float *w, float scale, double *loss, float *dz,
                                 float *p);
 
-/* sum (host double on a CPU, device double else) = sum of squares of n floats, in double */
+/* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
-/* torch.optim's formulas on n elements; state1, state2: adagrad sum; adam exp_avg, exp_avg_sq. */
+/*
+  torch.optim's formulas on n elements. state1, state2: sum for adagrad; exp_avg, exp_avg_sq for
+  adam.
+*/
 typedef PetscErrorCode TrsDenseUpdateFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                         const float *grad, float *weight, float *state1, float *state2);
 
 /* --- codecs (units_quant) --- */
 
-/* Encoded bytes of n floats. Host function. */
+/* Number of encoded bytes of n floats. Host function. */
 typedef int64_t TrsCodecBytesFn(const TrsCodec *codec, int64_t n);
 typedef PetscErrorCode TrsEncodeFn(TrsStream stream, const TrsCodec *codec, int64_t n, const float *from,
                                    void *to);
@@ -471,7 +522,7 @@ typedef PetscErrorCode TrsDecodeFn(TrsStream stream, const TrsCodec *codec, int6
 typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_type, const void *from,
                                     TrsDType to_type, void *to);
 
-/* Every kernel: X(Name, slot). */
+/* All kernels: X(Name, member). */
 #define TRS_KERNELS(X) \
   X(WorkspaceCreate, workspace_create) \
   X(WorkspaceDestroy, workspace_destroy) \
@@ -500,6 +551,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(MergeRows, merge_rows) \
   X(TbeRowGradients, tbe_row_gradients) \
   X(TbeUpdateRows, tbe_update_rows) \
+  X(TbeHasStep, tbe_has_step) \
   X(CopyColumns, copy_columns) \
   X(CopyRows, copy_rows) \
   X(SumMatrices, sum_matrices) \
@@ -513,6 +565,8 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(LinearBackward, linear_backward) \
   X(DotForward, dot_forward) \
   X(DotBackward, dot_backward) \
+  X(FmForward, fm_forward) \
+  X(FmBackward, fm_backward) \
   X(CrossForward, cross_forward) \
   X(CrossBackward, cross_backward) \
   X(CrossInput, cross_input) \
@@ -524,41 +578,43 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Decode, decode) \
   X(Convert, convert)
 
-/* A slot of the table, and a backend's prototype and table row of a kernel. */
-#define TRS_KERNEL_SLOT(Name, slot)     Trs##Name##Fn *slot; /* NOLINT(bugprone-macro-parentheses) */
-#define TRS_KERNEL_CPU(Name, slot)      PETSC_EXTERN Trs##Name##Fn Trs##Name##Cpu;
-#define TRS_KERNEL_CPU_ROW(Name, slot)  .slot = Trs##Name##Cpu,
-#define TRS_KERNEL_CUDA(Name, slot)     PETSC_EXTERN Trs##Name##Fn Trs##Name##Cuda;
-#define TRS_KERNEL_CUDA_ROW(Name, slot) .slot = Trs##Name##Cuda,
+/* A member of the table, and a backend's prototype and table row of a kernel. */
+/* NOLINTNEXTLINE(bugprone-macro-parentheses) */
+#define TRS_KERNEL_MEMBER(Name, member)   Trs##Name##Fn *member;
+#define TRS_KERNEL_CPU(Name, member)      PETSC_EXTERN Trs##Name##Fn Trs##Name##Cpu;
+#define TRS_KERNEL_CPU_ROW(Name, member)  .member = Trs##Name##Cpu,
+#define TRS_KERNEL_CUDA(Name, member)     PETSC_EXTERN Trs##Name##Fn Trs##Name##Cuda;
+#define TRS_KERNEL_CUDA_ROW(Name, member) .member = Trs##Name##Cuda,
 
 typedef struct {
   const char *name;
   /*
-    Floats. Matrix products are fast if rows begin at multiples of this number, and if they add as
-    many terms; a matrix may be filled up with zeros for that. 1: every layout is as good.
+    Matrix products are fast if rows begin at multiples of this number of floats, and if they add a
+    multiple of as many terms. A matrix may be filled up with zeros for that. 1: every layout is
+    equally fast.
   */
   int64_t product_unit;
-  TRS_KERNELS(TRS_KERNEL_SLOT)
+  TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 
-extern const TrsComputeOps trs_compute_cuda; /* gpu/compute_cuda.c, where TRS_HAVE_CUDA */
+extern const TrsComputeOps trs_compute_cuda; /* gpu/compute_cuda.c, built with TRS_HAVE_CUDA */
 
-extern const TrsComputeOps *const trs_compute_backends[]; /* ended by NULL */
+extern const TrsComputeOps *const trs_compute_backends[]; /* the list ends with NULL */
 
-/* The kernels for a device's name. Errors: UNAVAILABLE. Not collective. */
+/* Find the kernels for a device's name. Errors: UNAVAILABLE. Not collective. */
 PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute);
 
 /*
-  Instruction set in use ("avx512", "avx2", "portable"): the best that the processor has and that
-  TRSHARD_ISA in the environment, read once a process, allows. Not collective.
+  The instruction set in use ("avx512", "avx2", "portable"): the best one that the processor has and
+  that TRSHARD_ISA in the environment allows. TRSHARD_ISA is read once a process. Not collective.
 */
 const char *TrsComputeIsa(void);
 
 /*
-  Kernels called from now on use at most limit; NULL: what the environment allows. BLAS keeps the
-  instruction set it began with. Not collective.
+  Limit the instruction set of kernels that are called from now on. NULL: the environment's limit.
+  BLAS keeps the instruction set it began with. Not collective.
 */
 void TrsComputeSetIsa(const char *limit);
 
-/* OpenMP threads of a kernel. Not collective. */
+/* Number of OpenMP threads of a kernel. Not collective. */
 int TrsComputeThreads(void);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The CPU's kernels. Internal to compute/. The contract of each stands at its type in compute_ops.h.
+  The CPU's kernels. Internal to compute/. The contract of each kernel stands at its type in
+  compute_ops.h.
 
-  Streams run inline on a CPU, so that argument is unused. The bits of every result are independent
-  of the number of OpenMP threads: sums over samples run over fixed blocks of samples, which are
-  then added in order. Inside a matrix product the order is the library's own (gemm_cpu.c).
+  Streams run inline on a CPU, so the argument `stream` is unused. The bits of every result are
+  independent of the number of OpenMP threads: sums over samples run over fixed blocks of samples,
+  which are then added in order. Inside a matrix product the order is the library's own
+  (gemm_cpu.c).
 */
 #pragma once
 
@@ -13,7 +15,8 @@
 /* Scratch memory that each kernel grows as it needs. A call may use all of it. */
 struct TrsWorkspaceImpl {
   TrsBuffer keys, positions, scratch, runs;
-  TrsBuffer by_thread; /* a part per thread: counts of buckets, or sums too wide for the stack */
+  /* A part for each thread: counts of buckets, or sums too wide for the stack. */
+  TrsBuffer by_thread;
 };
 
 TRS_KERNELS(TRS_KERNEL_CPU)

@@ -6,9 +6,9 @@
 #include <omp.h>
 #include <string.h>
 
-#define ELEMENTS_A_PART 16384 /* element-wise work is cut here, whatever the number of threads */
-#define COLUMNS_A_PART  64    /* columns that one thread sums over all samples, at least */
-#define ROWS_A_PART     64    /* samples that one thread adds biases to at once */
+#define ELEMENTS_A_PART 16384 /* a part of element-wise work, for any number of threads */
+#define COLUMNS_A_PART  64    /* fewest columns that one thread sums over all samples */
+#define ROWS_A_PART     64    /* samples to which one thread adds biases at once */
 #define PARTS_AT_ONCE   256
 
 const TrsDenseKernels *TrsDenseKernelsGet(void)
@@ -27,7 +27,10 @@ static inline int64_t min_int64(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* Columns of `cols` that a thread takes so that all are busy: whole cache lines. Sums over samples do not depend on it. */
+/*
+  The number of columns that a thread takes, so that all threads are busy: whole cache lines. Sums
+  over samples do not depend on it.
+*/
 static int64_t columns_a_part(int64_t cols)
 {
   const int64_t share = (cols + omp_get_max_threads() - 1) / omp_get_max_threads();
@@ -35,7 +38,7 @@ static int64_t columns_a_part(int64_t cols)
   return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
+/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
 PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
                                    int64_t x_stride, const float *weight, const float *bias,
                                    TrsActivation activation, float *y, int64_t y_stride)
@@ -52,7 +55,7 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
+/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
 PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
                                     int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
                                     TrsActivation activation, float *dy, int64_t dy_stride,
@@ -104,7 +107,10 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The layers' gradient is whole before x0's comes to it: g was not added there. */
+/*
+  The gradient of the layers, g, is complete before x0's gradient is added: cross_backward has not
+  added g to dx0.
+*/
 PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
                                 const float *V, float *g, const float *dx0, float *dx)
 {
@@ -123,7 +129,7 @@ PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, int64_t stride, const 
 
   (void)stream;
   PetscFunctionBegin;
-  for (int64_t b = 0; b < batch; b++) { /* a handful of operations a sample: not worth threads */
+  for (int64_t b = 0; b < batch; b++) { /* a handful of operations a sample is not worth threads */
     const double logit = (double)z[b * stride];
     const double e = exp(-fabs(logit));
     const double sigmoid = logit >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);

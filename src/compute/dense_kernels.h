@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Inner loops of the CPU's dense layers, once for each instruction set: dense_kernels_<isa>.c compile one text, dense_kernels_template.h,
-  with their own flags. Internal to compute/. One thread each; dense_cpu.c and interact_cpu.c cut the work.
+  Inner loops of the CPU's dense layers, once for each instruction set. The files
+  dense_kernels_<isa>.c compile one text, dense_kernels_template.h, with their own flags. Each call
+  runs on one thread; dense_cpu.c and interact_cpu.c divide the work. Internal to compute/.
 */
 #pragma once
 
 #include "compute/compute_ops.h"
 
 typedef struct {
-  /* y [rows, cols] = y + bias, then max(y, 0) if relu */
+  /* y [rows, cols] = y + bias, then max(y, 0) if relu. */
   void (*add_bias)(int64_t rows, int64_t cols, const float *bias, int relu, float *y, int64_t y_stride);
-  /* Columns [0, cols) of rows samples: dy *= (y > 0) unless y is NULL; sum [cols] = sum of dy over the rows, in order. */
+  /*
+    Columns [0, cols) of rows samples: dy *= (y > 0) unless y is NULL; sum [cols] = sum of dy over
+    the rows, in order.
+  */
   void (*mask_and_sum)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
                        int64_t dy_stride, float *sum);
-  /* One row of a cross layer: y = x0 * (u + bias) + x */
+  /* One row of a cross layer: y = x0 * (u + bias) + x. */
   void (*cross_forward)(int64_t n, const float *x0, const float *u, const float *bias, const float *x,
                         float *y);
-  /* Columns [0, cols) of rows samples with row stride n: dx0 += g * (u + bias), h = g * x0, sum [cols] = sum of h over the rows, in order */
+  /*
+    Columns [0, cols) of rows samples with row stride n: dx0 += g * (u + bias), h = g * x0, sum
+    [cols] = sum of h over the rows, in order.
+  */
   void (*cross_backward)(int64_t rows, int64_t cols, int64_t n, const float *x0, const float *u,
                          const float *bias, const float *g, float *dx0, float *h, float *sum);
-  /* One sample of the dot interaction: x [n, D], products [n * (n-1) / 2] */
+  /* One sample of the dot interaction: x [n, D], products [n * (n-1) / 2]. */
   void (*dot_forward)(int n, int D, const float *x, float *products);
   /*
-    One sample: dx [n, D] = gradient through the products, of the first vector also that of its copy [D] (NULL: it has none). past_cache: dx is
-    written past the caches; D is then a multiple of 16 and dx begins a cache line.
+    One sample: dx [n, D] = gradient through the products. The first vector's gradient also gets
+    that of its copy [D] (NULL: there is no copy). past_cache: dx is written past the caches; D must
+    then be a multiple of 16, and dx must begin a cache line.
   */
   void (*dot_backward)(int n, int D, const float *x, const float *copy, const float *dproducts,
                        int past_cache, float *dx);
-  /* n elements; bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t */
+  /* Update n elements. bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t. */
   void (*update)(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1, float bias_correction2,
                  const float *grad, float *weight, float *state1, float *state2);
 } TrsDenseKernels;

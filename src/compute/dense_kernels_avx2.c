@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX2 and FMA, see CMakeLists.txt; called only where the processor has them. */
+/* Compiled for AVX2 and FMA, see CMakeLists.txt. Called only if the processor has them. */
 #include "compute/dense_kernels.h"
 
 #if defined(__AVX2__)

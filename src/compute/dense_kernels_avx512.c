@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt; called only where the processor has them. */
+/*
+  Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt. Called only if the processor has them.
+*/
 #include "compute/dense_kernels.h"
 
 #if defined(__AVX512F__)
@@ -34,7 +36,7 @@ static inline TrsVec fold(const TrsVec v[VECTOR])
 
     t[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   }
-  for (int64_t i = 0; i < 4; i++) /* in each quarter that of v[4 * i] .. v[4 * i + 3] */
+  for (int64_t i = 0; i < 4; i++) /* in each quarter the sums of v[4 * i] .. v[4 * i + 3] */
     quad[i] = _mm512_add_ps(_mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
                             _mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
   for (int64_t i = 0; i < 2; i++)

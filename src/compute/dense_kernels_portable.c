@@ -2,11 +2,11 @@
 #include "compute/dense_kernels.h"
 
 #define VECTOR           4 /* floats */
-#define BACKWARD_VECTORS 2 /* of 6 rows of a gradient, that stay in registers */
+#define BACKWARD_VECTORS 2 /* vectors of each of 6 rows of a gradient, in registers */
 
 typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
-/* The first lanes of p, the others 0 */
+/* Load the first `lanes` lanes of p; the other lanes are 0. */
 static inline TrsVec load_lanes(const float *p, int lanes)
 {
   TrsVec v = {0.0f};
@@ -25,7 +25,7 @@ static inline void stream_vec(float *p, TrsVec v)
   for (int l = 0; l < VECTOR; l++) p[l] = v[l];
 }
 
-/* Lane i = sum over the lanes of v[i] */
+/* Lane i of the result is the sum over the lanes of v[i]. */
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   TrsVec sums;

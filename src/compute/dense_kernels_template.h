@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of dense_kernels_<isa>.c, which define before: VECTOR, TrsVec, BACKWARD_VECTORS, load_lanes(), store_lanes(),
-  stream_vec(), fold(). Defines DENSE_KERNELS. No include guard: each of those files takes it once.
+  The text of dense_kernels_<isa>.c. These files first define VECTOR, TrsVec, BACKWARD_VECTORS,
+  load_lanes(), store_lanes(), stream_vec() and fold(). This text defines DENSE_KERNELS. It has no
+  include guard, because each file includes it once.
 */
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #define LINE 16 /* floats of a cache line */
 
 enum {
-  TRS_FORWARD_VECTORS = 8, /* of a row, at once */
+  TRS_FORWARD_VECTORS = 8, /* vectors of a row that are loaded at once */
   TRS_BACKWARD_ROWS = 6
 };
 
@@ -25,7 +26,7 @@ static inline void store_vec(float *p, TrsVec v)
   *(TrsVecInMemory *)p = v;
 }
 
-/* A NaN stays one, as with torch: a run must notice it. */
+/* A NaN stays a NaN, as with torch: a run must notice it. */
 static void add_bias(int64_t rows, int64_t cols, const float *restrict bias, int relu, float *y,
                      int64_t y_stride)
 {
@@ -88,7 +89,10 @@ static void cross_backward(int64_t rows, int64_t cols, int64_t n, const float *r
 
 /* --- dot interaction --- */
 
-/* The products' next `lanes` numbers: those of the sums, added to what is there unless first. */
+/*
+  Store the next `lanes` products. The sums are added to the stored numbers, or overwrite them if
+  first.
+*/
 static inline void put_products(TrsVec *sum, int lanes, int first, float *products)
 {
   TrsVec folded;
@@ -103,7 +107,7 @@ static inline void put_products(TrsVec *sum, int lanes, int first, float *produc
   }
 }
 
-/* n_vectors vectors, of the last (lanes > 0) only the first lanes */
+/* Load n_vectors vectors. If lanes > 0, only the first lanes of the last vector are loaded. */
 static inline __attribute__((always_inline)) void load_row(const int n_vectors, int lanes, const float *from,
                                                            TrsVec *to)
 {
@@ -112,8 +116,9 @@ static inline __attribute__((always_inline)) void load_row(const int n_vectors, 
 }
 
 /*
-  What the columns of n_vectors vectors (lanes: load_row()) add to the products: row i stays in registers while those below it go by, VECTOR sums are
-  folded at once, whichever pairs they are of. The next sample's row i comes into the cache meanwhile.
+  Add the contribution of the columns of n_vectors vectors (lanes: load_row()) to the products. Row
+  i stays in registers while the rows below go by. VECTOR sums are folded at once, whichever pairs
+  they belong to. Meanwhile row i of the next sample is fetched into the cache.
 */
 static inline __attribute__((always_inline)) void products_of_columns(const int n_vectors, int lanes, int n,
                                                                       int D, const float *x, int first,
@@ -169,20 +174,26 @@ static inline __attribute__((always_inline)) void add_scaled(const int n_vectors
   for (int v = 0; v < n_vectors; v++) sum[v] += g * b[v];
 }
 
-/* The arguments of dot_backward() */
+/* The arguments of dot_backward(). */
 typedef struct {
   int n, D, past_cache;
   const float *x, *copy, *dproducts;
   float *dx;
 } TrsDotGradient;
 
-/* The gradient of x_i . x_j, i < j, stands at upper(i)[j]: where row i of the triangle would begin if it were a full one. */
+/*
+  The gradient of x_i . x_j, i < j, stands at upper(i)[j]. upper(i) is where row i of the triangle
+  would begin if the triangle were a full matrix.
+*/
 static inline const float *upper(const TrsDotGradient *g, int64_t i)
 {
   return g->dproducts + (i * (g->n - 1) - i * (i - 1) / 2 - i - 1);
 }
 
-/* Columns c0 .. of rows i0 .. i0 + n_rows - 1 of dx: n_vectors full ones, or (lanes > 0, n_vectors 1) the first lanes of one. */
+/*
+  Compute columns c0 .. of rows i0 .. i0 + n_rows - 1 of dx: n_vectors full vectors, or (lanes > 0,
+  n_vectors 1) the first lanes of one vector.
+*/
 static inline __attribute__((always_inline)) void gradient_block(const int n_rows, const int n_vectors,
                                                                  int lanes, const TrsDotGradient *gradient,
                                                                  int i0, int c0)
@@ -190,7 +201,7 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
   const int n = gradient->n, D = gradient->D, n_lines = n_rows * n_vectors * VECTOR / LINE;
   const float *above = upper(gradient, 0) + i0, *xj = gradient->x + c0;
   const float *next = gradient->x + (int64_t)(n + i0) * D +
-                      (int64_t)n_rows * c0; /* its share of the next sample's */
+                      (int64_t)n_rows * c0; /* this block's share of the next sample */
   TrsVec sum[TRS_BACKWARD_ROWS][BACKWARD_VECTORS], b[BACKWARD_VECTORS];
   const float *row[TRS_BACKWARD_ROWS];
   int j = 0;
@@ -235,7 +246,10 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
   }
 }
 
-/* All columns of n_rows rows: as many vectors at once as registers hold, then one, then the rest of one. */
+/*
+  Compute all columns of n_rows rows: as many vectors at once as registers hold, then single
+  vectors, then the rest of a vector.
+*/
 static inline __attribute__((always_inline)) void gradient_rows(const int n_rows,
                                                                 const TrsDotGradient *gradient, int i0)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A matrix product as the dense layers of the backends hand it on. */
+/* A matrix product as the dense layers pass it to the backends' libraries. */
 #pragma once
 
 #include "core/error.h"
@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
-  C [m, n] = alpha op(A) op(B) + beta C, row-major; op is transposition where asked. A and B are
-  float, or bf16 where a backend rounded them.
+  C [m, n] = alpha op(A) op(B) + beta C, row-major. op transposes if trans_a, trans_b is set. A and
+  B are float, or bf16 if a backend rounded them.
 */
 typedef struct {
   PetscBool trans_a, trans_b;

@@ -18,55 +18,74 @@
 #include <string.h>
 
 /*
-  Products run on oneDNN where the machine has it and our kernels use AVX-512, else on OpenBLAS; TRSHARD_GEMM=openblas in the environment asks for
-  the latter. Layers of a DLRM, batch 2048, forward and both gradients, one thread of a Xeon (Emerald Rapids), oneDNN 2.6.3 beside OpenBLAS 0.3.21
-  SkylakeX in turn (regression/bench/bench_dense in either): 415 x 64, 2.1 for 2.8 ms; 64 x 64, 0.32 for 0.43; 256 x 1, 0.15 for 0.28; 415 x 1024,
-  36.8 for 39.6; 1024 x 1024, 82.9 for 90.8. BLIS 0.9 takes Haswell's kernels there: half the speed. Opening oneDNN costs 2 ms, its first product 33 ms
-  more, in which it makes its code.
+  Products run on oneDNN if the machine has it and our kernels use AVX-512, else on OpenBLAS;
+  TRSHARD_GEMM=openblas in the environment asks for OpenBLAS. Layers of a DLRM, batch 2048, forward
+  and both gradients, on one thread of a Xeon (Emerald Rapids), oneDNN 2.6.3 beside OpenBLAS 0.3.21
+  SkylakeX in turn (regression/bench/bench_dense in either):
 
-  OpenBLAS picks its kernels ("core") once, when it is loaded, and PETSc loads it before main(). Its own detection is right on the processors
-  we know, but OPENBLAS_CORETYPE overrides it, and sites set that for all programs (Haswell for equal numbers everywhere costs half the
-  speed on AVX-512). So the choice is made again here, by what the rest of our kernels use; TRSHARD_ISA lowers both.
+    layer          oneDNN    OpenBLAS
+    415 x 64       2.1       2.8 ms
+    64 x 64        0.32      0.43 ms
+    256 x 1        0.15      0.28 ms
+    415 x 1024     36.8      39.6 ms
+    1024 x 1024    82.9      90.8 ms
 
-  Threads are ours: the library runs on one, and a product is cut by rows or columns of C. The same bits come out however it is cut, because
-  - OpenBLAS blocks the sum over k by k alone; but its Haswell kernels add in another order at the edge of a block of 12 rows, and of columns
-    that no width makes even (tried). Hence the unit, and columns are cut on AVX-512 only.
-  - oneDNN has kernels for small matrices that block the sum otherwise, which of them it takes depends on m and n; all add at most 768 terms one after
-    the other (tried: 1100 random shapes, cut into 2 to 16 parts). Hence the slices of k, fewer terms each, whose cost no measurement shows.
+  BLIS 0.9 takes Haswell's kernels there and has half the speed. Opening oneDNN costs 2 ms. Its
+  first product costs 33 ms more, in which it generates its code.
 
-  bf16 rounds the operands and multiplies them with fp32's instructions, unless oneDNN has faster ones here: AMX's tiles, or those of AMD's
-  processors (neither was at hand to measure). Then parts do not depend on the number of threads, and numbers below 2^-126 count as zero. Intel's
-  AVX512_BF16 without AMX makes 80 GFLOP/s where fp32 makes 150; TRSHARD_GEMM=bf16 takes it all the same, for tests.
+  OpenBLAS picks its kernels ("core") once, when it is loaded, and PETSc loads it before main(). Its
+  own detection is right on the processors we know, but OPENBLAS_CORETYPE overrides it, and sites
+  set this variable for all programs (Haswell for equal numbers everywhere costs half the speed on
+  AVX-512). So the choice is made again here, by the instruction set of our other kernels;
+  TRSHARD_ISA lowers both.
+
+  Threads are ours: the library runs on one thread, and a product is cut by rows or columns of C.
+  The bits do not depend on the cuts, for these reasons:
+  - OpenBLAS blocks the sum over k by k alone. But its Haswell kernels add in another order at the
+    edge of a block of 12 rows, and of columns that no width makes even (tried). Hence PART_UNIT,
+    and columns are cut on AVX-512 only.
+  - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
+    n. All of them add at most 768 terms one after the other (tried: 1100 random shapes, cut into 2
+    to 16 parts). Hence the slices of k, with fewer terms each; no measurement shows their cost.
+
+  bf16 rounds the operands and multiplies them with fp32's instructions, unless oneDNN has faster
+  instructions here: AMX's tiles, or those of AMD's processors (neither was at hand to measure). In
+  that case parts do not depend on the number of threads, and numbers below 2^-126 count as zero.
+  Intel's AVX512_BF16 without AMX makes 80 GFLOP/s, and fp32 makes 150; TRSHARD_GEMM=bf16 takes it
+  all the same, for tests.
 */
 
-/* A part is far above the size (m*n*k <= 1e6) for which OpenBLAS has other kernels. */
+/* OpenBLAS has other kernels for small products (m*n*k <= 1e6). A part is far above this size. */
 #define MIN_PART_FLOPS 3.2e7
-#define PART_UNIT      48      /* rows or columns: a multiple of 12 and 16 */
-#define UNITS_OF_BF16  6       /* in a part of a product of bf16 */
-#define SLICE          384     /* terms of a sum that oneDNN adds in one call */
-#define ROOM_BYTES     2359296 /* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried) */
+#define PART_UNIT      48  /* rows or columns: a multiple of 12 and 16 */
+#define UNITS_OF_BF16  6   /* units in a part of a product of bf16 */
+#define SLICE          384 /* terms of a sum that oneDNN adds in one call */
+/* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried). */
+#define ROOM_BYTES 2359296
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 static const TrsOneDnn *onednn; /* NULL: BLAS multiplies */
 static char blas_text[96], library_text[192];
 static PetscBool cut_columns;       /* may a product be cut by columns? */
-static PetscBool fast_bf16;         /* are oneDNN's products of bf16 faster than of fp32? */
-static TrsDensePrecision precision; /* of the process, as -dense_precision says */
-static TrsBuffer rounded[2];        /* the operands of a product in bf16; main thread only */
+static PetscBool fast_bf16;         /* oneDNN's products of bf16 are faster than those of fp32 */
+static TrsDensePrecision precision; /* -dense_precision; a setting of the process */
+static TrsBuffer rounded[2];        /* operands of a product, rounded to bf16; main thread only */
 
 /*
-  Held while this thread multiplies nothing, so that the next product finds on the heap the room that the last one left. Without it any small block that
-  is allocated between two products takes a piece of that, and the next product gets new room: the heap had grown by up to 16 MiB.
+  A block of the heap that is held while this thread does not multiply. The next product finds it
+  for the memory that it needs. Without it any small allocation between two products takes a piece
+  of the memory that the last product freed, and the next product gets new memory: the heap had
+  grown by up to 16 MiB.
 */
 static _Thread_local void *room;
 
-/* Are the operands of products in bf16, and oneDNN multiplies them so? */
+/* Are the operands of products bf16, and does oneDNN multiply them as such? */
 static PetscBool takes_bf16(void)
 {
   return (PetscBool)(precision == TRS_PRECISION_BF16 && fast_bf16);
 }
 
-/* Multiplies the processor bf16 faster than fp32? AMX: bits 22 and 24 of EDX. */
+/* Does the processor multiply bf16 faster than fp32? AMX: bits 22 and 24 of EDX. */
 static PetscBool has_fast_bf16(void)
 {
   const char *choice = getenv("TRSHARD_GEMM");
@@ -89,10 +108,13 @@ static void library_setup(void)
   cut_columns = (PetscBool)(TrsBlasSetup(isa, blas_text, sizeof(blas_text)) || onednn);
 }
 
-/* Before the first product. With oneDNN, OpenBLAS starts no threads and maps nothing. */
+/*
+  Prepare the library, before the first product. With oneDNN, OpenBLAS starts no threads and maps
+  nothing.
+*/
 static PetscErrorCode prepare_library(void)
 {
-  static PetscBool is_prepared; /* of the main thread */
+  static PetscBool is_prepared; /* used by the main thread only */
 
   PetscFunctionBegin;
   if (is_prepared) PetscFunctionReturn(PETSC_SUCCESS);
@@ -124,7 +146,10 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows [row, row + rows) and columns [col, col + cols) of C, on this thread. Returns oneDNN's status. */
+/*
+  Compute rows [row, row + rows) and columns [col, col + cols) of C on this thread. Returns oneDNN's
+  status.
+*/
 static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
   const int64_t n_slices = (p->k + SLICE - 1) / SLICE;
@@ -140,7 +165,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
                 (const float *)p->b + b_part, (int)p->ldb, p->beta, c, (int)p->ldc);
     return 0;
   }
-  omp_set_num_threads(1); /* of oneDNN, called in this thread of the parallel region */
+  omp_set_num_threads(1); /* for oneDNN, called in this thread of the parallel region */
   free(room);
   for (int64_t s = 0; s < n_slices && !status; s++) {
     const int64_t first = s * p->k / n_slices, k = (s + 1) * p->k / n_slices - first;
@@ -167,7 +192,7 @@ static PetscErrorCode multiply(const TrsMatrixProduct *p)
   PetscFunctionBegin;
   if ((double)n_parts > max_parts) n_parts = (int64_t)max_parts;
   if (n_parts > units) n_parts = units;
-  if (takes_bf16()) n_parts = units / UNITS_OF_BF16; /* whatever the number of threads */
+  if (takes_bf16()) n_parts = units / UNITS_OF_BF16; /* does not depend on the number of threads */
   if (n_parts < 1) n_parts = 1;
 #pragma omp parallel for schedule(static) if (n_parts > 1) reduction(max : failed)
   for (int64_t part = 0; part < n_parts; part++) {
@@ -185,7 +210,10 @@ static PetscErrorCode multiply(const TrsMatrixProduct *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The stored matrix [rows, cols] rounded to bf16: as such where there are products of them, else as floats. */
+/*
+  Round the stored matrix [rows, cols] to bf16. The result is bf16 if there are products of bf16,
+  else floats.
+*/
 static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, const void **matrix,
                                     int64_t *stride)
 {
@@ -209,7 +237,7 @@ static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, which are those of BLAS */
+/* NOLINTNEXTLINE(readability-function-size): the function type has the parameters of BLAS */
 PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fp16 and bf16 of one number, in portable C that is also CUDA: the same bits everywhere. Internal to compute/ and gpu/. */
+/*
+  fp16 and bf16 of one number, in portable C that is also CUDA, with the same bits everywhere.
+  Internal to compute/ and gpu/.
+*/
 #pragma once
 
 #include <math.h>
@@ -38,7 +41,7 @@ TRS_ANYWHERE float TrsHalfToFloat(uint16_t h)
   return TrsBitsFloat(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* Nearest even; overflow gives infinity. */
+/* Round to nearest even. Overflow gives infinity. */
 TRS_ANYWHERE uint16_t TrsFloatToHalf(float x)
 {
   const uint32_t bits = TrsFloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
@@ -63,8 +66,9 @@ TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
 }
 
 /*
-  Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last one kept, then cut. Exact values stay. Below fp16's normal range the
-  unit is 2^-24 whatever the exponent, so the random part is scaled to it.
+  Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last bit kept, then cut.
+  Exact values stay unchanged. Below fp16's normal range the unit is 2^-24 for every exponent, so
+  the random part is scaled to this unit.
 */
 TRS_ANYWHERE uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
 {

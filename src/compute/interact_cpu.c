@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* One sample after the other, in any order: each is computed by one thread. */
+/* One thread computes a sample. Samples may come in any order. */
 
 PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
                                 const float *x, int64_t x_stride, float *out, int64_t out_stride)
@@ -26,7 +26,7 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
+/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
 PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
                                  int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
                                  int64_t dx_stride)
@@ -46,6 +46,70 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
                             dx + b * dx_stride);
     }
     if (past_cache) TrsPastCacheEnd();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Sums of x and of its squares, in lanes that the compiler makes vectors of; the same for any batch.
+*/
+static void fm_sums(int64_t n, const float *x, float *sum, float *squares)
+{
+  enum { TRS_FM_LANES = 16 };
+  float s[TRS_FM_LANES] = {0}, q[TRS_FM_LANES] = {0};
+  int64_t d = 0;
+
+  for (; d + TRS_FM_LANES <= n; d += TRS_FM_LANES)
+    for (int l = 0; l < TRS_FM_LANES; l++) {
+      s[l] += x[d + l];
+      q[l] += x[d + l] * x[d + l];
+    }
+  for (; d < n; d++) {
+    s[0] += x[d];
+    q[0] += x[d] * x[d];
+  }
+  for (int half = TRS_FM_LANES / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; l++) {
+      s[l] += s[l + half];
+      q[l] += q[l + half];
+    }
+  *sum = s[0];
+  *squares = q[0];
+}
+
+PetscErrorCode TrsFmForwardCpu(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
+                               int n_zeros, const float *x, int64_t x_stride, float *out, int64_t out_stride)
+{
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++) {
+    float *to = out + b * out_stride, sum, squares;
+
+    fm_sums(n, x + b * x_stride, &sum, &squares);
+    memcpy(to, x + b * x_stride, (size_t)copied * sizeof(float));
+    to[at] = 0.5F * (sum * sum - squares);
+    memset(to + at + 1, 0, (size_t)n_zeros * sizeof(float));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
+PetscErrorCode TrsFmBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
+                                PetscBool add, const float *x, int64_t x_stride, const float *dout,
+                                int64_t dout_stride, float *dx, int64_t dx_stride)
+{
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++) {
+    const float *from = x + b * x_stride, *g = dout + b * dout_stride;
+    float *to = dx + b * dx_stride, sum, squares;
+
+    fm_sums(n, from, &sum, &squares);
+    if (!add) memset(to, 0, (size_t)n * sizeof(float));
+    for (int64_t d = 0; d < n; d++) to[d] += g[at] * (sum - from[d]);
+    for (int d = 0; d < copied; d++) to[d] += g[d];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Moving and adding pooled rows: memory-bound loops that the compiler vectorises as they stand. */
+/* Copies and sums of pooled rows: memory-bound loops that the compiler vectorises as they stand. */
 #include "compute/cpu_kernels.h"
 #include "compute/past_cache.h"
 
@@ -8,19 +8,22 @@
 /* Below this many floats a parallel region costs more than it saves. */
 enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 10 };
 
-/* How far ahead of a copy short rows that lie apart are fetched */
+/* How far ahead short rows are fetched that a copy reads and that do not lie side by side. */
 enum { TRS_FETCH_FLOATS = 512 };
 
-/* Rows that a copy takes of one run of columns before it goes on to the next run: neighbouring runs' lines are on the same pages. */
+/*
+  Rows that a copy takes of one run of columns before it goes on to the next run: the lines of
+  neighbouring runs are on the same pages.
+*/
 enum { TRS_COPY_ROWS = 16 };
 
-/* Rows [begin, end) of the run. */
+/* Copy rows [begin, end) of the run. */
 static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
 {
   const int64_t cols = run->cols, from_stride = run->from_stride, to_stride = run->to_stride;
   const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
 
-  if (cols == 0) return; /* of no memory, perhaps, and memcpy takes no NULL */
+  if (cols == 0) return; /* the pointers may be NULL, which memcpy does not accept */
   if (!past_cache && from_stride == cols && to_stride == cols) {
     memcpy(run->to + begin * cols, run->from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
     return;
@@ -60,7 +63,7 @@ PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, c
   for (int k = 0; k < n; k++) {
     const TrsRowsCopy c = copy[k];
 
-    if (c.row_bytes == 0) continue; /* of no memory, perhaps */
+    if (c.row_bytes == 0) continue; /* the pointers may be NULL */
 #pragma omp parallel for schedule(static) if (c.n * c.row_bytes > \
                                               TRS_PARALLEL_FLOATS * (int64_t)sizeof(float))
     for (int64_t i = 0; i < c.n; i++)
@@ -71,7 +74,10 @@ PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Columns [begin, end) of one row: the sum of the parts, in order. Added in a place of its own, as `to` may be one of the parts. */
+/*
+  Sum columns [begin, end) of one row over the parts, in order. The sum is made in memory of its
+  own, because `to` may be one of the parts.
+*/
 static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
                       float *to)
 {
@@ -91,7 +97,8 @@ PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *con
 {
   PetscFunctionBegin;
   (void)stream;
-  if (from_stride == cols && to_stride == cols) { /* one long row, cut into strips that stay in cache */
+  /* the matrix is one long row, cut into strips that stay in cache */
+  if (from_stride == cols && to_stride == cols) {
     cols *= rows;
     rows = cols > 0;
   }

@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The beginning of oneDNN's dnnl_version_t, the same in versions 1 to 3; threads: 1 none, 2 OpenMP, others of its own */
+/*
+  The beginning of oneDNN's dnnl_version_t, which is the same in versions 1 to 3. threads: 1 none, 2
+  OpenMP, others are threads of its own.
+*/
 typedef struct {
   int major, minor, patch;
   const char *hash;
@@ -26,7 +29,7 @@ static void find(void *library, const char *name, void *function, size_t size)
   memcpy(function, &address, size);
 }
 
-/* Does a call stay on the thread it is made on when omp_set_num_threads() of our OpenMP says so? */
+/* Does a call stay on the thread that makes it if omp_set_num_threads() of our OpenMP says so? */
 static int threads_are_ours(void *library, const TrsOneDnnVersion *version)
 {
   int (*theirs)(void);

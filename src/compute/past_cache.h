@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Writing past the caches: large results that have left them again before anyone reads them. A plain store would first read the line from memory.
-  Internal to compute/. Each thread ends with TrsPastCacheEnd(), which makes what it wrote visible to the others.
+  Stores past the caches, for large results that leave the caches again before they are read. A
+  plain store would first read the line from memory. Each thread ends with TrsPastCacheEnd(), which
+  makes its stores visible to the other threads. Internal to compute/.
 */
 #pragma once
 
@@ -14,17 +15,26 @@
   #define TRS_CAN_PAST_CACHE 0
 #endif
 
-/* Results of which this many bytes or more are written at a time; smaller ones stay in the second-level cache. */
+/*
+  Results that write at least this many bytes at a time go past the caches; smaller ones stay in the
+  second-level cache.
+*/
 #define TRS_PAST_CACHE_BYTES ((int64_t)4 << 20)
 
-/* Is a matrix of floats, with what lies between its rows, large enough, and does each row begin and end with a cache line? */
+/*
+  Is a matrix of floats, with the gaps between its rows, large enough, and does each row begin and
+  end with a cache line?
+*/
 static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to, int64_t to_stride)
 {
   return TRS_CAN_PAST_CACHE && rows * to_stride * (int64_t)sizeof(float) >= TRS_PAST_CACHE_BYTES &&
          cols % 16 == 0 && to_stride % 16 == 0 && (uintptr_t)to % 64 == 0;
 }
 
-/* n floats, n a multiple of 16, `to` at the begin of a cache line; those at from + next are fetched for a later call. */
+/*
+  Copy n floats. n is a multiple of 16, and `to` begins a cache line. The floats at from + next are
+  fetched for a later call.
+*/
 static inline void TrsPastCacheCopy(int64_t n, const float *from, int64_t next, float *to)
 {
 #if defined(__SSE2__)

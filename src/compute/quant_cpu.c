@@ -52,28 +52,6 @@ PetscErrorCode TrsQuantiseRows(TrsDType dtype, TrsRowLayout layout, int64_t n_ro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDequantiseRows(TrsDType dtype, TrsRowLayout layout, int64_t n_rows, int dim,
-                                 const void *from, float *to, int64_t to_stride)
-{
-  const TrsCodecKernels *kernels = TrsCodecKernelsGet();
-  const int64_t bytes = TrsQuantRowBytes(dtype, layout, dim);
-
-  PetscFunctionBegin;
-  PetscCall(check_format(dtype, layout));
-#pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < n_rows; r++) {
-    const uint8_t *row = (const uint8_t *)from + r * bytes;
-
-    if (dtype == TRS_FP32)
-      memcpy(to + r * to_stride, row, (size_t)dim * sizeof(*to));
-    else if (dtype == TRS_FP16 || dtype == TRS_BF16)
-      kernels->widen(dtype == TRS_FP16, dim, (const uint16_t *)(const void *)row, to + r * to_stride);
-    else
-      kernels->dequantise_row(dtype, layout, dim, row, to + r * to_stride);
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsQuantSliceRows(TrsDType dtype, int dim, int col, int cols, int64_t n_rows, const void *from,
                                  void *to)
 {
@@ -81,7 +59,7 @@ PetscErrorCode TrsQuantSliceRows(TrsDType dtype, int dim, int col, int cols, int
   const int64_t from_bytes = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, dim),
                 to_bytes = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, cols),
                 value_bytes = ((int64_t)cols * bits + 7) / 8;
-  const int used_bits = cols * bits % 8; /* of the last byte */
+  const int used_bits = cols * bits % 8; /* bits of the last byte that hold values */
 
   PetscFunctionBegin;
   PetscCall(check_format(dtype, TRS_ROWS_TBE));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that every rank holds: which rows a batch has, and all ranks' lists of rows as one, on the CPU.
+  Tables that every rank holds, on the CPU: the rows of a batch, and the merge of all ranks' lists
+  of rows.
 
-  The rows of a batch are marked in a bit map of each table and read off in order: N ids and R / 64 words, where a sort would move 16 N bytes a pass.
-  Lists are merged two by two, log2(lists) times, in 32 bytes an entry.
+  The rows of a batch are marked in a bit map of each table and read off in order. This touches N
+  ids and R / 64 words; a sort would move 16 N bytes a pass. Lists are merged two by two,
+  log2(lists) times, in 32 bytes an entry.
 */
 #include "compute/cpu_kernels.h"
 
@@ -20,7 +22,7 @@ typedef struct {
   const TrsRowEntry *entry;
 } TrsTableEntries;
 
-/* Mark the rows of table t that occur; returns how many. */
+/* Mark the rows of table t that occur. Returns their number. */
 static int64_t mark_rows(const TrsTbe *tbe, const TrsTbeInput *input, int t, int64_t n_words, uint64_t *word)
 {
   const int64_t rows = tbe->table[t].rows;
@@ -74,7 +76,7 @@ PetscErrorCode TrsTbeListRowsCpu(TrsStream stream, TrsWorkspace workspace, const
 
 /* --- merging --- */
 
-/* Stable merge of two neighbouring sorted runs. */
+/* Merge two neighbouring sorted runs, stably. */
 static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, int64_t nb, TrsRowEntry *out)
 {
   int64_t i = 0, j = 0;
@@ -84,7 +86,10 @@ static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, i
   while (j < nb) *out++ = b[j++];
 }
 
-/* Table t's entries of all lists, by row, then list; in one of the two arrays, each with room for them. Returns which. */
+/*
+  Merge table t's entries of all lists, by row, then list. Returns the array that holds the result:
+  one of `from` and `to`, which both have room for the entries.
+*/
 static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const int64_t *begin,
                                       const int64_t *rows, TrsRowEntry *from, TrsRowEntry *to)
 {
@@ -115,7 +120,7 @@ static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const in
   return from;
 }
 
-/* Those entries that are rows of a table of that many rows; returns how many. */
+/* Write the entries that are rows of a table of table_rows rows. Returns their number. */
 static int64_t write_rows(int64_t n, const TrsRowEntry *entry, int64_t table_rows, int64_t first_key,
                           int64_t *keys, int64_t *index)
 {
@@ -129,7 +134,7 @@ static int64_t write_rows(int64_t n, const TrsRowEntry *entry, int64_t table_row
   return at;
 }
 
-/* And those that are not. */
+/* Write the entries that are not rows of the table. Returns their number. */
 static int64_t write_strangers(int64_t n, const TrsRowEntry *entry, int64_t table_rows, int64_t key,
                                int64_t *keys, int64_t *index)
 {
@@ -143,7 +148,7 @@ static int64_t write_strangers(int64_t n, const TrsRowEntry *entry, int64_t tabl
   return at;
 }
 
-/* Room for a merge of n entries of all tables. */
+/* Make room for a merge of n entries of all tables. */
 static PetscErrorCode reserve(TrsWorkspace workspace, int n_tables, int64_t n, TrsRowEntry *entries[2],
                               TrsTableEntries **run)
 {

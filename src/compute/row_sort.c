@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* 2^11 counters are 8 KiB: two thirds of the first-level cache stay free for the data. */
+/* 2^11 counters are 8 KiB, so two thirds of the first-level cache stay free for the data. */
 enum { TRS_DIGIT_BITS = 11, TRS_MAX_DIGITS = 6, TRS_INSERTION_SORT = 48 };
 
 static void insertion_sort(int64_t n, int low_bit, uint64_t *key)

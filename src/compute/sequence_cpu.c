@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequences and positions on the CPU: rows of a bag to what the model sees, and the way back; weights by position.
+  Sequences and positions on the CPU: from the rows of a bag to the model's input, and back for
+  gradients; weights by position.
 
-  A bag is one thread's, and every row of gradients is written once, so the result does not depend on the number of threads.
+  One thread works on a bag, and every row of gradients is written once, so the result does not
+  depend on the number of threads.
+
   Source: src/RULES.md, rule A26; TorchRec PositionWeightedModule
 */
 #include "compute/cpu_kernels.h"
@@ -28,7 +31,7 @@ static void mean_forward(const TrsSequenceBags *bags, const float *rows, int64_t
     for (int64_t d = 0; d < bags->dim; d++) out[d] /= (float)(end - begin);
 }
 
-/* The first id of the bag that is not pruned, or end. */
+/* Find the first id of the bag that is not pruned, or end. */
 static int64_t first_row(const TrsSequenceBags *bags, int64_t begin, int64_t end)
 {
   while (begin < end && bags->ids[begin] < 0) begin++;
@@ -84,7 +87,10 @@ PetscErrorCode TrsSequenceForwardCpu(TrsStream stream, const TrsSequenceBags *ba
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One column's gradient to the first row that has the maximum; the bag's rows are zero already. */
+/*
+  Write one column's gradient to the first row that has the maximum. The bag's rows are zero
+  already.
+*/
 static void max_backward(const TrsSequenceBags *bags, const float *rows, int64_t begin, int64_t end,
                          const float *grad, PetscBool by_id, float *to)
 {
@@ -156,7 +162,7 @@ PetscErrorCode TrsPositionWeightsCpu(TrsStream stream, int64_t n_bags, const int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sums in double: many thousand bags add to one position. */
+/* The sums are made in double, because many thousand bags add to one position. */
 PetscErrorCode TrsPositionGradientsCpu(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
                                        const int64_t *offsets, const float *positions,
                                        const float *grad_weights, int64_t length, float *by_position)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the CPU: scan, permutation of blocks, unique ids. Row buckets: bucketize_cpu.c
+  Jagged tensors on the CPU: scan, permutation of bag blocks, unique ids. bucketize_cpu.c has the
+  row buckets.
+
   Source: FBGEMM permute_2D_sparse_data, jagged_unique_indices
 */
 #include "compute/cpu_kernels.h"
@@ -44,7 +46,7 @@ PetscErrorCode TrsPermuteBlocksCpu(TrsStream stream, TrsWorkspace workspace, int
     for (int64_t i = 0; !in->values && i < n; i++) out->values[value + i] = first + i;
     if (n > 0 && in->weights && out->weights)
       memcpy(out->weights + value, in->weights + first, (size_t)n * sizeof(*in->weights));
-    if (out->offsets) /* a shifted copy: cheaper than another scan */
+    if (out->offsets) /* a shifted copy is cheaper than another scan */
       for (int64_t b = 0; b < n_bags; b++) out->offsets[bag + b] = in->offsets[first_bag + b] - first + value;
     bag += n_bags;
     value += n;

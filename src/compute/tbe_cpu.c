@@ -2,9 +2,13 @@
 /*
   Table-batched embedding on the CPU: forward, and backward with the optimizer fused.
 
-  Backward, for each table: list its occurrences in order of feature, bag and place; sort them by row, stably; one thread then owns whole
-  rows, adds a row's gradients in that order and updates it. No atomics, no dense gradient; the same bits for any number of threads.
-  Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (spec of the update: tbe.h)
+  The backward of a table lists the table's occurrences in order of feature, bag and place, and
+  sorts them by row, stably. One thread then owns whole rows, adds a row's gradients in this order
+  and updates the row. There are no atomics and no dense gradient, and the bits are the same for any
+  number of threads.
+
+  Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (the formulas:
+          src/RULES.md, section 6)
 */
 #include "compute/codec_kernels.h"
 #include "compute/cpu_kernels.h"
@@ -16,12 +20,16 @@
 #include <omp.h>
 #include <string.h>
 
-/* Work is cut into parts of about this many values or bags; a smaller part is not worth a thread. */
+/*
+  Work is cut into parts of about this many values or bags. A smaller part is not worth a thread.
+*/
 enum { TRS_BAGS_A_PART = 256, TRS_VALUES_A_PART = 2048 };
 
 /*
-  A backward takes the tables group by group, as many as have this many ids a thread: what is sorted of them stays in its cache until the update, and
-  the sort's memory does not grow with the number of tables. Several threads get some tables each, so that they end together.
+  A backward takes the tables group by group. A group has as many tables as give each thread this
+  many ids: the sorted data of a thread stays in its cache until the update, and the sort's memory
+  does not grow with the number of tables. With several threads each gets some tables, so that they
+  end together.
 */
 enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
 
@@ -34,6 +42,11 @@ static const TrsTbeKernels *kernels_of_isa(void)
   if (!strcmp(isa, "avx2")) return &trs_tbe_kernels_avx2;
 #endif
   return &trs_tbe_kernels_portable;
+}
+
+PetscBool TrsTbeHasStepCpu(TrsSparseOptimizerKind kind)
+{
+  return (PetscBool)(kernels_of_isa()->update[kind] != NULL);
 }
 
 PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
@@ -90,23 +103,28 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 
 /* One table's part of the sorted occurrences. */
 typedef struct {
-  int64_t begin, n; /* its keys among all tables'; n without ids that are no rows, once they are sorted */
+  /*
+    Index and number of its keys among those of all tables. After the sort n leaves out ids that are
+    not rows.
+  */
+  int64_t begin, n;
   int position_bits;
-  const uint64_t *key;     /* sorted, */
-  const int64_t *source;   /* and in their order: where gradients are, */
-  const float *scale;      /* and their factors, or NULL: all 1, */
-  const int32_t *location; /* and, of a cached table, where rows are; else NULL */
+  const uint64_t *key;   /* sorted */
+  const int64_t *source; /* where the keys' gradients are, in the order of key */
+  const float *scale;    /* factors of the gradients, in the order of key; NULL: all 1 */
+  /* locations of the rows of a cached table, in the order of key; else NULL */
+  const int32_t *location;
 } TrsTableRun;
 
-/* Views of a workspace that a backward works in; N values of the largest group. */
+/* Views of the workspace of a backward. N: values of the largest group. */
 typedef struct {
-  int64_t n, first;        /* N; where the group's keys begin among all */
+  int64_t n, first;        /* N; where the group's keys begin among all keys */
   uint64_t *key, *scratch; /* [N] */
   int64_t *source;         /* [N] by position within the table's list */
-  float *scale;            /* [2 * N]: by position, then sorted; or NULL: all 1 */
-  int32_t *location;       /* the same; NULL: no table is cached */
+  float *scale;            /* [2 * N] by position, then sorted; NULL: all 1 */
+  int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
   TrsTableRun *run;        /* [n_tables] */
-  float *wide;             /* [threads, 3 * D] where rows are wide */
+  float *wide;             /* [threads, 3 * D] used if rows are wide */
 } TrsBackward;
 
 static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, PetscBool scaled,
@@ -132,13 +150,13 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
   b->scale = scaled ? (float *)(b->source + n) : NULL;
-  b->location = cached ? (int32_t *)(b->source + 2 * n) : NULL; /* behind the scales' place */
+  b->location = cached ? (int32_t *)(b->source + 2 * n) : NULL; /* behind the memory for scales */
   b->run = (TrsTableRun *)w->runs.data;
   b->wide = (float *)w->by_thread.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where each table's keys begin: the values of its features, added up. */
+/* Find where each table's keys begin, by adding up the values of its features. */
 static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
 {
   int64_t at = 0;
@@ -153,8 +171,9 @@ static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun
 }
 
 /*
-  Sources and scales in the order of the sorted keys, while all are in the cache: the update reads them one after the other. The half of the
-  sort's memory that the keys do not need takes the sources.
+  Bring sources and scales into the order of the sorted keys while all of them are in the cache. The
+  update then reads them one after the other. The sources take the half of the sort's memory that
+  the keys do not need.
 */
 static void follow_keys(TrsTableRun *run, const int64_t *source, const float *scale, float *sorted_scale,
                         const int32_t *location, int32_t *sorted_location, int64_t *sorted_source)
@@ -171,7 +190,10 @@ static void follow_keys(TrsTableRun *run, const int64_t *source, const float *sc
   run->location = sorted_location;
 }
 
-/* List and sort one table's occurrences. pooled: a bag's gradient is shared by its ids; else gradient row i belongs to values[i]. */
+/*
+  List and sort one table's occurrences. pooled: the ids of a bag share a gradient; else gradient
+  row i belongs to values[i].
+*/
 static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
                        int64_t grad_stride, TrsBackward *b)
 {
@@ -208,7 +230,10 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
               (int64_t *)(run->key == key ? b->scratch + at : key));
 }
 
-/* The table after the group that begins with table t, and the group's keys: run[].n is all tables' ids still from t on. */
+/*
+  Find the table after the group that begins with table t, and the number of the group's keys. From
+  table t on run[].n still counts all ids of a table.
+*/
 static int end_group(const TrsTbe *tbe, const TrsTableRun *run, int t, int64_t *n)
 {
   const int threads = omp_get_max_threads(), first = t, fewest = threads > 1 ? TRS_GROUP_TABLES * threads : 1;
@@ -219,7 +244,7 @@ static int end_group(const TrsTbe *tbe, const TrsTableRun *run, int t, int64_t *
   return t;
 }
 
-/* Divide the tables' keys, and make room for those of the largest group. */
+/* Divide the keys among the tables, and make room for those of the largest group. */
 static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
                                      PetscBool pooled, TrsBackward *b)
 {
@@ -243,7 +268,7 @@ static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sort the group of tables that begins with table t; returns the table after it. */
+/* Sort the group of tables that begins with table t. Returns the table after the group. */
 static int sort_group(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
                       int64_t grad_stride, TrsBackward *b)
 {
@@ -277,7 +302,7 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
   return job;
 }
 
-/* First key at or after i that begins a row. */
+/* Find the first key at or after i that begins a row. */
 static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t n)
 {
   while (i > 0 && i < n && job->key[i] >> job->position_bits == job->key[i - 1] >> job->position_bits) i++;
@@ -292,7 +317,8 @@ static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n,
   for (int64_t part = 0; part < parts; part++) {
     const int64_t end = PetscMin((part + 1) * TRS_VALUES_A_PART, n);
     job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
-    kernels->update(&job, row_start(&job, part * TRS_VALUES_A_PART, n), row_start(&job, end, n));
+    kernels->update[job.args->kind](&job, row_start(&job, part * TRS_VALUES_A_PART, n),
+                                    row_start(&job, end, n));
   }
 }
 
@@ -356,7 +382,7 @@ PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters */
+/* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                      int64_t *row_begin, int64_t *rows, float *row_grad, int64_t row_stride)

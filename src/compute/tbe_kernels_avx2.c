@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX2, FMA and F16C, see CMakeLists.txt; called only where the processor has them. */
+/* Compiled for AVX2, FMA and F16C, see CMakeLists.txt. Called only if the processor has them. */
 #include "compute/tbe_kernels.h"
 
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed between inlined functions only */

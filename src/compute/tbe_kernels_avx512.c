@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt; called only where the processor has them. */
+/*
+  Compiled for AVX-512 (F, BW, DQ, VL), see CMakeLists.txt. Called only if the processor has them.
+*/
 #include "compute/tbe_kernels.h"
 
 #if defined(__AVX512F__)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For any processor: vectors of four are what the compiler's base instruction sets have. */
+/*
+  Kernels for any processor. The vectors have four floats, as in the compiler's base instruction
+  sets.
+*/
 #include "compute/half.h"
 #include "compute/tbe_kernels.h"
 

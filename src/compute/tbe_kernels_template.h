@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of tbe_kernels_<isa>.c, which define before: Part (a register of PART floats), widen_fp16() and widen_bf16() to one,
-  MAX_REGISTER_COLUMNS (of fp32 sums). Defines TBE_KERNELS. No include guard: each of those files takes it once.
+  The text of tbe_kernels_<isa>.c. These files first define Part (a register of PART floats),
+  widen_fp16() and widen_bf16() to a Part, and MAX_REGISTER_COLUMNS (of fp32 sums). This text
+  defines TBE_KERNELS. It has no include guard, because each file includes it once.
 
-  Widths that are known when this is compiled keep a row's sums in registers: 1.7 times the speed of a loop over a run-time width. Sums over
-  columns always run in 16 lanes that are folded in halves, so every instruction set with fused multiply-add gives the same bits.
+  Widths that are known at compile time keep a row's sums in registers: 1.7 times the speed of a
+  loop over a run-time width. Sums over columns always run in 16 lanes that are folded in halves, so
+  every instruction set with fused multiply-add gives the same bits.
 */
 
 #include "compute/cache.h"
@@ -15,9 +17,11 @@
 #define LANES         16
 
 /*
-  Rows are fetched twice: FAR ids ahead into the second-level cache, which has more misses under way than the first has fill buffers, and NEAR ids ahead
-  into the first. (The backward, with more lines to an id, leaves the second step out: it costs as much as it brings.) Lines of `out` OUT bags ahead: rows
-  of out lie apart, and a store that misses holds up all that follow.
+  Rows are fetched twice: FAR ids ahead into the second-level cache, which can have more misses
+  under way than the first has fill buffers, and NEAR ids ahead into the first. (The backward, with
+  more lines to an id, leaves the second step out: it costs as much as it brings.) Lines of `out`
+  are fetched OUT bags ahead: rows of out lie apart, and a store that misses holds up all that
+  follow.
 */
 #define FAR  48
 #define NEAR 10
@@ -40,7 +44,10 @@ ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64
   return (const char *)table->weight + row * table->stride * (dtype == TRS_FP32 ? 4 : 2);
 }
 
-/* Value i's row, which is one of the table's; cached: of a table whose rows may be in a cache's lines. */
+/*
+  The address of value i's row; the value must be a row of the table. cached: rows of the table may
+  be in a cache's lines.
+*/
 ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
                                        int64_t i, const int cached)
 {
@@ -60,7 +67,7 @@ ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes, int near)
   }
 }
 
-/* A bad id's address is no harm to a prefetch. */
+/* The address of a bad id does no harm to a prefetch. */
 ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D, int near)
 {
   const int element = dtype == TRS_FP32 ? 4 : 2;
@@ -69,7 +76,7 @@ ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_
                  D * element, near);
 }
 
-/* What will be needed after value i, of those before `last`. */
+/* Prefetch what the values after value i need, as far as they are before `last`. */
 ALWAYS_INLINE void prefetch_values(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
                                    int64_t last, int D)
 {
@@ -77,7 +84,7 @@ ALWAYS_INLINE void prefetch_values(const TrsTbeTable *table, TrsDType dtype, con
   if (i + NEAR < last) prefetch_row(table, dtype, values[i + NEAR], D, 1);
 }
 
-/* Columns PART*p .. of a row, widened. */
+/* Load columns PART*p .. of a row, widened. */
 ALWAYS_INLINE Part load_part(const char *row, TrsDType dtype, int p)
 {
   if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + (int64_t)p * PART);
@@ -94,7 +101,7 @@ ALWAYS_INLINE float load_column(const char *row, TrsDType dtype, int d)
 
 /* --- forward --- */
 
-/* One bag of a width that is a multiple of 16 and known: the sum stays in registers. */
+/* Look up one bag of a width that is a known multiple of 16. The sum stays in registers. */
 ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const int D,
                                const TrsTbeInput *input, int weighted, int64_t bag, int64_t last, int mean,
                                float *out)
@@ -116,7 +123,7 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
   for (int p = 0; p < D / PART; p++) store(out + (int64_t)p * PART, sum[p]);
 }
 
-/* One bag of any width: the sum is in `out`. */
+/* Look up one bag of any width. The sum is made in `out`. */
 ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int D, const TrsTbeInput *input,
                                    int weighted, const int cached, int64_t bag, int64_t last, int mean,
                                    float *out)
@@ -138,7 +145,7 @@ ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int
     for (int d = 0; d < D; d++) out[d] /= (float)(end - begin);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): every argument is a constant or a register once inlined */
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const int D,
                                 const TrsTbeInput *input, int weighted, int64_t first, int64_t begin,
                                 int64_t end, int mean, float *out, int64_t out_stride)
@@ -151,7 +158,7 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
       prefetch_row(table, dtype, input->values[i], width, 0);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
-    if (bag + OUT < end_bag) /* for reading: a hint to write costs twice as much */
+    if (bag + OUT < end_bag) /* a hint to read: a hint to write costs twice as much */
       prefetch_bytes(to + OUT * out_stride, width * 4, 1);
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
@@ -160,7 +167,7 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   }
 }
 
-/* The same bits for a cached table, of any width. */
+/* Look up bags of a cached table, of any width, with the bits of forward(). */
 static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                            int64_t end, int mean, float *out, int64_t out_stride)
 {
@@ -179,7 +186,9 @@ static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, i
 #undef FORWARD
 }
 
-/* The widths and types that are worth a loop of their own; the others share one each. */
+/*
+  Choose the loop. Some widths and types are worth a loop of their own; the others share one each.
+*/
 static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                     int64_t end, int mean, float *out, int64_t out_stride)
 {
@@ -304,7 +313,7 @@ static void weight_gradients(const TrsTbeTable *table, const TrsTbeInput *input,
     }
 }
 
-/* --- one step of a row: spec of the formulas in tbe.h's source; w, g [D]; m, v states --- */
+/* --- one step of a row: formulas in src/RULES.md, section 6; w, g [D]; m, v states --- */
 
 typedef struct {
   const TrsSparseOptimizerArgs *args;
@@ -312,7 +321,10 @@ typedef struct {
   float *scratch; /* [D] */
 } TrsStep;
 
-/* w -= scale * g, in vectors by hand: the compiler would have to ask for each row whether w lies on g. */
+/*
+  w -= scale * g, in vectors written by hand: the compiler would have to test for each row whether w
+  and g overlap.
+*/
 ALWAYS_INLINE void subtract(int D, float *w, float scale, const float *g)
 {
   int d = 0;
@@ -331,7 +343,7 @@ static void step_adagrad(const TrsStep *step, int D, float *restrict w, const fl
   }
 }
 
-static void step_rowwise_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+static void step_decayed_adagrad(const TrsStep *step, int D, float *restrict w, const float *restrict g,
                                  float *m)
 {
   const TrsSparseOptimizerArgs *a = step->args;
@@ -350,6 +362,18 @@ static void step_rowwise_adagrad(const TrsStep *step, int D, float *restrict w, 
     for (int d = 0; d < D; d++) w[d] -= scale * g[d];
   else
     for (int d = 0; d < D; d++) w[d] = keep * w[d] - scale * g[d];
+}
+
+ALWAYS_INLINE void step_rowwise_adagrad(const TrsStep *step, int D, float *w, const float *g, float *m)
+{
+  const TrsSparseOptimizerArgs *a = step->args;
+
+  if (a->weight_decay_mode == TRS_DECAY_NONE) {
+    *m += dot(D, g, g) / (float)D;
+    subtract(D, w, a->learning_rate / (sqrtf(*m) + a->eps), g);
+  } else {
+    step_decayed_adagrad(step, D, w, g, m);
+  }
 }
 
 static void moment(float beta, int D, const float *restrict g, float *restrict m)
@@ -421,56 +445,75 @@ static void step_lion(const TrsStep *step, int D, float *restrict w, const float
   }
 }
 
-/* Any optimizer, any width. */
-static void step_row_any(const TrsStep *step, const TrsTbeTable *table, int64_t row, int D, float *w,
-                         const float *g)
+/* McMahan et al. 2013, algorithm 1; the learning rate is their alpha. */
+static void step_ftrl(const TrsStep *step, int D, float *restrict w, const float *restrict g,
+                      float *restrict z, float *restrict n)
 {
-  float *m = table->state[0] ? table->state[0] + row * D : NULL,
-        *v = table->state[1] ? table->state[1] + row * D : NULL;
-  float *row_v = table->state[1] ? table->state[1] + row : NULL;
+  const float alpha = step->args->learning_rate, beta = step->args->beta, l1 = step->args->l1,
+              l2 = step->args->l2;
 
-  switch (step->args->kind) {
-  case TRS_OPTIM_SGD: subtract(D, w, step->args->learning_rate, g); break;
-  case TRS_OPTIM_ADAGRAD: step_adagrad(step, D, w, g, m); break;
-  case TRS_OPTIM_ROWWISE_ADAGRAD: step_rowwise_adagrad(step, D, w, g, table->state[0] + row); break;
-  case TRS_OPTIM_ADAM: step_adam_family(step, D, w, g, m, v, 0, 0); break;
-  case TRS_OPTIM_PARTIAL_ROWWISE_ADAM: step_adam_family(step, D, w, g, m, row_v, 1, 0); break;
-  case TRS_OPTIM_LAMB: step_adam_family(step, D, w, g, m, v, 0, 1); break;
-  case TRS_OPTIM_PARTIAL_ROWWISE_LAMB: step_adam_family(step, D, w, g, m, row_v, 1, 1); break;
-  case TRS_OPTIM_LARS_SGD: step_lars_sgd(step, D, w, g, m); break;
-  case TRS_OPTIM_LION: step_lion(step, D, w, g, m); break;
-  default: break;
+  for (int d = 0; d < D; d++) {
+    const float sum = n[d] + g[d] * g[d], root = sqrtf(sum);
+    const float next = z[d] + g[d] - (root - sqrtf(n[d])) / alpha * w[d], beyond = fabsf(next) - l1;
+    z[d] = next;
+    n[d] = sum;
+    w[d] = beyond > 0.0f ? -copysignf(beyond, next) / ((beta + root) / alpha + l2) : 0.0f;
   }
 }
 
-/* The optimizers that are worth a loop of their own for a known width. */
-ALWAYS_INLINE void step_row(const TrsStep *step, const TrsTbeTable *table, int64_t row, int D, float *w,
-                            const float *g)
+/* A state of the row: one number for each element, or one for the row. */
+ALWAYS_INLINE float *elements(const TrsTbeTable *table, int s, int64_t row, int D)
 {
-  const TrsSparseOptimizerArgs *a = step->args;
+  return table->state[s] + row * D;
+}
 
-  if (a->kind == TRS_OPTIM_SGD) {
-    subtract(D, w, a->learning_rate, g);
-  } else if (a->kind == TRS_OPTIM_ROWWISE_ADAGRAD && a->weight_decay_mode == TRS_DECAY_NONE) {
-    float *m = table->state[0] + row;
-    *m += dot(D, g, g) / (float)D;
-    const float scale = a->learning_rate / (sqrtf(*m) + a->eps);
-    subtract(D, w, scale, g);
-  } else {
-    step_row_any(step, table, row, D, w, g);
-  }
+ALWAYS_INLINE float *of_row(const TrsTbeTable *table, int s, int64_t row)
+{
+  return table->state[s] + row;
+}
+
+/*
+  The steps: X(KIND, statement). Each gets an update of its own; a KIND without one is refused at
+  set-up.
+*/
+#define STEPS(X) \
+  X(NONE, (void)w) \
+  X(SGD, subtract(D, w, step->args->learning_rate, g)) \
+  X(ADAGRAD, step_adagrad(step, D, w, g, elements(table, 0, row, D))) \
+  X(ROWWISE_ADAGRAD, step_rowwise_adagrad(step, D, w, g, of_row(table, 0, row))) \
+  X(ADAM, step_adam_family(step, D, w, g, elements(table, 0, row, D), elements(table, 1, row, D), 0, 0)) \
+  X(PARTIAL_ROWWISE_ADAM, \
+    step_adam_family(step, D, w, g, elements(table, 0, row, D), of_row(table, 1, row), 1, 0)) \
+  X(LAMB, step_adam_family(step, D, w, g, elements(table, 0, row, D), elements(table, 1, row, D), 0, 1)) \
+  X(PARTIAL_ROWWISE_LAMB, \
+    step_adam_family(step, D, w, g, elements(table, 0, row, D), of_row(table, 1, row), 1, 1)) \
+  X(LARS_SGD, step_lars_sgd(step, D, w, g, elements(table, 0, row, D))) \
+  X(LION, step_lion(step, D, w, g, elements(table, 0, row, D))) \
+  X(FTRL, step_ftrl(step, D, w, g, elements(table, 0, row, D), elements(table, 1, row, D)))
+
+/* kind is known when this is compiled, so that one statement is left. */
+ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *step, const TrsTbeTable *table,
+                            int64_t row, int D, float *w, const float *g)
+{
+#define STEP_OF(KIND, statement) \
+  if (kind == TRS_OPTIM_##KIND) statement;
+  STEPS(STEP_OF)
+#undef STEP_OF
 }
 
 /* --- backward --- */
 
-/* Where the row of key i is. */
+/* The address of the row of key i. */
 ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 {
   return (char *)TrsCacheRow(job->table, (int64_t)(job->key[i] >> job->position_bits),
                              job->location ? job->location[i] : -1, dtype == TRS_FP32 ? 4 : 2);
 }
 
-/* fp32 back to a half-width row; random numbers are keyed by the element's place in the whole table. */
+/*
+  Round fp32 back to a half-width row. Random numbers are keyed by the element's place in the whole
+  table.
+*/
 static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOptimizerArgs *args,
                        const float *from, uint16_t *to)
 {
@@ -506,7 +549,7 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
   }
 }
 
-/* End of the run of keys of one row that begins at i. */
+/* Find the end of the run of keys of one row that begins at i. */
 ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
 {
   const uint64_t row = job->key[i] >> job->position_bits;
@@ -515,25 +558,26 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
   return i;
 }
 
-/* The row of key i, its state and gradient. */
-ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, TrsDType dtype, int64_t i, int D)
+/* The row of key i, its first state and gradient. */
+ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKind kind, TrsDType dtype,
+                                int64_t i, int D)
 {
-  if (i >= job->n_keys) return;
-  const TrsSparseOptimizerKind kind = job->args ? job->args->kind : TRS_OPTIM_NONE;
-  const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
+#define FIRST_SHAPE(KIND, word, shape, ...) TRS_STATE_##shape,
+  static const TrsStateShape shapes[] = {TRS_EMBEDDING_OPTIMIZERS(FIRST_SHAPE)};
+  int64_t row;
 
+  if (i >= job->n_keys) return;
+  row = (int64_t)(job->key[i] >> job->position_bits);
   prefetch_bytes(job->grad + job->source[i], D * 4, 0);
   if (kind == TRS_OPTIM_NONE) return;
   prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2), 0);
-  if (kind == TRS_OPTIM_ROWWISE_ADAGRAD)
-    prefetch_bytes(job->table->state[0] + row, 4, 0);
-  else if (kind != TRS_OPTIM_SGD)
-    prefetch_bytes(job->table->state[0] + row * D, D * 4, 0);
+  if (shapes[kind] == TRS_STATE_ROW) prefetch_bytes(of_row(job->table, 0, row), 4, 0);
+  if (shapes[kind] == TRS_STATE_ELEMENT) prefetch_bytes(elements(job->table, 0, row, D), D * 4, 0);
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
-ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D, int64_t begin, int64_t end,
-                               float *g, float *scratch)
+ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKind kind, TrsDType dtype,
+                               const int D, int64_t begin, int64_t end, float *g, float *scratch)
 {
   const TrsTbeTable *table = job->table;
   const TrsStep step = {.args = job->args,
@@ -543,44 +587,52 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, TrsDType dtype, const int D
   float *wide = scratch + D;
 
   if (begin == 0)
-    for (int64_t k = 0; k < FAR; k++) prefetch_key(job, dtype, k, D);
+    for (int64_t k = 0; k < FAR; k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
-    const float *total = job->grad + job->source[i]; /* of most rows the only one, used where it is */
-    for (int64_t k = i; k < next; k++) prefetch_key(job, dtype, k + FAR, D);
+    /* Most rows have one gradient, which is used in its place. */
+    const float *total = job->grad + job->source[i];
+    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + FAR, D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
     }
     void *memory = row_of_key(job, dtype, i);
     if (dtype == TRS_FP32) {
-      step_row(&step, table, row, D, (float *)memory, total);
+      step_row(kind, &step, table, row, D, (float *)memory, total);
     } else {
       widen_row(table, (const char *)memory, wide);
-      step_row_any(&step, table, row, D, wide, total);
+      step_row(kind, &step, table, row, D, wide, total);
       narrow_row(table, row, job->args, wide, (uint16_t *)memory);
     }
     i = next;
   }
 }
 
-static void update(const TrsRowJob *job, int64_t begin, int64_t end)
+ALWAYS_INLINE void update(const TrsRowJob *job, const TrsSparseOptimizerKind kind, int64_t begin, int64_t end)
 {
   float on_stack[3 * TRS_TBE_STACK_COLUMNS] __attribute__((aligned(64)));
   const int D = job->table->dim;
   float *g = D <= TRS_TBE_STACK_COLUMNS ? on_stack : job->scratch, *scratch = g + D;
 
   if (job->table->dtype != TRS_FP32)
-    update_rows(job, job->table->dtype, D, begin, end, g, scratch);
+    update_rows(job, kind, job->table->dtype, D, begin, end, g, scratch);
   else if (D == 16)
-    update_rows(job, TRS_FP32, 16, begin, end, g, scratch);
+    update_rows(job, kind, TRS_FP32, 16, begin, end, g, scratch);
   else if (D == 64)
-    update_rows(job, TRS_FP32, 64, begin, end, g, scratch);
+    update_rows(job, kind, TRS_FP32, 64, begin, end, g, scratch);
   else if (D == 128)
-    update_rows(job, TRS_FP32, 128, begin, end, g, scratch);
+    update_rows(job, kind, TRS_FP32, 128, begin, end, g, scratch);
   else
-    update_rows(job, TRS_FP32, D, begin, end, g, scratch);
+    update_rows(job, kind, TRS_FP32, D, begin, end, g, scratch);
 }
+
+#define UPDATE_OF(KIND, statement) \
+  static void update_##KIND(const TrsRowJob *job, int64_t begin, int64_t end) \
+  { \
+    update(job, TRS_OPTIM_##KIND, begin, end); \
+  }
+STEPS(UPDATE_OF)
 
 static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
                    int64_t row_stride)
@@ -589,15 +641,17 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
 
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i, end);
-    for (int64_t k = i; k < next; k++) prefetch_key(job, job->table->dtype, k + FAR, job->table->dim);
+    for (int64_t k = i; k < next; k++)
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + FAR, job->table->dim);
     if (rows) rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }
   return n;
 }
 
+#define UPDATE_CELL(KIND, statement) .update[TRS_OPTIM_##KIND] = update_##KIND,
 #define TBE_KERNELS \
   { \
-    .forward = forward, .forward_rows = forward_rows, .update = update, .sum = sum, \
+    .forward = forward, .forward_rows = forward_rows, STEPS(UPDATE_CELL).sum = sum, \
     .weight_gradients = weight_gradients \
   }

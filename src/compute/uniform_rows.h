@@ -5,12 +5,15 @@
 #include "core/random.h"
 
 /*
-  TrsUniformRows - Fill rows of `dim` numbers, one after the other, with TrsRandomUniformFill()'s of tensor `a`.
+  TrsUniformRows - Fill rows of `dim` numbers, one after the other, with TrsRandomUniformFill()'s
+  numbers of tensor `a`.
 
-  Host memory, in which a row's first touch is the writing thread's. Not collective.
+  The rows are host memory. The thread that writes a row is the first to touch it.
+
+  Not collective.
 
   In:  first      element of the tensor that the first row begins with
-       table_dim  elements of the tensor from row to row
+       table_dim  elements of the tensor from one row to the next
 */
 void TrsUniformRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,
                     int64_t dim, int64_t table_dim, float lo, float hi, float *to);

@@ -10,10 +10,10 @@
 enum { TRS_ALIGNMENT = 64 };
 static const size_t page_bytes = 4096, huge_page_bytes = (size_t)2 << 20, huge_from_bytes = (size_t)4 << 20;
 
-/* Stands in the 64 bytes before each block. */
+/* The header lies in the 64 bytes before each block. */
 typedef struct {
   void *base;
-  size_t mapped_bytes; /* 0: from posix_memalign */
+  size_t mapped_bytes; /* 0 for memory of posix_memalign */
   int64_t bytes;
   TrsMemoryKind kind;
 } TrsBlockHeader;
@@ -34,7 +34,10 @@ static TrsBlockHeader *header_of(void *data)
   return (TrsBlockHeader *)((char *)data - TRS_ALIGNMENT);
 }
 
-/* A mapping whose data begins on a huge page, with the page before it for the header: zeros, and no memory until it is touched. */
+/*
+  Map memory whose data begins on a huge page. The header lies on the page before the data. The
+  memory holds zeros and takes no pages until the program touches it.
+*/
 static void *map_block(size_t bytes, TrsBlockHeader *header)
 {
   size_t length = (bytes + page_bytes - 1) / page_bytes * page_bytes + huge_page_bytes + page_bytes;
@@ -44,7 +47,8 @@ static void *map_block(size_t bytes, TrsBlockHeader *header)
   if (base == MAP_FAILED) return NULL;
   data = base + page_bytes;
   data += (huge_page_bytes - (uintptr_t)data % huge_page_bytes) % huge_page_bytes;
-  (void)madvise(data, bytes, MADV_HUGEPAGE); /* advice only: a kernel without huge pages says no */
+  /* Advice only, a kernel without huge pages refuses it. */
+  (void)madvise(data, bytes, MADV_HUGEPAGE);
   header->base = base;
   header->mapped_bytes = length;
   return data;
@@ -108,7 +112,8 @@ PetscErrorCode TrsBufferReserve(TrsBuffer *buffer, int64_t bytes, PetscBool keep
   PetscCheck(bytes >= 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "buffer of %" PRId64 " bytes", bytes);
   if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
   if (grown < bytes) grown = bytes;
-  if (!keep) PetscCall(TrsBufferFree(buffer)); /* first, so that old and new are never held together */
+  /* Free first, so that old and new memory are never held together. */
+  if (!keep) PetscCall(TrsBufferFree(buffer));
   PetscCall(get_block(grown, PETSC_FALSE, &data));
   if (keep && buffer->data) {
     memcpy(data, buffer->data, (size_t)buffer->capacity_bytes);
@@ -137,7 +142,8 @@ PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer)
              TRS_ERR_MEMORY, "out of memory: %" PRId64 " elements of %zu bytes exceed the address space", n,
              size);
   PetscCall(get_block(bytes, PETSC_TRUE, &data));
-  memcpy(pointer_to_pointer, &data, sizeof(data)); /* any pointer type, without breaking the aliasing rule */
+  /* Works for any pointer type without breaking the aliasing rule. */
+  memcpy(pointer_to_pointer, &data, sizeof(data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

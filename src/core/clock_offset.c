@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-#define TRS_MOST_DRIFT 1e-3 /* seconds a second: a quartz is off by 1e-4, NTP slews a clock by 5e-4 */
+/* Seconds per second: a quartz is off by 1e-4, NTP slews a clock by 5e-4. */
+#define TRS_MOST_DRIFT 1e-3
 
 TrsClockOffset TrsClockBest(int n, const double *sent_s, const double *read_s, const double *received_s)
 {

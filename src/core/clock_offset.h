@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Clocks of ranks, brought to rank 0's: by messages to and fro, at two moments; between them the difference is a straight line.
+  The times of all ranks are expressed on rank 0's clock. Ranks compare their clocks by messages at
+  two moments. Between the two moments the difference is taken as a straight line.
 
-  A reading lies somewhere between a question and its answer: the quickest of TRS_CLOCK_ROUNDS is taken, and its middle, so the error is at most half its
-  time. Rank 0 asks one rank after the other: time grows with their number (some 0.1 ms each).
+  A reading lies somewhere between a question and its answer. The quickest of TRS_CLOCK_ROUNDS
+  rounds is used, and the middle of that round, so the error is at most half the time of the round.
+  Rank 0 asks one rank after the other, so the time grows with the number of ranks (some 0.1 ms
+  each).
 */
 #pragma once
 
@@ -16,14 +19,19 @@ typedef struct {
   double offset_s; /* this rank's clock minus rank 0's */
 } TrsClockOffset;
 
-/* Of n rounds the quickest: rank 0 asked at sent_s, the other's clock was read_s, rank 0 had it at received_s. */
+/*
+  Choose the quickest of n rounds. In a round, rank 0 asks at sent_s, the other rank reads its clock
+  as read_s, and rank 0 has the answer at received_s.
+*/
 TrsClockOffset TrsClockBest(int n, const double *sent_s, const double *read_s, const double *received_s);
 
-/* Compare with rank 0's clock. Collective on comm. */
+/* Compare this rank's clock with rank 0's clock. Collective on comm. */
 PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset);
 
 /*
-  A time of this rank's clock as rank 0's clock shows it; later times stay later. Before first and after last their own offset holds. Where they
-  differ by more than clocks drift (1e-3 of the time between them) the comparisons were that far off, and the middle of both holds throughout.
+  Convert a time of this rank's clock to rank 0's clock. The order of times is kept. Before `first`
+  and after `last` the nearer of these two offsets holds. If the two offsets differ by more than
+  clocks drift (1e-3 of the time between them), the comparisons themselves were inaccurate, and the
+  mean of both offsets is used throughout.
 */
 double TrsClockToRank0(const TrsClockOffset *first, const TrsClockOffset *last, double time_s);

@@ -9,10 +9,13 @@
 
 enum { TRS_MAX_TEXT = 2048, TRS_MAX_TRACE = 4096 };
 
-/* How long a failed rank waits for the others; agreed errors reach all ranks, so only slow ones are late. */
+/*
+  Seconds that a failed rank waits for the others. An agreed error reaches all ranks, so only slow
+  ranks are late.
+*/
 static const double patience_s = 3.0, agreed_patience_s = 60.0;
 
-/* What went wrong first on this rank: raised by the main thread only. */
+/* The first error of this rank. Only the main thread raises errors. */
 static struct {
   PetscErrorCode code;
   PetscBool agreed;
@@ -21,8 +24,8 @@ static struct {
 } raised;
 
 /*
-  Is this PETSc's allocator without memory? PETSc 3.18 raises the line of the caller as the code and its
-  function as the message.
+  Check whether PETSc's allocator ran out of memory. PETSc 3.18 then raises the caller's line number
+  as the code and the caller's function as the message.
 */
 static PetscBool is_out_of_memory(const char *function, PetscErrorType type)
 {
@@ -121,10 +124,10 @@ static double seconds_now(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Complete a request, or give up after limit_s (< 0: never). */
+/* Wait until a request completes or limit_s seconds have passed. A negative limit waits forever. */
 static int completes(MPI_Request *request, double limit_s)
 {
-  struct timespec nap = {0, 50000}; /* longer each time: ranks mostly end together */
+  struct timespec nap = {0, 50000}; /* The naps grow longer, because ranks mostly end together. */
   double start = seconds_now();
   int done = 0;
 
@@ -148,7 +151,10 @@ static PetscBool wants_trace(void)
   return wanted;
 }
 
-/* A stop on request is no error. One write, so that ranks do not mix; from is "" or " (rank 2)". */
+/*
+  Print an error. A stop on request is not called an error. The text goes out in one write, so that
+  the output of several ranks does not mix. `from` is "" or " (rank 2)".
+*/
 static void print_error(PetscErrorCode ierr, const char *text, const char *trace, const char *from)
 {
   char safe_text[2 * TRS_MAX_TEXT], safe_trace[2 * TRS_MAX_TRACE];

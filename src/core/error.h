@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Errors: PETSc's chain, with codes that become the documented exit status of every rank.
+  Errors use PETSc's chain of calls. Their codes become the documented exit status of every rank.
 
-  Raise with SETERRQ / PetscCheck and one of TRS_ERR_*; the message is what the user reads, so it names the option, or the
-  file, dataset and row, says what was found and what was expected. Nothing is printed when an error is raised: main() prints it once,
-  after the ranks have found out whether all of them failed (TrsErrorFinish).
+  Raise an error with SETERRQ or PetscCheck and one of TRS_ERR_*. The message is what the user
+  reads, so it names the option, or the file, dataset and row, and says what was found and what was
+  expected. Raising an error prints nothing. main() prints the message once, after the ranks have
+  found out whether all of them failed (TrsErrorFinish).
 */
 #pragma once
 
 #include <mpi.h>
 #include <petscsys.h>
 
-#if !defined(PETSC_SUCCESS) /* PETSc 3.18 has no name for it */
+#if !defined(PETSC_SUCCESS) /* PETSc 3.18 does not define this name */
   #define PETSC_SUCCESS 0
 #endif
 
-/* The exit status of README.md + 1000, clear of PETSc's own codes. */
+/* The exit status of README.md plus 1000, which keeps the codes clear of PETSc's own. */
 enum {
   TRS_ERR_OPTION = 1064,      /* bad option or option file */
-  TRS_ERR_DATA = 1065,        /* content of a dataset, checkpoint or plan file */
+  TRS_ERR_DATA = 1065,        /* the content of a dataset, checkpoint or plan file */
   TRS_ERR_NO_INPUT = 1066,    /* an input is missing or unreadable */
   TRS_ERR_UNAVAILABLE = 1069, /* device, NCCL or an MPI feature */
   TRS_ERR_INTERNAL = 1070,    /* a bug */
@@ -26,13 +27,15 @@ enum {
   TRS_ERR_NO_PLAN = 1072, /* the planner found no feasible plan */
   TRS_ERR_CANT_CREATE = 1073,
   TRS_ERR_IO = 1074,
-  TRS_ERR_STOPPED = 1075,   /* stopped on request after a checkpoint: requeue me */
+  /* Stopped on request after a checkpoint, so the job can be queued again. */
+  TRS_ERR_STOPPED = 1075,
   TRS_ERR_LOST = 1076,      /* a rank is lost or hangs */
-  TRS_ERR_NOT_FINITE = 1078 /* loss or weights */
+  TRS_ERR_NOT_FINITE = 1078 /* the loss or the weights */
 };
 
 /*
-  A check in Debug builds, nothing in Release. PetscAssert must not be used: with an optimised PETSc 3.18 it is an optimiser assumption.
+  TrsAssert checks a condition in Debug builds and does nothing in Release builds. Do not use
+  PetscAssert: in an optimised PETSc 3.18 the condition becomes an assumption of the optimiser.
 */
 #if defined(NDEBUG)
   #define TrsAssert(cond, ...) ((void)0)
@@ -43,41 +46,57 @@ enum {
 /*
   TrsErrorInstall - Make raised errors silent until main() reports them, and keep the first message.
 
-  Not collective. Call once, right after PetscInitialize().
+  Not collective. Call it once, right after PetscInitialize().
 */
 PetscErrorCode TrsErrorInstall(void);
 
-/* The first message raised on this rank since the start (or the last TrsErrorClear); "" when there is none. Borrowed. */
+/*
+  The first message raised on this rank since the start or the last TrsErrorClear(), or "" if there
+  is none. The string is borrowed.
+*/
 const char *TrsErrorMessage(void);
 
-/* The functions that it came through, "\nfunction() at file:line" for each; "" when there is none. Borrowed. */
+/*
+  The functions that the error passed through, each as "\nfunction() at file:line", or "" if there
+  is none. The string is borrowed.
+*/
 const char *TrsErrorTrace(void);
 
 /* Forget a raised error that was handled. Not collective. */
 void TrsErrorClear(void);
 
-/* Exit status for an error code: TRS_ERR_x - 1000, 71 for PETSC_ERR_MEM, 0 for success, 70 for anything else. */
+/*
+  The exit status of an error code: TRS_ERR_x - 1000, 71 for PETSC_ERR_MEM, 0 for success and 70 for
+  all other codes.
+*/
 int TrsExitStatus(PetscErrorCode ierr);
 
 /*
-  TrsAgree - All ranks learn whether any of them failed, and then all fail with the same code.
+  TrsAgree - Tell all ranks whether any of them failed, and let all fail with the same code.
 
-  Collective on comm. Call before a rank might leave a collective early: after work that can fail on one rank alone.
+  Collective on comm. Call this function after work that can fail on one rank alone, before a rank
+  might leave a collective early.
 
-  In:     comm   the ranks that did the work
-          ierr   this rank's result (PETSC_SUCCESS or an error that has been raised and caught, not yet returned)
-  Returns: PETSC_SUCCESS when all succeeded; else, on every rank, the code of the lowest failing rank, raised with that rank's message
+  In:      comm   the ranks that did the work
+           ierr   this rank's result: PETSC_SUCCESS, or an error that was raised and caught but not
+                  yet returned
+  Returns: PETSC_SUCCESS if all ranks succeeded. Otherwise, on every rank, the code of the lowest
+           failing rank, raised with that rank's message
 */
 PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr);
 
 /*
-  TrsErrorFinish - End of a run: find out whether all ranks came here, print one message if any of them failed, end.
+  TrsErrorFinish - End a run: find out whether all ranks arrived, and print one message if any
+    failed.
 
-  Collective on comm, called by every rank with its own result. A failed rank waits a few seconds for the others: when some do not come
-  (they may wait in a collective), the job is aborted with this rank's status. Never returns an error; does not return after an abort.
+  Collective on comm. Every rank passes its own result. A failed rank waits a few seconds for the
+  others. If some ranks do not arrive (they may wait in a collective), this function aborts the job
+  with this rank's status. It never returns an error, and it does not return after an abort.
 
-  In:  comm    a communicator nothing else uses (dup of the world)
-       ierr    this rank's result; PETSC_SUCCESS waits for the others without limit
-  Returns: the exit status, the same on all ranks that return: the lowest failing rank's; 0 when all succeeded
+  In:      comm    a communicator that nothing else uses (a duplicate of the world)
+           ierr    this rank's result; with PETSC_SUCCESS the rank waits for the others without
+                   limit
+  Returns: the exit status, which is the same on all ranks that return: the status of the lowest
+           failing rank, or 0 if all succeeded
 */
 int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr);

@@ -10,14 +10,16 @@ static const char *const stage_name[TRS_N_STAGES] = {
     "optimizer",  "I/O",    "waiting",     "exchange",      "cache",          "plan",
     "none"};
 
-static PetscLogEvent event[TRS_N_STAGES]; /* written once by TrsEventsRegister() */
+static PetscLogEvent event[TRS_N_STAGES]; /* TrsEventsRegister() writes this once */
 static PetscBool registered;
 
-/* The stage of the main thread, since when, and the sums; others read `current` alone. */
+/*
+  The main thread's stage, the time it was entered, and the sums. Other threads read only `current`.
+*/
 static _Atomic int current = TRS_STAGE_NONE;
 static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
-static void (*observer)(const char *name); /* set once, at set-up */
+static void (*observer)(const char *name); /* written once at set-up */
 
 PetscErrorCode TrsEventsRegister(void)
 {

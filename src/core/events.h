@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The stages of a run, as PETSc log events: one row each in -log_view.
+  The stages of a run are PETSc log events, with one row each in -log_view.
 
-  Begin and end on the main thread only (PETSc's log is not thread-safe). Stages do not nest: time is counted once. `wait` is time
-  blocked on other ranks or on the reader, wherever it happens: a stage that must wait ends itself first, or uses TrsStageSwitch.
+  Only the main thread begins and ends stages, because PETSc's log is not thread-safe. Stages do not
+  nest, so each second is counted once. The stage `wait` is time blocked on other ranks or on the
+  reader, wherever that happens: a stage that must wait ends itself first, or uses TrsStageSwitch().
 */
 #pragma once
 
@@ -17,12 +18,14 @@ typedef enum {
   TRS_STAGE_OUTPUT_DIST,
   TRS_STAGE_DENSE_FORWARD,
   TRS_STAGE_DENSE_BACKWARD,
-  TRS_STAGE_EMBEDDING_BACKWARD, /* with the fused optimizer */
-  TRS_STAGE_OPTIMIZER,          /* dense */
-  TRS_STAGE_IO,                 /* batches, checkpoints */
+  TRS_STAGE_EMBEDDING_BACKWARD, /* includes the fused optimizer */
+  TRS_STAGE_OPTIMIZER,          /* the dense optimizer */
+  TRS_STAGE_IO,                 /* reading batches, reading and writing checkpoints */
   TRS_STAGE_WAIT,
-  TRS_STAGE_EXCHANGE, /* copying, or adding, what other ranks sent, wherever it happens; by messages MPI does it while we wait */
-  TRS_STAGE_CACHE, /* bringing rows from host memory into caches of the device */
+  /* Copying or adding what other ranks sent, wherever that happens. With messages, MPI does this
+     work while we wait. */
+  TRS_STAGE_EXCHANGE,
+  TRS_STAGE_CACHE, /* bringing rows from host memory into a device's caches */
   TRS_STAGE_PLAN,
   TRS_STAGE_NONE, /* outside any stage */
   TRS_N_STAGES
@@ -30,22 +33,34 @@ typedef enum {
 
 PetscErrorCode TrsEventsRegister(void);
 
-/* Enter a stage and return the one left, so that the caller can go back: TrsStageSwitch(TRS_STAGE_WAIT, &before); ... TrsStageSwitch(before, NULL). */
+/*
+  Enter a stage and return the previous one in *before, so that the caller can restore it:
+  TrsStageSwitch(TRS_STAGE_WAIT, &before); ... TrsStageSwitch(before, NULL).
+*/
 PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before);
 
-/* Seconds this rank spent in each stage since the start or the last reset: [TRS_N_STAGES]. */
+/* Seconds that this rank spent in each stage since the start or the last reset. */
 PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset);
 
 const char *TrsStageName(TrsStage stage);
 
-/* From now on tell of every stage: its name where it begins, NULL where it ends (device/device.h's range); NULL: tell no one. Main thread. */
+/*
+  Call `range` for every stage from now on: with the stage's name at its beginning and with NULL at
+  its end (the range of device/device.h). range NULL ends the calls. For the main thread only.
+*/
 void TrsStageObserve(void (*range)(const char *name));
 
-/* The stage this rank is in, for the watchdog: safe to call from any thread. */
+/* The stage that this rank is in. The watchdog uses this function. Safe to call from any thread. */
 TrsStage TrsStageCurrent(void);
 
-/* A sign of life within a long stage, as if it had been changed. From any thread. */
+/*
+  Give a sign of life within a long stage, as if the stage had changed.
+  Safe to call from any thread.
+*/
 void TrsStageProgress(void);
 
-/* How often this rank has changed its stage: as long as the number grows it gets on. From any thread, too. */
+/*
+  The number of stage changes of this rank. The rank makes progress as long as the number grows.
+  Safe to call from any thread.
+*/
 int64_t TrsStageSwitches(void);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What fstat says of an open file, as far as it keeps us from reading. */
+/* Check with fstat whether an open file can be read. */
 static TrsFileOutcome judge(int fd, int64_t max_bytes, TrsFileText *file)
 {
   struct stat status;
@@ -21,7 +21,9 @@ static TrsFileOutcome judge(int fd, int64_t max_bytes, TrsFileText *file)
   return file->n_bytes > max_bytes ? TRS_FILE_TOO_LARGE : TRS_FILE_READ;
 }
 
-/* As many bytes as the file had when it was opened, or fewer if it has become shorter. */
+/*
+  Read as many bytes as the file had when it was opened, or fewer if the file has become shorter.
+*/
 static PetscErrorCode read_all(int fd, TrsFileText *file)
 {
   int64_t n = 0;
@@ -48,7 +50,8 @@ static PetscErrorCode read_all(int fd, TrsFileText *file)
 
 PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText *file)
 {
-  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO would block for ever */
+  /* Otherwise open() waits forever on a FIFO. */
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Input files that are read as a whole: option files, YAML, plans. */
+/* Input files that are read as a whole: option files, YAML and plans. */
 #pragma once
 
 #include "core/error.h"
@@ -8,25 +8,26 @@
 
 typedef enum {
   TRS_FILE_READ,
-  TRS_FILE_UNREADABLE, /* missing, or an error of its disk: `error` says which */
+  TRS_FILE_UNREADABLE, /* missing, or a disk error; `error` says which */
   TRS_FILE_FOLDER,
-  TRS_FILE_IRREGULAR, /* a FIFO, device or socket: it could block for ever, or never end */
+  TRS_FILE_IRREGULAR, /* a FIFO, device or socket, which could block forever or never end */
   TRS_FILE_TOO_LARGE
 } TrsFileOutcome;
 
 typedef struct {
   TrsFileOutcome outcome;
   int error;       /* errno of TRS_FILE_UNREADABLE */
-  int64_t n_bytes; /* of the text, or of a file that is too large */
-  char *text;      /* [n_bytes + 1] ends in 0; free with PetscFree(). NULL unless TRS_FILE_READ */
+  int64_t n_bytes; /* size of the text, or of a file that is too large */
+  char *text;      /* [n_bytes + 1] ends in 0; free with PetscFree(); NULL unless TRS_FILE_READ */
 } TrsFileText;
 
 /*
-  TrsFileReadText - Read a regular file of at most max_bytes. The outcome tells what stood in the way; the caller says so in its own words.
+  TrsFileReadText - Read a regular file of at most max_bytes bytes.
 
-  Not collective. Never waits for a FIFO.
+  Not collective. Never waits for a FIFO. The outcome tells what prevented the read, and the caller
+  reports it in its own words.
 
-  Out:    file  also after a failure
+  Out:    file  filled in after a failure, too
   Errors: MEMORY
 */
 PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText *file);

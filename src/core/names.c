@@ -8,7 +8,9 @@
 
 enum { TRS_MAX_NAME = 255 };
 
-/* Bytes of the UTF-8 character at s, its code point in *code; 0 when there is none. */
+/*
+  Decode the UTF-8 character at s into *code. Returns its length in bytes, or 0 if it is not valid.
+*/
 static int utf8_length(const unsigned char *s, uint32_t *code)
 {
   static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -24,7 +26,7 @@ static int utf8_length(const unsigned char *s, uint32_t *code)
   return n;
 }
 
-/* Control characters, and marks that reorder or break the line they stand in. */
+/* Detect control characters, and marks that reorder or break the line they stand in. */
 static int is_unsafe(uint32_t c)
 {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x200E && c <= 0x200F) ||

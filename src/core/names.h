@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names that came from outside: shown safely, and matched when they are misspelt. */
+/* Names from outside are shown safely, and misspelt names are matched with known ones. */
 #pragma once
 
 #include <stddef.h>
 
 /*
-  TrsNameEscape - Copy text so that a terminal shows it and does nothing else.
+  TrsNameEscape - Copy text so that a terminal shows the text and does nothing else.
 
-  Control characters, ESC, direction overrides and bytes that are not UTF-8 become \xNN; a line feed starts an indented line, so text from
-  a file cannot pose as a message of ours. Not collective.
+  Not collective. Control characters, ESC, direction overrides and bytes that are not UTF-8 become
+  \xNN. A line feed starts an indented line, so text from a file cannot pose as one of our messages.
 
   Out:    out  [n], cut at n - 1 bytes, always ended by 0
 */
 void TrsNameEscape(const char *text, char *out, size_t n);
 
 /*
-  TrsNameDistance - Edits (insert, delete, replace, swap neighbours; case is free) that turn a into b.
+  TrsNameDistance - Count the edits (insert, delete, replace, swap neighbours) that turn a into b.
 
-  Not collective. Names longer than 255 bytes count as 255 long.
+  Not collective. Case does not count. Names longer than 255 bytes count as 255 long.
+
   Source: optimal string alignment distance (Damerau 1964, Levenshtein 1966)
 */
 int TrsNameDistance(const char *a, const char *b);
 
-/* Index of the name closest to `name` (the first of equals), -1 when n is 0. Not collective. */
+/*
+  The index of the name closest to `name`, the first one if several are equally close, or -1 if n is
+  0. Not collective.
+*/
 int TrsNameClosest(const char *name, int n, const char *const *names);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Options as text: -help, and the configuration of a run. */
+/* This file writes options as text: -help, and the configuration of a run. */
 #include "core/options_impl.h"
 #include "core/version.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { TRS_HELP_WIDTH = 100, TRS_HELP_COLUMN = 44, TRS_MAX_LINE = 2048 };
 
-/* Text that grows. */
+/* A text that grows. */
 typedef struct {
   char *data;
   size_t used, capacity;
@@ -38,14 +40,14 @@ static PetscErrorCode add_text(TrsGrowingText *text, const char *format, ...)
 
 static const char *type_word(TrsOptionType type)
 {
-  static const char *const words[] = {"<bool>",   "<int>",      "<bytes>",  "<real>",    "<text>",
-                                      "<file>",   "<file,..>",  "<word>",   "<word,..>", "<text,..>",
-                                      "<int,..>", "<bytes,..>", "<real,..>"};
+  static const char *const words[] = {"<bool>",   "<int>",      "<bytes>",   "<real>",     "<text>",
+                                      "<file>",   "<file,..>",  "<word>",    "<word,..>",  "<text,..>",
+                                      "<int,..>", "<bytes,..>", "<real,..>", "<bandwidth>"};
 
   return words[type];
 }
 
-/* "[1,]" as words: ">= 1". */
+/* Write a range in words: "[1,]" becomes ">= 1". */
 static void range_words(const char *range, char *text, size_t n)
 {
   const char *comma = strchr(range, ',');
@@ -61,7 +63,7 @@ static void range_words(const char *range, char *text, size_t n)
   }
 }
 
-/* Add a part of what stands in brackets behind an option's help text. */
+/* Add a part to the text in brackets behind an option's help text. */
 static void add_part(char text[TRS_MAX_LINE], const char *before, const char *part)
 {
   const size_t used = strlen(text);
@@ -71,7 +73,7 @@ static void add_part(char text[TRS_MAX_LINE], const char *before, const char *pa
 
 /*
   The option's help text, then in brackets the values it takes and its default. A help text that
-  explains a default of several cases says "(default: ...)" itself.
+  explains a default of several cases, or another option's, says so itself.
 */
 static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
 {
@@ -93,12 +95,12 @@ static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
   if (spec->unit) add_part(brackets, "in ", spec->unit);
   if (spec->fallback)
     add_part(brackets, "default ", spec->fallback);
-  else if (!strstr(spec->help, "(default"))
+  else if (!strstr(spec->help, "default") && strncmp(spec->help, "as -", 4) != 0)
     add_part(brackets, "no default", "");
   snprintf(text, TRS_MAX_LINE, brackets[0] ? "%s [%s]" : "%s", spec->help, brackets);
 }
 
-/* Words from column TRS_HELP_COLUMN on, broken before TRS_HELP_WIDTH. */
+/* Write words from column TRS_HELP_COLUMN on and break lines before TRS_HELP_WIDTH. */
 static PetscErrorCode add_wrapped(TrsGrowingText *text, const char *words)
 {
   int column = TRS_HELP_COLUMN;
@@ -144,38 +146,124 @@ static PetscErrorCode add_option_help(TrsGrowingText *text, const TrsOptionGroup
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A letter as the search compares it: case is free, and the marks between words are one. */
+static int folded(char c)
+{
+  return c == '_' || c == '-' ? ' ' : tolower((unsigned char)c);
+}
+
+/* How far the texts agree, as the search compares. */
+static size_t common(const char *a, const char *b)
+{
+  size_t n = 0;
+
+  while (a[n] && b[n] && folded(a[n]) == folded(b[n])) n++;
+  return n;
+}
+
+static PetscBool has(const char *text, const char *word)
+{
+  const size_t n = strlen(word);
+
+  for (; text && *text; text++) {
+    if (common(text, word) == n) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+static PetscBool is_title(const TrsOptionGroup *group, const char *word)
+{
+  const size_t n = strlen(word);
+
+  return (PetscBool)(strlen(group->title) == n && common(group->title, word) == n);
+}
+
+/* Is the option shown? word NULL: all are. */
+static PetscBool is_wanted(const TrsOptionGroup *group, const TrsOptionSpec *spec, const char *word)
+{
+  char name[256];
+
+  if (!word || has(group->title, word)) return PETSC_TRUE;
+  snprintf(name, sizeof(name), group->object ? "-%ss_%s" : "%.0s%s", group->object ? group->object : "",
+           spec->name);
+  return (PetscBool)(has(name, word) || has(spec->help, word) || has(spec->choices, word));
+}
+
+/* The options of a group that are wanted, under its title. Returns how many. */
+static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *group, const char *word, int *n)
+{
+  PetscFunctionBegin;
+  *n = 0;
+  for (int i = 0; i < group->n; i++) {
+    if (!is_wanted(group, &group->spec[i], word)) continue;
+    if (++*n == 1) {
+      PetscCall(add_text(text, "\n%s\n", group->title));
+      if (group->object)
+        PetscCall(add_text(
+            text, "  -%ss_KEY holds for every %s, -%s_NAME_KEY for the %s called NAME and goes first.\n",
+            group->object, group->object, group->object, group->object));
+    }
+    PetscCall(add_option_help(text, group, &group->spec[i]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Nothing has the word: the closest option, and the titles of the groups. */
+static PetscErrorCode refuse_word(TrsOptions options, const char *word)
+{
+  TrsGrowingText titles = {NULL, 0, 0};
+  char closest[512], wanted[256], list[TRS_MAX_LINE];
+  const char *source;
+
+  PetscFunctionBegin;
+  for (int g = 0; g < options->n_groups; g++)
+    PetscCall(add_text(&titles, "%s%s", g ? "; " : "", options->groups[g]->title));
+  snprintf(list, sizeof(list), "%s", titles.data);
+  PetscCall(PetscFree(titles.data));
+  snprintf(wanted, sizeof(wanted), "-%s", word);
+  TrsOptionsClosest(options, wanted, closest, sizeof(closest));
+  PetscCall(TrsOptionsSource(options, "-help", &source));
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_OPTION,
+          "-help \"%.100s\" (%s): no option and no group has it; the closest option is %s; groups: %s", word,
+          source, closest, list);
+}
+
 PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
 {
   TrsGrowingText text = {NULL, 0, 0};
-  int rank;
+  const char *word = NULL;
+  PetscBool whole = PETSC_FALSE;
+  int rank, n_shown = 0, n;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  if (rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(add_text(&text,
-                     "%s %s: trains and shards recommendation models\n"
-                     "  mpirun -n 4 %s -options_file run.opts [-option value ...]\n"
-                     "Lists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
-                     "TB and KiB ... TiB.\n",
-                     TRS_NAME, TRS_VERSION, TRS_NAME));
+  PetscCall(TrsOptionsGetString(options, "-help", &word, NULL));
+  if (word && (strcasecmp(word, "true") == 0 || strcasecmp(word, "all") == 0)) word = NULL;
+  if (!word)
+    PetscCall(
+        add_text(&text,
+                 "%s %s: trains and shards recommendation models\n"
+                 "  mpirun -n 4 %s -options_file run.opts [-option value ...]\n"
+                 "Lists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
+                 "TB and KiB ... TiB.\n",
+                 TRS_NAME, TRS_VERSION, TRS_NAME));
+  for (int g = 0; g < options->n_groups && word; g++)
+    whole = (PetscBool)(whole || is_title(options->groups[g], word));
   for (int g = 0; g < options->n_groups; g++) {
-    const TrsOptionGroup *group = options->groups[g];
-
-    PetscCall(add_text(&text, "\n%s\n", group->title));
-    if (group->object) {
-      PetscCall(add_text(
-          &text, "  -%ss_KEY holds for every %s, -%s_NAME_KEY for the %s called NAME and goes first.\n",
-          group->object, group->object, group->object, group->object));
-    }
-    for (int i = 0; i < group->n; i++) PetscCall(add_option_help(&text, group, &group->spec[i]));
+    if (whole && !is_title(options->groups[g], word)) continue;
+    PetscCall(add_group(&text, options->groups[g], word, &n));
+    n_shown += n;
   }
-  fwrite(text.data, 1, text.used, stdout);
-  fflush(stdout);
+  if (n_shown == 0) PetscCall(refuse_word(options, word));
+  if (rank == 0) {
+    fwrite(text.data, 1, text.used, stdout);
+    fflush(stdout);
+  }
   PetscCall(PetscFree(text.data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A value as an option file writes it: quoted where a bare word would be read otherwise. */
+/* Write a value as in an option file, with quotes if a bare word would be read differently. */
 static PetscErrorCode add_value(TrsGrowingText *text, const char *value)
 {
   PetscBool bare = (PetscBool)(value[0] && !strpbrk(value, " \t") && !strchr("\"'#", value[0]) &&
@@ -192,7 +280,7 @@ static PetscErrorCode add_value(TrsGrowingText *text, const char *value)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "a,b"; free with PetscFree(). */
+/* Join entries with commas: "a,b". Free the text with PetscFree(). */
 static PetscErrorCode join(int n, char *const *entries, char **text)
 {
   size_t bytes = 0, used = 0;

@@ -4,7 +4,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* PETSc 3.18, Sys: what it reads in PetscInitialize, and what later. A name with '*' stands for all that begin so. */
+/*
+  Options of PETSc 3.18's Sys package: first those that PetscInitialize reads, then those read
+  later. A name that ends in '*' stands for all names that begin with its text.
+*/
 static const char *const early_names[] = {"-log_view_memory",
                                           "-log_view_gpu_time",
                                           "-log_all",

@@ -13,7 +13,7 @@
 
 enum { TRS_MAX_FILE_BYTES = 1 << 24, TRS_MAX_PATH = 4096, TRS_MAX_FOLDER = 2 * TRS_MAX_PATH };
 
-/* Strings one after the other, each with its 0: what rank 0 broadcasts. */
+/* Strings one after the other, each with its final 0, as rank 0 broadcasts them. */
 typedef struct {
   char *data;
   size_t used, capacity;
@@ -65,7 +65,7 @@ PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The folder of path, absolute as far as the working directory is known. */
+/* The folder of path, absolute if the working directory is known. */
 static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
 {
   const char *slash = strrchr(path, '/');
@@ -76,11 +76,12 @@ static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
     snprintf(folder, TRS_MAX_FOLDER, "%.*s", n, path);
     return;
   }
-  if (!getcwd(here, sizeof(here))) snprintf(here, sizeof(here), "."); /* deleted under our feet */
+  /* The working directory was deleted. */
+  if (!getcwd(here, sizeof(here))) snprintf(here, sizeof(here), ".");
   snprintf(folder, TRS_MAX_FOLDER, n ? "%s/%.*s" : "%s", here, n, path);
 }
 
-/* The text of an option file. */
+/* Read the text of an option file. */
 static PetscErrorCode read_file(const char *path, char **text)
 {
   TrsFileText file;
@@ -106,7 +107,31 @@ static PetscErrorCode read_file(const char *path, char **text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Command line: number of words, words, folder; then for each option file: path, folder, text. On rank 0. */
+static PetscBool is_yaml(const char *path)
+{
+  const char *dot = strrchr(path, '.');
+
+  return (PetscBool)(dot && (strcasecmp(dot, ".yaml") == 0 || strcasecmp(dot, ".yml") == 0));
+}
+
+/*
+  Is the first word of the command line an option file, as in "trshard run.opts"? It is one if there
+  is such a file, or if it is called like one: then it is missed by name.
+*/
+static PetscBool begins_with_file(int argc, char **argv)
+{
+  const char *dot;
+
+  if (argc < 2 || TrsIsOptionWord(argv[1])) return PETSC_FALSE;
+  dot = strrchr(argv[1], '.');
+  return (PetscBool)(access(argv[1], F_OK) == 0 || is_yaml(argv[1]) ||
+                     (dot && strcasecmp(dot, ".opts") == 0));
+}
+
+/*
+  Collect the texts on rank 0. For the command line these are the number of words, the words and the
+  folder; for each option file they are the path, the folder and the text.
+*/
 static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
 {
   char word[TRS_MAX_FOLDER];
@@ -131,6 +156,25 @@ static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The command line with the option's name in front of a file that comes first. On rank 0. */
+static PetscErrorCode gather(int argc, char **argv, TrsStringList *texts)
+{
+  char name[] = "-options_file", **words;
+
+  PetscFunctionBegin;
+  if (!begins_with_file(argc, argv)) {
+    PetscCall(gather_texts(argc, argv, texts));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscMalloc1(argc + 1, &words));
+  words[0] = argv[0];
+  words[1] = name;
+  for (int i = 1; i < argc; i++) words[i + 1] = argv[i];
+  PetscCall(gather_texts(argc + 1, words, texts));
+  PetscCall(PetscFree(words));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode broadcast_texts(MPI_Comm comm, TrsStringList *texts)
 {
   int rank, n;
@@ -147,7 +191,7 @@ static PetscErrorCode broadcast_texts(MPI_Comm comm, TrsStringList *texts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The string at *at, and step over it. */
+/* Return the string at *at and step over it. */
 static char *next_string(char **at)
 {
   char *string = *at;
@@ -169,19 +213,12 @@ static PetscErrorCode parse_command_line(char **words, int n, const TrsGivenOpti
                "command line: \"%.100s\" belongs to no option (-name value; a list has commas and no blanks)",
                words[i]);
     option.name = words[i];
-    if (option.name[1] == '-' && option.name[2]) option.name++; /* --help and other habits */
+    if (option.name[1] == '-' && option.name[2]) option.name++; /* accepts --help as -help */
     if (strcasecmp(option.name, "-h") == 0) option.name = help;
     if (i + 1 < n && !TrsIsOptionWord(words[i + 1])) option.value = words[++i];
     PetscCall(TrsGivenOptionsAdd(given, &option));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscBool is_yaml(const char *path)
-{
-  const char *dot = strrchr(path, '.');
-
-  return (PetscBool)(dot && (strcasecmp(dot, ".yaml") == 0 || strcasecmp(dot, ".yml") == 0));
 }
 
 static PetscErrorCode parse_file(char *text, const TrsGivenOption *file, TrsGivenOptions *given)
@@ -241,7 +278,7 @@ PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsG
   PetscFunctionBegin;
   *given = (TrsGivenOptions){0};
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  if (rank == 0) ierr = gather_texts(argc, argv, &texts);
+  if (rank == 0) ierr = gather(argc, argv, &texts);
   PetscCall(TrsAgree(comm, ierr));
   PetscCall(broadcast_texts(comm, &texts));
   PetscCall(parse_texts(&texts, given));

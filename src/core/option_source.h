@@ -1,41 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where options come from: the command line and the option files, as one list in which later ones win. */
+/*
+  Options come from the command line and the option files.
+  They form one list in which later entries win.
+*/
 #pragma once
 
 #include "core/error.h"
 
 typedef struct {
-  char *name;   /* "-batch_size", as spelt */
-  char *value;  /* NULL: none */
+  char *name;   /* "-batch_size", as the user spelt it */
+  char *value;  /* NULL if there is no value */
   char *source; /* "run.opts:12", "command line" */
-  char *folder; /* absolute: where its relative paths begin */
-  int origin;   /* index of the file; the number of files for the command line */
+  char *folder; /* absolute: the folder where relative paths of the value begin */
+  int origin;   /* index of the option file, or the number of files for the command line */
 } TrsGivenOption;
 
 typedef struct {
   int n, capacity;
-  TrsGivenOption *option; /* [n] files in the order given, then the command line */
+  TrsGivenOption *option; /* [n] the files in the order given, then the command line */
   int n_files;
 } TrsGivenOptions;
 
 /*
-  TrsGivenOptionsCollect - Read the command line and the option files it names.
+  TrsGivenOptionsCollect - Read the command line and the option files that it names.
 
-  Collective on comm: rank 0 reads, all ranks get rank 0's command line and texts.
+  Collective on comm: rank 0 reads, and all ranks get rank 0's command line and texts.
 
   Out:    given   free with TrsGivenOptionsFree()
-  Errors: NO_INPUT for a file that is missing or not a regular one; OPTION for one that is larger than 16 MiB, no text, not in the
-          form of an option file or YAML, or that names further option files, and for a word that belongs to no option
+  Errors: NO_INPUT for a file that is missing or not a regular file; OPTION for a file that is
+          larger than 16 MiB, is not text, is not in the form of an option file or YAML, or names
+          further option files; OPTION for a word that belongs to no option
 */
 PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsGivenOptions *given);
 PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given);
 
-/* Append a copy of an option. For the parsers. */
+/* Append a copy of an option. The parsers call this function. */
 PetscErrorCode TrsGivenOptionsAdd(TrsGivenOptions *given, const TrsGivenOption *option);
 
 /*
-  Parse the text of one file and append its options; the text is changed. `file` holds origin and folder, its source is the file's name.
-  Not collective.
+  Parse the text of one file and append its options. `file` gives origin and folder, and its source
+  is the name of the file. TrsOptionTextParse() changes the text. Not collective.
 */
 PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGivenOptions *given);
 PetscErrorCode TrsOptionYamlParse(const char *text, const TrsGivenOption *file, TrsGivenOptions *given);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names of options: looked up in the tables, remembered, taken apart where they name an object, and guessed where misspelt. */
+/*
+  This file looks up the names of options in the tables, remembers them, splits names that contain
+  an object's name, and guesses what a misspelt name means.
+*/
 #include "core/names.h"
 #include "core/option_petsc.h"
 #include "core/options_impl.h"
@@ -14,7 +17,7 @@ enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
 
 static unsigned bucket_of(const char *name)
 {
-  unsigned hash = 2166136261u; /* FNV-1a, case-blind */
+  unsigned hash = 2166136261u; /* FNV-1a without regard to case */
 
   for (; *name; name++) hash = (hash ^ (unsigned)tolower((unsigned char)*name)) * 16777619u;
   return hash % TRS_OPTION_BUCKETS;
@@ -28,7 +31,10 @@ TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name)
   return entry;
 }
 
-/* Key of a per-object group that `tail` ends in: "user_embedding_dim" -> embedding_dim, the longest; all of it if whole. NULL: none. */
+/*
+  Find the longest key of a per-object group that `tail` ends in: "user_embedding_dim" gives
+  embedding_dim. If `whole` is set, the key must be all of `tail`. Returns NULL if there is none.
+*/
 static const TrsOptionSpec *key_in(const TrsOptionGroup *group, const char *tail, PetscBool whole)
 {
   const TrsOptionSpec *best = NULL;
@@ -49,7 +55,10 @@ static const TrsOptionSpec *key_in(const TrsOptionGroup *group, const char *tail
   return best;
 }
 
-/* Part of a name after "-table_" (*all false) or "-tables_" (*all true); NULL when it does not begin so. */
+/*
+  The part of a name after "-table_" (*all false) or "-tables_" (*all
+  true), or NULL if the name begins differently.
+*/
 static const char *object_tail(const char *object, const char *name, PetscBool *all)
 {
   size_t n = strlen(object);
@@ -61,7 +70,7 @@ static const char *object_tail(const char *object, const char *name, PetscBool *
   return *name == '_' ? name + 1 : NULL;
 }
 
-/* The table row of an option name, per-object ones included; NULL when it is unknown. */
+/* The table row of an option name, including per-object names, or NULL if the name is unknown. */
 static const TrsOptionSpec *find_spec(TrsOptions options, const char *name)
 {
   for (int g = 0; g < options->n_groups; g++) {
@@ -101,7 +110,7 @@ PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const Tr
 
 typedef struct {
   char name[TRS_MAX_NAME];
-  int distance; /* -1: none yet */
+  int distance; /* -1 before the first candidate */
 } TrsClosestName;
 
 static void consider(TrsClosestName *best, const char *wanted, const char *name)
@@ -113,7 +122,10 @@ static void consider(TrsClosestName *best, const char *wanted, const char *name)
   snprintf(best->name, sizeof(best->name), "%s", name);
 }
 
-/* Is [name, name + n) one of the objects that -<object>s lists? PETSC_TRUE where it lists none: the dataset knows them. */
+/*
+  Check whether [name, name + n) is one of the objects that -<object>s lists. Returns PETSC_TRUE if
+  the option lists none, because then only the dataset knows the objects.
+*/
 static PetscBool may_be_object(TrsOptions options, const char *object, const char *name, int n)
 {
   char list[64];
@@ -131,8 +143,9 @@ static PetscBool may_be_object(TrsOptions options, const char *object, const cha
 }
 
 /*
-  Of "-table_user_poling": the keys that may be meant, behind each place where the object's name may end. Only a key that is hardly misspelt says that an
-  object is meant at all: of "-table_init_scale" nobody may conclude that there is a table "init".
+  Consider the keys that a name such as "-table_user_poling" may mean, at each place where the
+  object's name may end. Only a slightly misspelt key shows that the name contains an object at all:
+  "-table_init_scale" does not show that there is a table "init".
 */
 static void consider_object(TrsOptions options, const TrsOptionGroup *group, const char *wanted,
                             const char *tail, const char *key, TrsClosestName *best)
@@ -152,8 +165,15 @@ static void consider_object(TrsOptions options, const TrsOptionGroup *group, con
 
 void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_t n)
 {
+  const TrsOptionGuess *guess = TrsOptionGuessOf(wanted);
   TrsClosestName best = {"", -1};
   char name[TRS_MAX_NAME];
+
+  if (guess && (find_spec(options, guess->option) || TrsOptionPetscKindOf(guess->option))) {
+    snprintf(text, n, "%s%s%s", guess->option, guess->more[0] && guess->more[0] != ';' ? ", " : "",
+             guess->more);
+    return;
+  }
 
   for (int g = 0; g < options->n_groups; g++) {
     const TrsOptionGroup *group = options->groups[g];
@@ -210,7 +230,7 @@ PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, cons
   PetscCall(PetscMalloc1(n, &text));
   snprintf(text, n, "-%s_%s_%s", object, instance, key);
   PetscCall(TrsOptionsGetEntry(options, text, spec, &own));
-  if (own->spec != spec) { /* taken for a longer key of a table with a shorter name */
+  if (own->spec != spec) { /* the name was read as a longer key of a table with a shorter name */
     own->spec = spec;
     if (own->parsed) PetscCall(TrsOptionValueFree(&own->value));
     own->parsed = PETSC_FALSE;
@@ -241,7 +261,7 @@ static int compare_with_name(const void *key, const void *name)
   return order ? order : (other[piece->n] ? -1 : 0);
 }
 
-/* Is `tail` one of the objects, '_' and a key? */
+/* Check whether `tail` is the name of an object, '_' and a key. */
 static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int n, const char *const *sorted)
 {
   size_t n_tail = strlen(tail);

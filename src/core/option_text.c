@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Option files in PETSc's form: "-name value", as many on a line as one likes. */
+/* Option files in PETSc's form contain "-name value" pairs, as many on a line as the user likes. */
 #include "core/option_petsc.h"
 #include "core/option_source.h"
 
@@ -9,7 +9,8 @@
 enum { TRS_MAX_SOURCE = 4352 };
 
 /*
-  The next word of a line, unquoted in place; NULL at its end or at a comment. Quotes keep blanks together, a doubled quote stands for itself.
+  Return the next word of a line, unquoted in place, or NULL at the end of the line or at a comment.
+  Quotes keep blanks together, and a doubled quote stands for the quote itself.
 */
 static PetscErrorCode next_word(char **line, const char *source, char **word, PetscBool *is_quoted)
 {
@@ -75,7 +76,7 @@ PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGiv
     char *end = strchr(text, '\n');
 
     if (end) *end++ = '\0';
-    text[strcspn(text, "\r")] = '\0'; /* CRLF */
+    text[strcspn(text, "\r")] = '\0'; /* cuts a CRLF line end */
     snprintf(source, sizeof(source), "%s:%d", file->source, line);
     PetscCall(parse_line(text, &here, given));
     text = end;

@@ -11,7 +11,7 @@
 
 __extension__ typedef unsigned __int128 TrsWideUint; /* 1.5TiB is 15 * 2^40 / 10 */
 
-/* A bound of a range, as text: borrowed, empty when there is none. */
+/* A range as text. The bounds are copies and are empty if there is no bound. */
 typedef struct {
   char lo[32], hi[32];
   PetscBool lo_open, hi_open;
@@ -38,13 +38,28 @@ static const struct {
                 {"TiB", (int64_t)1 << 40, PETSC_TRUE}};
 enum { TRS_N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
 
+/* Units of bandwidths: bytes/s of the binary ones, a power of ten of bytes/ms of the others. */
+static const struct {
+  const char *suffix;
+  double binary; /* 0: decimal */
+  int decimal;
+  PetscBool bits;
+} bandwidths[] = {{"B/s", 0, -3, PETSC_FALSE},           {"KB/s", 0, 0, PETSC_FALSE},
+                  {"kB/s", 0, 0, PETSC_FALSE},           {"MB/s", 0, 3, PETSC_FALSE},
+                  {"GB/s", 0, 6, PETSC_FALSE},           {"TB/s", 0, 9, PETSC_FALSE},
+                  {"KiB/s", 1024, 0, PETSC_FALSE},       {"MiB/s", 1048576, 0, PETSC_FALSE},
+                  {"GiB/s", 1073741824, 0, PETSC_FALSE}, {"TiB/s", 1099511627776, 0, PETSC_FALSE},
+                  {"Mbit/s", 0, 3, PETSC_TRUE},          {"Gbit/s", 0, 6, PETSC_TRUE},
+                  {"Tbit/s", 0, 9, PETSC_TRUE}};
+enum { TRS_N_BANDWIDTHS = sizeof(bandwidths) / sizeof(bandwidths[0]), TRS_MAX_NUMBER = 64 };
+
 PetscBool TrsOptionIsList(TrsOptionType type)
 {
   return (PetscBool)(type == TRS_OPTION_FILES || type == TRS_OPTION_ENUMS || type == TRS_OPTION_STRINGS ||
                      type == TRS_OPTION_INTS || type == TRS_OPTION_BYTES_LIST || type == TRS_OPTION_REALS);
 }
 
-/* The type of a list's entries, or the type itself. */
+/* The type of a list's entries, or the type itself if it is not a list. */
 static TrsOptionType entry_type(TrsOptionType type)
 {
   switch (type) {
@@ -58,7 +73,7 @@ static TrsOptionType entry_type(TrsOptionType type)
   }
 }
 
-/* Index of text[0..length-1] in the comma-separated choices, case is free; -1: it is none. */
+/* The index of text[0..length-1] in the comma-separated choices, or -1. Case does not count. */
 static int choice_of(const char *choices, const char *text, size_t length)
 {
   int index = 0;
@@ -90,11 +105,15 @@ static TrsValueRange range_of(const TrsOptionSpec *spec)
   return range;
 }
 
-/* A whole number with an optional suffix; a fraction only where the suffix makes it whole again. */
+/*
+  Parse a whole number with an optional suffix. A fraction is valid only if the suffix makes the
+  value whole again.
+*/
 static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
 {
   const char *s = text;
-  const TrsWideUint most = (TrsWideUint)10000000000000 * 1000000000000; /* times 2^40 it still fits */
+  /* 2^40 times this number still fits */
+  const TrsWideUint most = (TrsWideUint)10000000000000 * 1000000000000;
   TrsWideUint mantissa = 0, scale = 1, factor = 1;
   int n_digits = 0;
   PetscBool negative = (PetscBool)(*s == '-');
@@ -131,7 +150,7 @@ static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
   return PETSC_TRUE;
 }
 
-/* A finite decimal number: strtod() alone would take nan, inf and hexadecimal. */
+/* Parse a finite decimal number. strtod() alone would accept nan, inf and hexadecimal numbers. */
 static PetscBool parse_real(const char *text, double *value)
 {
   char *end;
@@ -139,6 +158,42 @@ static PetscBool parse_real(const char *text, double *value)
   if (text[0] == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0') return PETSC_FALSE;
   *value = strtod(text, &end);
   return (PetscBool)(*end == '\0' && end != text && isfinite(*value));
+}
+
+/*
+  Bytes/ms: a plain number is that already. 2.039TB/s is the double nearest to 2039000000, as if
+  that were written; 51GiB/s is 51 * 2^30 / 1000, as TorchRec computes it.
+*/
+static PetscBool parse_bandwidth(const char *text, double *value)
+{
+  const size_t n = strspn(text, "0123456789+-.eE");
+  const char *unit = text + n + strspn(text + n, " ");
+  char number[TRS_MAX_NUMBER];
+  int i = 0;
+
+  if (n == 0 || n + 8 >= sizeof(number)) return PETSC_FALSE;
+  memcpy(number, text, n);
+  number[n] = '\0';
+  if (!parse_real(number, value)) return PETSC_FALSE;
+  if (!text[n]) return PETSC_TRUE;
+  while (i < TRS_N_BANDWIDTHS && strcmp(unit, bandwidths[i].suffix) != 0) i++;
+  if (i == TRS_N_BANDWIDTHS || strpbrk(number, "eE")) return PETSC_FALSE;
+  if (bandwidths[i].binary > 0) {
+    *value = *value * bandwidths[i].binary / 1000.0;
+    return (PetscBool)isfinite(*value);
+  }
+  snprintf(number + n, sizeof(number) - n, "e%d", bandwidths[i].decimal);
+  if (!parse_real(number, value)) return PETSC_FALSE;
+  if (bandwidths[i].bits) *value /= 8;
+  return PETSC_TRUE;
+}
+
+/* A network is sold in bits, "400Gb/s"; what is meant cannot be known. */
+static void bandwidth_detail(const char *text, char detail[TRS_OPTION_DETAIL])
+{
+  const char *bits = strstr(text, "b/s");
+
+  if (bits) snprintf(detail, TRS_OPTION_DETAIL, "; B/s are bytes, bit/s are bits: write one of them");
 }
 
 static PetscBool parse_bool(const char *text, int64_t *value)
@@ -174,7 +229,7 @@ static PetscBool real_in_range(const TrsOptionSpec *spec, double value)
   return PETSC_TRUE;
 }
 
-/* "; write 1M" for 1e6 and 1000000.0: they are numbers, only not written as integers. */
+/* Add "; write 1M" for 1e6 and 1000000.0, which are whole numbers not written as integers. */
 static void int_detail(const TrsOptionSpec *spec, const char *text, char detail[TRS_OPTION_DETAIL])
 {
   static const char *const names[] = {"T", "G", "M", "K"};
@@ -210,7 +265,7 @@ static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Entry i of value from its text. */
+/* Parse entry i of value from its text. */
 static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, const char *folder,
                                   TrsOptionValue *value, int i, PetscBool *valid,
                                   char detail[TRS_OPTION_DETAIL])
@@ -229,18 +284,22 @@ static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, c
   case TRS_OPTION_REAL:
     *valid = (PetscBool)(parse_real(text, &value->reals[i]) && real_in_range(spec, value->reals[i]));
     break;
+  case TRS_OPTION_BANDWIDTH:
+    *valid = (PetscBool)(parse_bandwidth(text, &value->reals[i]) && real_in_range(spec, value->reals[i]));
+    if (!*valid) bandwidth_detail(text, detail);
+    break;
   case TRS_OPTION_ENUM:
     value->indices[i] = choice_of(spec->choices, text, strlen(text));
     *valid = (PetscBool)(value->indices[i] >= 0);
     break;
-  default: /* strings, files */
+  default: /* strings and files */
     *valid = (PetscBool)(text[0] != '\0');
     PetscCall(parse_string(spec, text, folder, &value->strings[i]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Room for n entries of the type. */
+/* Allocate room for n entries of the type. */
 static PetscErrorCode value_alloc(TrsOptionType type, int n, TrsOptionValue *value)
 {
   PetscFunctionBegin;
@@ -250,6 +309,7 @@ static PetscErrorCode value_alloc(TrsOptionType type, int n, TrsOptionValue *val
   case TRS_OPTION_BOOL:
   case TRS_OPTION_INT:
   case TRS_OPTION_BYTES: PetscCall(PetscCalloc1(n, &value->ints)); break;
+  case TRS_OPTION_BANDWIDTH:
   case TRS_OPTION_REAL: PetscCall(PetscCalloc1(n, &value->reals)); break;
   case TRS_OPTION_ENUM: PetscCall(PetscCalloc1(n, &value->indices)); break;
   default: PetscCall(PetscCalloc1(n, &value->strings));
@@ -257,7 +317,7 @@ static PetscErrorCode value_alloc(TrsOptionType type, int n, TrsOptionValue *val
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cut the blanks around an entry; s is changed. */
+/* Cut the blanks around an entry. The function changes s. */
 static char *trimmed(char *s)
 {
   size_t n;
@@ -334,7 +394,7 @@ static void expected_number(const TrsOptionSpec *spec, PetscBool is_real, char *
   snprintf(text, n, "in [%s, %s]", lo, hi);
 }
 
-/* "a, b, c" from "a,b,c". */
+/* Turn "a,b,c" into "a, b, c". */
 static void spread(const char *choices, char *text, size_t n)
 {
   size_t used = 0;
@@ -367,6 +427,9 @@ void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n)
     snprintf(text, n, "%s %s", is_list ? "a comma-separated list of finite numbers" : "a finite number",
              spec->range ? limits : "");
     if (!spec->range) text[strlen(text) - 1] = '\0';
+    break;
+  case TRS_OPTION_BANDWIDTH:
+    snprintf(text, n, "a bandwidth above 0 (3.35TB/s, 51GiB/s, 400Gbit/s; a plain number is bytes/ms)");
     break;
   case TRS_OPTION_ENUM:
     spread(spec->choices, limits, sizeof(limits));

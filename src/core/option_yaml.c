@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Option files in YAML: nested keys join with '_', lists with ','.
+  Option files in YAML join nested keys with '_' and the entries of lists with ','.
 
-  Read with libyaml: PETSc 3.18's own reader fails beyond 512 options, keeps no line numbers and lets the last of two equal keys win.
+  libyaml reads them. PETSc 3.18's own reader fails beyond 512 options, keeps no line numbers and
+  lets the last of two equal keys win.
 */
 #include "core/option_source.h"
 
@@ -17,11 +18,11 @@ enum {
   TRS_MAX_LIST = 1 << 16,
   TRS_MAX_DEPTH = 32,
   TRS_MAX_KEYS = 1 << 17,
-  TRS_MAX_TEXT_BYTES = 1 << 24, /* of names and values */
+  TRS_MAX_TEXT_BYTES = 1 << 24, /* bytes of names and values */
   TRS_MAX_DIRECTIVES = 64
 };
 
-/* libyaml compares each anchor, and each alias, with all anchors. */
+/* libyaml compares each anchor and each alias with all anchors. */
 static const int64_t max_comparisons = (int64_t)1 << 26;
 
 /* One file on its way to options. */
@@ -29,12 +30,12 @@ typedef struct {
   yaml_document_t *document;
   const TrsGivenOption *file;
   TrsGivenOptions *given;
-  /* met so far: aliases can make a small file huge */
+  /* Counts so far. Aliases can make a small file huge. */
   int n_keys;
   int64_t n_bytes;
 } TrsYamlFile;
 
-/* "run.yaml:3" */
+/* Write the place of a node: "run.yaml:3". */
 static void source_of(const TrsYamlFile *yaml, const yaml_node_t *node, char source[TRS_MAX_SOURCE])
 {
   snprintf(source, TRS_MAX_SOURCE, "%s:%zu", yaml->file->source, node->start_mark.line + 1);
@@ -59,7 +60,7 @@ static const char *scalar(const yaml_node_t *node)
   return (const char *)node->data.scalar.value;
 }
 
-/* What is wrong with an entry of a list. */
+/* Raise an error that says what is wrong with an entry of a list. */
 static PetscErrorCode refuse_entry(const TrsYamlFile *yaml, const yaml_node_t *entry)
 {
   char source[TRS_MAX_SOURCE];
@@ -71,7 +72,10 @@ static PetscErrorCode refuse_entry(const TrsYamlFile *yaml, const yaml_node_t *e
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the list has more than %d characters", source, TRS_MAX_LIST);
 }
 
-/* A list's entries with commas between them. Aliases may ask for a list of many entries often: nothing is formatted here. */
+/*
+  Join a list's entries with commas. Aliases may repeat a long list often, so this function does not
+  format any messages in its loop.
+*/
 static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char *text)
 {
   size_t used = 0;
@@ -92,7 +96,7 @@ static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The option `name` with the value of a scalar or a list. */
+/* Add the option `name` with the value of a scalar or a list. */
 static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t *key,
                                 const yaml_node_t *value)
 {
@@ -107,8 +111,8 @@ static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t
     PetscCall(join_list(yaml, value, text));
   } else if (value->data.scalar.length || value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
     PetscCall(add_bytes(yaml, value->data.scalar.length, key));
-    PetscCall(
-        PetscStrallocpy(scalar(value), &text)); /* "key:" alone has no value; "key: ''" has an empty one */
+    /* "key:" alone has no value; "key: ''" has an empty one. */
+    PetscCall(PetscStrallocpy(scalar(value), &text));
   }
   option.name = name;
   option.value = text;
@@ -118,7 +122,7 @@ static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All keys of a mapping below `prefix` ("-table_"). */
+/* Add all keys of a mapping below `prefix` ("-table_"). */
 static PetscErrorCode add_mapping(TrsYamlFile *yaml, const yaml_node_t *mapping, const char *prefix,
                                   int depth)
 {
@@ -153,7 +157,10 @@ static PetscErrorCode add_mapping(TrsYamlFile *yaml, const yaml_node_t *mapping,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What keeps libyaml busy for minutes: brackets that are nested without end, and many anchors, aliases or directives. */
+/*
+  Refuse texts that would keep libyaml busy for minutes: endlessly nested brackets, and many
+  anchors, aliases or directives.
+*/
 static PetscErrorCode check_text(const char *text, const char *file)
 {
   int64_t n_anchors = 0, n_aliases = 0, n_directives = 0;

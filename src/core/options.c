@@ -13,18 +13,19 @@ enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_SHOWN = 100 };
 
 static const TrsOptionSpec core_specs[] = {
     {"-options_file", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "option file, .yaml or .opts; may be repeated: later files win over earlier ones, the command line over "
-     "files, and of an option given twice on the command line the last one"},
-    {"-help", TRS_OPTION_ENUM, NULL, NULL, "true,all", NULL,
-     "show all options and stop; all: PETSc's own, too"},
+     "option file, .yaml or .opts; may be repeated. Later files win over earlier ones, and the command line "
+     "over files. An option given twice on the command line takes the last value"},
+    {"-help", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "show all options and stop; all: PETSc's own, too. A word, as -help cache: the options and groups that "
+     "have it; a group's title: that group"},
     {"-version", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "show the version and stop"},
     {"-allow_unused_options", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "unknown options are warned of, not refused"},
+     "unknown options cause a warning instead of an error"},
     {"-error_traceback", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "with an error show where in the program it arose"}};
+     "an error also shows the functions of the program that it passed through"}};
 static const TrsOptionGroup core_group = TRS_OPTION_GROUP("General", core_specs);
 
-/* `-batch_size "5abc" (run.opts:3)`, `-batch_size (command line)`. */
+/* Write a given option: `-batch_size "5abc" (run.opts:3)` or `-batch_size (command line)`. */
 static void describe(const char *name, const char *value, const char *source, char *text, size_t n)
 {
   if (value) {
@@ -35,7 +36,9 @@ static void describe(const char *name, const char *value, const char *source, ch
   }
 }
 
-/* The value of an entry, from the given text or the default. Raises OPTION when it is not valid. */
+/*
+  Parse the value of an entry from the given text or the default. Raises OPTION if it is not valid.
+*/
 static PetscErrorCode parse_given(const TrsOptionSpec *spec, const TrsGivenOption *given,
                                   TrsOptionValue *value)
 {
@@ -56,8 +59,8 @@ static PetscErrorCode parse_given(const TrsOptionSpec *spec, const TrsGivenOptio
 }
 
 /*
-  Make `given` the one that counts for its name. The last one on the command line wins, so that a script's own option can be overridden behind it. In one
-  file, two values contradict each other.
+  Make `given` the option that counts for its name. The last one on the command line wins, so that a
+  user can override a script's own option behind it. Two values in one file contradict each other.
 */
 static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *given, TrsOptionEntry **entry)
 {
@@ -79,7 +82,10 @@ static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *g
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Into PETSc's database; marked as used, for PETSc's own report of left-over options means other programs. */
+/*
+  Put an option into PETSc's database. The option is marked as used, because PETSc's own report of
+  left-over options is meant for other programs.
+*/
 static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 {
   PetscBool found;
@@ -126,8 +132,8 @@ static PetscErrorCode check_given(TrsOptions options)
     if (!entry->spec) continue;
     PetscCall(parse_given(entry->spec, given, &value));
     PetscCall(TrsOptionValueFree(&value));
-    is_plain = (PetscBool)(entry->spec->name[0] ==
-                           '-'); /* PETSc 3.18 has room for 512: not for each table's */
+    /* PETSc 3.18 has room for 512 options, too few for the options of each table. */
+    is_plain = (PetscBool)(entry->spec->name[0] == '-');
     if (is_plain && entry->spec != &core_specs[0] && entry->spec != &core_specs[1])
       PetscCall(set_in_petsc(given));
   }
@@ -139,7 +145,10 @@ static PetscErrorCode check_given(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* -log_view and -info may stand in an option file, which PETSc has not seen when it started. */
+/*
+  Start -log_view and -info if an option file asks for them, because PETSc did not see the file when
+  it started.
+*/
 static PetscErrorCode start_petsc_logging(TrsOptions options)
 {
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, "-log_view");
@@ -188,7 +197,10 @@ PetscErrorCode TrsOptionsDestroy(TrsOptions *options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The parsed value of a name, kept for its next reader; NULL when there is neither a given value nor a default. */
+/*
+  The parsed value of a name, kept for its next reader. *value is NULL if there is neither a given
+  value nor a default.
+*/
 static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned types,
                                 const TrsOptionValue **value, PetscBool *set)
 {
@@ -242,7 +254,7 @@ PetscErrorCode TrsOptionsGetReal(TrsOptions options, const char *name, double *v
   const TrsOptionValue *v = NULL;
 
   PetscFunctionBegin;
-  PetscCall(get_value(options, name, 1u << TRS_OPTION_REAL, &v, set));
+  PetscCall(get_value(options, name, 1u << TRS_OPTION_REAL | 1u << TRS_OPTION_BANDWIDTH, &v, set));
   if (v) *value = v->reals[0];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -325,11 +337,11 @@ PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, 
 
 PetscErrorCode TrsOptionsHelpWanted(TrsOptions options, PetscBool *help, PetscBool *all)
 {
-  int choice = 0;
+  const char *word = "";
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEnum(options, "-help", &choice, help));
-  *all = (PetscBool)(*help && choice == 1);
+  PetscCall(TrsOptionsGetString(options, "-help", &word, help));
+  *all = (PetscBool)(*help && strcasecmp(word, "all") == 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Options: our own strict reader on top of PETSc's options database.
+  Options are read by our own strict reader on top of PETSc's options database.
 
-  PETSc's readers let 3000000000 become -1294967296, take NaN, read "-n" without a value as unset and ignore unknown
-  names. So each module declares its options in a const table (TrsOptionSpec): name, type, default, range, unit, help. The tables
-  give -help, defaults, checks, the closest known name for a typo, and the configuration that is stored in the results.
+  PETSc's readers let 3000000000 become -1294967296, take NaN, read "-n" without a value as unset
+  and ignore unknown names. So each module declares its options in a const table (TrsOptionSpec)
+  with name, type, default, range, unit and help. The tables give -help, the defaults, the checks,
+  the closest known name for a typo, and the configuration that is stored in the results.
 
-  Life: TrsOptionsCreate() reads the command line and the option files (rank 0 reads, all ranks get the same text) and checks what can
-  be checked without knowing the tables; modules read with TrsOptionsGet*() in their SetFromOptions; TrsOptionsCheckObjects() checks
+  TrsOptionsCreate() reads the command line and the option files: rank 0 reads, and all ranks get
+  the same text. It checks everything that does not need the tables' names. Modules then read their
+  options with TrsOptionsGet*() in their SetFromOptions. TrsOptionsCheckObjects() checks
   -table_<name>_<key> once the names are known.
 */
 #pragma once
@@ -17,35 +19,40 @@
 #include <stdint.h>
 
 typedef enum {
-  TRS_OPTION_BOOL,  /* true, false, 1, 0, yes, no; a bare flag is true */
-  TRS_OPTION_INT,   /* int64, suffixes K M G T (powers of 1000) allowed for counts */
-  TRS_OPTION_BYTES, /* int64 bytes: suffixes KB MB GB TB (1000) and KiB MiB GiB TiB (1024) */
+  TRS_OPTION_BOOL,  /* true, false, 1, 0, yes, no; a flag without a value is true */
+  TRS_OPTION_INT,   /* int64; counts may have a suffix K M G T (powers of 1000) */
+  TRS_OPTION_BYTES, /* int64 bytes with suffix KB MB GB TB (1000) or KiB MiB GiB TiB (1024) */
   TRS_OPTION_REAL,  /* finite double */
   TRS_OPTION_STRING,
-  TRS_OPTION_FILE,    /* path; relative to the option file that gives it */
+  TRS_OPTION_FILE,    /* path, relative to the option file that gives it */
   TRS_OPTION_FILES,   /* comma-separated list of paths */
   TRS_OPTION_ENUM,    /* one of choices */
-  TRS_OPTION_ENUMS,   /* list, each one of choices */
+  TRS_OPTION_ENUMS,   /* comma-separated list, each entry one of choices */
   TRS_OPTION_STRINGS, /* comma-separated list */
   TRS_OPTION_INTS,
   TRS_OPTION_BYTES_LIST,
-  TRS_OPTION_REALS
+  TRS_OPTION_REALS,
+  TRS_OPTION_BANDWIDTH /* bytes/ms as a finite double: a number, or 3.35TB/s, 51GiB/s, 400Gbit/s */
 } TrsOptionType;
 
 typedef struct {
-  const char *name; /* "-batch_size"; in a per-object group the key alone: "embedding_dim" */
+  const char *name; /* "-batch_size"; in a per-object group only the key, "embedding_dim" */
   TrsOptionType type;
-  const char *
-      fallback; /* the default as text, parsed like a given value; NULL: none (stays unset); for -help if fallback_text is NULL */
-  const char *range;   /* numbers, each entry of a list: "[1,]" "(0,1)" "[0,1]"; NULL: any */
-  const char *choices; /* enums: "a,b,c"; FILE: words that are no path ("stdout") */
-  const char *unit;    /* "samples", "bytes/ms"; NULL */
-  const char *help;    /* one line; what a default of NULL means, too */
+  /* The default as text, which is parsed like a given value, or NULL if the option stays unset.
+     -help shows it. */
+  const char *fallback;
+  /* Range of a number or of each entry of a list: "[1,]" "(0,1)" "[0,1]"; NULL for any value. */
+  const char *range;
+  const char *choices; /* ENUM: "a,b,c"; FILE: words that are not a path ("stdout") */
+  const char *unit;    /* "samples", "bytes/ms", or NULL */
+  const char *help;    /* one line, which also explains a default of NULL */
 } TrsOptionSpec;
 
 typedef struct {
-  const char *title;  /* heading in -help */
-  const char *object; /* NULL: plain options. "table": keys, given as -tables_<key> or -table_<name>_<key> */
+  const char *title; /* heading in -help */
+  /* NULL for plain options. The object "table" has keys, which the user gives as -tables_<key> or
+     -table_<name>_<key>. */
+  const char *object;
   const TrsOptionSpec *spec; /* [n] */
   int n;
 } TrsOptionGroup;
@@ -62,38 +69,50 @@ typedef struct {
 typedef struct TrsOptionsImpl *TrsOptions;
 
 /*
-  TrsOptionsCreate - Read command line and option files into PETSc's database and check them.
+  TrsOptionsCreate - Read the command line and option files into PETSc's database and check them.
 
-  Collective on comm: rank 0 reads the files and broadcasts their text. Wants PetscInitialize() done without arguments.
+  Collective on comm: rank 0 reads the files and broadcasts their text. PetscInitialize() must have
+  run without arguments.
 
   In:     comm         all ranks
-          argc, argv   of main; strings are borrowed
+          argc, argv   those of main; the strings are borrowed
           groups       [n_groups] every option that any task reads; borrowed
   Out:    options      free with TrsOptionsDestroy()
-  Errors: OPTION for an unknown name (with the closest known one), a missing or malformed value, a value out of range, NaN or Inf,
-          an option given twice with different values in one file; NO_INPUT for an option file that can't be read
+  Errors: OPTION for an unknown name (with the closest known name), a missing or malformed value, a
+          value out of range, NaN or Inf, or an option given twice with different values in one
+          file; NO_INPUT for an option file that cannot be read
 */
 PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsOptionGroup *const *groups,
                                 int n_groups, TrsOptions *options);
 PetscErrorCode TrsOptionsDestroy(TrsOptions *options);
 
-/* Was -help given, and with "all"? Not collective. */
+/* Tell whether -help was given, and whether as "-help all". Not collective. */
 PetscErrorCode TrsOptionsHelpWanted(TrsOptions options, PetscBool *help, PetscBool *all);
 
-/* Print every option, grouped, with default, unit and range. Prints on rank 0 of comm. */
+/*
+  TrsOptionsHelp - Print every option, grouped, with default, unit and range, on rank 0 of comm.
+
+  Not collective (same result everywhere). With -help WORD it prints the groups whose title has the
+  word, and the options whose name, values or help text have it; a group's whole title gives that
+  group alone.
+  Errors: OPTION when nothing has the word
+*/
 PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm);
 
 /*
-  Getters. Not collective; all ranks hold the same values. `name` must be in a table (else INTERNAL). `set` (may be NULL) tells whether
-  the user gave it; when not, the table's default is parsed; with no default either, *value is left as the caller set it.
-  Strings are borrowed until TrsOptionsDestroy(). Lists: *n entries in an array owned by options.
+  Getters. Not collective: all ranks hold the same values. `name` must be in a table (else
+  INTERNAL). `set` may be NULL and tells whether the user gave the option. If the user did not, the
+  table's default is parsed. If there is no default either, *value keeps what the caller put there.
+  Strings are borrowed until TrsOptionsDestroy(). Lists give *n entries in an array that `options`
+  owns.
 */
 PetscErrorCode TrsOptionsGetBool(TrsOptions options, const char *name, PetscBool *value, PetscBool *set);
 PetscErrorCode TrsOptionsGetInt(TrsOptions options, const char *name, int64_t *value,
-                                PetscBool *set); /* also BYTES */
-PetscErrorCode TrsOptionsGetReal(TrsOptions options, const char *name, double *value, PetscBool *set);
+                                PetscBool *set); /* also for BYTES */
+PetscErrorCode TrsOptionsGetReal(TrsOptions options, const char *name, double *value,
+                                 PetscBool *set); /* also BANDWIDTH, in bytes/ms */
 PetscErrorCode TrsOptionsGetString(TrsOptions options, const char *name, const char **value,
-                                   PetscBool *set); /* also FILE (absolute path) */
+                                   PetscBool *set); /* also for FILE, as an absolute path */
 PetscErrorCode TrsOptionsGetEnum(TrsOptions options, const char *name, int *index,
                                  PetscBool *set); /* index into choices */
 PetscErrorCode TrsOptionsGetStrings(TrsOptions options, const char *name, int *n, const char *const **value,
@@ -106,26 +125,36 @@ PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, 
                                   PetscBool *set);
 
 /*
-  Full name of a per-object key as the user gave it: "-table_user_embedding_dim" when given, else "-tables_embedding_dim" when given,
-  else the per-object spelling (so that the getters find the default). Any getter above takes the result. Borrowed.
+  The full name of a per-object key as the user gave it: "-table_user_embedding_dim" if given, else
+  "-tables_embedding_dim" if given, else the per-object spelling, so that the getters find the
+  default. All getters above accept the result. The string is borrowed.
 */
 PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance,
                                     const char *key, const char **name);
 
 /*
-  Check every given -<object>_<name>_<key> against the known names. Not collective (same result everywhere).
-  Errors: OPTION naming the option and the closest known name or key
+  Check every given -<object>_<name>_<key> against the known names. Not collective: the result is
+  the same on all ranks. Errors: OPTION with the option and the closest known name or key.
 */
 PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, int n,
                                       const char *const *names);
 
-/* Where an option was given, for messages: "run.opts:12" or "command line"; "default" when it was not given. Borrowed. */
+/*
+  The place where an option was given, for messages: "run.opts:12" or "command line", or "default"
+  if the option was not given. The string is borrowed.
+*/
 PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char **source);
 
-/* The whole configuration as option-file text: given options in the order given, then defaults as comments. Free with PetscFree(). */
+/*
+  The whole configuration as the text of an option file: given options in the order given, then the
+  defaults as comments. Free the text with PetscFree().
+*/
 PetscErrorCode TrsOptionsText(TrsOptions options, char **text);
 
-/* A mistake in a value that only a module can see: raise OPTION with the option's name and source in front of the message. */
+/*
+  Report a mistake in a value that only a module can see: raise OPTION with the option's name and
+  source in front of the message.
+*/
 #define TrsOptionError(options, name, ...) \
   TrsOptionsRaise(options, name, PETSC_FUNCTION_NAME, __FILE__, __LINE__, __VA_ARGS__)
 PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char *function, const char *file,

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One block of Philox4x32-10, for kernels that draw numbers element by element: no PETSc here, .cu files include this.
+  One block of Philox4x32-10, for kernels that draw numbers element by element. This header uses no
+  PETSc, because .cu files include it.
 
-  Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC'11); equal to Random123's philox4x32
+  Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC'11); equal to
+          Random123's philox4x32
 */
 #pragma once
 
@@ -14,13 +16,16 @@
   #define TRS_HOST_DEVICE
 #endif
 
-#define TRS_PHILOX_M0     0xD2511F53u /* multipliers, and Weyl steps of the key */
+#define TRS_PHILOX_M0     0xD2511F53u /* M: multipliers, W: Weyl steps of the key */
 #define TRS_PHILOX_M1     0xCD9E8D57u
 #define TRS_PHILOX_W0     0x9E3779B9u
 #define TRS_PHILOX_W1     0xBB67AE85u
 #define TRS_PHILOX_ROUNDS 10
 
-/* The key of a stream: seed and purpose mixed one-to-one (splitmix64's finaliser), so that streams do not overlap. */
+/*
+  The key of a stream. Seed and purpose are mixed one-to-one (splitmix64's finaliser), so that
+  streams do not overlap.
+*/
 TRS_HOST_DEVICE static inline uint64_t TrsPhiloxKey(uint64_t seed, uint32_t purpose)
 {
   uint64_t z = seed + 0x9E3779B97F4A7C15u * purpose;

@@ -13,7 +13,7 @@ void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, 
   TrsPhilox(TrsPhiloxKey(seed, purpose), a, b, out);
 }
 
-static const TrsUniformTiles *tiles_in_use; /* NULL: the best there are */
+static const TrsUniformTiles *tiles_in_use; /* NULL: use the best one that the processor has */
 
 void TrsRandomSetIsa(const char *limit)
 {
@@ -30,7 +30,8 @@ void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, u
 
   while (done < n) {
     const uint64_t element = first + (uint64_t)done;
-    const int64_t skip = (int64_t)(element % TRS_TILE); /* of the tile that holds the element */
+    /* Offset in the tile that holds the element. */
+    const int64_t skip = (int64_t)(element % TRS_TILE);
     int64_t wanted = n - done < TRS_TILE - skip ? n - done : TRS_TILE - skip;
 
     if (wanted == TRS_TILE) {
@@ -58,8 +59,8 @@ void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, ui
 
       TrsPhilox(key, a, element / 4, bits);
       for (int pair = 0; pair < 4; pair += 2) {
-        double radius = sqrt(-2.0 *
-                             log(((double)bits[pair] + 1.0) * 0x1p-32)); /* of (0, 1]: log stays finite */
+        /* The argument of log lies in (0, 1], so the result stays finite. */
+        double radius = sqrt(-2.0 * log(((double)bits[pair] + 1.0) * 0x1p-32));
         double angle = 6.283185307179586 * ((double)bits[pair + 1] * 0x1p-32);
 
         normal[pair] = (float)((double)std * radius * cos(angle));

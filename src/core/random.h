@@ -2,16 +2,17 @@
 /*
   Counter-based random numbers (Philox4x32-10; Salmon et al., SC'11; Random123).
 
-  A number is a pure function of (seed, purpose, a, b): nothing depends on the order of calls, the plan, the number of ranks or the
-  device. `purpose` keeps streams apart; a and b say what the number is for (table hash and element, epoch and sample, ...).
+  A number is a pure function of (seed, purpose, a, b). It does not depend on the order of calls,
+  the plan, the number of ranks or the device. `purpose` keeps streams apart. a and b say what the
+  number is for: the table's hash and the element, the epoch and the sample, and so on.
 */
 #pragma once
 
 #include <stdint.h>
 
 typedef enum {
-  TRS_RANDOM_TABLE_INIT = 1, /* a: name hash, b: row * D + column of the whole table */
-  TRS_RANDOM_DENSE_INIT,     /* a: name hash, b: element */
+  TRS_RANDOM_TABLE_INIT = 1, /* a: hash of the name, b: row * D + column of the whole table */
+  TRS_RANDOM_DENSE_INIT,     /* a: hash of the name, b: element */
   TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
   TRS_RANDOM_ROUNDING,       /* a: step and table, b: row * D + column */
   TRS_RANDOM_TEST
@@ -20,25 +21,32 @@ typedef enum {
 /* 128 random bits. */
 void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, uint32_t out[4]);
 
-/* Uniform in [0, 1) with 24 bits, from one 32-bit word. */
+/* A uniform number in [0, 1) with 24 bits, from one 32-bit word. */
 static inline float TrsUniform24(uint32_t bits)
 {
   return (float)(bits >> 8) * 0x1p-24f;
 }
 
 /*
-  n uniforms in [lo, hi] for elements first..first+n-1 of tensor `a`, element i's value depending on i alone (four elements share a
-  Philox block: block i/4, word i%4). Not collective.
+  n uniform numbers in [lo, hi] for elements first .. first + n - 1 of tensor `a`. The value of
+  element i depends on i alone: four elements share a Philox block, and element i is word i % 4 of
+  block i / 4. Not collective.
 */
 void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                           float lo, float hi, float *out);
 
-/* Fills from now on use at most this instruction set ("avx512", "avx2", "portable"); NULL: the best there is. No bit changes. Before other threads start. */
+/*
+  Limit the fills from now on to an instruction set ("avx512", "avx2", "portable"). NULL allows the
+  best one. The numbers stay bit-equal. Call this before other threads start.
+*/
 void TrsRandomSetIsa(const char *limit);
 
-/* The same for normal numbers with mean 0 (Box-Muller on a block's words, in double). */
+/*
+  n normal numbers with mean 0, addressed like the uniform ones
+  (Box-Muller on a block's words, in double).
+*/
 void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                          float std, float *out);
 
-/* 64-bit hash of a name (xxh3), the `a` of a tensor. */
+/* 64-bit hash of a name (xxh3). A tensor uses it as `a`. */
 uint64_t TrsNameHash(const char *name);

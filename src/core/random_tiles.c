@@ -17,7 +17,7 @@ static int always(void)
   return 1;
 }
 
-/* TrsPhilox() for a tile of blocks, word by word. */
+/* Compute TrsPhilox() for a tile of blocks, word by word. */
 static void philox_tile(uint64_t key, uint64_t a, uint64_t block, uint32_t c[4][TRS_TILE_BLOCKS])
 {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -59,8 +59,9 @@ static void fill_portable(uint64_t key, uint64_t a, uint64_t block, int64_t n, f
 #if defined(__x86_64__)
 
 /*
-  A 64-bit lane holds one word of one block in its lower half, which is all that the multiplication reads: what a round leaves in the upper
-  half need not be cleared. Several sets of blocks at once hide the latency of ten dependent rounds.
+  A 64-bit lane holds one word of one block in its lower half. The multiplication reads only the
+  lower half, so the bits that a round leaves in the upper half need not be cleared. Working on
+  several sets of blocks at once hides the latency of ten dependent rounds.
 */
 
 /* --- AVX-512 --- */
@@ -72,7 +73,7 @@ static int has_avx512(void)
 
 enum { TRS_SETS_512 = TRS_TILE_BLOCKS / 8 };
 
-/* The numbers of 8 blocks, whose words are c[0..3]. */
+/* Store the numbers of 8 blocks, whose words are c[0..3]. */
 __attribute__((target("avx512f"))) static inline void store_512(const __m512i c[4], __m512 lo, __m512 width,
                                                                 float *out)
 {
@@ -114,8 +115,8 @@ __attribute__((target("avx512f"))) static void fill_avx512(uint64_t key, uint64_
       for (int s = 0; s < TRS_SETS_512; s++) {
         const __m512i p0 = _mm512_mul_epu32(m0, c[s][0]), p1 = _mm512_mul_epu32(m1, c[s][2]);
 
-        c[s][0] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), c[s][1], key0,
-                                            0x96); /* xor of three */
+        /* 0x96 is the exclusive or of three operands. */
+        c[s][0] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), c[s][1], key0, 0x96);
         c[s][1] = p1;
         c[s][2] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c[s][3], key1, 0x96);
         c[s][3] = p0;
@@ -135,16 +136,16 @@ static int has_avx2(void)
   return __builtin_cpu_supports("avx2");
 }
 
-enum { TRS_SETS_256 = 2 }; /* more do not fit 16 registers */
+enum { TRS_SETS_256 = 2 }; /* more sets do not fit into 16 registers */
 
-/* The numbers of 4 blocks. */
+/* Store the numbers of 4 blocks. */
 __attribute__((target("avx2"))) static inline void store_256(const __m256i c[4], __m256 lo, __m256 width,
                                                              float *out)
 {
   const __m256i words01 = _mm256_blend_epi32(c[0], _mm256_slli_epi64(c[1], 32), 0xAA),
                 words23 = _mm256_blend_epi32(c[2], _mm256_slli_epi64(c[3], 32), 0xAA),
-                even = _mm256_unpacklo_epi64(words01, words23), /* blocks 0 and 2, */
-      odd = _mm256_unpackhi_epi64(words01, words23);            /* 1 and 3 */
+                even = _mm256_unpacklo_epi64(words01, words23), /* blocks 0 and 2 */
+      odd = _mm256_unpackhi_epi64(words01, words23);            /* blocks 1 and 3 */
   const __m256i half[2] = {_mm256_permute2x128_si256(even, odd, 0x20),
                            _mm256_permute2x128_si256(even, odd, 0x31)};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* memfd_create. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for memfd_create. NOLINT(bugprone-reserved-identifier) */
 #include "core/shared_memory.h"
 
 #include "core/buffer.h"
@@ -19,14 +19,17 @@
 
 enum { TRS_SHARED_PAGE = 4096 };
 
-/* A run of pages. All of them, in order, cover the memory; neighbours are not both free. */
+/*
+  A run of pages. The runs in their order cover the whole memory.
+  Two neighbouring runs are never both free.
+*/
 typedef struct {
   int64_t begin, bytes;
   PetscBool used;
-  TrsMemoryKind kind; /* of what is used */
+  TrsMemoryKind kind; /* purpose of a used run */
 } TrsExtent;
 
-/* Another process's memory. */
+/* The memory of another process. */
 typedef struct {
   uint64_t nonce;
   char *base;
@@ -34,11 +37,14 @@ typedef struct {
   int n_attached;
 } TrsSharedPeer;
 
-/* One for the process, as malloc's heap is: whoever allocates, comm can find it. */
+/*
+  There is one shared memory for the process, as there is one heap of malloc, so that comm can find
+  the memory whoever allocated it.
+*/
 static PetscBool is_allowed = PETSC_TRUE;
 static TrsSharedKey own_key;
 static char *own_base;
-static TrsBuffer extents, peers; /* TrsExtent, TrsSharedPeer */
+static TrsBuffer extents, peers; /* arrays of TrsExtent and TrsSharedPeer */
 static int n_extents, n_peers;
 
 void TrsSharedAllow(PetscBool allow)
@@ -51,7 +57,10 @@ PetscBool TrsSharedAllowed(void)
   return is_allowed;
 }
 
-/* A mapping of a file in memory of that many bytes, none of them there yet. NULL: errno says why. */
+/*
+  Map a file in memory of that many bytes, none of which exists yet. Returns NULL on failure, and
+  errno says why.
+*/
 static char *map_file(int64_t bytes, int *fd)
 {
   char *base = MAP_FAILED;
@@ -61,7 +70,8 @@ static char *map_file(int64_t bytes, int *fd)
   if (ftruncate(*fd, bytes) == 0)
     base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
   if (base != MAP_FAILED) {
-    (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE); /* where the kernel has them for shared memory */
+    /* This works if the kernel has huge pages for shared memory. */
+    (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE);
     return base;
   }
   close(*fd);
@@ -82,7 +92,7 @@ PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, si
   }
   if (own_base && !own_key.bytes) {
     own_key = (TrsSharedKey){.pid = getpid(), .fd = fd, .bytes = bytes, .nonce = nonce};
-    memcpy(own_base, &nonce, sizeof(nonce)); /* on a page of its own */
+    memcpy(own_base, &nonce, sizeof(nonce)); /* the nonce has a page of its own */
     PetscCall(TrsBufferReserve(&extents, 64 * (int64_t)sizeof(TrsExtent), PETSC_FALSE));
     ((TrsExtent *)extents.data)[0] = (TrsExtent){.bytes = TRS_SHARED_PAGE, .used = PETSC_TRUE};
     ((TrsExtent *)extents.data)[1] = (TrsExtent){.begin = TRS_SHARED_PAGE, .bytes = bytes - TRS_SHARED_PAGE};
@@ -128,7 +138,8 @@ PetscBool TrsSharedRelease(void **pointer)
   if (begin < 0) return PETSC_FALSE;
   while (i < n_extents && all[i].begin != begin) i++;
   if (i == n_extents) return PETSC_FALSE;
-  (void)madvise(*pointer, (size_t)all[i].bytes, MADV_REMOVE); /* the pages go, and come back as zeros */
+  /* Give the pages back to the system. They return as zeros. */
+  (void)madvise(*pointer, (size_t)all[i].bytes, MADV_REMOVE);
   TrsMemoryCount(all[i].kind, -all[i].bytes);
   *pointer = NULL;
   all[i].used = PETSC_FALSE;
@@ -136,7 +147,7 @@ PetscBool TrsSharedRelease(void **pointer)
     all[i].bytes += all[i + 1].bytes;
     memmove(&all[i + 1], &all[i + 2], (size_t)(--n_extents - i - 1) * sizeof(*all));
   }
-  if (!all[i - 1].used) { /* the first one always is */
+  if (!all[i - 1].used) { /* the first run is always used */
     all[i - 1].bytes += all[i].bytes;
     memmove(&all[i], &all[i + 1], (size_t)(--n_extents - i) * sizeof(*all));
   }
@@ -151,7 +162,7 @@ int64_t TrsSharedOffset(const void *pointer, int64_t bytes)
   return (int64_t)(at - base);
 }
 
-/* The file behind a key, open to read; -1 when it is not what the key says. */
+/* Open the file behind a key for reading. Returns -1 if the file does not match the key. */
 static int open_peer(const TrsSharedKey *key)
 {
   char path[64], target[64] = "";
@@ -161,8 +172,8 @@ static int open_peer(const TrsSharedKey *key)
   snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, key->pid, key->fd);
   if (readlink(path, target, sizeof(target) - 1) < 0) return -1;
   errno = ENOENT;
-  if (strncmp(target, "/memfd:" TRS_SHARED_NAME, strlen("/memfd:" TRS_SHARED_NAME)) != 0)
-    return -1; /* never open another program's pipe */
+  /* The process may have changed: never open another program's pipe. */
+  if (strncmp(target, "/memfd:" TRS_SHARED_NAME, strlen("/memfd:" TRS_SHARED_NAME)) != 0) return -1;
   fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_size != key->bytes)) {
     close(fd);
@@ -221,7 +232,7 @@ PetscErrorCode TrsSharedDetach(const char *base)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does an address lie in a peer's memory? */
+/* Check whether an address lies in a peer's memory. */
 static PetscBool is_of_peer(uintptr_t at)
 {
   const TrsSharedPeer *peer = (const TrsSharedPeer *)peers.data;

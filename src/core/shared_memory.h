@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Memory that other processes of this host can read: each process has one sparse file in memory, which its peers map as a whole. So what
-  is allocated later is visible to them at once, and growing a buffer is no matter of theirs.
+  Memory that other processes of this host can read. Each process has one sparse file in memory,
+  which its peers map as a whole. So peers see later allocations at once, and a buffer grows without
+  their help.
 
-  Why not MPI_Win_allocate_shared(): it is collective at each growth, and lies in /dev/shm, which has 64 MiB in many containers. A memfd is
-  bounded by memory alone and gone with its last process. Why not process_vm_readv(): it moves 0.5 to 0.75 of the bytes/s (tools/bench_comm.sh
-  has the machine's figures), and needs a permission that containers and Yama withhold.
+  Why not MPI_Win_allocate_shared(): it is collective at each growth, and its memory lies in
+  /dev/shm, which has 64 MiB in many containers. A memfd is limited only by the host's memory and
+  disappears with its last process. Why not process_vm_readv(): it moves 0.5 to 0.75 of the bytes/s
+  (tools/bench_comm.sh has the machine's figures), and it needs a permission that containers and
+  Yama withhold.
 
-  Called by the main thread alone. The file lives until the process ends.
+  Only the main thread calls these functions. The file lives until the process ends.
 */
 #pragma once
 
@@ -15,47 +18,60 @@
 
 #include <stdint.h>
 
-/* What a peer needs to find the memory of a process. Plain bytes, to be sent. */
+/* The data that a peer needs to find the memory of a process. The struct is sent as plain bytes. */
 typedef struct {
-  int64_t pid, fd, bytes; /* bytes 0: there is none */
-  uint64_t nonce;         /* stands in the memory, too: another PID namespace has other processes */
+  int64_t pid, fd, bytes; /* bytes is 0 if there is no shared memory */
+  uint64_t nonce;         /* also stored in the memory: another PID namespace has other processes */
 } TrsSharedKey;
 
-/* May memory be shared? PETSC_TRUE at the start; -comm_shared_memory says it. Before TrsSharedOpen(). */
+/*
+  Allow or forbid shared memory (-comm_shared_memory). The initial value is PETSC_TRUE.
+  Call this before TrsSharedOpen().
+*/
 void TrsSharedAllow(PetscBool allow);
 PetscBool TrsSharedAllowed(void);
 
 /*
-  TrsSharedOpen - Reserve this process's shared memory; nothing happens when that was done before.
+  TrsSharedOpen - Reserve this process's shared memory. A second call changes nothing.
 
-  Not collective. Takes address space, no memory.
+  Not collective. Takes address space, but no memory.
 
-  In:   bytes    at most so many can be allocated
-  Out:  key      of it; key->bytes 0 when there is none
-        why_not  the reason then
+  In:   bytes    the most that can be allocated later
+  Out:  key      the key of the memory; key->bytes is 0 if there is none
+        why_not  the reason why there is none
 */
 PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, size_t why_not_size);
 
-/* A block of zeros on pages of its own: of shared memory where it is open and has room, else TrsAlloc()'s. Errors: MEMORY. */
+/*
+  Allocate a block of zeros on pages of its own. The block lies in shared memory if that is open and
+  has room; otherwise TrsAlloc() provides it. Errors: MEMORY.
+*/
 PetscErrorCode TrsSharedAlloc(int64_t bytes, void **pointer);
 
-/* Is it a block of shared memory? Then it is given back, and *pointer NULL. */
+/* If *pointer is a block of shared memory, free it, set *pointer to NULL and return PETSC_TRUE. */
 PetscBool TrsSharedRelease(void **pointer);
 
-/* Where bytes from pointer on lie in this process's shared memory; -1: not in it. */
+/*
+  The offset of [pointer, pointer + bytes) in this process's
+  shared memory, or -1 if it lies elsewhere.
+*/
 int64_t TrsSharedOffset(const void *pointer, int64_t bytes);
 
 /*
-  TrsSharedAttach - Map the memory of another process of this host, to read.
+  TrsSharedAttach - Map the memory of another process of this host for reading.
 
-  Not collective. Mapped once, however often it is attached.
+  Not collective. The memory is mapped once, however often it is attached.
 
-  Out:  base     its first byte; NULL when it cannot be mapped. Valid until as many TrsSharedDetach()
-        why_not  the reason then
+  Out:  base     the first byte, or NULL if the memory cannot be mapped; valid until the matching
+                 number of TrsSharedDetach() calls
+        why_not  the reason why it cannot be mapped
 */
 PetscErrorCode TrsSharedAttach(const TrsSharedKey *key, const char **base, char *why_not,
                                size_t why_not_size);
 PetscErrorCode TrsSharedDetach(const char *base);
 
-/* Bytes of other processes' memory among what the system counts as resident in this one: they are also in their owner's. 0 where /proc does not tell. */
+/*
+  Bytes of other processes' memory that the system counts as resident in this process. The owners
+  count the same bytes. Returns 0 if /proc does not tell.
+*/
 int64_t TrsSharedPeersResident(void);

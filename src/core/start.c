@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* pthread_setattr_default_np. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for pthread_setattr_default_np. NOLINT(bugprone-reserved-identifier) */
 #include "core/start.h"
 
 #include "core/events.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Variables that would slip options or code into PETSc and HDF5. */
+/* Environment variables that would bring options or code into PETSc and HDF5. */
 static const char *const closed_variables[] = {
     "PETSC_OPTIONS", "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
     "HDF5_DRIVER",   "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
@@ -25,12 +25,17 @@ static const char *const closed_variables[] = {
 static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler", "-options_left", "no"};
 enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
 
-static PetscBool stdout_is_file; /* its disk may be full */
+static PetscBool stdout_is_file; /* its disk may be full at the end */
 
-/* Of a thread, and the least of the main thread: the deepest calls take some 300 KiB. */
+/*
+  Stack of a thread, and the least stack of the main thread. The deepest calls take some 300 KiB.
+*/
 enum { TRS_STACK_BYTES = 4 << 20, TRS_LEAST_STACK_BYTES = 512 << 10 };
 
-/* Of the command line, what PETSc must know when it starts; petsc_argv has room for argc + TRS_N_FIXED + 1. */
+/*
+  Copy the options of the command line that PETSc must know when it starts. petsc_argv has room for
+  argc + TRS_N_FIXED + 1 words.
+*/
 static int early_arguments(int argc, char **argv, char **petsc_argv)
 {
   int n = 0;
@@ -58,13 +63,14 @@ PetscBool TrsStartOnOneHost(void)
 
   if (here && all) return (PetscBool)(strcmp(here, all) == 0);
   if (getenv("PMIX_RANK") || getenv("PMI_RANK")) return (PetscBool)(hosts && strcmp(hosts, "1") == 0);
-  return PETSC_TRUE; /* alone */
+  return PETSC_TRUE; /* no launcher: the process is alone */
 }
 
 /*
-  Inside a host Open MPI would take ob1 and shared memory after it has opened every fabric's library to find that out, in which PSM2's sleeps a fifth
-  of a second. What the environment or mpirun's --mca says of the choice stands; not what mca-params.conf says, which only MPI can tell, and the
-  environment is stronger.
+  Keep Open MPI from opening every fabric's library. Inside a host it takes ob1 and shared memory,
+  but only after opening all libraries, one of which (PSM2) sleeps for a fifth of a second. A choice
+  in the environment or by mpirun's --mca stands. A choice in mca-params.conf does not: only MPI can
+  read it, and the environment is stronger.
 */
 static void spare_fabrics(void)
 {
@@ -78,8 +84,11 @@ static void spare_fabrics(void)
 volatile int trs_stop_requested;
 
 /*
-  Standard streams that are closed become /dev/null, or the first files that are opened would take their places, and progress lines would go into a
-  checkpoint. Of an open standard output it is kept whether it is a file, or a device that is no terminal: a terminal that has gone no longer says that it was one.
+  Open /dev/null for each standard stream that is closed. Otherwise the first files that the program
+  opens would take the places of these streams, and progress lines would go into a checkpoint.
+
+  Remember whether an open standard output is a file, or a device that is not a terminal. A terminal
+  that has gone no longer says that it was one.
 */
 static void look_at_streams(void)
 {
@@ -93,8 +102,9 @@ static void look_at_streams(void)
 }
 
 /*
-  Threads take the stack that the limit gives the main thread; a small one (ulimit -s 256) ends their work with SIGSEGV. Their stacks
-  are ordinary memory, so they get what the program needs.
+  Give threads the stack that the program needs. By default they take the limit of the main thread's
+  stack, and a small one (ulimit -s 256) ends their work with SIGSEGV. Their stacks are ordinary
+  memory.
 */
 static void give_threads_stacks(void)
 {
@@ -138,7 +148,8 @@ PetscErrorCode TrsStartCheckStack(void)
   PetscFunctionBegin;
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= TRS_STACK_BYTES)
     PetscFunctionReturn(PETSC_SUCCESS);
-  limit.rlim_cur = PetscMin(limit.rlim_max, TRS_STACK_BYTES); /* the main thread's stack grows up to it */
+  /* The main thread's stack grows up to this limit. */
+  limit.rlim_cur = PetscMin(limit.rlim_max, TRS_STACK_BYTES);
   (void)setrlimit(RLIMIT_STACK, &limit);
   PetscCheck(limit.rlim_cur >= TRS_LEAST_STACK_BYTES, PETSC_COMM_SELF, TRS_ERR_MEMORY,
              "the stack is limited to %lld KiB (ulimit -s), at least %d KiB are needed",

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What a rank did when, in some steps of a run: spans of time in rings that are allocated before. Off, it costs a branch where a span would begin.
+  The trace records what a rank did when, in some steps of a run. It keeps spans of time in rings
+  that are allocated before the first step. If tracing is off, it costs one branch where a span
+  would begin.
 
-  Rows belong to threads: the main one records stages, steps and exchanges, and what a device did meanwhile (device/timeline.h); the reader's thread its
-  batches. So there are no locks; a full ring forgets its oldest spans and counts them. Memory: `room` spans of 40 bytes a row that is in use,
-  whatever the run's length.
+  Each row belongs to one thread, so there are no locks. The main thread records stages, steps and
+  exchanges, and also what a device did meanwhile (device/timeline.h). The reader's thread records
+  its batches. A full ring forgets its oldest spans and counts them. A row that is in use takes
+  memory for `room` spans of 40 bytes, whatever the run's length.
 */
 #pragma once
 
@@ -13,28 +16,29 @@
 #include <time.h>
 
 typedef enum {
-  TRS_TRACE_MAIN,      /* steps, and the stages in them */
-  TRS_TRACE_READER,    /* batches read ahead */
-  TRS_TRACE_COMPUTE,   /* of a device whose streams go their own way: what its compute stream does, */
-  TRS_TRACE_DATA_DIST, /* the one that brings ids to the shards, */
-  TRS_TRACE_MEMCPY,    /* the one that brings batches to the device, */
-  TRS_TRACE_PREFETCH,  /* and the one that brings rows into caches */
-  TRS_TRACE_EXCHANGE,  /* from their start until this rank knew that they were done */
+  TRS_TRACE_MAIN,   /* steps and the stages in them */
+  TRS_TRACE_READER, /* batches read ahead */
+  /* The next four rows belong to a device whose streams run independently of the host. */
+  TRS_TRACE_COMPUTE,
+  TRS_TRACE_DATA_DIST, /* the stream that brings ids to the shards */
+  TRS_TRACE_MEMCPY,    /* the stream that brings batches to the device */
+  TRS_TRACE_PREFETCH,  /* the stream that brings rows into caches */
+  TRS_TRACE_EXCHANGE,  /* exchanges, from their start until this rank knew that they were done */
   TRS_TRACE_N_ROWS
 } TrsTraceRow;
 
-/* Of what a device's stream did? */
+/* Tell whether a row shows a device's stream. */
 static inline PetscBool TrsTraceIsDeviceRow(int row)
 {
   return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_PREFETCH);
 }
 
-/* What a span is: a TrsStage, or one of these. */
+/* The kind of a span is a TrsStage or one of these. */
 enum {
-  TRS_TRACE_INPUT_DIST = TRS_N_STAGES, /* exchanges of ids, */
-  TRS_TRACE_OUTPUT_DIST,               /* of rows and their gradients, */
-  TRS_TRACE_DENSE,                     /* and of dense gradients */
-  TRS_TRACE_COPY,                      /* a batch to the device */
+  TRS_TRACE_INPUT_DIST = TRS_N_STAGES, /* exchanges of ids */
+  TRS_TRACE_OUTPUT_DIST,               /* exchanges of rows and their gradients */
+  TRS_TRACE_DENSE,                     /* exchanges of dense gradients */
+  TRS_TRACE_COPY,                      /* copy of a batch to the device */
   TRS_TRACE_READ,
   TRS_TRACE_STEP,
   TRS_TRACE_N_KINDS
@@ -43,12 +47,15 @@ enum {
 enum { TRS_TRACE_ROOM = 1 << 16 };
 
 typedef struct {
-  double start_s, end_s; /* of this rank's clock */
-  int64_t step, bytes;   /* bytes -1: not known */
+  double start_s, end_s; /* on this rank's clock */
+  int64_t step, bytes;   /* bytes is -1 if not known */
   int32_t what, row;
 } TrsTraceSpan;
 
-/* Seconds of the clock that spans and stages are measured with (monotonic, one for the threads of a host). */
+/*
+  The clock that measures spans and stages, in seconds. It is monotonic and the same for all threads
+  of a host.
+*/
 static inline double TrsTraceClock(void)
 {
   struct timespec now;
@@ -57,36 +64,42 @@ static inline double TrsTraceClock(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Within a step that is recorded. Of the main thread; read it, set it by TrsTraceStepBegin() and ...End(). */
+/*
+  Whether the current step is recorded. For the main thread only. TrsTraceStepBegin() and
+  TrsTraceStepEnd() set this variable.
+*/
 extern PetscBool trs_tracing;
 
 /*
-  Make rings of `room` spans; steps first_step <= step < end_step are recorded. device_rows: there will be spans of a device's streams. Before
-  other threads start. Not collective.
+  Make rings of `room` spans for steps first_step <= step < end_step. device_rows says whether a
+  device's streams will have spans. Call this before other threads start. Not collective.
 */
 PetscErrorCode TrsTraceOpen(int64_t room, int64_t first_step, int64_t end_step, PetscBool device_rows);
-/* After other threads have ended. Fine when not open. */
+/* Call this after other threads have ended. Does nothing if the trace is not open. */
 PetscErrorCode TrsTraceClose(void);
 
-/* Is this step recorded? From any thread. */
+/* Tell whether this step is recorded. Safe to call from any thread. */
 PetscBool TrsTraceWants(int64_t step);
 
 void TrsTraceStepBegin(int64_t step);
 void TrsTraceStepEnd(void);
 
-/* The step being recorded. Of the main thread. */
+/* The step being recorded. For the main thread only. */
 int64_t TrsTraceStep(void);
 
-/* Record a span that ended; it goes to the row of the thread that calls. A stage's start is not before its step's. */
+/*
+  Record a span that has ended. `row` must belong to the calling thread. A span of the main row
+  begins no earlier than its step.
+*/
 void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, double end_s, int64_t bytes);
 
 /*
-  TrsTraceSpans - What was recorded, sorted by row, start, and the longer first.
+  TrsTraceSpans - The recorded spans, sorted by row and start, with longer spans first.
 
   Out:  n, span  free with PetscFree()
-        n_lost   spans that a full ring forgot
+        n_lost   number of spans that a full ring forgot
 */
 PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost);
 
-/* "input_dist", ...; of any kind. */
+/* The name of any kind of span, such as "input_dist". */
 const char *TrsTraceName(int what);

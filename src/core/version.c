@@ -21,7 +21,9 @@ void TrsVersionLibraries(char *text, size_t n)
   int length, major = 0, minor = 0, subminor = 0;
 
   MPI_Get_library_version(mpi, &length);
-  mpi[strcspn(mpi, ",\n")] = '\0'; /* Open MPI goes on with its build host */
+  mpi[strcspn(mpi, ",\n")] = '\0'; /* Open MPI's text continues with its build host */
+  for (char *v = strstr(mpi, " Version:\t"); v; v = NULL)
+    memmove(v + 1, v + 10, strlen(v + 10) + 1); /* MPICH */
   for (char *v = strstr(mpi, " v"); v; v = NULL) memmove(v + 1, v + 2, strlen(v + 2) + 1);
   (void)PetscGetVersionNumber(&major, &minor, &subminor, NULL);
   snprintf(text, n, "%s, PETSc %d.%d.%d", mpi, major, minor, subminor);

@@ -51,7 +51,7 @@ static int by_sample(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* The batch's samples in file order, so that neighbours are read together. */
+/* Sort the batch's samples into file order, so that neighbours are read together. */
 static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, const TrsBatch *batch)
 {
   for (int64_t i = 0; i < batch->batch; i++) {
@@ -61,7 +61,7 @@ static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, c
   if (shuffle) qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
 }
 
-/* Read dense, labels and lengths run by run, and find where their values are. */
+/* Read dense features, labels and lengths run by run, and find where the samples' values are. */
 static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t batch,
                                 const TrsSampleRows *rows, TrsFault *fault)
 {
@@ -90,7 +90,10 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
   return PETSC_SUCCESS;
 }
 
-/* `bad` value at (row of the batch, column); a warning is counted, a fatal one ends. */
+/*
+  Report a `bad` value at (row of the batch, column).
+  A warning is counted, a fatal value ends the run.
+*/
 static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, const char *name, int64_t sample,
                                  int column, double value, const char *wanted, TrsFault *fault)
 {
@@ -162,7 +165,7 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   return PETSC_SUCCESS;
 }
 
-/* Lengths feature-major, and offsets as their prefix sums. */
+/* Fill the lengths feature-major, and the offsets as their prefix sums. */
 static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch)
 {
   TrsJagged *jagged = &batch->kjt.jagged;
@@ -185,7 +188,7 @@ static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratc
   batch->kjt.batch = B;
 }
 
-/* -1 passes, other ids outside of the table become 0 (src/RULES.md, rule A24). */
+/* Let -1 pass and replace other ids outside of the table by 0 (src/RULES.md, rule A24). */
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int feature, int key,
                                 int64_t sample, int32_t n, int64_t *ids, TrsBadIds *bad_ids, TrsFault *fault)
 {
@@ -209,7 +212,7 @@ static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int f
   return PETSC_SUCCESS;
 }
 
-/* More ids than a feature may have in a sample: there is no weight for the places beyond. */
+/* Check that a sample has no more ids than the feature allows. Places beyond have no weight. */
 static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int key, int64_t sample, int32_t n,
                                    TrsFault *fault)
 {
@@ -226,7 +229,7 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int ke
                      path, spec->info->features[key], row, n, most);
 }
 
-/* Widen n ids; is any of them to be looked at: no row, nor pruned? */
+/* Widen n ids. Tells whether any id needs a look because it is neither a row nor pruned. */
 static inline __attribute__((always_inline)) int copy_ids(const void *from, PetscBool narrow, int32_t n,
                                                           int64_t rows, int64_t *restrict to)
 {
@@ -261,7 +264,7 @@ static inline __attribute__((always_inline)) PetscErrorCode place_sample(
     to = jagged->offsets[f * batch->batch + sample->place];
     if (weights) memcpy(jagged->weights + to, weights + at, (size_t)row[k] * sizeof(*weights));
     if (copy_ids(values + at * value_bytes, narrow, row[k], spec->rows[f], jagged->values + to) &&
-        spec->mode[f] != TRS_BOUNDS_NONE &&
+        spec->mode[f] != TRS_BOUNDS_NONE && spec->map[f].kind == TRS_ID_MAP_NONE &&
         check_ids(spec, batch, f, k, sample->sample, row[k], jagged->values + to, bad_ids, fault) !=
             PETSC_SUCCESS)
       return fault->code;
@@ -290,7 +293,7 @@ static inline __attribute__((always_inline)) PetscErrorCode place_samples(const 
   return PETSC_SUCCESS;
 }
 
-/* Of the batch's i-th value, all features' one after the other. */
+/* The sample of the batch's i-th value, where the values of all features follow one another. */
 static int64_t sample_of_value(const TrsBatchScratch *scratch, const TrsBatch *batch, int64_t i)
 {
   const int64_t *offsets = batch->kjt.jagged.offsets;
@@ -336,5 +339,10 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
   code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)
                                       : place_samples(spec, scratch, batch, PETSC_FALSE, bad_ids, fault);
   if (code != PETSC_SUCCESS) return code;
+  for (int f = 0; f < spec->n; f++) {
+    const int64_t *offsets = batch->kjt.jagged.offsets + f * batch->batch;
+
+    TrsIdMapApply(&spec->map[f], offsets[batch->batch] - offsets[0], batch->kjt.jagged.values + offsets[0]);
+  }
   return check_weights(spec, scratch, batch, fault);
 }

@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Batch assembly: from the file's sample-major rows to a feature-major batch, with the checks of ids and numbers. Internal to data/.
+  Batch assembly turns the file's sample-major rows into a feature-major batch and checks ids and
+  numbers. Internal to data/.
 
-  Runs on the reader's thread: no MPI, no PETSc, no allocation; HDF5 only through io/. Room is made by the main thread.
+  These functions run on the reader's thread: no MPI, no PETSc, no allocation, and HDF5 only through
+  io/. The main thread allocates the memory.
 */
 #pragma once
 
 #include "core/buffer.h"
 #include "data/batch_order.h"
+#include "data/id_map.h"
 #include "data/reader.h"
 #include "data/shuffle.h"
 
 typedef enum { TRS_DATA_CHECK_FATAL, TRS_DATA_CHECK_WARNING, TRS_DATA_CHECK_NONE } TrsDataCheck;
 
-/* What a batch is made of; fixed after set-up. */
+/* The composition of a batch, which is fixed after set-up. */
 typedef struct {
   TrsDataset dataset;
   const TrsDatasetInfo *info;
-  int n;                /* selected features */
-  int *selected_of_key; /* [info->n_features] place among the selected ones, -1: not selected */
-  int64_t *rows;        /* [n] */
+  int n;                /* number of selected features */
+  int *selected_of_key; /* [info->n_features] place among the selected features, or -1 */
+  int64_t *rows;        /* [n] rows of each feature's table */
   TrsBoundsCheckMode *mode;
-  int32_t *max_length;                 /* [n] ids of a sample; 0: any number */
-  PetscBool with_weights, with_labels; /* weights of ids */
+  TrsIdMap *map;                       /* [n] rows of each feature's table */
+  int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
+  PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights;
   TrsDataCheck check;
 } TrsBatchSpec;
@@ -32,33 +36,46 @@ typedef struct {
   int64_t sample, place;
 } TrsBatchSample;
 
-/* Scratch for one batch at a time; arrays of the largest batch, values as large as main made them. */
+/*
+  Scratch memory for one batch at a time. The arrays have room for the largest batch. The values
+  have the room that the main thread made.
+*/
 typedef struct {
   TrsBatchSample *sample; /* [B] in the dataset's order */
-  TrsRowRun *run;         /* [B] of consecutive samples; then of their values */
+  TrsRowRun *run;         /* [B] runs of consecutive samples, later runs of their values */
   int64_t n_runs;
-  float *dense, *labels; /* [B, num_dense], [B]: file order, used when that is not the batch's */
-  float *sample_weights; /* [B], likewise */
-  int32_t *lengths;      /* [B, info->n_features], file order */
+  /* [B, num_dense] and [B] in file order, used if the batch has another order */
+  float *dense, *labels;
+  float *sample_weights; /* [B] in file order, used likewise */
+  int32_t *lengths;      /* [B, info->n_features] in file order */
   int64_t *offsets;      /* [2 * B] */
-  int64_t n_values;      /* of this batch, all features */
-  TrsBuffer values;      /* of info->value_bytes */
+  int64_t n_values;      /* values of this batch, all features */
+  TrsBuffer values;      /* elements of info->value_bytes bytes */
   TrsBuffer weights;
 } TrsBatchScratch;
 
-/* Not collective, main thread. */
+/* Not collective, main thread only. */
 PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch);
 PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values);
 PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
 
 /*
-  TrsBatchReadSamples - First half: dense, labels and lengths of the batch's samples, and how many values they have.
+  TrsBatchReadSamples - First half: read dense features, labels and lengths, and count the values.
 
-  Thread. In: shuffle of the epoch, or NULL for file order. Out: batch->dense, labels; scratch
+  Runs on the reader's thread.
+
+  In:   shuffle  of the epoch, or NULL for file order
+  Out:  batch->dense, labels; scratch
 */
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);
 
-/* Second half, once there is room for n_values ids: the KJT. Thread. InOut: bad_ids [n] repaired ids of each feature, added to; the first is kept */
+/*
+  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids.
+
+  Runs on the reader's thread.
+
+  InOut: bad_ids  [n] repaired ids are added to each feature's count; the first one is kept
+*/
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault);

@@ -12,35 +12,38 @@
 
 static const TrsOptionSpec reader_options[] = {
     {"-data_train", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
-     "dataset to train on: files one after the other; 'day_*.h5' stands for those it matches, sorted"},
+     "dataset to train on: one or more files, in this order. 'day_*.h5' stands for the files it matches, "
+     "sorted by name"},
     {"-data_eval", TRS_OPTION_FILES, NULL, NULL, NULL, NULL,
-     "dataset to evaluate or predict on, in the same way"},
+     "dataset to evaluate or predict on, given like -data_train"},
     {"-data_weights", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
-     "samples count in losses and metrics by the dataset's /weights, where it has them"},
-    {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of a rank"},
+     "weight the samples in losses and metrics by the dataset's /weights, if it has them"},
+    {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of each rank"},
     {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, "steps",
-     "length of training; passes over the data repeat until it is reached (default: as -epochs)"},
+     "length of the training; passes over the data repeat until this step (default: as -epochs)"},
     {"-epochs", TRS_OPTION_INT, NULL, "[1,]", NULL, "passes",
-     "length of training (default: 1, without -steps)"},
+     "length of the training in passes over the data (default: 1, or unlimited with -steps)"},
     {"-drop_last", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "leave out the smaller batch at the end of a pass"},
     {"-data_shuffle", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "new order of the samples in each epoch, by -seed and epoch alone; slow for large compressed datasets"},
+     "use a new order of the samples in each epoch, which depends only on -seed and the epoch; slow for "
+     "large compressed datasets"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
-     "of all random numbers: shuffling, initial weights, stochastic rounding"},
+     "seed of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
-     "NaN and Inf in dense features and weights, samples' weights below 0, labels outside [0, 1]: stop, "
-     "count, or do not look"},
-    {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches", "read before they are needed"},
+     "NaN and Inf in dense features and weights, negative weights of samples, labels outside [0, 1]: stop "
+     "with an error, count them and warn, or do not check"},
+    {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches",
+     "batches that are read before they are needed"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
 
 typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
 
 typedef struct {
-  TrsBatch batch; /* first: a batch's address is its slot's */
+  TrsBatch batch; /* stays the first field: a batch's address is its slot's */
   TrsDeviceBuffer dense, labels, weights;
-  int64_t room;       /* ids that fit */
+  int64_t room;       /* number of ids that fit */
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
   TrsFault fault;
@@ -48,10 +51,10 @@ typedef struct {
 
 struct TrsReaderImpl {
   MPI_Comm comm;
-  TrsDeviceOps memory; /* whose alloc gives memory for batches: the host's */
-  PetscBool copied;    /* does the device compute with copies of them? */
+  TrsDeviceOps memory; /* device whose alloc gives memory for batches, the host */
+  PetscBool copied;    /* whether the device computes with copies of the batches */
   TrsBatchOrder schedule;
-  int64_t steps, epochs; /* as given; -1: not */
+  int64_t steps, epochs; /* as given, or -1 */
   PetscBool training, shuffle, weighted;
   int64_t seed, read_ahead;
   TrsBatchSpec spec;
@@ -59,12 +62,13 @@ struct TrsReaderImpl {
 
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
-  TrsBatchScratch scratch; /* the thread's, but for growing */
-  TrsBadIds *bad_ids;      /* [n] so far */
+  /* The thread owns this memory, except while the main thread lets it grow. */
+  TrsBatchScratch scratch;
+  TrsBadIds *bad_ids; /* [n] repaired ids so far */
 
   pthread_t thread;
   PetscBool running;
-  pthread_mutex_t lock; /* of slots' states and stop */
+  pthread_mutex_t lock; /* protects the slots' states and stop */
   pthread_cond_t changed;
   PetscBool stop;
 };
@@ -131,6 +135,7 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
              "TrsReaderSetFeatures before TrsReaderSetDataset");
   PetscCall(PetscMalloc3(spec->info->n_features, &spec->selected_of_key, n, &spec->rows, n, &spec->mode));
   PetscCall(PetscCalloc1(n, &spec->max_length));
+  PetscCall(PetscCalloc1(n, &spec->map));
   PetscCall(PetscCalloc1(n, &reader->bad_ids));
   for (int k = 0; k < spec->info->n_features; k++) spec->selected_of_key[k] = -1;
   for (int f = 0; f < n; f++) {
@@ -143,6 +148,16 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   }
   spec->n = n;
   spec->with_weights = with_weights;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map)
+{
+  TrsBatchSpec *spec = &reader->spec;
+
+  PetscFunctionBegin;
+  for (int f = 0; f < spec->n; f++)
+    spec->map[f] = TrsIdMapMake(map[f], spec->rows[f], spec->info->has_unsigned_ids);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -197,7 +212,10 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
 
 /* --- the thread --- */
 
-/* Room for the batch's ids: made by the main thread, when it next comes by. False: stop. */
+/*
+  Wait until the main thread has made room for the batch's ids.
+  Returns false if the thread must stop.
+*/
 static PetscBool wait_for_room(TrsReader reader, TrsSlot *s)
 {
   PetscBool go_on;
@@ -231,7 +249,10 @@ static void set_state(TrsReader reader, TrsSlot *s, TrsSlotState state)
   pthread_mutex_unlock(&reader->lock);
 }
 
-/* Fill the slot with a step's batch; an error goes into its fault. False: stop. */
+/*
+  Fill the slot with a step's batch. An error goes into the slot's fault. Returns false if the
+  thread must stop.
+*/
 static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
 {
   TrsBatchOrderStep at;
@@ -314,12 +335,16 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Largest batch of this rank and of all; a rank of a small pass may have none, but keeps room for one sample. */
+/*
+  Find the largest batch of this rank and of all ranks. A rank of a small pass may have no samples,
+  but keeps room for one.
+*/
 static void find_largest(TrsReader reader)
 {
   TrsBatchOrderStep first;
 
-  TrsBatchOrderAt(&reader->schedule, 0, &first); /* the first step of a pass is the largest */
+  /* The first step of a pass is the largest. */
+  TrsBatchOrderAt(&reader->schedule, 0, &first);
   reader->max_batch = first.batch > 0 ? first.batch : 1;
 }
 
@@ -354,7 +379,7 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Signals stay with the main thread. */
+/* Start the thread. Signals stay with the main thread. */
 static PetscErrorCode start_thread(TrsReader reader)
 {
   sigset_t all, before;
@@ -382,7 +407,10 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A batch larger than any before: its slot grows, and by a quarter more, so that this soon ends. Under the lock. */
+/*
+  Let a slot grow for a batch that is larger than all before. A quarter is added, so that growing
+  soon ends. The caller holds the lock.
+*/
 static PetscErrorCode grow(TrsReader reader)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_BATCHES);
@@ -392,8 +420,8 @@ static PetscErrorCode grow(TrsReader reader)
     TrsSlot *s = &reader->slots[i];
     int64_t n_values;
 
-    if (s->state != TRS_SLOT_NEEDS_ROOM)
-      continue; /* the thread waits while there is one: its scratch may be read and changed */
+    /* The thread waits while a slot needs room, so its scratch memory may be read and changed. */
+    if (s->state != TRS_SLOT_NEEDS_ROOM) continue;
     n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
     PetscCall(TrsBatchScratchReserve(&reader->spec, &reader->scratch, n_values));
     PetscCall(make_room(reader, s, n_values));
@@ -404,7 +432,10 @@ static PetscErrorCode grow(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Under the lock: take the slot when it is ready, making room meanwhile for whichever slot needs it. */
+/*
+  Take the slot when it is ready, and meanwhile make room for any slot that needs room. The caller
+  holds the lock.
+*/
 static PetscErrorCode take_slot(TrsReader reader, TrsSlot *s)
 {
   PetscFunctionBegin;
@@ -484,6 +515,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   PetscCall(TrsBatchScratchFree(&r->scratch));
   PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
   PetscCall(PetscFree(r->spec.max_length));
+  PetscCall(PetscFree(r->spec.map));
   PetscCall(PetscFree(r->bad_ids));
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Reader: batches of this rank's samples, read ahead by a thread so that a step does not wait for the file.
+  The reader gives batches of this rank's samples. A thread reads ahead, so that a step does not
+  wait for the file.
 
   In global step s of W ranks with B samples each, rank r takes samples (s*W + r)*B .. +B-1 of the
   epoch's order. An epoch may end with a smaller batch (src/RULES.md, rule A17). -data_shuffle
@@ -19,81 +20,118 @@ typedef struct {
   int64_t sample, id;
 } TrsBadId;
 
-/* Those of a feature. */
+/* The repaired ids of a feature. */
 typedef struct {
   int64_t n;
-  TrsBadId first; /* if there are any */
+  TrsBadId first; /* defined if n > 0 */
 } TrsBadIds;
 
 typedef struct {
-  int64_t step; /* global step, counted from 0 of the whole training */
+  int64_t step; /* global step of the whole training, counted from 0 */
   int64_t epoch;
-  int64_t batch;                           /* B: samples of this rank, may be 0 */
-  int64_t global_batch;                    /* G: over all ranks */
-  int64_t first;                           /* place of the first sample in the epoch's order */
-  int64_t position;                        /* samples of the epoch before this step, for the checkpoint */
+  int64_t batch;        /* B, samples of this rank, may be 0 */
+  int64_t global_batch; /* G, samples of all ranks */
+  int64_t first;        /* place of the first sample in the epoch's order */
+  /* Samples of the epoch before this step, for the checkpoint. */
+  int64_t position;
   float *dense;                            /* [B, num_dense] */
   float *labels;                           /* [B]; NULL without labels */
-  float *weights;                          /* [B] of samples; NULL: all count alike */
-  double weight_digits[TRS_WEIGHT_DIGITS]; /* their sum on this rank */
-  double weight_sum;                       /* of all ranks: set by who adds up, before the batch's forward */
-  TrsKjt kjt;          /* the selected features, in the selected order; is_weighted where asked */
-  int64_t bad_ids;     /* repaired by the bounds check in mode warning */
-  TrsBadId first_bad;  /* one of them, if any */
-  int64_t bad_numbers; /* NaN, Inf, labels outside [0, 1], under -data_check warning: left as they are */
+  float *weights;                          /* [B] of samples, or NULL if all samples count alike */
+  double weight_digits[TRS_WEIGHT_DIGITS]; /* sum of this rank's weights as digits */
+  /* Sum of all ranks' weights. The code that adds up sets it before the batch's forward. */
+  double weight_sum;
+  TrsKjt kjt;         /* the selected features in their order; is_weighted if asked for */
+  int64_t bad_ids;    /* ids that the bounds check repaired in mode warning */
+  TrsBadId first_bad; /* one of the repaired ids, if any */
+  /* NaN, Inf and labels outside [0, 1] that -data_check warning leaves as they are */
+  int64_t bad_numbers;
 } TrsBatch;
 
 typedef struct TrsReaderImpl *TrsReader;
 
-enum { TRS_READER_OUT = 3 }; /* batches that may be out at a time: the depth of a pipeline */
+enum { TRS_READER_OUT = 3 }; /* batches that may be out at a time: a pipeline's depth */
 
-/* -data_train -data_eval -data_weights -batch_size -steps -epochs -drop_last -data_shuffle -seed -data_check -data_read_ahead */
 extern const TrsOptionGroup trs_reader_options;
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader);
 
 /*
-  training: -steps, -epochs, -data_shuffle, -drop_last count; else one pass in file order, the last batch whatever its size. -steps alone repeats passes
-  until it is reached (each with its smaller last batch), -epochs alone makes that many, both: what ends first. Not collective.
+  In a training, -steps, -epochs, -data_shuffle and -drop_last count. Otherwise the reader makes one
+  pass in file order, including a smaller last batch. -steps alone repeats passes until that number
+  of steps, each pass with its smaller last batch. -epochs alone makes that many passes. With both
+  options the reader stops at the first limit. Not collective.
 */
 PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, PetscBool training);
 
-/* The dataset to read, opened by the caller, borrowed. */
+/* Set the dataset to read. The caller opens it, and the reader borrows it. */
 PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
 
 /*
-  Which features a batch holds, in order: keys [n] indices into the dataset's key order; rows [n] id range of each for the bounds check and its mode;
-  with_weights: read /sparse/weights. Source of the order: src/RULES.md, rule A2.
+  Set the features of a batch and their order (src/RULES.md, rule A2).
+
+  In:  keys          [n] indices into the dataset's key order
+       rows          [n] range of each feature's ids for the bounds check
+       mode          [n] mode of the bounds check
+       with_weights  whether to read /sparse/weights
 */
 PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, const int64_t *rows,
                                     const TrsBoundsCheckMode *mode, PetscBool with_weights);
 
-/* The most ids of a sample of each feature, [n]; 0: any number. After SetFeatures; default: any. */
+/*
+  Set the rule that turns ids into rows of each feature's table, [n]; the default is none.
+  Mapped ids are never out of bounds, and -1 is an id like any other. Call this after
+  TrsReaderSetFeatures().
+*/
+PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map);
+
+/*
+  Set the most ids of a sample for each feature, [n]. 0 allows any number, which is the default.
+  Call this after TrsReaderSetFeatures().
+*/
 PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
 
-/* The device that batches are copied to: they are kept in memory that it copies from quickly. Default: cpu. Call before SetUp. */
+/*
+  Set the device that batches are copied to. The batches then lie in memory from which the device
+  copies quickly. The default is cpu. Call this before TrsReaderSetUp().
+*/
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 
-/* Start at this global step (resume), with batches as if all before had been read. Call before SetUp. */
+/*
+  Start at this global step to resume a training. The batches are as if all earlier ones had been
+  read. Call this before TrsReaderSetUp().
+*/
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
 
-/* Allocate, start the thread. Collective. Errors (agreed): OPTION (-drop_last leaves no batch), DATA (no /labels, no /sparse/weights), MEMORY */
+/*
+  Allocate the memory and start the thread. Collective. Errors (agreed): OPTION if -drop_last leaves
+  no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
+*/
 PetscErrorCode TrsReaderSetUp(TrsReader reader);
 
-/* Steps of the whole run (from 0, not from the start step), and of one epoch. Needs the dataset, not SetUp. */
+/*
+  Steps of the whole run, counted from 0 and not from the start step, and steps of one epoch. The
+  dataset must be set, but TrsReaderSetUp() is not needed.
+*/
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch);
 
 /*
-  TrsReaderNext - The next batch, borrowed until TrsReaderReturn. TRS_READER_OUT batches may be out at
-  a time, one more with a device that copies them.
+  TrsReaderNext - The next batch, borrowed until TrsReaderReturn().
 
-  Not collective: an error on one rank is returned on that rank only; the pipeline agrees on it at the step's agreement.
-  Out: batch  NULL after the last step (the same step on all ranks)
-  Errors: DATA (an id out of range under mode fatal: feature, sample, id; NaN in dense; ...), IO
+  TRS_READER_OUT batches may be out at a time, and one more if a device copies them.
+
+  Not collective: an error on one rank is returned on that rank only. The pipeline agrees on the
+  error at the end of the step.
+
+  Out:    batch  NULL after the last step, which is the same step on all ranks
+  Errors: DATA for an id out of range under mode fatal (with feature, sample and id), NaN in dense
+          and so on; IO
 */
 PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch);
 PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch);
 
-/* Ids repaired so far, under modes warning and ignore, per selected feature [n]; not collective. Borrowed. */
+/*
+  Ids repaired so far under modes warning and ignore, for each selected feature [n]. The array is
+  borrowed. Not collective.
+*/
 PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature);
 PetscErrorCode TrsReaderDestroy(TrsReader *reader);

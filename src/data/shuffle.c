@@ -44,7 +44,9 @@ int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i)
 {
   uint64_t x = (uint64_t)i;
 
-  do { /* at most 4 times as many numbers as places: 4 rounds on average at worst */
+  /* The network covers at most 4 times as many numbers as places, so at worst this takes 4
+     rounds on average. */
+  do {
     x = permute_bits(shuffle, x);
   } while (x >= (uint64_t)shuffle->n);
   return (int64_t)x;

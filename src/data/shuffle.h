@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Shuffle: a permutation of [0, n) for each (seed, epoch), computed place by place: no memory, any rank, any order, no dependence on the world.
+  The shuffle is a permutation of [0, n) for each (seed, epoch). It is computed place by place, so
+  it needs no memory, works on any rank in any order, and does not depend on the number of ranks.
 
-  Source: Feistel network over the smallest even number of bits that holds n, with cycle walking back into [0, n) (Black and Rogaway,
-  Ciphers with arbitrary finite domains, 2002); round keys from the counter-based generator.
+  Source: Feistel network over the smallest even number of bits that holds n, with cycle walking
+          back into [0, n) (Black and Rogaway, Ciphers with arbitrary finite domains, 2002); round
+          keys from the counter-based generator
 */
 #pragma once
 
@@ -20,5 +22,5 @@ typedef struct {
 /* n >= 1. Not collective, any thread. */
 void TrsShuffleInit(TrsShuffle *shuffle, uint64_t seed, int64_t epoch, int64_t n);
 
-/* Which sample stands at place i, 0 <= i < n. */
+/* The sample at place i, 0 <= i < n. */
 int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i);

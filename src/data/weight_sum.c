@@ -3,10 +3,12 @@
 
 #include <math.h>
 
-/* A float reaches 33 bits above the unit of its digit: with 2^16 of them a digit stays below 2^50. */
+/*
+  A float reaches 33 bits above the unit of its digit. With 2^16 floats a digit stays below 2^50.
+*/
 enum { TRS_DIGIT_BITS = 10, TRS_SMALLEST = -149, TRS_MANTISSA_BITS = 24, TRS_AT_ONCE = 1 << 16 };
 
-/* The one form in which every digit but the last is in [0, 2^10). */
+/* Bring the digits into their unique form, with every digit but the last in [0, 2^10). */
 static void carry(double *digits)
 {
   const double radix = (double)(1 << TRS_DIGIT_BITS);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sums of samples' weights that do not depend on order: floats are added exactly, as digits of a long fixed-point number, which ranks add up like any
-  doubles. So the sum of a global batch has the same bits however it is shared out.
+  Sums of samples' weights that do not depend on the order. Floats are added exactly, as digits of a
+  long fixed-point number. Ranks add up the digits like any doubles. So the sum of a global batch
+  has the same bits however the batch is shared out.
 
-  Digit k counts units of 2^(10 k - 149), 2^-149 being the smallest float. After TrsWeightSumAdd() digits are below 2^10 (but the last), so sums over half
-  a million ranks stay exact. Source: Kulisch's long accumulator, in pieces as wide as an exchange of counts takes.
+  Digit k counts units of 2^(10 k - 149), where 2^-149 is the smallest float. After
+  TrsWeightSumAdd() every digit but the last is below 2^10, so sums over half a million ranks stay
+  exact.
+
+  Source: Kulisch's long accumulator, in pieces as wide as an exchange of counts takes
 */
 #pragma once
 
@@ -12,8 +16,13 @@
 
 enum { TRS_WEIGHT_DIGITS = 26 };
 
-/* Add n weights to the digits of a sum, from zeros on. What is not finite makes the sum so. Not collective, any thread. */
+/*
+  Add n weights to the digits of a sum, which starts with zeros. A weight that is not finite makes
+  the sum not finite. Not collective, any thread.
+*/
 void TrsWeightSumAdd(double *digits, int64_t n, const float *weights);
 
-/* The sum, from digits added up over ranks; changes the digits, not their value. */
+/*
+  The sum, from digits added up over ranks. The function changes the digits, but not their value.
+*/
 double TrsWeightSumTotal(double *digits);

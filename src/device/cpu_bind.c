@@ -20,16 +20,19 @@ const TrsOptionGroup trs_cpu_options = TRS_OPTION_GROUP("Processors", cpu_specs)
 
 enum { TRS_CPU_SET_TEXT = 256, TRS_CPU_SHOWN = 4 /* ranks whose processors the report lists */ };
 
-/* Where helping threads run; NULL: where their creator does. Written by TrsCpuBind(), before there are other threads. */
+/*
+  The processors for helping threads. With NULL a helping thread runs where its creator does.
+  TrsCpuBind() writes both variables before there are other threads.
+*/
 static hwloc_topology_t machine;
 static hwloc_bitmap_t helpers;
 
-/* What the ranks of a host tell each other. */
+/* The data about itself that each rank of a host tells the others. */
 typedef struct {
-  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher left it */
-  char bound[TRS_CPU_SET_TEXT];   /* and its part of them */
-  char why_not[TRS_CPU_TEXT / 2]; /* it is not bound; "": it is */
-  int n_threads, by_thread;       /* by_thread: each on a unit of its own */
+  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher left to the rank */
+  char bound[TRS_CPU_SET_TEXT];   /* the rank's part of these processors */
+  char why_not[TRS_CPU_TEXT / 2]; /* why the rank is not bound; "" if it is bound */
+  int n_threads, by_thread;       /* by_thread: each thread has a unit of its own */
 } TrsCpuRank;
 
 static PetscBool is_set(const char *name)
@@ -39,13 +42,16 @@ static PetscBool is_set(const char *name)
   return (PetscBool)(value && *value && strcmp(value, "false") != 0 && strcmp(value, "FALSE") != 0);
 }
 
-/* The calling thread's place. Not worth an error: a system that forbids it runs as well without. */
+/*
+  Bind the calling thread. A failure is not an error: where the system forbids binding, the program
+  runs all the same.
+*/
 static PetscBool bind_here(hwloc_const_bitmap_t cpus)
 {
   return (PetscBool)(hwloc_set_cpubind(machine, cpus, HWLOC_CPUBIND_THREAD) == 0);
 }
 
-/* Threads of the team each on a unit, the main thread on the first. */
+/* Bind each thread of the team to a unit of its own, the main thread to the first unit. */
 static PetscErrorCode bind_team(const TrsCpuShare *share)
 {
   hwloc_bitmap_t *unit;
@@ -59,14 +65,18 @@ static PetscErrorCode bind_team(const TrsCpuShare *share)
   }
 #pragma omp parallel num_threads(share->n_units)
   (void)bind_here(unit[omp_get_thread_num()]);
-  /* The main thread's place is that of threads it starts later: where its team shrinks and grows again, of all of the part. It is on its unit by now. */
+  /*
+    Threads that the main thread starts later inherit its place. When the team shrinks and grows
+    again, such a thread must be free to run on the whole part. The main thread itself is on its
+    unit by now.
+  */
   (void)bind_here(share->cpus);
   for (int t = 0; t < share->n_units; t++) hwloc_bitmap_free(unit[t]);
   PetscCall(PetscFree(unit));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank `me` of all: its place among those with the same processors, and how many these are. */
+/* Among the ranks with the processors of rank `me`: their number n, and the rank's place. */
 static void find_place(const TrsCpuRank *all, int size, int me, int *place, int *n)
 {
   *place = *n = 0;
@@ -77,7 +87,10 @@ static void find_place(const TrsCpuRank *all, int size, int me, int *place, int 
   }
 }
 
-/* Helpers run on the processors of `allowed` on which no rank has bound a thread of its own; on all where there are none. */
+/*
+  Helpers run on the processors of `allowed` to which no rank has bound a thread. They run on all of
+  `allowed` if no such processor is left.
+*/
 static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_bitmap_t allowed)
 {
   hwloc_bitmap_t taken = hwloc_bitmap_alloc(), rest = hwloc_bitmap_dup(allowed);
@@ -94,7 +107,7 @@ static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
+/* Example: "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
 static void describe(const TrsCpuRank *all, int size, char *text)
 {
   int n, r = 0;
@@ -111,7 +124,7 @@ static void describe(const TrsCpuRank *all, int size, char *text)
   if (size > TRS_CPU_SHOWN && n < TRS_CPU_TEXT) snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), " | ...");
 }
 
-/* Not worth an error, either. */
+/* Read the machine's topology. A failure is not an error, as in bind_here(). */
 static PetscBool load_machine(void)
 {
   if (machine) return PETSC_TRUE;
@@ -122,7 +135,10 @@ static PetscBool load_machine(void)
   return PETSC_FALSE;
 }
 
-/* This rank's part of what all of them may use; who asks for more threads than it has cores is left alone. */
+/*
+  Bind this rank to its part of the processors that all ranks may use. A rank that asks for more
+  threads than it has cores is left alone.
+*/
 static PetscErrorCode bind_rank(const TrsCpuRank *all, int size, int me, hwloc_const_bitmap_t allowed,
                                 TrsCpuRank *mine)
 {
@@ -182,7 +198,8 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text)
   }
   PetscCall(tell(host, &mine, all));
   if (!mine.why_not[0]) ierr = bind_rank(all, size, me, allowed, &mine);
-  PetscCall(tell(host, &mine, all)); /* whatever came of it: the others wait */
+  /* a failed rank calls tell(), too, because the others wait for it */
+  PetscCall(tell(host, &mine, all));
   PetscCall(ierr);
   if (mine.allowed[0]) PetscCall(set_helpers(all, size, allowed));
   describe(all, size, text);

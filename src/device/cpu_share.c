@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/cpu_share.h"
 
-/* Units in the topology's order. */
+/* Units in the order of the topology. */
 typedef struct {
   int n;
   hwloc_obj_t *unit;
-  int *node; /* [n] number of the run of units on one NUMA node */
+  int *node; /* [n] number of the run of units that lie on one NUMA node */
 } TrsCpuUnits;
 
 static PetscBool is_in(hwloc_obj_t obj, hwloc_const_bitmap_t allowed)
@@ -22,7 +22,7 @@ static int count_units(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_c
   return n;
 }
 
-/* The first NUMA node that has the unit. */
+/* Find the first NUMA node that has the unit. */
 static hwloc_obj_t node_of(hwloc_topology_t topology, hwloc_obj_t unit)
 {
   hwloc_obj_t node = NULL;
@@ -32,7 +32,10 @@ static hwloc_obj_t node_of(hwloc_topology_t topology, hwloc_obj_t unit)
   return NULL;
 }
 
-/* Cores, where there are as many as ranks, else processors; free both arrays with PetscFree2(). */
+/*
+  List the cores, or the processors if the ranks are more than the cores. The caller frees both
+  arrays with PetscFree2().
+*/
 static PetscErrorCode list_units(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, int n_ranks,
                                  TrsCpuUnits *units)
 {
@@ -57,7 +60,10 @@ static PetscErrorCode list_units(hwloc_topology_t topology, hwloc_const_bitmap_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Units [*begin, *end) are those of rank i of n, within the node it is dealt to. PETSC_FALSE: a node gets more ranks than it has room for. */
+/*
+  Find the units [*begin, *end) of rank i of n within the NUMA node that the rank is dealt to.
+  Returns PETSC_FALSE if a node gets more ranks than it has room for.
+*/
 static PetscBool divide_by_nodes(const TrsCpuUnits *units, int n, int i, int *begin, int *end)
 {
   const int n_threads = units->n / n;

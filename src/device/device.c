@@ -48,8 +48,8 @@ static PetscErrorCode reserve(const TrsDeviceOps *device, TrsAllocFunction alloc
 
   PetscFunctionBegin;
   if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  capacity = PetscMax(bytes, buffer->capacity_bytes +
-                                 buffer->capacity_bytes / 2); /* so that slow growth ends soon */
+  /* the factor makes a slow growth end soon */
+  capacity = PetscMax(bytes, buffer->capacity_bytes + buffer->capacity_bytes / 2);
   PetscCall(TrsDeviceBufferFree(device, buffer));
   PetscCall(alloc(capacity, &buffer->data));
   buffer->capacity_bytes = capacity;

@@ -2,8 +2,9 @@
 /*
   Device: memory, copies, streams and events, behind one table of functions (cpu, cuda).
 
-  Everything a step does is ordered by streams and events. The CPU's streams run inline: a call has happened when it returns, so
-  recording and waiting cost nothing there, and the same pipeline serves both.
+  All work of a step is ordered by streams and events. The streams of the CPU run inline: when a
+  call returns, its work has been done. Recording and waiting cost nothing there, and one pipeline
+  serves both devices.
 */
 #pragma once
 
@@ -11,33 +12,54 @@
 
 #include <stdint.h>
 
-typedef struct TrsStreamImpl *TrsStream; /* NULL is the CPU's only stream */
+typedef struct TrsStreamImpl *TrsStream; /* NULL: the only stream of the CPU */
 typedef struct TrsEventImpl *TrsEvent;
 
 typedef struct {
   const char *name;      /* "cpu", "cuda" */
-  PetscBool host_memory; /* may the host read and write what alloc() returns? */
+  PetscBool host_memory; /* the host may read and write the memory of alloc() */
 
-  /* Devices that this process can see; where there is none, why. Not collective. */
+  /*
+    Count the devices that this process can see. If there is none, why_not says why. Not collective.
+  */
   PetscErrorCode (*available)(int *n_devices, char *why_not, size_t why_not_size);
-  /* Pick the device of this process; local_rank of local_size processes on this host. Errors: UNAVAILABLE. Not collective. */
+  /*
+    Pick the device of this process, the local_rank-th of local_size processes on this host. Errors:
+    UNAVAILABLE. Not collective.
+  */
   PetscErrorCode (*setup)(int local_rank, int local_size);
-  /* Name of the picked device, the same for processes that share it; "" where sharing is no matter. After setup(). */
+  /*
+    The name of the picked device. Processes that share the device get the same name. It is "" if
+    sharing does not matter. Call after setup().
+  */
   PetscErrorCode (*identity)(char *name, size_t size);
-  /* What the picked device is, for the banner and result files: "NVIDIA H100 80GB HBM3 (compute capability ...)"; NULL: the host's CPU. After setup(). */
+  /*
+    A description of the picked device for the banner and result files, such as "NVIDIA H100 80GB
+    HBM3 (compute capability ...)". NULL: the device is the host's CPU. Call after setup().
+  */
   PetscErrorCode (*about)(char *text, size_t size);
-  /* free_bytes: what could be allocated now, by all processes that share the device together; a host's with its swap. */
+  /*
+    free_bytes is what all processes that share the device could allocate now, together. The host
+    counts its swap, too.
+  */
   PetscErrorCode (*memory)(int64_t *free_bytes, int64_t *total_bytes);
 
-  PetscErrorCode (*alloc)(int64_t bytes, void **pointer); /* 64-byte aligned, zeroed. Errors: MEMORY */
-  /* The same where other ranks of this host may read it, for what is sent to them; NULL: the device has no such memory */
+  /* 64-byte aligned, zeroed. Errors: MEMORY */
+  PetscErrorCode (*alloc)(int64_t bytes, void **pointer);
+  /*
+    Like alloc(), but other ranks of this host may read the memory; for data that is sent to them.
+    NULL: the device has no such memory.
+  */
   PetscErrorCode (*alloc_shared)(int64_t bytes, void **pointer);
-  PetscErrorCode (*release)(void **pointer); /* of either */
-  /* Host memory, zeroed, that the device copies from and to quickly (pinned) and can read in place. Errors: MEMORY */
+  PetscErrorCode (*release)(void **pointer); /* for memory of alloc() and alloc_shared() */
+  /*
+    Zeroed host memory that the device copies from and to quickly (pinned) and can read in place.
+    Errors: MEMORY.
+  */
   PetscErrorCode (*alloc_host)(int64_t bytes, void **pointer);
   PetscErrorCode (*release_host)(void **pointer);
 
-  /* Ordered on the stream; either side may be host or device memory. */
+  /* Copy in the stream's order. Either side may be host or device memory. */
   PetscErrorCode (*copy)(void *to, const void *from, int64_t bytes, TrsStream stream);
   PetscErrorCode (*zero)(void *to, int64_t bytes, TrsStream stream);
 
@@ -47,33 +69,49 @@ typedef struct {
   PetscErrorCode (*event_create)(TrsEvent *event);
   PetscErrorCode (*event_destroy)(TrsEvent *event);
   PetscErrorCode (*event_record)(TrsEvent event, TrsStream stream);
-  PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event); /* the stream waits, not the host */
+  /* the stream waits, the host does not */
+  PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event);
 
   /*
-    Events that tell when their stream came to them, by the host's TrsTraceClock(), once clock_align() has compared the clocks after they were made and
-    before they are recorded; all three or none (NULL: streams run inline). Read: known is false while the event has not happened and `wait` is.
-    Record and destroy them like others.
+    Timed events tell when their stream reached them, by the host's TrsTraceClock(). Call
+    clock_align(), which compares the clocks, after the events are made and before they are
+    recorded. A timed event is recorded and destroyed like any other. timed_event_read() sets known
+    to PETSC_FALSE if the event has not happened yet and `wait` is PETSC_FALSE. A device has all
+    three functions or none of them (NULL: streams run inline).
   */
   PetscErrorCode (*timed_event_create)(TrsEvent *event);
-  PetscErrorCode (*clock_align)(void); /* the host waits for an idle stream of its own, some 0.1 ms */
+  /* the host waits about 0.1 ms for an idle stream of its own */
+  PetscErrorCode (*clock_align)(void);
   PetscErrorCode (*timed_event_read)(TrsEvent event, PetscBool wait, PetscBool *known, double *time_s);
 
-  /* To tools that watch the process: the host enters a range of this name, or with NULL leaves the innermost. NULL: there are none. From any thread. */
+  /*
+    Name a range of host work for tools that watch the process. A name begins a range, NULL ends the
+    innermost one. Any thread may call it. NULL for the function: the device has no such tools.
+  */
   void (*range)(const char *name);
 } TrsDeviceOps;
 
-extern const TrsDeviceOps trs_device_cuda; /* gpu/device_cuda.c, where TRS_HAVE_CUDA */
+extern const TrsDeviceOps trs_device_cuda; /* gpu/device_cuda.c, built with TRS_HAVE_CUDA */
 
-/* All backends built in, ended by NULL; the first is the CPU. */
+/* All backends of this build. The CPU is the first, NULL ends the list. */
 extern const TrsDeviceOps *const trs_device_backends[];
 
-/* The backend of that name. Errors: UNAVAILABLE, naming what this build has. Not collective. */
+/*
+  Find the backend with a name. The error says what this build has. Not collective. Errors:
+  UNAVAILABLE.
+*/
 PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device);
 
-/* Memory for what is sent to other ranks: alloc_shared()'s where the device has it, else alloc()'s. Not collective. Errors: MEMORY. */
+/*
+  Allocate memory for data that is sent to other ranks: with alloc_shared() if the device has it,
+  else with alloc(). Not collective. Errors: MEMORY.
+*/
 PetscErrorCode TrsDeviceAllocShared(const TrsDeviceOps *device, int64_t bytes, void **pointer);
 
-/* Device memory that only grows; contents are lost when it does. A step allocates nothing once the largest batch was seen. */
+/*
+  Device memory that only grows, and loses its contents when it grows. A step allocates nothing once
+  the largest batch was seen.
+*/
 typedef struct {
   void *data;
   int64_t capacity_bytes;
@@ -82,11 +120,14 @@ typedef struct {
 PetscErrorCode TrsDeviceBufferReserve(const TrsDeviceOps *device, TrsDeviceBuffer *buffer, int64_t bytes);
 PetscErrorCode TrsDeviceBufferFree(const TrsDeviceOps *device, TrsDeviceBuffer *buffer);
 
-/* The same of TrsDeviceAllocShared()'s memory. */
+/* TrsDeviceBufferReserve() for memory of TrsDeviceAllocShared(). */
 PetscErrorCode TrsDeviceBufferReserveShared(const TrsDeviceOps *device, TrsDeviceBuffer *buffer,
                                             int64_t bytes);
 
-/* The same of host memory that the device copies from and to quickly: for what the host must see, or put on the device. */
+/*
+  Host memory that only grows, and that the device copies from and to quickly. It is for data that
+  the host must see or put on the device.
+*/
 typedef struct {
   void *data;
   int64_t capacity_bytes;

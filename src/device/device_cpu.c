@@ -12,13 +12,15 @@
 #include <unistd.h>
 
 /*
-  Threads of this process: what OMP_NUM_THREADS says; else its cores, where the launcher bound it to some, or its share of the host's. Left alone,
-  every rank would take all cores, and ranks that spin for each other's cores run ten times slower.
+  The number of threads of this process. OMP_NUM_THREADS gives it. By default it is the number of
+  cores that the launcher bound the process to, or else its share of the host's cores. OpenMP's own
+  default would give every rank all cores, and ranks that spin for each other's cores run ten times
+  slower.
 */
 static PetscErrorCode setup_cpu(int local_rank, int local_size)
 {
   const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-  int mine = omp_get_num_procs(); /* those the process may run on */
+  int mine = omp_get_num_procs(); /* cores that the process may run on */
 
   PetscFunctionBegin;
   (void)local_rank;
@@ -43,7 +45,10 @@ static PetscErrorCode identity_cpu(char *name, size_t size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What Linux can give without killing anyone: memory, caches it would drop, swap. -1: it does not say. */
+/*
+  The bytes that Linux can give without killing a process: memory, caches that it would drop, swap.
+  -1: Linux does not say.
+*/
 static int64_t available_bytes(void)
 {
   static const char *const fields[] = {"MemAvailable:", "SwapFree:"};

@@ -2,8 +2,9 @@
 #include "device/timeline.h"
 
 /*
-  Clocks of host and device are compared again after this long, when no span waits: they drift, and CUDA tells differences as float. On a device that
-  is never idle there is no such moment, and a long trace loses microseconds.
+  The clocks of host and device are compared again after this time, when no span waits to be read.
+  The clocks drift, and CUDA tells time differences as float. A device that is never idle offers no
+  such moment, and a long trace then loses microseconds of accuracy.
 */
 #define ALIGN_EVERY_S 1.0
 
@@ -12,10 +13,10 @@ struct TrsTimelineSpanImpl {
   TrsTraceRow row;
   int what;
   int64_t step, bytes;
-  PetscBool ended; /* the end is on its stream */
+  PetscBool ended; /* the end is recorded on its stream */
 };
 
-static const TrsDeviceOps *timed;        /* NULL: not open */
+static const TrsDeviceOps *timed;        /* NULL: the timeline is not open */
 static struct TrsTimelineSpanImpl *pool; /* [TRS_TIMELINE_SPANS] used in turn */
 static int64_t n_begun, n_read,
     n_lost_spans; /* spans n_read <= i < n_begun wait in pool[i % TRS_TIMELINE_SPANS] */
@@ -56,7 +57,10 @@ PetscErrorCode TrsTimelineClose(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put into the trace what has happened, in the order of begin; wait: all that has ended or will. */
+/*
+  Put the spans that have happened into the trace, in the order of begin. wait: also wait for all
+  spans that have ended on their streams.
+*/
 static PetscErrorCode collect(PetscBool wait)
 {
   PetscFunctionBegin;
@@ -68,14 +72,17 @@ static PetscErrorCode collect(PetscBool wait)
     if (span->ended) PetscCall(timed->timed_event_read(span->end, wait, &known, &end_s));
     if (!known && !(wait && !span->ended)) break;
     n_read++;
-    if (!known) continue; /* the run ends within it */
+    if (!known) continue; /* the run ends within this span */
     PetscCall(timed->timed_event_read(span->begin, PETSC_TRUE, &known, &start_s));
     TrsTraceRecord(span->row, span->what, span->step, start_s, PetscMax(start_s, end_s), span->bytes);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Events that were recorded under one comparison of the clocks are read under it: there is a new one between them only. */
+/*
+  Compare the clocks again. Events must be read under the comparison under which they were recorded.
+  So a new comparison is made only when no event waits to be read.
+*/
 static PetscErrorCode align(void)
 {
   PetscFunctionBegin;

@@ -1,41 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What a device's streams did when, for core/trace.h: spans between two events of a stream, put there in steps that are recorded and read later,
-  when they have happened. The host never waits for one but at the end.
+  A record of the work on a device's streams, for core/trace.h. A span lies between two events of a
+  stream. Spans are recorded in the steps that the trace has, and read later, when they have
+  happened. The host waits for spans only at the end of the run.
 
-  The device is asked for events that tell their time; where its streams run inline there are none, and every call returns at once: the host's
-  stages and exchanges are the spans then. One device a process, so there is one timeline. All of it is the main thread's.
+  The device must have events that tell their time. A device whose streams run inline has none, and
+  every call returns at once; the trace then shows the host's stages and exchanges instead. A
+  process has one device, so there is one timeline. Only the main thread calls these functions.
 
-  Memory: TRS_TIMELINE_SPANS pairs of events, made once. A span more than that which has not ended yet is left out and counted.
+  Memory: TRS_TIMELINE_SPANS pairs of events, made once. While all of them wait to be read, further
+  spans are left out and counted.
 */
 #pragma once
 
 #include "core/trace.h"
 #include "device/device.h"
 
-enum { TRS_TIMELINE_SPANS = 1024 }; /* some steps' worth */
+enum { TRS_TIMELINE_SPANS = 1024 }; /* enough for some steps */
 
-typedef struct TrsTimelineSpanImpl *TrsTimelineSpan; /* NULL: not recorded */
+typedef struct TrsTimelineSpanImpl *TrsTimelineSpan; /* NULL: the span is not recorded */
 
-/* Does the device tell when its streams did something? Then a trace has rows of theirs. */
+/*
+  Does the device tell when its streams did something? If so, the trace has rows for its streams.
+*/
 PetscBool TrsTimelineHas(const TrsDeviceOps *device);
 
-/* Make the events. The trace is open. Not collective. Errors: MEMORY */
+/* Make the events. The trace must be open. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsTimelineOpen(const TrsDeviceOps *device);
-/* Forget what was not read, free the events. Fine when not open. */
+/* Drop the spans that were not read, and free the events. Accepts a timeline that is not open. */
 PetscErrorCode TrsTimelineClose(void);
 
 /*
-  TrsTimelineBegin, TrsTimelineEnd - What the stream does between the two goes to the trace's row as `what` (core/trace.h), of the step being recorded.
+  TrsTimelineBegin, TrsTimelineEnd - Record what the stream does between the two calls.
 
-  Not collective. Begin gives NULL outside of recorded steps, or when there is no timeline; End takes it and sets it NULL. bytes -1: not known.
+  The span goes to the trace's row as `what` (core/trace.h), in the step that is being recorded.
+  Begin sets *span to NULL outside of recorded steps and without a timeline. End accepts a NULL span
+  and sets *span to NULL. TrsTimelineBytes() gives a span its bytes; -1 means not known.
+
+  Not collective.
 */
 PetscErrorCode TrsTimelineBegin(TrsTraceRow row, TrsStream stream, int what, TrsTimelineSpan *span);
 PetscErrorCode TrsTimelineEnd(TrsTimelineSpan *span, TrsStream stream);
 void TrsTimelineBytes(TrsTimelineSpan span, int64_t bytes);
 
-/* From here on the row's stream does `what`: what it did before has ended. TRS_STAGE_NONE: nothing that is recorded. */
+/*
+  From now on the row's stream does `what`; its former work has ended. TRS_STAGE_NONE: the following
+  work is not recorded.
+*/
 PetscErrorCode TrsTimelineMark(TrsTraceRow row, TrsStream stream, int what);
 
-/* Wait for all spans that were begun and ended, put them into the trace; n_lost: those there was no room for. Not collective. */
+/*
+  Wait for all spans that have begun and ended, and put them into the trace. n_lost counts the spans
+  for which there was no room. Not collective.
+*/
 PetscErrorCode TrsTimelineFinish(int64_t *n_lost);

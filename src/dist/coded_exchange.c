@@ -40,7 +40,10 @@ PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x)
   return (PetscBool)(x->comm->size == 1 && x->codec.kind == TRS_CODEC_FP32);
 }
 
-/* Places of blocks of counts[q] values on the wire, one after the other; returns all their bytes. */
+/*
+  Place blocks of counts[q] values on the wire, one after the other. Returns the bytes of all
+  blocks.
+*/
 static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, int64_t *bytes, int64_t *at)
 {
   int64_t n = 0;
@@ -53,7 +56,7 @@ static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, i
   return n;
 }
 
-/* Encode every rank's block, start the bytes on their way. */
+/* Encode the blocks for all ranks, and start the exchange of their bytes. */
 static PetscErrorCode start_encoded(TrsCodedExchange *x, TrsStream stream, const float *send,
                                     const int64_t *send_counts, const int64_t *send_displs)
 {
@@ -148,7 +151,8 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
 {
   const TrsComm comm = x->comm;
   const int64_t own = counts[comm->rank];
-  int64_t *send_displs = x->part_displs; /* until the blocks are encoded */
+  /* send_displs holds part_displs until the blocks are encoded */
+  int64_t *send_displs = x->part_displs;
   int64_t n = 0;
 
   PetscFunctionBegin;
@@ -170,7 +174,7 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Decode what every rank sent. */
+/* Decode the blocks of all ranks. */
 static PetscErrorCode decode_arrived(TrsCodedExchange *x, TrsStream stream, float *to)
 {
   PetscFunctionBegin;

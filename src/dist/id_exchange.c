@@ -29,14 +29,17 @@ PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x)
 
 int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *values)
 {
-  uint64_t beyond = 0; /* any bit set: some id is no int32 */
+  uint64_t beyond = 0; /* any bit set: some id does not fit int32 */
 
   if (!x->packs) return 2;
   for (int64_t i = 0; i < n; i++) beyond |= ((uint64_t)values[i] + 0x80000000U) >> 32;
   return beyond ? 2 : 1;
 }
 
-/* Where blocks of counts[q] ids of words[q * stride] lie, one after the other; stride 0: of the same. Returns all their words. */
+/*
+  Place blocks of counts[q] ids, each of words[q * stride] words, one after the other. With stride 0
+  all blocks use words[0]. Returns the words of all blocks.
+*/
 static int64_t place(int size, const int64_t *counts, const int64_t *words, int64_t stride, int64_t *n,
                      int64_t *at)
 {

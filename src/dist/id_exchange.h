@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The all-to-all of ids. Between the ranks of one host they go as they are, in one copy. Where a group spans hosts, a rank whose ids all fit sends
-  them as int32, half of the bytes: nothing is lost, whatever the ids are, and each rank tells its peers with the counts how it does.
+  The all-to-all of ids. Between the ranks of one host ids are copied once, as they are. If a
+  communicator spans hosts, a rank whose ids all fit sends them as int32, which halves the bytes and
+  loses nothing. A rank tells its peers with the counts which form it sends.
 */
 #pragma once
 
@@ -10,11 +11,13 @@
 
 typedef struct {
   TrsComm comm;
-  PetscBool packs; /* does the group span hosts, in memory that the host reads? The same on all ranks */
+  /* The communicator spans hosts, in memory that the host reads. The same on all ranks. */
+  PetscBool packs;
   TrsDeviceBuffer sent;
-  TrsBuffer arrived;                                            /* int32 words, blocks one after the other */
+  /* int32 words, one block after the other */
+  TrsBuffer arrived;
   int64_t *send_words, *send_displs, *recv_words, *recv_displs; /* [size] */
-  int64_t *recv; /* of the exchange under way, like the following */
+  int64_t *recv; /* recv and the next fields belong to the exchange under way */
   const int64_t *recv_counts, *recv_at;
   TrsRequest request;
 } TrsIdExchange;
@@ -22,14 +25,18 @@ typedef struct {
 PetscErrorCode TrsIdExchangeInit(TrsComm comm, TrsIdExchange *x);
 PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x);
 
-/* int32 words an id that this rank will send needs: 1 or 2. values [n] on the device. Not collective. */
+/*
+  The int32 words that an id of this rank needs: 1 or 2. values [n] lies on the device. Not
+  collective.
+*/
 int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *values);
 
 /*
-  As TrsCommAlltoallv() of int64. Collective on comm; arrays and buffers live until the wait.
+  Start TrsCommAlltoallv() of int64. Collective on comm. Arrays and buffers must live until the
+  wait.
 
   In:  words       this rank's TrsIdExchangeWords()
-       peer_words  [size] theirs
+       peer_words  [size] TrsIdExchangeWords() of the other ranks
 */
 PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int64_t *send,
                                   const int64_t *send_counts, const int64_t *send_at, int64_t words,

@@ -4,8 +4,12 @@
 #include "dist/id_exchange.h"
 
 enum {
+  /*
+    The numbers that each rank tells each other of an exchange: its batch size, its number of ids,
+    the words of an id. If batches vary, strides follow.
+  */
   TRS_KJT_N_SPLITS = 3
-}; /* what each rank tells each other of an exchange: its batch size, its number of ids, their words; strides if they vary */
+};
 
 /* Elements to or from every rank. */
 typedef struct {
@@ -14,30 +18,35 @@ typedef struct {
 
 struct TrsKjtExchangeImpl {
   TrsComm comm;
-  int n_local, n_sent; /* features */
+  int n_local, n_sent; /* numbers of features */
   PetscBool is_weighted;
-  int *feature_begin; /* [size + 1] of the send KJT, by destination */
+  int *feature_begin; /* [size + 1] first feature of the send KJT for each destination */
   PetscBool is_variable;
   TrsIdExchange ids;
-  int64_t words, *peer_words; /* [size] int32 that an id takes, of this rank and of the others */
-  int n_told;                 /* int64 that each rank tells each other */
-  int64_t *source_strides;    /* [size * n_local] */
-  int64_t *strides;           /* [n_local] of the result */
-  PetscBool in_place;         /* it arrives as it is laid out: nothing to permute */
-  int *order;                 /* [n_local * size] block of the arrived data at each place of the result */
-  int64_t *block_begin;       /* [n_local * size + 1] bags of the arrived data */
-  int64_t *source_batch;      /* [size] */
+  /* words, peer_words [size]: int32 of an id of this rank, of the others */
+  int64_t words, *peer_words;
+  int n_told;              /* number of int64 that each rank tells each other */
+  int64_t *source_strides; /* [size * n_local] */
+  int64_t *strides;        /* [n_local] bags of each feature of the result */
+  PetscBool in_place;      /* data arrives in the order of the result: nothing to permute */
+  /* [n_local * size] block of the arrived data for each place of the result */
+  int *order;
+  int64_t *block_begin;  /* [n_local * size + 1] first bag of each block of the arrived data */
+  int64_t *source_batch; /* [size] */
   TrsSplits send_bags, recv_bags, send_values, recv_values;
-  const TrsKjt *send; /* under way */
-  TrsKjt *arrived;    /* [source][local feature][sample]; own, or another's */
+  const TrsKjt *send; /* the KJT under way */
+  TrsKjt *arrived;    /* [source][local feature][sample]; &own, or another exchange's */
   TrsKjt own;
   TrsRequest lengths, weights;
   TrsWorkspace workspace;
-  PetscBool has_places;          /* of the last result: */
-  TrsDeviceBuffer places, bags;  /* int64 of each id, which of those that arrived it was; int32, scratch */
+  PetscBool has_places; /* places belongs to the last result */
+  /*
+    places: int64 for each id of the result, its number among the arrived ids; bags: int32, scratch
+  */
+  TrsDeviceBuffer places, bags;
   TrsPinnedBuffer id_begin;      /* int64 [n_sent + 1] where the send KJT's features begin */
   TrsDeviceBuffer device_limits; /* scratch of TrsKjtReadLimits() */
-  /* of the first of the exchanges whose counts travel together */
+  /* The next two fields are used in the first of the exchanges whose counts travel together. */
   TrsBuffer counts; /* int64: sent [size][n][TRS_KJT_N_SPLITS], then received */
   TrsCounts counts_request;
 };
@@ -58,7 +67,7 @@ static PetscErrorCode destroy_splits(TrsSplits *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* displs and total of consecutive blocks. */
+/* Set displs of consecutive blocks, and return their total. */
 static int64_t sum_splits(int size, TrsSplits *s)
 {
   int64_t n = 0;
@@ -70,7 +79,7 @@ static int64_t sum_splits(int size, TrsSplits *s)
   return n;
 }
 
-/* Arrived [source][feature] becomes [feature][source in source_order]. */
+/* Set the order that turns arrived [source][feature] into [feature][source in source_order]. */
 static void set_order(TrsKjtExchange exchange, const int *source_order)
 {
   const int size = exchange->comm->size;
@@ -172,7 +181,7 @@ PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where each feature's ids begin: TrsKjtReadLimits(), unless the batch brings it. */
+/* Find where each feature's ids begin: from the batch if it knows, else by TrsKjtReadLimits(). */
 static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool *pending)
 {
   const TrsKjt *send = x->send;
@@ -189,7 +198,10 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the ranks are told of an exchange, once the limits are here: told [size] rows, stride apart. */
+/*
+  Write the numbers that the ranks are told of an exchange, when the limits are here: told [size]
+  rows, stride apart.
+*/
 static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
   const TrsKjt *send = x->send;
@@ -246,7 +258,10 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take in what the ranks told: told [size] rows, stride apart. Makes room for what will arrive. */
+/*
+  Read the numbers that the ranks told: told [size] rows, stride apart. Make room for the data that
+  will arrive.
+*/
 static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t stride)
 {
   const TrsComm comm = x->comm;
@@ -281,7 +296,7 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the payload. */
+/* Start the exchanges of lengths, ids and weights. */
 static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
 {
   const TrsJagged *send = &x->send->jagged, *arrived = &x->arrived->jagged;
@@ -334,7 +349,7 @@ PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Exchange what two KJTs hold, buffers and views. */
+/* Exchange the contents of two KJTs, buffers and views. */
 static void swap_kjts(TrsKjt *a, TrsKjt *b)
 {
   const TrsKjt kept = *a;
@@ -351,7 +366,8 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
 
   PetscFunctionBegin;
   PetscCall(TrsRequestWait(&x->lengths, stream));
-  PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived)); /* while the ids are under way */
+  /* done while the ids are under way */
+  PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived));
   PetscCall(TrsIdExchangeWait(&x->ids, stream));
   PetscCall(TrsRequestWait(&x->weights, stream));
   if (x->in_place) {
@@ -375,7 +391,10 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ids' places are laid out as the ids were. The workspace's last use, in Wait, is done by now. */
+/*
+  Lay out the numbers of the arrived ids as the ids were laid out. The workspace is free: its last
+  use was in Wait.
+*/
 static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
 {
   const TrsComm comm = x->comm;
@@ -394,7 +413,7 @@ static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the ids' rows between lookup order and arrival order. */
+/* Copy the rows of ids from lookup order to arrival order, or back. */
 static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
                                 const float *from,
                                 float *to) /* NOLINT(readability-non-const-parameter): written to */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchange of pooled embeddings, forward and backward. Source: TorchRec PooledEmbeddingsAllToAll
-  (torchrec.distributed.dist_data); alltoall_pooled (comm_ops).
+  Exchange of pooled embeddings, forward and backward. Each object serves one exchange at a time:
+  Start..., Wait..., then the backward pair. The data is encoded on the wire if the codec is not
+  fp32.
 
-  Each object serves one exchange at a time: Start..., Wait..., then the backward pair. The data is encoded
-  on the wire when the codec is not fp32.
+  Source: TorchRec PooledEmbeddingsAllToAll (torchrec.distributed.dist_data); alltoall_pooled
+          (comm_ops)
 */
 #pragma once
 
@@ -13,37 +14,51 @@
 typedef struct TrsPooledAllToAllImpl *TrsPooledAllToAll;
 
 /*
-  In: dims [comm->size]: columns every rank's pooled tensor has (sum of D over its local features). Not
-  collective.
+  Create the exchange. dims [comm->size] is the number of columns of every rank's pooled tensor: the
+  sum of D over its local features. Not collective.
 */
 PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const TrsPooledDistOptions *options,
                                        TrsPooledAllToAll *dist);
 PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
 
 /*
-  Start: pooled [G, dims[rank]] (rows grouped by source rank, in rank order; source_batch [size] rows each;
-  contiguous) goes back to the samples' ranks. Wait: received blocks, one an owner: recv + block_displs[q] is
-  [B, dims[q]] contiguous; borrowed until GradBuffer or the next Start. Collective on comm. pooled is sent straight
-  from its place and belongs to the dist until Wait; it must stay until GradWait, which puts the gradients there.
+  TrsPooledAllToAllStart, TrsPooledAllToAllWait - Send pooled rows to the samples' ranks.
+
+  Start sends pooled [G, dims[rank]], contiguous, with rows grouped by source rank, in rank order,
+  source_batch [size] rows each. The rows are sent straight from their place. They belong to the
+  dist until Wait. The memory must stay until GradWait, which puts the gradients there.
+
+  Wait gives one block an owner: recv + block_displs[q] is [B, dims[q]], contiguous. The blocks are
+  borrowed until GradBuffer or the next Start.
+
+  Collective on comm.
 */
 PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, float *pooled,
                                       const int64_t *source_batch);
 PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, const float **recv,
                                      const int64_t **block_displs);
 
-/* Instead of Wait: where the blocks lie, block[q] [B, dims[q]]; borrowed until Release, which is to follow soon. Collective on comm. */
+/*
+  TrsPooledAllToAllArrive, TrsPooledAllToAllRelease - Use these instead of Wait to read blocks where
+  they lie: block[q] is [B, dims[q]].
+
+  The blocks are borrowed until Release, which should follow soon. Collective on comm.
+*/
 PetscErrorCode TrsPooledAllToAllArrive(TrsPooledAllToAll dist, TrsStream stream, const float **block);
 PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream);
 
 /*
-  Backward. Buffer: where the caller writes the gradient, the same blocks ([B, dims[q]] at block_displs[q]);
-  owned by the dist, where what Wait gave was. Wait: grad [G, dims[rank]], rows as in the forward, in the memory of
-  `pooled`.
+  Backward. The caller writes the gradient to GradBuffer's memory, in the same blocks ([B, dims[q]]
+  at block_displs[q]). The dist owns this memory, which is that of Wait's result. GradWait gives
+  grad [G, dims[rank]] in the memory of `pooled`, with rows as in the forward.
 */
 PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
                                            const int64_t **block_displs);
 
-/* After GradBuffer: where the own block is to be written then, [B, dims[rank]], so that it need not travel; or NULL: among the others. */
+/*
+  Call it after GradBuffer. The result says where to write this rank's own block [B, dims[rank]] so
+  that it need not travel. NULL: the block goes among the others.
+*/
 float *TrsPooledAllToAllOwnGrad(TrsPooledAllToAll dist);
 
 PetscErrorCode TrsPooledAllToAllGradStart(TrsPooledAllToAll dist, TrsStream stream);

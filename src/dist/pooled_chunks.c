@@ -6,10 +6,10 @@
 struct TrsPooledChunksImpl {
   TrsComm comm;
   int64_t dim;
-  int64_t *counts, *displs; /* [size] of the chunks, in floats */
-  int64_t n;                /* in all chunks */
-  float *rows;              /* the caller's: gradients come back in their place */
-  float *given;             /* what Wait gives, then the gradients that go */
+  int64_t *counts, *displs; /* [size] counts and places of the chunks, in floats */
+  int64_t n;                /* floats of all chunks */
+  float *rows;              /* the caller's rows; their gradients come back in their place */
+  float *given;             /* the result of Wait, then the gradients that are sent */
   TrsDeviceBuffer result;
   TrsCodedExchange forward, backward;
 };

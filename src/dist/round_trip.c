@@ -50,7 +50,7 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
   if (stays(trip, &trip->forward)) PetscFunctionReturn(PETSC_SUCCESS);
   if (trip->keeps_rows)
     PetscCall(TrsDeviceBufferReserve(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
-  else /* it will be sent */
+  else /* the rows will be sent from there */
     PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
   trip->samples = (float *)trip->recv.data;
   PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_counts, trip->owner_displs,
@@ -71,7 +71,8 @@ PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const fl
 PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream)
 {
   PetscFunctionBegin;
-  PetscCall(TrsRequestWait(&trip->forward.request, stream)); /* none where it was encoded */
+  /* does nothing if the rows were encoded */
+  PetscCall(TrsRequestWait(&trip->forward.request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embeddings go from their owners to the samples' ranks, and gradients the same way back: what the all-to-alls
-  of pooled, variable-batch and sequence embeddings share. They differ in how many floats go where.
+  Embeddings go from their owners to the samples' ranks, and gradients go the same way back. The
+  all-to-alls of pooled, variable-batch and sequence embeddings share this code. They differ in the
+  number of floats for each rank.
 */
 #pragma once
 
@@ -9,47 +10,59 @@
 
 typedef struct {
   TrsComm comm;
-  int64_t *owner_counts,
-      *owner_displs; /* [size] floats this rank owns, by the rank whose samples they belong to */
+  /* [size] floats that this rank owns, by the rank whose samples they belong to */
+  int64_t *owner_counts, *owner_displs;
   int64_t *sample_counts, *sample_displs; /* [size] floats of this rank's samples, by their owner */
   int64_t n_owner, n_sample;              /* totals */
-  PetscBool keeps_rows;                   /* what came is still read when the gradients go */
-  float *rows;                            /* n_owner, the owner's: gradients come back in their place */
-  float *samples;                         /* n_sample: what came, then the gradients that go */
+  /* arrived rows are still read when the gradients travel */
+  PetscBool keeps_rows;
+  /* [n_owner] owned rows; their gradients come back in their place */
+  float *rows;
+  /* [n_sample] arrived rows, then the gradients that are sent */
+  float *samples;
   TrsDeviceBuffer recv, grad_send;
   TrsCodedExchange forward, backward;
 } TrsRoundTrip;
 
 /*
-  keeps_rows: rows that have come stay as they are until the next start, and their gradients have memory of their
-  own; else the gradients take their place.
+  keeps_rows: arrived rows stay unchanged until the next start, and their gradients have memory of
+  their own. Without keeps_rows the gradients take the place of the rows.
 */
 PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *options, PetscBool keeps_rows,
                                 TrsRoundTrip *trip);
 PetscErrorCode TrsRoundTripFree(TrsRoundTrip *trip);
 
 /*
-  Start with owner_counts and sample_counts set by the caller; blocks follow one another in rank order on both
-  sides. rows belongs to the exchange until the wait, and again from GradStart to GradWait, which puts the
-  gradients there; what Wait gives is borrowed until GradBuffer (keeps_rows: until the next start). One rank's rows
-  that are not encoded stay where they are. Collective on comm.
+  TrsRoundTripStart, TrsRoundTripWait - Send rows to the samples' ranks.
+
+  The caller sets owner_counts and sample_counts. Blocks follow one another in rank order on both
+  sides. rows belongs to the exchange until the wait, and again from GradStart to GradWait, which
+  puts the gradients there. The result of Wait is borrowed until GradBuffer (keeps_rows: until the
+  next start). The rows of a single rank stay in their place unless they are encoded.
+
+  Collective on comm.
 */
 PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *rows);
 PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const float **recv);
 
 /*
-  Instead of Wait: block [size] becomes where each owner's block lies, maybe in the owner's memory; after reading them Release gives them back, and
-  waits for the others to do so.
+  Use these two instead of Wait. Arrive sets block [size] to where each owner's block lies, which
+  may be the owner's memory. Release gives the blocks back after they were read, and waits for the
+  other ranks to do so.
 */
 PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const float **block);
 PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream);
 
-/* Room for the gradients of n_sample floats, which the caller fills; then they go back. */
+/*
+  The memory for the gradients of n_sample floats. The caller fills it, and GradStart sends them
+  back.
+*/
 PetscErrorCode TrsRoundTripGradBuffer(TrsRoundTrip *trip, float **send);
 
 /*
-  Asked between GradBuffer and GradStart: where the gradients of the rows that this rank owns for its own samples are to be written then, so that
-  they need not travel. NULL where they do, because they are encoded on the way: among the others.
+  Call it between GradBuffer and GradStart. The result says where to write the gradients of the rows
+  that this rank owns for its own samples, so that they need not travel. NULL: these gradients go
+  among the others, because they are encoded on the way.
 */
 float *TrsRoundTripOwnGrad(TrsRoundTrip *trip);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchange of sequence embeddings: one row for each id goes back where the id came from. Source: TorchRec
-  SequenceEmbeddingsAllToAll.
+  Exchange of sequence embeddings: one row for each id goes back where the id came from. On the
+  samples' rank rows are in the order of the send KJT of a TrsKjtExchange (destination, feature,
+  sample). On the owner's rank they are [source][feature][sample].
 
-  rows here are in the order of the send KJT of a TrsKjtExchange (destination, feature, sample) on the
-  samples' rank, and [source][feature][sample] on the owner's rank.
+  Source: TorchRec SequenceEmbeddingsAllToAll
 */
 #pragma once
 
@@ -12,16 +12,18 @@
 
 typedef struct TrsSequenceAllToAllImpl *TrsSequenceAllToAll;
 
-/* dim: columns, equal on all ranks. Not collective. */
+/* Create the exchange. dim is the number of columns, equal on all ranks. Not collective. */
 PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
                                          TrsSequenceAllToAll *dist);
 PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 
 /*
-  Start: rows [sum of ids received, dim] grouped by source; received_ids, sent_ids [size] ids this rank got
-  from and sent to each rank. Wait: rows for the ids this rank sent, [sum of sent_ids, dim] in send order.
-  Backward reversed: GradBuffer [sum of sent_ids, dim], beside what Wait gave, which stays; GradWait puts the
-  gradients where Start's rows were.
+  Start sends rows [sum of received_ids, dim], grouped by source. received_ids and sent_ids [size]
+  are the numbers of ids that this rank got from and sent to each rank. Wait gives the rows of the
+  ids that this rank sent, [sum of sent_ids, dim] in send order.
+
+  The backward goes the other way. GradBuffer is [sum of sent_ids, dim]; the result of Wait stays
+  unchanged beside it. GradWait puts the gradients where Start's rows were.
 */
 PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids);

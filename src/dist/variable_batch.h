@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Pooled embeddings when each feature has a batch of its own: ids are looked up once for each distinct bag,
-  and every sample points to its bag's row (inverse indices). Source: TorchRec
-  VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter.
+  Pooled embeddings when each feature has a batch of its own. Ids are looked up once for each
+  distinct bag, and every sample points to its bag's row (inverse indices).
 
-  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Partial sums of such vectors, which have one layout on
-  all ranks, are added up as chunks of uneven length with one column (pooled_chunks.h). Life, borrowing, codecs
-  as in pooled_all_to_all.h. The ids travel as a KJT with strides (TrsKjtExchangeSetVariable).
+  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Partial sums
+  of such vectors, which have one layout on all ranks, are added up as chunks of uneven length with
+  one column (pooled_chunks.h). Life, borrowing and codecs are as in pooled_all_to_all.h. The ids
+  travel as a KJT with strides (TrsKjtExchangeSetVariable).
+
+  Source: TorchRec VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter
 */
 #pragma once
 
@@ -16,17 +18,19 @@
 typedef struct TrsVariableAllToAllImpl *TrsVariableAllToAll;
 
 /*
-  n_features [size]: features of each owner; dims: [sum of n_features] columns of each, in owner order. Not
-  collective.
+  Create the exchange. n_features [size] has the features of each owner, dims [sum of n_features]
+  the columns of each feature, in owner order. Not collective.
 */
 PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, const int64_t *dims,
                                          const TrsPooledDistOptions *options, TrsVariableAllToAll *dist);
 PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist);
 
 /*
-  Start: pooled for source rank, for this rank's feature: [source_strides[source][feature], D]. strides [sum
-  of n_features]: bags of this rank's batch, features in owner order. Wait: recv for owner, for its feature:
-  [strides[f], D_f]; feature f begins at feature_displs[f] ([sum of n_features + 1]). Collective on comm.
+  Start sends pooled: for each source rank, for each of this rank's features,
+  [source_strides[source][feature], D]. strides [sum of n_features] has the bags of this rank's
+  batch, with features in owner order. Wait gives recv: for each owner, for each of its features,
+  [strides[f], D_f]. Feature f begins at feature_displs[f] ([sum of n_features + 1]). Collective on
+  comm.
 */
 PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, float *pooled,
                                         const int64_t *source_strides, const int64_t *strides);
@@ -37,21 +41,30 @@ PetscErrorCode TrsVariableAllToAllGradBuffer(TrsVariableAllToAll dist, float **s
 PetscErrorCode TrsVariableAllToAllGradStart(TrsVariableAllToAll dist, TrsStream stream);
 PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream stream, const float **grad);
 
-/* From a flat vector of bags' rows to the samples' matrix, and the gradients back. */
+/* From a flat vector of bags' rows to the samples' matrix, and back for gradients. */
 typedef struct TrsVariableExpandImpl *TrsVariableExpand;
 
-/* Feature f has dims[f] columns, at columns[f] of the matrix. Not collective. */
+/*
+  Create the expansion. Feature f has dims[f] columns, at columns[f] of the matrix. Not collective.
+*/
 PetscErrorCode TrsVariableExpandCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
                                        int n_features, const int64_t *dims, const int64_t *columns,
                                        TrsVariableExpand *expand);
 PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
 
 /*
-  Forward: row b of feature f's columns = row inverse[f][b] of its block flat + feature_displs[f],
-  [strides[f], D]. Backward: grad_flat row i = sum of the gradients of all samples that point to it, in order
-  of sample.
+  TrsVariableExpandForward, TrsVariableExpandBackward - Copy rows of bags to samples; sum gradients
+  of samples to bags.
 
-  Not collective. In: batch samples; inverse device [n_features][batch]; feature_displs host [n_features + 1]
+  Feature f has a block [strides[f], D] at flat + feature_displs[f]. Forward: row b of the feature's
+  columns is row inverse[f][b] of the block. Backward: row i of the block in grad_flat is the sum of
+  the gradients of all samples that point to row i, in order of sample.
+
+  Not collective.
+
+  In: batch           number of samples
+      inverse         device [n_features][batch]
+      feature_displs  host [n_features + 1]
 */
 PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stream, int64_t batch,
                                         const int64_t *inverse, const float *flat,

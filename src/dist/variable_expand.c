@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Expansion by inverse indices is a lookup: each feature's block of bags' rows is a table, each sample a bag
-  with one id. Its backward, a scatter-add, is a step of gradient descent on zeros with learning rate -1.
+  Expansion by inverse indices is a lookup: each feature's block of bags' rows is a table, and each
+  sample is a bag with one id. The backward, a scatter-add, is a step of gradient descent on zeros
+  with learning rate -1.
 */
 #include "dist/variable_batch.h"
 
@@ -13,7 +14,7 @@ struct TrsVariableExpandImpl {
   TrsTbeFeature *feature; /* [n_features] */
   TrsWorkspace workspace;
   TrsBuffer counting;      /* int64 0, 1, 2, ... */
-  TrsDeviceBuffer offsets; /* the same on the device */
+  TrsDeviceBuffer offsets; /* counting, copied to the device */
   int64_t n_offsets;
 };
 
@@ -50,7 +51,7 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Offsets of bags with one id each: n + 1 numbers 0, 1, 2, ... */
+/* Make the offsets of bags with one id each: n + 1 numbers 0, 1, 2, ... */
 static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream, int64_t n)
 {
   const int64_t bytes = (n + 1) * (int64_t)sizeof(int64_t);
@@ -67,7 +68,7 @@ static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The blocks of `flat` as tables, the samples as bags. */
+/* Describe the blocks of `flat` as tables, the samples as bags. */
 static PetscErrorCode view_lookup(TrsVariableExpand expand, TrsStream stream, int64_t batch,
                                   const int64_t *inverse, float *flat, const int64_t *feature_displs,
                                   TrsTbe *tbe, TrsTbeInput *input)
@@ -96,7 +97,7 @@ PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stre
   union {
     const float *read;
     float *write;
-  } rows = {.read = flat}; /* a table's weight is writable; the lookup only reads */
+  } rows = {.read = flat}; /* a table's weight is writable, but the lookup only reads it */
   TrsTbeInput input;
   TrsTbe tbe;
 

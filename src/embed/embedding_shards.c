@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-/* Rows filled at a time: a strip that stays in cache while it is converted. */
+/* Floats that are filled at a time: a strip that stays in cache while it is converted. */
 enum { TRS_FILL_STRIP_FLOATS = 1 << 18 };
 
-/* What the optimizer keeps. */
+/* The states that the optimizer keeps. */
 typedef struct {
   int n;
-  const char *name[TRS_SPARSE_MAX_STATES];
-  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+  const char *name[TRS_OPTIMIZER_STATES];
+  PetscBool rowwise[TRS_OPTIMIZER_STATES];
 } TrsOptimizerStates;
 
 static TrsOptimizerStates states_of(const TrsSparseOptimizers *optimizers, int table)
@@ -34,7 +34,10 @@ static int count_columns(const TrsTablePlan *plan)
   return n;
 }
 
-/* Rows [row, row + n) of a shard in fp32: a function of (seed, table, row, column) alone. */
+/*
+  Make rows [row, row + n) of a shard in fp32. The values depend on (seed, table, row, column)
+  alone.
+*/
 static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64_t seed, int64_t row,
                       int64_t n, float *to)
 {
@@ -43,7 +46,10 @@ static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64
                  config->init_min, config->init_max, to);
 }
 
-/* Strip by strip: made and rounded on the host, whatever the device, then copied. */
+/*
+  Fill a shard strip by strip. A strip is made and rounded on the host, whatever the device is, then
+  copied.
+*/
 static PetscErrorCode fill_by_strips(const TrsTbeTable *t, const TrsTableConfig *config,
                                      const TrsDeviceOps *device, uint64_t seed)
 {
@@ -62,7 +68,8 @@ static PetscErrorCode fill_by_strips(const TrsTbeTable *t, const TrsTableConfig 
     const int64_t n = PetscMin(strip_rows, t->rows - row);
 
     fill_rows(t, config, seed, row, n, strip);
-    PetscCall(device->stream_synchronize(NULL)); /* the strip before is on its way from `converted` */
+    /* The copy of the strip before still reads `converted`. */
+    PetscCall(device->stream_synchronize(NULL));
     PetscCall(host->convert(NULL, n * t->dim, TRS_FP32, strip, t->dtype, converted.data));
     PetscCall(device->copy((char *)t->weight + row * row_bytes, converted.data, n * row_bytes, NULL));
   }
@@ -86,7 +93,10 @@ static PetscErrorCode fill(const TrsEmbeddingShard *shard, const TrsTableConfig 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of what a row's stride counts: elements, or bytes where a row is not made of whole ones. */
+/*
+  The unit of a row's stride in bytes: an element, or one byte if a row is not made of whole
+  elements.
+*/
 static int64_t stride_unit(TrsDType dtype)
 {
   return TrsQuantIsPacked(dtype) ? 1 : TrsDTypeBytes(dtype);
@@ -140,7 +150,9 @@ static TrsRowCacheWish cache_wish(const TrsTablePlan *plan, const TrsTableConstr
                            .table = table};
 }
 
-/* The rank's shards of table t, described and without memory, after those that are there. */
+/*
+  Describe the rank's shards of table t, without memory, after the shards that are already listed.
+*/
 static void list_table(TrsEmbeddingShards *shards, int t, const TrsTablePlan *plan, int rank)
 {
   const TrsTableConfig *config = &shards->tables->table[t];
@@ -160,7 +172,7 @@ static void list_table(TrsEmbeddingShards *shards, int t, const TrsTablePlan *pl
     }
 }
 
-/* The rank's shards of all tables. shards->tables, plan and quantised are set. */
+/* List the rank's shards of all tables. shards->tables, plan and quantised are set. */
 static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
 {
   const TrsTableConfigs *tables = shards->tables;
@@ -225,7 +237,7 @@ PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards)
     void *weight = shard->tbe.weight;
 
     PetscCall((shard->on_host ? shards->device->release_host : shards->device->release)(&weight));
-    for (int s = 0; s < TRS_TBE_STATES; s++) {
+    for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) {
       void *memory = shard->tbe.state[s];
       PetscCall((shard->state_on_host[s] ? shards->device->release_host : shards->device->release)(&memory));
     }
@@ -254,7 +266,7 @@ int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int inde
 
   while (first < shards->n && shards->shard[first].table != table) first++;
   if (first == shards->n || !plan || index >= plan->n_shards) return -1;
-  /* this rank's shards of a table are in the plan's order: count those before `index` */
+  /* This rank's shards of a table are in the plan's order, so count those before `index`. */
   for (int i = 0; i < index; i++) before += plan->shard[i].rank == plan->shard[index].rank;
   if (first + before >= shards->n || shards->shard[first + before].table != table) return -1;
   return shards->shard[first + before].tbe.row_offset == plan->shard[index].row_offset &&
@@ -263,7 +275,10 @@ int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int inde
              : -1;
 }
 
-/* This rank's rectangles of table t as parts of `tensor`; state < 0: the weights. Row-wise states are one column, or one column a column block. */
+/*
+  Add this rank's rectangles of table t to `tensor`. state < 0: the weights. A row-wise state has
+  one column, or one column for each column block.
+*/
 static PetscErrorCode add_parts(const TrsEmbeddingShards *shards, int t, int state, PetscBool rowwise,
                                 PetscBool by_column, TrsStateTensor *tensor)
 {
@@ -370,7 +385,7 @@ int64_t TrsEmbeddingShardsHostBytes(const TrsEmbeddingShards *shards)
     const TrsTbeTable *t = &shard->tbe;
 
     if (shard->on_host) bytes += t->rows * t->stride * stride_unit(t->dtype);
-    for (int s = 0; s < TRS_TBE_STATES; s++)
+    for (int s = 0; s < TRS_OPTIMIZER_STATES; s++)
       if (shard->state_on_host[s]) bytes += t->rows * t->dim * (int64_t)sizeof(float);
   }
   return bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The rectangles of tables that this rank holds: weights and optimizer state, allocated, filled and listed for checkpoints here.
-  A table never exists whole on a rank unless the plan says so.
+  The rectangles of tables that this rank holds. Weights and optimizer state are allocated, filled
+  and listed for checkpoints here. A rank holds a whole table only if the plan says so.
 */
 #pragma once
 
@@ -12,34 +12,43 @@
 
 typedef struct {
   int table;       /* index into the TrsTableConfigs */
-  int column;      /* which column block of its table, from 0 */
-  PetscBool whole; /* data_parallel: every rank holds the same */
-  PetscBool
-      on_host; /* kernels ..._uvm and ..._uvm_caching (quantised: uncached): rows in host memory that the device reads */
-  PetscBool state_on_host[TRS_TBE_STATES];
-  TrsRowCacheWish cache; /* of fused_uvm_caching */
-  TrsTbeTable tbe;       /* memory owned by the TrsEmbeddingShards */
+  int column;      /* number of its column block in the table, from 0 */
+  PetscBool whole; /* data_parallel: every rank holds all rows and columns */
+  /*
+    The rows are in host memory that the device reads: kernels ..._uvm and ..._uvm_caching
+    (quantised rows without a cache).
+  */
+  PetscBool on_host;
+  PetscBool state_on_host[TRS_OPTIMIZER_STATES];
+  TrsRowCacheWish cache; /* used for fused_uvm_caching */
+  TrsTbeTable tbe;       /* the TrsEmbeddingShards owns its memory */
 } TrsEmbeddingShard;
 
 typedef struct {
   const TrsDeviceOps *device;
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
-  const TrsSparseOptimizers *optimizers; /* NULL: none */
-  PetscBool
-      shared_rowwise;  /* do the column shards of a row keep equal row-wise states? Set after Create; false */
+  const TrsSparseOptimizers *optimizers; /* NULL: no optimizer */
+  /*
+    The column shards of a row keep equal row-wise states. Create sets it to false; change it after
+    Create.
+  */
+  PetscBool shared_rowwise;
   PetscBool quantised; /* rows of TRS_ROWS_TBE (compute/quant.h), for lookups alone */
   int n;
-  TrsEmbeddingShard *shard; /* [n] by table, then in the plan's order of shards; empty rectangles too */
+  /* [n] by table, then in the plan's order of shards, with empty rectangles */
+  TrsEmbeddingShard *shard;
 } TrsEmbeddingShards;
 
 /*
-  TrsEmbeddingShardsCreate - Allocate this rank's shards, all zero; TrsEmbeddingShardsFill() or a checkpoint gives the weights.
+  TrsEmbeddingShardsCreate - Allocate this rank's shards, all zero. TrsEmbeddingShardsFill() or a
+  checkpoint gives the weights.
 
-  Rows of fused_uvm and fused_uvm_caching are in host memory that the device reads, and with them their element-wise states unless enforce_hbm says
-  otherwise; row-wise states are always on the device. A lookup caches what is to be cached.
+  Rows of fused_uvm and fused_uvm_caching lie in host memory that the device reads. So do their
+  element-wise states, unless enforce_hbm says otherwise. Row-wise states are always on the device.
+  The lookup makes the caches.
 
-  Not collective. Memory that nobody has written lies where its first writer runs.
+  Not collective. Memory that nobody has written lies near its first writer.
 
   In:     tables, plan, optimizers  borrowed
   Errors: MEMORY
@@ -49,43 +58,51 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
                                         const TrsSparseOptimizers *optimizers, TrsEmbeddingShards *shards);
 
 /*
-  TrsEmbeddingShardsFill - Give the weights their initial values, at the speed of memory: uniform in [init_min, init_max], a function of (seed, table, row,
-  column) alone.
+  TrsEmbeddingShardsFill - Give the weights their initial values, uniform in [init_min, init_max].
+
+  A value depends on (seed, table, row, column) alone. The speed is that of memory.
 
   Not collective. Not for quantised shards.
+
   Source: src/RULES.md, rule A21; TorchRec EmbeddingBagConfig.get_weight_init_min
 */
 PetscErrorCode TrsEmbeddingShardsFill(const TrsEmbeddingShards *shards, uint64_t seed);
 
 /*
-  TrsEmbeddingShardsCreateQuantised - Allocate this rank's shards as rows of TRS_ROWS_TBE, all zero bytes: lookups alone, no states, nothing for
-  TrsEmbeddingShardsAddState(). quant/ fills them. The rest as above.
+  TrsEmbeddingShardsCreateQuantised - Allocate this rank's shards as rows of TRS_ROWS_TBE, all zero
+  bytes.
+
+  Such shards serve lookups alone: they have no states, and TrsEmbeddingShardsAddState() adds
+  nothing for them. quant/ fills them. Everything else is as for TrsEmbeddingShardsCreate().
 */
 PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                                  const TrsShardingPlan *plan, int rank,
                                                  TrsEmbeddingShards *shards);
 PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);
 
-/* What a table's optimizer keeps of it, in the order of TrsTbeTable.state. */
+/* The states that an optimizer keeps of a table, in the order of TrsTbeTable.state. */
 typedef struct {
   int n;
-  PetscBool rowwise[TRS_TBE_STATES]; /* one number a row, else one an element */
-  PetscBool couples_columns;         /* does it take a row as a whole? */
+  PetscBool rowwise[TRS_OPTIMIZER_STATES]; /* one number a row, else one an element */
+  PetscBool couples_columns;               /* the optimizer acts on a row as a whole */
 } TrsEmbeddingStates;
 TrsEmbeddingStates TrsEmbeddingShardsStates(const TrsEmbeddingShards *shards, int table);
 
-/* The index of the shard that is shard number `index` of the table's plan, or -1 if another rank holds it. */
+/*
+  Find the shard that is number `index` in the table's plan: its index here, or -1 if another rank
+  holds it. Not collective.
+*/
 int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int index);
 
 /*
-  Add embedding/<table>/weight and the optimizer's states to a checkpoint's list: on every rank all
-  tables, with this rank's rectangles. The data pointers are the shards' own memory. src/RULES.md,
-  rule A12, has the row-wise states of a table that is cut by columns. Not collective.
+  Add embedding/<table>/weight and the optimizer's states to a checkpoint's list. Every rank lists
+  all tables, with its own rectangles. The data pointers are the shards' own memory. src/RULES.md,
+  rule A12, describes the row-wise states of a table that is cut by columns. Not collective.
 */
 PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state);
 
 /* Bytes of weights and of optimizer state on this rank. */
 void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes);
 
-/* Of these, what is in host memory for fused_uvm and fused_uvm_caching. */
+/* Bytes in host memory for fused_uvm and fused_uvm_caching: a part of the bytes above. */
 int64_t TrsEmbeddingShardsHostBytes(const TrsEmbeddingShards *shards);

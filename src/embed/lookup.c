@@ -9,13 +9,13 @@ struct TrsLookupImpl {
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbe tbe;
-  TrsRowCaches caches;         /* NULL: no table has one */
+  TrsRowCaches caches;         /* NULL: no table has a cache */
   TrsPositionWeight *position; /* [tbe.n_features], or NULL */
-  TrsDeviceBuffer weights;     /* of the ids, by their positions */
+  TrsDeviceBuffer weights;     /* weights of the ids, by their positions */
   TrsDeviceBuffer grad_weights;
 };
 
-/* The kernel's number of a shard, adding it when it is new. */
+/* Find the kernel's number of a shard. A new shard is added. */
 static int32_t table_of(TrsLookup lookup, const TrsEmbeddingShards *shards, int shard)
 {
   int t = 0;
@@ -28,7 +28,7 @@ static int32_t table_of(TrsLookup lookup, const TrsEmbeddingShards *shards, int 
   return t;
 }
 
-/* Caches for the tables that are to have one. */
+/* Make caches for the tables that want one. */
 static PetscErrorCode create_caches(TrsLookup l, const TrsEmbeddingShards *shards)
 {
   const int n = l->tbe.n_tables;
@@ -84,7 +84,7 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch as the kernels take it, but for positions. */
+/* The batch as the kernels take it, without weights for positions. */
 static TrsTbeInput ids_of(const TrsKjt *kjt)
 {
   return (TrsTbeInput){.batch = kjt->batch,
@@ -94,7 +94,7 @@ static TrsTbeInput ids_of(const TrsKjt *kjt)
                        .n_values = kjt->jagged.n_values};
 }
 
-/* The batch as the kernels take it: positions become weights. */
+/* The batch as the kernels take it, with weights for positions. */
 static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeInput *input)
 {
   float *weights;
@@ -113,7 +113,9 @@ static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gradients of the position weights, from the rows before their update. */
+/*
+  Add the gradients of the position weights. They are made from the rows before the rows' update.
+*/
 static PetscErrorCode add_position_gradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
                                              const TrsTbeInput *input, const float *grad, int64_t stride)
 {
@@ -140,6 +142,16 @@ static PetscBool is_empty(TrsLookup lookup, const TrsKjt *kjt)
   return (PetscBool)(lookup->tbe.n_features == 0 || kjt->batch == 0);
 }
 
+/* The additions of rows, for -log_view: each feature counts with as many ids as the others. */
+static double count_additions(TrsLookup lookup, const TrsTbeInput *input)
+{
+  double dims = 0;
+
+  for (int f = 0; f < lookup->tbe.n_features; f++)
+    dims += lookup->tbe.table[lookup->tbe.feature[f].table].dim;
+  return (double)input->n_values * dims / lookup->tbe.n_features;
+}
+
 PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
                                 int64_t stride)
 {
@@ -150,6 +162,7 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
+  PetscCall(PetscLogFlops(count_additions(lookup, &input)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -164,10 +177,11 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
-  before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* the sort's */
+  before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* for the memory of the sort */
   PetscCall(
       lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, args));
   (void)TrsMemoryFor(before);
+  PetscCall(PetscLogFlops(count_additions(lookup, &input)));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

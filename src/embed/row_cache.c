@@ -9,17 +9,20 @@ typedef enum { TRS_BATCH_FREE, TRS_BATCH_AHEAD, TRS_BATCH_LOCATED } TrsBatchStat
 
 typedef struct {
   TrsBatchState state;
-  const int64_t *values; /* whose it is */
+  const int64_t *values; /* the ids of the batch, by which the batch is known */
   PetscBool locked;
-  int64_t n_calls;                 /* prefetches when it was located; -1: it was not */
+  /* TrsRowCachesImpl.n_calls when the batch was located; -1: it was not located */
+  int64_t n_calls;
   TrsDeviceBuffer locations, held; /* held: [n_caches, n_values] */
 } TrsCacheBatch;
 
 typedef struct {
   TrsCache cache;
-  TrsWorkspace workspace; /* its own: LRU is filled on another stream than LFU */
+  /* a cache has its own, because LRU is filled on another stream than LFU */
+  TrsWorkspace workspace;
   TrsRowCacheWish wish;
-  int n_tables, *table, *tbe_table; /* as the report numbers them, and the lookup */
+  /* [n_tables] the report's numbers of its tables, and the lookup's */
+  int n_tables, *table, *tbe_table;
   int64_t bytes;
 } TrsRowCache;
 
@@ -28,7 +31,7 @@ struct TrsRowCachesImpl {
   const TrsComputeOps *compute;
   int n;
   TrsRowCache *cache; /* [n] */
-  int64_t n_calls;    /* prefetches, and whatever else moves rows */
+  int64_t n_calls;    /* calls that moved rows: prefetches and others */
   TrsCacheBatch batch[TRS_CACHE_BATCHES];
 };
 
@@ -45,7 +48,9 @@ static PetscErrorCode allocate(TrsRowCaches c, TrsRowCache *row_cache, int64_t b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sets for so many rows: whole ones, at least one, as many as can be numbered. */
+/*
+  The number of sets for `rows` rows: whole sets, at least one, at most as many as can be numbered.
+*/
 static int64_t sets_for(int64_t rows, const TrsRowCacheWish *wish)
 {
   const int64_t lines = (int64_t)((double)rows * wish->load_factor),
@@ -55,7 +60,7 @@ static int64_t sets_for(int64_t rows, const TrsRowCacheWish *wish)
   return PetscMin(PetscMax(sets, 1), most);
 }
 
-/* Rows and the widest of them are known: the cache's arrays. */
+/* Allocate a cache's arrays. Its rows and the widest of them are known. */
 static PetscErrorCode allocate_cache(TrsRowCaches c, TrsRowCache *row_cache)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_TABLES);
@@ -93,7 +98,7 @@ static PetscErrorCode release_cache(TrsRowCaches c, TrsRowCache *row_cache)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The cache for such a wish, opened when it is the first. */
+/* Find the cache for a wish. The first wish of a kind opens a new cache. */
 static TrsRowCache *cache_for(TrsRowCaches c, const TrsRowCacheWish *wish)
 {
   int i = 0;
@@ -169,7 +174,7 @@ PetscErrorCode TrsRowCachesDestroy(TrsRowCaches *caches)
 
 /* --- batches --- */
 
-/* The batch with these ids, or NULL. */
+/* Find the batch with these ids, or NULL. */
 static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
 {
   for (int b = 0; b < TRS_CACHE_BATCHES; b++)
@@ -177,7 +182,10 @@ static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
   return NULL;
 }
 
-/* A place for the batch: its own, a free one, or that of one that holds no lines and came to no end. */
+/*
+  Find a place for the batch: its own one, a free one, or that of a batch that holds no lines and
+  was never ended.
+*/
 static PetscErrorCode take_batch(TrsRowCaches c, const TrsTbeInput *input, TrsCacheBatch **batch)
 {
   TrsCacheBatch *b = find_batch(c, input);
@@ -202,7 +210,7 @@ static int32_t *held_of(const TrsCacheBatch *b, int cache, int64_t n_values)
   return (int32_t *)b->held.data + cache * n_values;
 }
 
-/* Bring the batch's rows into caches of one algorithm, or all. */
+/* Bring the batch's rows into the caches of one algorithm, or into all caches. */
 static PetscErrorCode prefetch(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
                                TrsCacheBatch *b, PetscBool lru, PetscBool lfu)
 {
@@ -227,7 +235,7 @@ static PetscErrorCode prefetch(TrsRowCaches c, TrsStream stream, const TrsTbe *t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the batch's rows in LRU caches, or in all. */
+/* Find the batch's rows in the LRU caches, or in all caches. */
 static PetscErrorCode locate(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, const TrsTbeInput *input,
                              TrsCacheBatch *b, PetscBool lfu)
 {
@@ -256,7 +264,10 @@ PetscErrorCode TrsRowCachesAhead(TrsRowCaches c, TrsStream stream, const TrsTbe 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* input->locations: found again where other batches have moved rows since; fill: the batch's rows are brought in first. */
+/*
+  Set input->locations. Rows are located again if another batch has moved rows since. fill: bring
+  the batch's rows into the caches first.
+*/
 static PetscErrorCode place(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input,
                             PetscBool fill)
 {

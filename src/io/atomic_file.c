@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* SEEK_DATA. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for SEEK_DATA. NOLINT(bugprone-reserved-identifier) */
 #include "io/atomic_file.h"
 
 #include "io/extent.h"
@@ -20,7 +20,7 @@
 enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16, TRS_MAX_SHOWN = 1000 };
 static const char suffix[] = ".tmp";
 
-/* ".<prefix>...<16 hex digits>.tmp" */
+/* Check for a name of the form ".<prefix>...<16 hex digits>.tmp". */
 static PetscBool is_temporary(const char *name, const char *prefix)
 {
   size_t n = strlen(name), n_prefix = strlen(prefix), n_suffix = sizeof(suffix) - 1;
@@ -52,7 +52,7 @@ void TrsAtomicClean(const char *folder, const char *prefix)
   (void)closedir(dir);
 }
 
-/* Folder and name of a path: "run.h5" is in ".". */
+/* Split a path into folder and name. The folder of "run.h5" is ".". */
 static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const char **base)
 {
   const char *slash = strrchr(path, '/');
@@ -67,8 +67,9 @@ static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const ch
 }
 
 /*
-  Lock a temporary file that was just made. False: a cleaner opened the file before this lock, took it for a left-over and
-  removes it, so another file must be made. File systems without locks have no cleaners that remove anything.
+  Lock a temporary file that was just made. Returns false if a cleaner opened the file before this
+  lock, took it for a left-over and removes it; then another file must be made. On a file system
+  without locks, cleaners remove nothing.
 */
 static PetscBool lock_new_file(int fd)
 {
@@ -90,7 +91,8 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   *file = (TrsAtomicFile){.fd = -1};
   PetscCall(split_path(path, file, &base));
   there = stat(path, &status) == 0;
-  /* the temporary file's name may be shorter, and would hide this until the rename */
+  /* The name is checked here because the temporary file's name may be shorter. The rename would
+     then be the first call to fail. */
   PetscCheck(there || errno != ENAMETOOLONG, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%.*s%s cannot be created: %s", TRS_MAX_SHOWN, path, strlen(path) > TRS_MAX_SHOWN ? "..." : "",
              strerror(ENAMETOOLONG));
@@ -131,7 +133,7 @@ PetscErrorCode TrsAtomicTry(const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One run of written bytes, from `at` to `end`. Returns 0 or an errno. */
+/* Copy one run of written bytes, from `at` to `end`. Returns 0 or an errno. */
 static int copy_run(int from, int to, int64_t at, int64_t end)
 {
   char block[1 << 16];
@@ -156,7 +158,7 @@ PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from)
   while (!error && end < size) {
     int64_t at = lseek(from, end, SEEK_DATA);
 
-    if (at < 0 && errno == ENXIO) break; /* a hole to the end */
+    if (at < 0 && errno == ENXIO) break; /* a hole up to the end */
     end = at < 0 ? -1 : lseek(from, at, SEEK_HOLE);
     error = end < 0 ? errno : copy_run(from, file->fd, at, end);
   }
@@ -198,8 +200,8 @@ PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file)
   status = fsync(fd);
   error = errno;
   (void)close(fd);
-  PetscCheck(status == 0 || error == EINVAL, PETSC_COMM_SELF,
-             TRS_ERR_IO, /* EINVAL: a file system that cannot */
+  /* EINVAL comes from a file system that cannot flush folders. */
+  PetscCheck(status == 0 || error == EINVAL, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s is written, but its folder cannot be flushed to disk: %s", file->path, strerror(error));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -212,7 +214,8 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
   PetscCheck(rename(file->temporary, file->path) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s cannot be put in place: %s", file->path, strerror(errno));
   file->made = PETSC_FALSE;
-  (void)flock(file->fd, LOCK_UN); /* readers, whom HDF5 makes lock it, need not wait for the folder */
+  /* HDF5 makes readers lock the file. They need not wait until the folder is flushed. */
+  (void)flock(file->fd, LOCK_UN);
   PetscCall(TrsAtomicSyncFolder(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Files that appear under their name complete and on disk, or not at all. For io/ and run/. One rank at a time, not collective.
+  Files that appear under their name complete and on disk, or not at all. For io/ and run/. One rank
+  at a time, not collective.
 
-  The temporary file stands in the same folder, ".<name>.<16 hex digits>.tmp", made anew (never through a link) and locked (flock) while its
-  writer lives; unlocked ones are left-overs of a killed run, which the next Create of the same name removes.
+  The temporary file lies in the same folder and is called ".<name>.<16 hex digits>.tmp". It is
+  always made anew (never through a link) and stays locked (flock) while its writer lives. An
+  unlocked one is a left-over of a killed run, and the next TrsAtomicCreate() of the same name
+  removes it.
 */
 #pragma once
 
@@ -13,34 +16,45 @@
 
 typedef struct {
   char *path, *folder, *temporary;
-  int fd;         /* the temporary file, read and write, locked */
-  PetscBool made; /* the temporary file exists */
+  int fd;         /* the temporary file: readable, writable and locked */
+  PetscBool made; /* whether the temporary file exists */
 } TrsAtomicFile;
 
-/* Make the empty temporary file. Errors: CANT_CREATE. Free with Publish or Discard. */
+/*
+  Make the empty temporary file. Free it with TrsAtomicPublish() or TrsAtomicDiscard().
+  Errors: CANT_CREATE.
+*/
 PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file);
 
-/* Copy what was written to another file (its holes stay holes) and take over its size. Errors: IO */
+/* Copy the contents and the size of another file. Holes stay holes. Errors: IO. */
 PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from);
 
-/* Could a file be made at path? Leaves nothing. Errors: CANT_CREATE. */
+/* Check that a file could be made at path. Leaves nothing behind. Errors: CANT_CREATE. */
 PetscErrorCode TrsAtomicTry(const char *path);
 
 /*
-  TrsAtomicSave - A whole file from memory: Create, write, Publish.
+  TrsAtomicSave - Write a whole file from memory: create, write, publish.
 
-  Not collective. Errors: CANT_CREATE; IO, then what was there before is intact.
+  Not collective.
+
+  Errors: CANT_CREATE; IO, and then the previous file is intact
 */
 PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes);
 
-/* fsync, rename, fsync of the folder. Errors: IO; before the rename what was there is intact, after it the new file is complete. */
+/*
+  Flush the file, rename it and flush the folder. Errors: IO. Before the rename the previous file is
+  intact; after it the new file is complete.
+*/
 PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);
 
-/* Flush the folder: its names as they are now survive a crash. Errors: IO */
+/* Flush the folder, so that its names survive a crash. Errors: IO. */
 PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file);
 
-/* Remove the temporary file, if there is one, and free. Also after Publish, and for a zeroed file. */
+/*
+  Remove the temporary file, if there is one, and free the struct. Works after TrsAtomicPublish()
+  and for a zeroed struct, too.
+*/
 PetscErrorCode TrsAtomicDiscard(TrsAtomicFile *file);
 
-/* Remove left-over temporary files whose names start with ".<prefix>". Nothing that goes wrong here matters. */
+/* Remove left-over temporary files whose names start with ".<prefix>". Failures are ignored. */
 void TrsAtomicClean(const char *folder, const char *prefix);

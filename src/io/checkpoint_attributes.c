@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checksums of large attributes, which HDF5 stores without one of its own. */
+/* Checksums of large attributes. HDF5 stores such attributes without a checksum. */
 #include "core/buffer.h"
 #include "io/checkpoint_impl.h"
 
 #include <inttypes.h>
 #include <xxhash.h>
 
-/* HDF5's own checksums cover attributes of up to 4 KiB with all that belongs to them: half of that is on the safe side. */
+/*
+  HDF5's own checksums cover attributes of up to 4 KiB including their overhead. Half of that is on
+  the safe side.
+*/
 static const int64_t least_bytes = 2048, most_bytes = (int64_t)64 << 20;
 
-/* XXH3-64 of the attribute's bytes as they lie in the file; *bytes -1: it has none of its own (a string of variable length). */
+/*
+  Is this a type that attributes of checkpoints are written with (hdf5_attribute.c)? The checksum
+  covers values, and damage to the type alone would give the same bytes another meaning.
+*/
+static PetscBool is_written_type(hid_t type)
+{
+  if (H5Tget_class(type) == H5T_STRING)
+    return (PetscBool)(H5Tget_strpad(type) == H5T_STR_NULLPAD && H5Tget_cset(type) == H5T_CSET_UTF8);
+  return (PetscBool)(H5Tequal(type, H5T_STD_I64LE) > 0 || H5Tequal(type, H5T_IEEE_F64LE) > 0);
+}
+
+/*
+  XXH3-64 of the attribute's bytes as they lie in the file. *bytes is -1 for an attribute that is
+  not sealed: a string of variable length has no bytes of its own, and other types are not written.
+*/
 static herr_t hash_attribute(hid_t attribute, int64_t least, int64_t *bytes, int64_t *hash)
 {
   const hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
@@ -21,7 +38,7 @@ static herr_t hash_attribute(hid_t attribute, int64_t least, int64_t *bytes, int
   *bytes = -1;
   if (type >= 0 && space >= 0 && n >= 0 && size > 0 && n <= most_bytes / size) {
     status = 0;
-    if (H5Tdetect_class(type, H5T_VLEN) == 0 && H5Tis_variable_str(type) == 0) *bytes = n * size;
+    if (H5Tis_variable_str(type) == 0 && is_written_type(type)) *bytes = n * size;
   }
   if (*bytes >= least) {
     status = TrsAlloc(*bytes, 1, &data) == PETSC_SUCCESS ? H5Aread(attribute, type, data) : -1;
@@ -33,7 +50,7 @@ static herr_t hash_attribute(hid_t attribute, int64_t least, int64_t *bytes, int
   return status;
 }
 
-/* H5A_operator2_t: context is the object that gets the checksums. */
+/* An H5A_operator2_t whose context is the object that gets the checksums. */
 static herr_t seal_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context)
 {
   const hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
@@ -54,7 +71,7 @@ PetscErrorCode TrsCheckpointSealAttributes(hid_t object, hid_t sums)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the attributes of one object are held against. */
+/* The attributes of one object and the place of their checksums. */
 typedef struct {
   const TrsHDF5File *file;
   const char *where;
@@ -81,14 +98,14 @@ static PetscErrorCode verify_attribute(const TrsSealed *sealed, hid_t sums, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* H5A_operator2_t */
+/* An H5A_operator2_t. */
 static herr_t visit_sum(hid_t sums, const char *name, const H5A_info_t *info, void *context)
 {
   TrsSealed *sealed = (TrsSealed *)context;
 
   (void)info;
   sealed->ierr = verify_attribute(sealed, sums, name);
-  return sealed->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
+  return sealed->ierr == PETSC_SUCCESS ? 0 : 1; /* a positive value stops the iteration */
 }
 
 PetscErrorCode TrsCheckpointVerifyAttributes(const TrsHDF5File *file, const char *where, hid_t object,

@@ -20,7 +20,7 @@ struct TrsCheckpointFolderImpl {
   char *path;
   TrsRunLock lock;
   char run_id[TRS_RUN_ID_SIZE];
-  TrsCheckpointList list; /* what was there at the opening, or was written since */
+  TrsCheckpointList list; /* files found at the opening or written since */
 };
 
 PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
@@ -35,7 +35,7 @@ PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
 
 /* --- a run's own folder --- */
 
-/* Can a checkpoint be made here? Left-overs of killed jobs go. */
+/* Check that a checkpoint can be made here. Left-overs of killed jobs are removed. */
 static PetscErrorCode try_folder(const char *folder)
 {
   PetscErrorCode ierr;
@@ -87,7 +87,7 @@ PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Move the listed files into the folder `name` of their folder, which must be new. */
+/* Move the listed files into the folder `name` of their folder. The folder must be new. */
 static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
 {
   const size_t n = strlen(f->path) + strlen(name) + 2;
@@ -100,7 +100,8 @@ static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
   PetscCheck(mkdir(aside, 0777) == 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "the folder %s cannot be made for earlier checkpoints: %s (-checkpoint_set_aside)", aside,
              strerror(errno));
-  for (int i = f->list.n - 1; i >= 0; i--) { /* the oldest first: what is left is the newest */
+  /* Move the oldest first, so that the newest files remain if a move fails. */
+  for (int i = f->list.n - 1; i >= 0; i--) {
     char *from, *to;
 
     PetscCall(TrsCheckpointStepPath(f->path, f->list.entry[i].step, &from));
@@ -143,7 +144,7 @@ const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder)
   return folder->run_id;
 }
 
-/* The file just written to the list, at its place, or as what the step's file is now. */
+/* Add the file just written to the list at its place, or replace the entry of the same step. */
 static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntry *written)
 {
   int at = 0;
@@ -160,9 +161,9 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
 }
 
 /*
-  Of this run's files up to the one just written the newest `keep` stay. Files of a later step are
-  from before a resume that could not read them: the run replaces them when it comes to their steps.
-  That a file cannot be removed is no reason to end a run.
+  Keep the newest `keep` of this run's files up to the one just written. Files of a later step are
+  from before a resume that could not read them. The run replaces them when it reaches their steps.
+  A file that cannot be removed does not end the run.
 */
 static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry *written)
 {
@@ -211,7 +212,7 @@ PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *s
 
 /* --- the newest --- */
 
-/* A checkpoint that is passed over is named, once; its error is forgotten. */
+/* Warn once about a checkpoint that is passed over, and forget its error. */
 static void warn(int rank)
 {
   char text[2048];
@@ -233,7 +234,7 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One look through the folder. *again: a file vanished meanwhile. */
+/* Search the folder once. *again tells that a file vanished meanwhile. */
 static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char **path, PetscBool *again)
 {
   char run_id[TRS_RUN_ID_SIZE];
@@ -252,7 +253,7 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char *
     TrsErrorClear();
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
-    /* A stop request or a lack of memory says nothing of the file. */
+    /* A stop request or a lack of memory says nothing about the file. */
     if (ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT && ierr != TRS_ERR_IO) PetscCall(ierr);
     PetscCall(TrsCheckpointIsGone(comm, *path, again));
     if (*again)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* fallocate. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for fallocate. NOLINT(bugprone-reserved-identifier) */
 #include "io/checkpoint_write_impl.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
 
 /* --- the file's structure: rank 0, serial HDF5, under the lock --- */
 
-/* Every element is somebody's: the parts' sizes add up. */
+/* Check that the sizes of the parts add up, so that every element has an owner. */
 static PetscErrorCode count_parts(TrsCheckpointWriter *w)
 {
   int64_t *covered;
@@ -50,8 +50,9 @@ static PetscErrorCode count_parts(TrsCheckpointWriter *w)
 }
 
 /*
-  Chunks for a tensor that is cut into column parts of one width: then each part is contiguous in the file. Of about trs_part_bytes, so
-  balanced that the padding of the last one is small. False: plain rows.
+  Choose chunks for a tensor that is cut into column parts of equal width, so that each part is
+  contiguous in the file. A chunk has about trs_part_bytes bytes, balanced so that the last one
+  needs little padding. Returns false if the tensor needs plain rows.
 */
 static PetscBool choose_chunk(const TrsCheckpointWriter *w, int t, int64_t chunk[2])
 {
@@ -125,10 +126,11 @@ static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The checksums of the root's attributes, when it has them all. */
+/* Write the checksums of the root's attributes once all attributes are there. */
 static PetscErrorCode seal_root(hid_t file)
 {
-  const htri_t exists = H5Lexists(file, TRS_CHECKSUMS, H5P_DEFAULT); /* not in a file without tensors */
+  /* A file without tensors has no group of checksums. */
+  const htri_t exists = H5Lexists(file, TRS_CHECKSUMS, H5P_DEFAULT);
   hid_t sums;
 
   PetscFunctionBegin;
@@ -182,7 +184,10 @@ static PetscErrorCode create_structure(TrsCheckpointWriter *w, int *memory)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is there room for all tensors and a little more? Asked first, to say how much is missing. */
+/*
+  Check that there is room for all tensors and a little more.
+  This is asked first, to say how much is missing.
+*/
 static PetscErrorCode check_space(const TrsCheckpointWriter *w)
 {
   int64_t needed = (int64_t)64 << 10, available;
@@ -200,7 +205,7 @@ static PetscErrorCode check_space(const TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give the file its space for good, so that no rank's write can find the disk full. */
+/* Reserve the file's space, so that no rank's write can find the disk full. */
 static PetscErrorCode reserve_space(const TrsCheckpointWriter *w)
 {
   off_t bytes = lseek(w->file.fd, 0, SEEK_END);

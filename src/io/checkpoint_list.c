@@ -25,7 +25,9 @@ static int descending(const void *a, const void *b)
   return (y > x) - (y < x);
 }
 
-/* step-<digits>.h5 as TrsCheckpointStepPath names it; -1: another name. */
+/*
+  The step of a name step-<digits>.h5 as TrsCheckpointStepPath() makes it, or -1 for another name.
+*/
 static int64_t step_of(const char *name)
 {
   const char *digits = name + strlen(trs_checkpoint_prefix);
@@ -48,7 +50,8 @@ PetscErrorCode TrsCheckpointStepPath(const char *folder, int64_t step, char **pa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointListSteps(const char *folder, TrsCheckpointList *list)
+/* The files of a folder, without whose they are; none where there is no such folder. */
+static PetscErrorCode list_steps(const char *folder, TrsCheckpointList *list)
 {
   DIR *dir = opendir(folder);
   struct dirent *entry;
@@ -75,7 +78,10 @@ PetscErrorCode TrsCheckpointListSteps(const char *folder, TrsCheckpointList *lis
 
 /* --- whose the files are --- */
 
-/* Shared with the child process, which may die on a file: the next one begins behind that file. */
+/*
+  Memory shared with the child process. The child may crash on a file;
+  the next child begins behind that file.
+*/
 typedef struct {
   int next;
   TrsCheckpointEntry entry[];
@@ -103,8 +109,10 @@ static PetscErrorCode read_run(const char *folder, TrsCheckpointEntry *entry)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In a child, or where there can be none, here. A file that cannot be read names no run: reading
-   it tells why, elsewhere. */
+/*
+  Read the ids of the runs, in a child process or, if there can be none, in this process. A file
+  that cannot be read names no run. The error is reported when the file is read for its contents.
+*/
 static PetscErrorCode read_runs(void *context)
 {
   const TrsRunsQuery *q = context;
@@ -119,7 +127,8 @@ static PetscErrorCode read_runs(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointListRuns(const char *folder, TrsCheckpointList *list)
+/* Which run wrote each file. A child process looks, so a damaged file does no harm. */
+static PetscErrorCode list_runs(const char *folder, TrsCheckpointList *list)
 {
   const size_t bytes = sizeof(TrsSharedEntries) + (size_t)list->n * sizeof(*list->entry);
   TrsRunsQuery q = {folder, list->n, NULL};
@@ -135,9 +144,11 @@ PetscErrorCode TrsCheckpointListRuns(const char *folder, TrsCheckpointList *list
   TrsHDF5Lock();
   while (ierr == PETSC_SUCCESS && q.shared->next < q.n) {
     ierr = TrsPreflight(folder, read_runs, &q);
-    if (ierr == PETSC_SUCCESS) ierr = read_runs(&q); /* nothing is left, but where no child could be made */
+    /* After a child's work this call finds nothing left to do.
+       It works if no child could be made. */
+    if (ierr == PETSC_SUCCESS) ierr = read_runs(&q);
     if (ierr != TRS_ERR_DATA) continue;
-    TrsErrorClear(); /* a file that HDF5 does not survive is of no run */
+    TrsErrorClear(); /* a file that crashes HDF5 belongs to no run */
     ierr = PETSC_SUCCESS;
     if (q.shared->next < q.n) q.shared->entry[q.shared->next++].run_id[0] = '\0';
   }
@@ -151,8 +162,8 @@ PetscErrorCode TrsCheckpointListRuns(const char *folder, TrsCheckpointList *list
 static PetscErrorCode list_with_runs(const char *folder, TrsCheckpointList *list)
 {
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointListSteps(folder, list));
-  PetscCall(TrsCheckpointListRuns(folder, list));
+  PetscCall(list_steps(folder, list));
+  PetscCall(list_runs(folder, list));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

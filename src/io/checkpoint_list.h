@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What lies in a folder of checkpoints, and whose it is: files step-<9 digits>.h5. Internal to
-   io/, not collective where not said otherwise. */
+/*
+  The files step-<9 digits>.h5 of a folder of checkpoints and the runs that wrote them. Internal to
+  io/, and not collective unless stated otherwise.
+*/
 #pragma once
 
 #include "io/run_folder.h"
@@ -9,7 +11,7 @@
 
 typedef struct {
   int64_t step;
-  char run_id[TRS_RUN_ID_SIZE]; /* "": the file names no run, or cannot be read */
+  char run_id[TRS_RUN_ID_SIZE]; /* "" if the file names no run or cannot be read */
 } TrsCheckpointEntry;
 
 typedef struct {
@@ -20,31 +22,20 @@ typedef struct {
 /* Prefix of the files' names. */
 extern const char trs_checkpoint_prefix[];
 
-/* The path of a step's file, free with PetscFree(). */
+/* The path of a step's file. Free it with PetscFree(). */
 PetscErrorCode TrsCheckpointStepPath(const char *folder, int64_t step, char **path);
 
 /*
-  TrsCheckpointListSteps - The files of a folder, without whose they are; none where there is no
-  such folder.
-
-  Errors: NO_INPUT, a folder that cannot be listed
+  The files and their runs as rank 0 sees them, on all ranks. Collective. Errors (agreed): NO_INPUT.
 */
-PetscErrorCode TrsCheckpointListSteps(const char *folder, TrsCheckpointList *list);
-
-/* Find out which run wrote each of the files. A child process looks at them, so a damaged file
-   does no harm. Takes the HDF5 lock. */
-PetscErrorCode TrsCheckpointListRuns(const char *folder, TrsCheckpointList *list);
-
-/* The list of rank 0, with whose the files are, on all ranks. Collective. Errors (agreed):
-   NO_INPUT */
 PetscErrorCode TrsCheckpointListAgreed(MPI_Comm comm, const char *folder, TrsCheckpointList *list);
 
 /*
-  TrsCheckpointListOneRun - The one run whose files are listed; files that name none belong to it,
-  too.
+  TrsCheckpointListOneRun - The one run whose files are listed. Files without an id count as its
+    own.
 
-  Out:    run_id  "" where no file names a run
-  Errors: CANT_CREATE: files of several runs, each named with its newest step
+  Out:    run_id  "" if no file names a run
+  Errors: CANT_CREATE for files of several runs, each named with its newest step
 */
 PetscErrorCode TrsCheckpointListOneRun(const char *folder, const TrsCheckpointList *list,
                                        char run_id[TRS_RUN_ID_SIZE]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of a file and of a state goes together, where one may have what the other has not. */
+/* This file matches the contents of a file with a state if one may have what the other lacks. */
 #include "io/checkpoint_read_impl.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor)
   return (PetscBool)(strncmp(tensor->path, tables_group, strlen(tables_group)) == 0);
 }
 
-/* Does the path begin with base and the first `length` characters of middle? */
+/* Check whether the path begins with base and the first `length` characters of middle. */
 static PetscBool begins_with(const char *path, const char *base, const char *middle, int64_t length)
 {
   const size_t n = strlen(base);
@@ -29,7 +29,10 @@ static int64_t folder_length(const char *path)
   return end ? end - path : 0;
 }
 
-/* The weights that a state belongs to: embedding/<table>/weight, or dense/<...> of dense_optimizer/<...>/<state>. NULL: it is none. */
+/*
+  The weights that a state belongs to: embedding/<table>/weight, or dense/<...> for
+  dense_optimizer/<...>/<state>. Returns NULL if the tensor is not a state.
+*/
 static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTensor *tensor)
 {
   const PetscBool of_table = TrsStateIsOfTable(tensor);
@@ -48,7 +51,7 @@ static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTen
   return NULL;
 }
 
-/* Is the tensor one of this table's? */
+/* Check whether the tensor belongs to this table. */
 static PetscBool is_of(const TrsStateTensor *tensor, const char *table)
 {
   const char *name = tensor->path + strlen(tables_group);
@@ -74,7 +77,7 @@ PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *
 typedef struct {
   const TrsCheckpointWanted *wanted;
   const TrsState *state;
-  const char *group; /* being visited */
+  const char *group; /* the group being visited */
   TrsCheckpointInfo *info;
 } TrsVisit;
 
@@ -88,7 +91,7 @@ static PetscBool has_tensor(const TrsState *state, const char *path)
   return (PetscBool)(i < state->n);
 }
 
-/* Cut `end` off the text where it ends so. */
+/* Cut `end` off the text if the text ends in it. */
 static PetscBool cut(char *text, const char *end)
 {
   const size_t n = strlen(text), m = strlen(end);
@@ -98,7 +101,10 @@ static PetscBool cut(char *text, const char *end)
   return PETSC_TRUE;
 }
 
-/* A state that weights of the model have in the file, and not here: it is of another optimizer. Of columns or of whole rows is the same. */
+/*
+  Note a state that the file has for weights of the model, but that these weights do not have here.
+  It belongs to another optimizer. States by columns and by whole rows count as the same.
+*/
 static PetscErrorCode meet_state(const TrsVisit *v, char *path)
 {
   char weights[TRS_CHECKPOINT_MAX_NAME + sizeof(tables_group)];
@@ -116,7 +122,10 @@ static PetscErrorCode meet_state(const TrsVisit *v, char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A dataset of the group: tables are known by their weights, numbers or quantised rows; a dense layer's tensors each by itself. */
+/*
+  Note a dataset of the group. A table is recognised by its weights, as numbers or quantised rows. A
+  dense layer is recognised by each of its tensors.
+*/
 static PetscErrorCode meet(void *context, const char *name)
 {
   const TrsVisit *v = (const TrsVisit *)context;
@@ -149,7 +158,8 @@ PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsChe
     TrsVisit v = {.wanted = wanted, .state = state, .group = groups[i], .info = info};
     char name[sizeof(states_group)];
 
-    PetscCall(PetscStrncpy(name, groups[i], strlen(groups[i]))); /* without its slash */
+    /* The copy drops the final slash. */
+    PetscCall(PetscStrncpy(name, groups[i], strlen(groups[i])));
     PetscCall(TrsHDF5EachDataset(file, name, meet, &v));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -22,7 +22,10 @@ static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cut a rectangle by rows into parts; shared: all ranks hold it, and take its parts in turn. */
+/*
+  Cut a rectangle by rows into parts. If all ranks hold the rectangle (`shared`), they take its
+  parts in turn.
+*/
 static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStatePart *from, PetscBool shared)
 {
   int64_t element_bytes = w->tensor[t].element_bytes, stride = from->stride * element_bytes;

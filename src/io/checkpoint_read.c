@@ -26,8 +26,8 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
 
   PetscFunctionBegin;
   memset(info, 0, sizeof(*info));
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "step", 1, &found,
-                            &info->step)); /* weights from elsewhere may have none of these */
+  /* A file of weights from elsewhere may lack these attributes. */
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "step", 1, &found, &info->step));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch", 1, &found, &info->epoch));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "samples_seen", 1, &found, &info->samples_seen));
   info->run_step = info->step;
@@ -56,7 +56,7 @@ PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What is asked of a file. state NULL: its checksums alone. */
+/* A request to read a file. If state is NULL, only the checksums are verified. */
 typedef struct {
   const char *path;
   const TrsCheckpointWanted *wanted;
@@ -74,7 +74,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a child process tries on rank 0: everything but the data. */
+/* Try on rank 0, in a child process, everything except reading the data. */
 static PetscErrorCode try_file(void *context)
 {
   const TrsRequestOfFile *q = context;
@@ -84,7 +84,8 @@ static PetscErrorCode try_file(void *context)
   PetscFunctionBegin;
   PetscCall(TrsCheckpointOpen(q->path, &file));
   PetscCall(read_info(&file, &info));
-  PetscCall(TrsCheckpointVerifyParts(&file, -1, 1)); /* the tables only: no part is this rank's */
+  /* Rank -1 reads only the tables of checksums. */
+  PetscCall(TrsCheckpointVerifyParts(&file, -1, 1));
   for (int i = 0; q->state && i < q->state->n; i++)
     PetscCall(TrsCheckpointTryTensor(&file, &q->state->tensor[i]));
   if (q->wanted) PetscCall(TrsCheckpointFindUnexpected(&file, q->wanted, q->state, &info));
@@ -99,7 +100,7 @@ static PetscErrorCode open_first(TrsRequestOfFile *q, TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open on rank 0 first, so that a bad file is met once; then verify; then read. */
+/* Open the file on rank 0 first, so that a bad file is met once. Then verify it, then read it. */
 static PetscErrorCode read_agreed(MPI_Comm comm, TrsRequestOfFile *q, TrsHDF5File *file)
 {
   int rank, size;
@@ -120,7 +121,7 @@ static PetscErrorCode read_file(MPI_Comm comm, TrsRequestOfFile *q)
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  TrsHDF5Lock(); /* for long: no reader runs while a checkpoint is loaded */
+  TrsHDF5Lock(); /* The lock is held for long: no reader runs while a checkpoint is loaded. */
   ierr = read_agreed(comm, q, &file);
   (void)TrsHDF5FileClose(&file);
   TrsHDF5Unlock();

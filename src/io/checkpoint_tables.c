@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a checkpoint holds of its tables, before memory is given to any of them. */
+/*
+  This file finds out what a checkpoint holds of its tables, before memory is allocated for them.
+*/
 #include "io/checkpoint_impl.h"
 #include "io/preflight.h"
 
@@ -9,7 +11,7 @@
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 enum { TRS_MAX_NAME = 1024 };
 
-/* What a child process tries on rank 0, and then rank 0 itself. */
+/* A question that a child process tries on rank 0, and then rank 0 itself. */
 typedef struct {
   const char *path;
   int n;
@@ -17,7 +19,7 @@ typedef struct {
   TrsStoredTable *stored;
 } TrsTablesQuery;
 
-/* Opens a table's dataset and checks how it is stored; id -1 when absent. */
+/* Open a table's dataset and check how it is stored. id is -1 if it is absent. */
 static PetscErrorCode open_table(const TrsHDF5File *file, const char *name, hid_t *id, TrsHDF5Shape *shape)
 {
   PetscFunctionBegin;

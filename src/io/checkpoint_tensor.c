@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The type in which rows are taken: the tensor's, or for a piecewise reading that of the file, if it is one of a table's. */
+/*
+  The type in which rows are read. It is the tensor's type. A table that is read in pieces takes the
+  type of the file.
+*/
 static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, const TrsStateTensor *tensor,
                                 TrsDType *dtype)
 {
@@ -30,7 +33,7 @@ static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, con
 static const char same_model[] =
     "; -resume goes on with the same model, -init_from takes what fits of another";
 
-/* What would let a shape that is not the model's pass; "": nothing would. */
+/* A hint how to accept a shape that is not the model's, or "" if there is no way. */
 static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTensor *tensor, PetscBool fewer)
 {
   if (!wanted || wanted->same) return wanted ? same_model : "";
@@ -40,8 +43,9 @@ static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTen
 }
 
 /*
-  Type and shape of the dataset, [rows, cols]: the tensor's, or of a table that has grown the first rows. A dense tensor of another shape is left out where
-  it may be: then tensor->other_shape says what the file has.
+  Check type and shape of the dataset [rows, cols]. The shape must be the tensor's, but a table that
+  has grown may have fewer rows. A dense tensor of another shape is left out if that is allowed;
+  then tensor->other_shape describes the file's shape.
 */
 static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpointWanted *wanted,
                                   TrsDType dtype, int ndim, int64_t cols, TrsStateTensor *tensor)
@@ -70,7 +74,10 @@ static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* n rows as they are in the file to rows of the part from its r-th on; `spread`: the one column to all. */
+/*
+  Copy n rows as they are in the file to rows of the part.
+  With `spread`, the one column goes to all columns.
+*/
 static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBool spread, const char *strip,
                        int64_t n, int64_t stride, char *to)
 {
@@ -84,7 +91,7 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
   }
 }
 
-/* Rows of part k to the function that takes them, strip by strip. */
+/* Hand the rows of part k to the function that takes them, strip by strip. */
 static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
                                 TrsDType dtype)
 {
@@ -105,7 +112,10 @@ static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTens
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* n rows of a part from `stage`, where they lie one behind the other, to the device. Gaps between rows there are left alone: a copy a row. */
+/*
+  Copy n contiguous rows of a part from `stage` to the device. Gaps between rows of the device are
+  left alone, at the cost of one copy per row.
+*/
 static PetscErrorCode copy_rows(const TrsStateMemory *memory, const TrsStatePart *part, int64_t element_bytes,
                                 int64_t n, void *stage, char *to)
 {
@@ -120,8 +130,10 @@ static PetscErrorCode copy_rows(const TrsStateMemory *memory, const TrsStatePart
 }
 
 /*
-  Rows of a part, strip by strip: as in the file, then of the tensor's type, then as in the part, where that is not the same; through memory
-  of its own to a part that the host cannot write. `spread`: one column in the file for every column of the part.
+  Read the rows of a part, strip by strip: first as they are in the file, then converted to the
+  tensor's type, then placed in the part. Steps that change nothing are skipped. If the host cannot
+  write the part, staging memory is used. With `spread`, one column of the file fills every column
+  of the part.
 */
 static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *state,
                                 const TrsStateTensor *tensor, const TrsStatePart *part, TrsDType dtype,
@@ -169,7 +181,8 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   for (int k = 0; k < tensor->n_parts; k++) {
     TrsStatePart part = tensor->part[k];
 
-    part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset); /* what the file has of them */
+    /* The file may have fewer rows than the part. */
+    part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset);
     if (part.rows <= 0 || part.cols == 0) continue;
     if (tensor->take) {
       PetscCall(take_part(s, tensor, k, dtype));
@@ -180,7 +193,7 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are these the columns of the same split? */
+/* Check whether the state was split into the same columns. */
 static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
                                    PetscBool *same)
 {
@@ -198,7 +211,7 @@ static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A table's weights are wanted: does the file have them as quantised rows alone? */
+/* Raise an error if a table's weights are wanted, but the file has only quantised rows. */
 static PetscErrorCode refuse_quantised(const TrsHDF5File *file, const char *name)
 {
   char quantised[TRS_CHECKPOINT_MAX_NAME];
@@ -214,7 +227,10 @@ static PetscErrorCode refuse_quantised(const TrsHDF5File *file, const char *name
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is the state another optimizer's? Its name is kept then, and its numbers mean nothing here. */
+/*
+  Check whether the state belongs to another optimizer. Then keep that optimizer's name. The numbers
+  mean nothing here.
+*/
 static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *tensor, PetscBool *other)
 {
   char *text = NULL;
@@ -233,7 +249,7 @@ static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The tensor's dataset: its own, or the mean over columns that is spread over other ones. */
+/* Open the tensor's own dataset, or the mean over columns that is spread over the columns here. */
 static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor *tensor,
                                   TrsCheckpointSource *s, PetscBool *spread)
 {
@@ -251,7 +267,7 @@ static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A tensor that the model needs is not there: may it be left as it is? */
+/* Decide whether a tensor that the file lacks may be left as it is. */
 static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
                                     const TrsCheckpointWanted *wanted)
 {

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <xxhash.h>
 
-/* One checksum table after the other: this rank takes every size-th part of all. */
+/* The tables of checksums one after the other. This rank takes every size-th part of all. */
 typedef struct {
   const TrsHDF5File *file;
   int rank, size;
-  int64_t n_parts; /* seen */
-  char *strip;     /* trs_strip_bytes, or one row */
+  int64_t n_parts; /* parts seen so far */
+  char *strip;     /* room for trs_strip_bytes or one row */
   int64_t strip_bytes;
 } TrsVerifier;
 
@@ -102,7 +102,8 @@ static PetscErrorCode check_table(void *context, const char *name)
                  "%s: /%s is not a table of checksums", v->file->path, table_name);
   PetscCall(TrsCheckpointVerifyAttributes(v->file, name, tensor.id, table.id));
   PetscCall(TrsCheckpointSourcePlace(&table, H5Tcopy(H5T_NATIVE_INT64)));
-  PetscCall(TrsCheckpointSourcePlace(&tensor, H5Dget_type(tensor.id))); /* the bytes as they are */
+  /* Take the bytes as they are. */
+  PetscCall(TrsCheckpointSourcePlace(&tensor, H5Dget_type(tensor.id)));
   PetscCall(check_parts(v, &tensor, &table));
   PetscCall(TrsCheckpointSourceClose(&table));
   PetscCall(TrsCheckpointSourceClose(&tensor));

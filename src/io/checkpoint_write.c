@@ -29,7 +29,7 @@ static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does a row of this type hold an infinity or a NaN? Their exponents are all ones. */
+/* Check whether a row of this type holds an infinity or a NaN. Their exponents are all ones. */
 static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
 {
   const uint16_t ones = dtype == TRS_FP16 ? 0x7c00 : 0x7f80;
@@ -45,7 +45,7 @@ static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
   return (PetscBool)!bad;
 }
 
-/* What is not finite may not replace a good checkpoint. */
+/* Refuse numbers that are not finite: they must not replace a good checkpoint. */
 static PetscErrorCode check_finite(const TrsCheckpointWriter *w, const TrsCheckpointPart *p, const char *data,
                                    int64_t stride)
 {
@@ -76,13 +76,14 @@ static PetscErrorCode write_rectangle(const TrsCheckpointWriter *w, TrsCheckpoin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A part of the state: from where it is, or from a copy that the host can read. */
+/* Write a part of the state from its memory, or from a copy that the host can read. */
 static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
 {
   const TrsStateMemory *memory = &w->state->memory;
   TrsCheckpointPart *p = &w->parts[i];
   const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes, stride = w->stride[i];
-  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + row_bytes : 0; /* with the gaps between rows */
+  /* Include the gaps between rows. */
+  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + row_bytes : 0;
 
   PetscFunctionBegin;
   if (!memory->copy) {
@@ -99,7 +100,10 @@ static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The mean over columns that are in the file already, weighted by width: computed in double, stored as float. */
+/*
+  Write the mean over columns that are in the file already, weighted by width. It is computed in
+  double and stored as float.
+*/
 static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
 {
   const TrsCheckpointFileTensor *mean = &w->tensor[p->tensor];
@@ -129,7 +133,10 @@ static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where a round ends that begins with part i: one large part or many small ones, so that a round takes seconds. */
+/*
+  The end of a round that begins with part i:
+  one large part or many small ones, so that a round takes seconds.
+*/
 static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool means)
 {
   int64_t bytes = 0;
@@ -140,7 +147,10 @@ static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool m
   return i;
 }
 
-/* This rank's parts, flushed to disk: first the tensors, then the means of what is in the file by then. */
+/*
+  Write this rank's parts and flush them to disk. The tensors come first; the means are then made
+  from the file.
+*/
 static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64_t begin, int64_t end)
 {
   int64_t n_written = 0;
@@ -163,7 +173,10 @@ static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In rounds that all ranks end together, so that each sees in time that the others get on (-watchdog_seconds), or have failed. */
+/*
+  Write in rounds that all ranks end together. Each rank then sees in time that the others get on
+  (-watchdog_seconds) or have failed.
+*/
 static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
 {
   int64_t rounds = 0, begin = 0;
@@ -181,7 +194,7 @@ static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank 0: the checksum tables, straight to their places. */
+/* Write the tables of checksums straight to their places, on rank 0. */
 static PetscErrorCode write_checksums(TrsCheckpointWriter *w)
 {
   int64_t *next;
@@ -250,7 +263,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &w.rank));
   PetscCallMPI(MPI_Comm_size(comm, &w.size));
-  /* some ranks may have nothing to settle */
+  /* Some ranks may have nothing to settle, so all ranks agree here. */
   PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
   ierr = write_agreed(&w);
   PetscCall(free_writer(&w));

@@ -9,7 +9,7 @@
 
 enum {
   TRS_VALUE_BYTES = 8,
-  TRS_FEW_ROWS = 64, /* that most columns never exceed */
+  TRS_FEW_ROWS = 64, /* most columns never exceed this */
   TRS_BLOCK_BYTES = TRS_COLUMN_BLOCK_ROWS * TRS_VALUE_BYTES
 };
 
@@ -20,7 +20,7 @@ void TrsSpillClose(TrsSpill *spill)
   spill->n_blocks = 0;
 }
 
-/* A temporary file whose name is taken away at once. Returns whether there is one. */
+/* Make a temporary file and remove its name at once. Returns whether there is a file. */
 static PetscBool open_spill(TrsSpill *spill)
 {
   TrsAtomicFile file;
@@ -30,7 +30,7 @@ static PetscBool open_spill(TrsSpill *spill)
     spill->fd = file.fd;
     file.fd = -1;
   } else {
-    TrsErrorClear(); /* rows stay in memory */
+    TrsErrorClear(); /* then rows stay in memory */
   }
   (void)TrsAtomicDiscard(&file);
   return (PetscBool)(spill->fd >= 0);
@@ -41,7 +41,7 @@ static int64_t tail_rows(const TrsColumn *column)
   return column->rows - column->n_spilled * TRS_COLUMN_BLOCK_ROWS;
 }
 
-/* Move the first block of the tail to the spill file, if that can be done. */
+/* Move the first block of the tail to the spill file, if that is possible. */
 static PetscErrorCode spill_block(TrsColumn *column, TrsSpill *spill)
 {
   char *tail = column->tail.data;
@@ -62,8 +62,8 @@ PetscErrorCode TrsColumnAppend(TrsColumn *column, TrsSpill *spill, const void *v
   int64_t n = tail_rows(column);
 
   PetscFunctionBegin;
-  /* only now that a row follows: the last row always stays in memory. After a failure, the next try
-     is a block later */
+  /* A block is moved only when another row follows, so the last row always stays in memory. After a
+     failure, the next try is one block later. */
   while (n >= TRS_COLUMN_BLOCK_ROWS && n % TRS_COLUMN_BLOCK_ROWS == 0) {
     PetscCall(spill_block(column, spill));
     if (tail_rows(column) == n) break;

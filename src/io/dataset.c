@@ -8,12 +8,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Files that stay open: those read by a descriptor alone, and those that HDF5 reads. */
+/*
+  The number of files that stay open: those read by a descriptor alone, and those that HDF5 reads.
+*/
 enum { TRS_OPEN_PLAIN = 256, TRS_OPEN_BY_HDF5 = 4 };
 
-static const int64_t max_checked_bytes = (int64_t)256 << 20; /* of lengths, of all files */
+static const int64_t max_checked_bytes = (int64_t)256 << 20; /* bytes of lengths, over all files */
 
-/* The files of one kind that are open. */
+/* The open files of one kind. */
 typedef struct {
   int n, limit;
   TrsDatasetFile *file[TRS_OPEN_PLAIN];
@@ -22,7 +24,7 @@ typedef struct {
 struct TrsDatasetImpl {
   TrsDatasetInfo info;
   char *path;
-  char **paths; /* one block */
+  char **paths; /* one block of memory */
   TrsDatasetFile *file;
   int64_t *first_sample, *first_value; /* [n_files + 1] */
   int64_t *num_embeddings;
@@ -33,7 +35,7 @@ struct TrsDatasetImpl {
 
 /* --- which files are open --- */
 
-/* Room for one more of the file's kind: the least recently used one is closed. */
+/* Make room for one more file of this kind by closing the least recently used one. */
 static void make_room(TrsOpenFiles *open)
 {
   int oldest = 0;
@@ -45,7 +47,7 @@ static void make_room(TrsOpenFiles *open)
   open->file[oldest] = open->file[--open->n];
 }
 
-/* A file that is open now is counted among those of its kind. */
+/* Count a file that is open now among those of its kind. */
 static void keep_open(TrsDataset dataset, TrsDatasetFile *file)
 {
   TrsOpenFiles *open = file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain;
@@ -71,7 +73,10 @@ static PetscErrorCode use_file(TrsDataset dataset, TrsDatasetFile *file, TrsFaul
 
 /* --- runs over several files --- */
 
-/* The file in whose part of first [n_files + 1] a row lies; of the row after the last one, the last file. */
+/*
+  The file that holds a row, where first [n_files + 1] gives each file's first row. The row after
+  the last one belongs to the last file.
+*/
 static int file_of(const int64_t *first, int n_files, int64_t row)
 {
   int lo = 0, hi = n_files;
@@ -87,13 +92,16 @@ static int file_of(const int64_t *first, int n_files, int64_t row)
   return lo;
 }
 
-/* Runs that are still to be read, of the first one the rows from `done` on. */
+/* Runs that are still to be read. Of the first run, the rows before `done` have been read. */
 typedef struct {
   const TrsRowRun *run;
   int64_t n, done;
 } TrsRunsLeft;
 
-/* What of them lies in one file: whole runs, or a piece of one that reaches over several. */
+/*
+  The part of these runs that lies in one file:
+  whole runs, or a piece of a run that covers several files.
+*/
 typedef struct {
   int file;
   const TrsRowRun *run;
@@ -149,7 +157,8 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
     if (at.weights) at.weights += part.rows;
     at.lengths += part.rows * info->n_features;
     at.offsets += part.rows + part.n;
-    if (left.done > 0) at.offsets--; /* the end in this file is the beginning in the next */
+    /* The end in this file is the beginning in the next. */
+    if (left.done > 0) at.offsets--;
   }
   return PETSC_SUCCESS;
 }
@@ -203,7 +212,9 @@ static PetscErrorCode try_file(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One part's columns, of a file and of the first one: the same, or none in both. */
+/*
+  Check that a part's columns in a file agree with those of the first file. Both may lack the part.
+*/
 static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDatasetFile *first,
                                     TrsColumnKind kind)
 {
@@ -219,7 +230,9 @@ static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDataset
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Files of one dataset have the same features in the same order, and the same parts. */
+/*
+  Check that a file has the same features in the same order, and the same parts, as the first file.
+*/
 static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatasetFile *first)
 {
   PetscFunctionBegin;
@@ -230,6 +243,10 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
     PetscCheck(strcmp(file->features[f], first->features[f]) == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: feature %d of /sparse is \"%.100s\", expected \"%.100s\", as in %s", file->path, f,
                file->features[f], first->features[f], first->path);
+  PetscCheck(file->column[TRS_COLUMN_VALUES].is_unsigned64 == first->column[TRS_COLUMN_VALUES].is_unsigned64,
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /sparse/values is %s, expected %s, as in %s", file->path,
+             first->column[TRS_COLUMN_VALUES].is_unsigned64 ? "signed" : "uint64",
+             first->column[TRS_COLUMN_VALUES].is_unsigned64 ? "uint64" : "a signed type", first->path);
   PetscCall(check_columns(file, first, TRS_COLUMN_DENSE));
   PetscCall(check_columns(file, first, TRS_COLUMN_LABELS));
   PetscCall(check_columns(file, first, TRS_COLUMN_WEIGHTS));
@@ -237,7 +254,7 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A checked file takes its place after the others. */
+/* Place a checked file after the others. */
 static PetscErrorCode add_file(TrsDataset dataset, int k)
 {
   TrsDatasetFile *file = &dataset->file[k];
@@ -251,13 +268,18 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
     info->features = (const char *const *)file->features;
   }
   for (int f = 0; f < file->n_features; f++) {
-    if (file->num_embeddings[f] <= dataset->num_embeddings[f]) continue;
-    dataset->num_embeddings[f] = file->num_embeddings[f];
+    const int64_t range = file->num_embeddings[f], so_far = dataset->num_embeddings[f];
+
+    /* 0: ids without a bound */
+    if (k > 0 && range > 0 && (so_far == 0 || range <= so_far)) continue;
+    dataset->num_embeddings[f] = range;
     dataset->largest_in[f] = file->path;
   }
   if (k > 0) PetscCall(PetscFree(file->features));
   PetscCall(PetscFree(file->num_embeddings));
   info->value_bytes = PetscMax(info->value_bytes, file->column[TRS_COLUMN_VALUES].memory_bytes);
+  info->has_unsigned_ids = (PetscBool)(info->has_unsigned_ids ||
+                                       file->column[TRS_COLUMN_VALUES].is_unsigned64);
   PetscCheck(
       !__builtin_add_overflow(dataset->first_sample[k], file->num_samples, &dataset->first_sample[k + 1]) &&
           !__builtin_add_overflow(dataset->first_value[k], file->num_values, &dataset->first_value[k + 1]),
@@ -268,7 +290,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Once all files are known. */
+/* Compute what needs all files. */
 static void place_files(TrsDataset dataset)
 {
   TrsDatasetInfo *info = &dataset->info;
@@ -291,7 +313,9 @@ static void place_files(TrsDataset dataset)
   info->has_sample_weights = (PetscBool)(first->column[TRS_COLUMN_SAMPLE_WEIGHTS].rows >= 0);
 }
 
-/* Rank 0's part of the lengths' mean: what was looked at of each file stands for all of it. */
+/*
+  Add rank 0's sums for the mean lengths. The samples that were checked stand for the whole file.
+*/
 static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
 {
   const TrsDatasetInfo *info = &dataset->info;
@@ -306,7 +330,10 @@ static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open the files of dataset->paths one after the other; suspicious: the first rank to see them, which looks at everything. */
+/*
+  Open the files of dataset->paths one after the other. `suspicious` is set on the first rank to see
+  them, which checks everything.
+*/
 static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
 {
   TrsDatasetInfo *info = &dataset->info;
@@ -318,7 +345,8 @@ static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
 
     file->path = info->paths[k];
     if (suspicious) {
-      PetscCall(TrsPreflight(file->path, try_file, file)); /* in a child: it leaves no trace here */
+      /* A child process tries the file, so no trace remains here. */
+      PetscCall(TrsPreflight(file->path, try_file, file));
     }
     PetscCall(check_file(file));
     PetscCall(add_file(dataset, k));

@@ -11,14 +11,14 @@ enum { TRS_MAX_FEATURES = 1000000 };
 
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
-/* Where the number of a part's rows is from, for messages. */
+/* The source of a part's expected number of rows, for messages. */
 static const char *rows_are(TrsColumnKind kind)
 {
   if (kind == TRS_COLUMN_OFFSETS) return ": attribute num_samples, and 1";
   return kind == TRS_COLUMN_WEIGHTS ? ", as /sparse/values has" : ": attribute num_samples";
 }
 
-/* Open one part and hold its type and shape against what the format says; rows < 0: any. */
+/* Open one part and compare its type and shape with the format. rows < 0 accepts any number. */
 static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, const char *name,
                                   H5T_class_t type_class, int ndim, int64_t rows, int64_t cols)
 {
@@ -50,7 +50,10 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How the part is read: directly, directly and widened, or by HDF5. Directly only where chunks hold whole rows. */
+/*
+  Choose how the part is read: directly, directly and widened, or by HDF5. Direct reading needs
+  chunks that hold whole rows.
+*/
 static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid_t memory)
 {
   PetscFunctionBegin;
@@ -67,15 +70,17 @@ static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The smaller type that holds all of the column's ids. */
-static hid_t value_type(const TrsColumn *column)
+/* The smaller type that holds all of the column's ids; of uint64 their bits. */
+static hid_t value_type(TrsColumn *column)
 {
   const hid_t type = H5Dget_type(column->id);
   const size_t bytes = H5Tget_size(type);
-  const PetscBool fits = (PetscBool)(bytes < 4 || (bytes == 4 && H5Tget_sign(type) == H5T_SGN_2));
+  const PetscBool has_sign = (PetscBool)(H5Tget_sign(type) == H5T_SGN_2);
+  const PetscBool fits = (PetscBool)(bytes < 4 || (bytes == 4 && has_sign));
 
   (void)H5Tclose(type);
-  return fits ? H5T_NATIVE_INT32 : H5T_NATIVE_INT64;
+  column->is_unsigned64 = (PetscBool)(bytes == 8 && !has_sign);
+  return fits ? H5T_NATIVE_INT32 : column->is_unsigned64 ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
 }
 
 typedef struct {
@@ -91,7 +96,7 @@ static int by_name(const void *a, const void *b)
   return order ? order : x->feature - y->feature;
 }
 
-/* None empty, none twice. */
+/* Check that no name is empty and that no name occurs twice. */
 static PetscErrorCode check_names(const TrsHDF5File *file, int n, char **names)
 {
   TrsNamed *sorted;
@@ -124,9 +129,10 @@ static PetscErrorCode check_features(TrsDatasetFile *file, hid_t sparse)
   PetscCall(PetscMalloc1(n, &file->num_embeddings));
   PetscCall(TrsHDF5ReadInts(h5, sparse, "sparse", "num_embeddings", n, NULL, file->num_embeddings));
   for (int f = 0; f < n; f++) {
-    CHECK_DATA(file->num_embeddings[f] > 0,
-               "%s: num_embeddings of feature \"%.100s\" is %" PRId64 ", expected at least 1", h5->path,
-               file->features[f], file->num_embeddings[f]);
+    CHECK_DATA(file->num_embeddings[f] >= 0,
+               "%s: num_embeddings of feature \"%.100s\" is %" PRId64
+               ", expected at least 1, or 0 for ids without a bound",
+               h5->path, file->features[f], file->num_embeddings[f]);
   }
   file->n_features = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -175,7 +181,7 @@ static PetscErrorCode place_columns(TrsDatasetFile *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* HDF5 stays open with the file where it is what reads; the descriptor always. */
+/* Keep HDF5 open with the file only if HDF5 must read it. The descriptor stays open in any case. */
 static PetscErrorCode keep_what_reads(TrsDatasetFile *file)
 {
   PetscFunctionBegin;
@@ -210,7 +216,7 @@ PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read n samples' lengths and offsets and check them; adds the lengths to sums [n_features]. */
+/* Read n samples' lengths and offsets, check them, and add the lengths to sums [n_features]. */
 static PetscErrorCode check_range(TrsDatasetFile *file, int64_t first, int64_t n, const TrsSampleRows *rows,
                                   double *sums)
 {
@@ -243,8 +249,8 @@ PetscErrorCode TrsDatasetFileCheckLengths(TrsDatasetFile *file, int64_t max_byte
 
   PetscFunctionBegin;
   *seen = 0;
-  while (n_samples / step * bytes_per_sample > max_bytes)
-    step++; /* a long file: only every step-th block, and the ends */
+  /* Read only every step-th block and the ends of a long file. */
+  while (n_samples / step * bytes_per_sample > max_bytes) step++;
   PetscCall(TrsAlloc(samples_at_once * file->n_features, sizeof(*rows.lengths), &rows.lengths));
   PetscCall(TrsAlloc(samples_at_once + 1, sizeof(*rows.offsets), &rows.offsets));
   for (int64_t block = 0; block < n_blocks; block++) {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Under the lock. Rows first .. first+n-1 by HDF5, converted to the memory type. */
+/* Read rows first .. first+n-1 by HDF5, converted to the memory type. The caller holds the lock. */
 static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64_t n, void *data,
                                    const char *path, TrsFault *fault)
 {
@@ -27,7 +27,10 @@ static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64
   return fault->code;
 }
 
-/* n int32 in the upper half of an array of n int64: each is read before it is overwritten. */
+/*
+  Widen n int32 in the upper half of an array of n int64.
+  Each number is read before it is overwritten.
+*/
 static void widen_in_place(int64_t *values, int64_t n)
 {
   const char *narrow = (const char *)values + n * (int64_t)sizeof(int32_t);
@@ -65,11 +68,17 @@ static PetscErrorCode read_rows(const TrsDatasetFile *file, const TrsColumn *col
   return fault->code;
 }
 
-/* What is read in one go, on the stack, and what is skipped in it: about as many bytes as are copied while another call is made. */
+/*
+  TRS_WINDOW_BYTES is read in one go, onto the stack. A gap is read, too, if it is at most as many
+  bytes as are copied in the time of another call.
+*/
 enum { TRS_WINDOW_BYTES = 1 << 17, TRS_GAP_DIRECT = 1 << 12, TRS_GAP_HDF5 = 1 << 16 };
 
-/* Runs of rows, each longer by `more`, one after the other to data. Runs of values are as the file's offsets have them, which nobody may have checked
-   against the sample before: only those that go on after the last one share a read. */
+/*
+  Copy runs of rows, each longer by `more`, one after the other to data. Runs of values come from
+  the file's offsets, which may be unchecked. So only a run that begins behind the end of the last
+  one shares a read with it.
+*/
 static PetscErrorCode gather_rows(const TrsDatasetFile *file, TrsColumnKind kind, int64_t n_runs,
                                   const TrsRowRun *run, int64_t more, void *data, TrsFault *fault)
 {
@@ -102,7 +111,10 @@ static PetscErrorCode gather_rows(const TrsDatasetFile *file, TrsColumnKind kind
   return PETSC_SUCCESS;
 }
 
-/* Each sample's lengths must add up to what its offsets say, which must lie within values. Row first of the file and those after it. */
+/*
+  Check that each sample's lengths add up to the difference of its offsets, and that the offsets lie
+  within values. `first` is the row of the first sample in the file.
+*/
 static PetscErrorCode check_lengths(const TrsDatasetFile *file, int64_t first, int64_t n,
                                     const int32_t *lengths, const int64_t *offsets, TrsFault *fault)
 {
@@ -200,7 +212,7 @@ void TrsDatasetFileRest(TrsDatasetFile *file)
   file->h5.fd = -1;
 }
 
-/* Under the lock: the parts that HDF5 reads. */
+/* Open the parts that HDF5 reads. The caller holds the lock. */
 static PetscErrorCode open_by_hdf5(TrsDatasetFile *file, TrsFault *fault)
 {
   file->h5.id = TrsHDF5OpenAgain(file->path);
@@ -241,7 +253,7 @@ PetscErrorCode TrsDatasetFileWake(TrsDatasetFile *file, TrsFault *fault)
 PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file)
 {
   PetscFunctionBegin;
-  if (file->h5.path) TrsDatasetFileRest(file); /* else it never was open */
+  if (file->h5.path) TrsDatasetFileRest(file); /* otherwise the file never was open */
   for (int k = 0; k < TRS_N_COLUMNS; k++) PetscCall(TrsExtentFree(&file->column[k].extent));
   PetscCall(PetscFree(file->features));
   PetscCall(PetscFree(file->num_embeddings));

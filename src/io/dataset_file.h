@@ -2,8 +2,9 @@
 /*
   One file of a dataset: the checks on opening it, and reading runs of its rows. Internal to io/.
 
-  A file is checked once by HDF5. From then on what lies plainly in it is read by a descriptor alone, and HDF5 is closed; filtered and converted parts are
-  read by HDF5. Either can be closed and opened again at any time, by any thread, at the cost of open(2) or of H5Fopen() and H5Dopen().
+  HDF5 checks a file once. From then on, plainly stored parts are read by a descriptor alone and
+  HDF5 is closed. Filtered and converted parts are read by HDF5. Both can be closed and opened again
+  at any time, by any thread, at the cost of open(2) or of H5Fopen() and H5Dopen().
 */
 #pragma once
 
@@ -17,7 +18,7 @@ typedef enum {
   TRS_COLUMN_VALUES,
   TRS_COLUMN_DENSE,
   TRS_COLUMN_LABELS,
-  TRS_COLUMN_WEIGHTS, /* of ids */
+  TRS_COLUMN_WEIGHTS, /* weights of ids */
   TRS_COLUMN_SAMPLE_WEIGHTS,
   TRS_N_COLUMNS
 } TrsColumnKind;
@@ -25,15 +26,16 @@ typedef enum {
 /* One HDF5 dataset of the file. */
 typedef struct {
   const char *name; /* without the leading slash */
-  hid_t id;         /* while it is open */
+  hid_t id;         /* valid while the dataset is open */
   hid_t memory;     /* element type in memory */
-  int64_t rows;     /* -1: absent */
+  int64_t rows;     /* -1 if absent */
   int cols, memory_bytes;
-  PetscBool widen; /* int32 in the file, read directly and widened to int64 */
+  PetscBool is_unsigned64; /* uint64 in the file: read as its 64 bits */
+  PetscBool widen;         /* int32 in the file, which is read directly and widened to int64 */
   TrsExtent extent;
 } TrsColumn;
 
-/* What tells that a file is another one, or was written to. */
+/* The properties that show that a file was replaced or written to. */
 typedef struct {
   int64_t inode, bytes, modified_ns;
 } TrsStamp;
@@ -46,35 +48,48 @@ typedef struct {
   int n_features;
   char **features;
   int64_t *num_embeddings;
-  int64_t first_sample, first_value; /* its place among the dataset's */
-  PetscBool by_hdf5;                 /* HDF5 stays open with it */
-  TrsStamp stamp;                    /* when it was checked */
+  int64_t first_sample, first_value; /* its place among the dataset's samples and values */
+  PetscBool by_hdf5;                 /* whether HDF5 stays open with the file */
+  TrsStamp stamp;                    /* state of the file when it was checked */
   int64_t last_used;
 } TrsDatasetFile;
 
-/* Open a file into a zeroed one (path set) and check formats, types, shapes, storage. Under the HDF5 lock. Errors: NO_INPUT, DATA */
+/*
+  Open a file into a zeroed struct with path set, and check formats, types, shapes and storage.
+  Under the HDF5 lock. Errors: NO_INPUT, DATA.
+*/
 PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file);
 
 /*
-  TrsDatasetFileCheckLengths - Hold lengths against offsets over the whole file, or over blocks and the ends of one longer than max_bytes.
+  TrsDatasetFileCheckLengths - Compare lengths with offsets over the whole file.
 
-  Not collective, not under the lock. After TrsDatasetFileCheck(), while it has no place among others.
-  Out: sums [n_features] of the lengths looked at, added to; seen, of how many samples
+  If the lengths are longer than max_bytes, only some blocks and the ends are checked. Not
+  collective, not under the lock. Call this after TrsDatasetFileCheck() and before the file has its
+  place among others.
+
+  Out: sums  [n_features] the checked lengths are added
+       seen  the number of samples checked
 */
 PetscErrorCode TrsDatasetFileCheckLengths(TrsDatasetFile *file, int64_t max_bytes, double *sums,
                                           int64_t *seen);
 
-/* Ids are read as int64, whatever their type in the file. */
+/* Read ids as int64, whatever their type in the file. */
 void TrsDatasetFileWidenIds(TrsDatasetFile *file);
 
-TrsStamp TrsFileStamp(int fd); /* of nothing: zeros */
+TrsStamp TrsFileStamp(int fd); /* all zeros if there is no file */
 
-/* Close descriptor and HDF5; open them again. Any thread, not under the lock. Faults: IO, DATA (it has changed since it was checked) */
+/*
+  Close descriptor and HDF5 (Rest), and open them again (Wake). Any thread, not under the lock.
+  Faults: IO, DATA if the file has changed since it was checked.
+*/
 void TrsDatasetFileRest(TrsDatasetFile *file);
 PetscErrorCode TrsDatasetFileWake(TrsDatasetFile *file, TrsFault *fault);
 PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file);
 
-/* As TrsDatasetReadSamples() and TrsDatasetReadValues(), which see, of runs within this file; rows and offsets count from the dataset's first. */
+/*
+  Read runs within this file, like TrsDatasetReadSamples() and TrsDatasetReadValues(). Rows and
+  offsets count from the dataset's first.
+*/
 PetscErrorCode TrsDatasetFileReadSamples(TrsDatasetFile *file, int64_t n_runs, const TrsRowRun *run,
                                          const TrsSampleRows *to, TrsFault *fault);
 PetscErrorCode TrsDatasetFileReadValues(TrsDatasetFile *file, int64_t n_runs, const TrsRowRun *run,

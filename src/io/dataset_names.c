@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names one after the other, each with its 0. */
+/* Names one after the other, each with its final 0. */
 typedef struct {
-  int n, bytes, room; /* MPI's counts are int */
+  int n, bytes, room; /* int like MPI's counts */
   char *text;
 } TrsNames;
 
@@ -49,7 +49,8 @@ static PetscErrorCode add_matches(TrsNames *names, const char *pattern)
              pattern);
   PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: the pattern cannot be looked up: %s",
              pattern, errno ? strerror(errno) : "no memory");
-  qsort(found.gl_pathv, found.gl_pathc, sizeof(*found.gl_pathv), by_bytes); /* the same in every locale */
+  /* This order is the same in every locale. */
+  qsort(found.gl_pathv, found.gl_pathc, sizeof(*found.gl_pathv), by_bytes);
   for (size_t i = 0; i < found.gl_pathc; i++) PetscCall(add_name(names, found.gl_pathv[i]));
   globfree(&found);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The files that names and patterns stand for. Internal to io/. */
+/* This module finds the files that names and patterns stand for. Internal to io/. */
 #pragma once
 
 #include "core/error.h"
@@ -8,8 +8,9 @@
   TrsDatasetFindFiles - The files of the names given [n], in order: see TrsDatasetOpen().
 
   Collective on comm: rank 0 looks into the folders and tells the others.
-  Out:    paths [n_files] one block, free with PetscFree()
-  Errors (agreed): NO_INPUT naming a pattern that no file matches
+
+  Out:    paths  [n_files] one block, free with PetscFree()
+  Errors (agreed): NO_INPUT with a pattern that no file matches
 */
 PetscErrorCode TrsDatasetFindFiles(MPI_Comm comm, int n, const char *const *given, int *n_files,
                                    char ***paths);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What fails here was checked before: the file has changed or is damaged. */
+/* A call that fails here succeeded in an earlier check, so the file has changed or is damaged. */
 #define CALL_HDF5(call) \
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "a dataset is damaged: %s%s", #call, TrsHDF5Error())
 
@@ -133,7 +133,10 @@ PetscErrorCode TrsExtentFree(TrsExtent *extent)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A rectangle inside one chunk: offset of its first element, and the bytes from row to row in the file and in memory. */
+/*
+  A rectangle inside one chunk: the offset of its first element, and the distance between rows in
+  the file (pitch) and in memory (stride), in bytes.
+*/
 typedef struct {
   int64_t offset, rows, row_bytes, pitch, stride;
 } TrsPiece;
@@ -162,7 +165,7 @@ static int read_piece(int fd, const TrsPiece *p, char *data)
   return 0;
 }
 
-/* Only bytes of the piece are written: what lies between its rows may be another rank's. */
+/* Write only the bytes of the piece, because the bytes between its rows may be another rank's. */
 static int write_piece(int fd, const TrsPiece *p, const char *data)
 {
   char stage[TRS_STAGE_BYTES];
@@ -191,7 +194,7 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* The piece that starts at (row, col) and ends at a chunk's or the rectangle's border. */
+/* The piece that starts at (row, col) and ends at the border of the chunk or of the rectangle. */
 static TrsPiece piece_at(const TrsExtent *extent, int64_t row, int64_t row_end, int64_t col, int64_t col_end,
                          int64_t stride)
 {

@@ -11,7 +11,8 @@ PetscErrorCode TrsFaultSet(TrsFault *fault, PetscErrorCode code, const char *for
   if (fault->code != PETSC_SUCCESS) return fault->code;
   fault->code = code;
   va_start(list, format);
-  vsnprintf(fault->text, sizeof(fault->text), format, list); /* NOLINT(clang-analyzer-valist.Uninitialized) */
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
+  vsnprintf(fault->text, sizeof(fault->text), format, list);
   va_end(list);
   return code;
 }

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Faults: errors of code that runs on a thread, where nothing may be raised (PETSc's error chain is the main thread's).
-
-  Functions that take a TrsFault describe what went wrong in it and return its code; the main thread raises it later.
+  A fault is an error of code that runs on a thread, where nothing may be raised, because PETSc's
+  error chain belongs to the main thread. A function that takes a TrsFault describes the error in it
+  and returns its code. The main thread raises the error later.
 */
 #pragma once
 
 #include "core/error.h"
 
 typedef struct {
-  PetscErrorCode code; /* PETSC_SUCCESS: nothing happened */
+  PetscErrorCode code; /* PETSC_SUCCESS if nothing happened */
   char text[1024];
 } TrsFault;
 
-/* Keep the first fault; returns its code. Not collective, any thread. */
+/*
+  Record a fault unless there is an earlier one. Returns the fault's code.
+  Not collective, any thread.
+*/
 PetscErrorCode TrsFaultSet(TrsFault *fault, PetscErrorCode code, const char *format, ...)
     PETSC_ATTRIBUTE_FORMAT(3, 4);
 
-/* Raise what the fault says, if anything. Not collective, main thread. */
+/* Raise the recorded fault, if there is one. Not collective, main thread. */
 PetscErrorCode TrsFaultRaise(const TrsFault *fault);

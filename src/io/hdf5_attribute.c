@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Attributes, as strings and integers come in files from elsewhere. */
+/* This file reads attributes with strings and integers from files of other programs. */
 #include "io/hdf5_util.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Larger ones are not believed. */
+/* Larger attributes are refused. */
 static const hsize_t max_attribute_bytes = (hsize_t)64 << 20;
 
-/* Opens the attribute; *id is -1 when absent and absence is allowed. `where` is "" for the root or "sparse". */
+/*
+  Open an attribute. *id is -1 if it is absent and may be. `where` is "" for the root, or "sparse".
+*/
 static PetscErrorCode open_attribute(const TrsHDF5File *file, hid_t object, const char *where,
                                      const char *name, PetscBool *found, hid_t *id)
 {
@@ -26,7 +28,7 @@ static PetscErrorCode open_attribute(const TrsHDF5File *file, hid_t object, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Number of elements of a scalar or one-dimensional attribute, and its type. */
+/* The number of elements of a scalar or one-dimensional attribute, and its type. */
 static PetscErrorCode attribute_extent(const TrsHDF5File *file, hid_t attribute, const char *where,
                                        const char *name, H5T_class_t want, hssize_t *n, hid_t *type)
 {
@@ -47,7 +49,7 @@ static PetscErrorCode attribute_extent(const TrsHDF5File *file, hid_t attribute,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Texts of variable length: HDF5 hands out pointers that it takes back. */
+/* Read texts of variable length. HDF5 returns pointers that it takes back. */
 static PetscErrorCode read_variable(const TrsHDF5File *file, hid_t attribute, const char *name, hid_t memory,
                                     hid_t space, int n, char ***list)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a dataset of a file from elsewhere is stored: nothing is believed that the file's own bytes do not back. */
+/*
+  This file checks how a dataset from elsewhere is stored. It believes nothing that the file's own
+  bytes do not support.
+*/
 #include "io/hdf5_util.h"
 
 #include <inttypes.h>
@@ -73,7 +76,10 @@ static PetscErrorCode check_extent(const TrsHDF5File *file, const char *name, hi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Every filter this program has built in, each at most once: nested ones multiply what a few bytes may unpack to. */
+/*
+  Allow only filters that are built in, and each at most once: nested filters multiply what a few
+  bytes may unpack to.
+*/
 static PetscErrorCode check_filters(const TrsHDF5File *file, const char *name, hid_t create)
 {
   int n = H5Pget_nfilters(create);
@@ -126,8 +132,8 @@ static PetscErrorCode check_chunks(const TrsHDF5File *file, const char *name, hi
                    chunk_bytes <= max_chunk_bytes,
                PETSC_COMM_SELF, TRS_ERR_DATA, "%s: a chunk of /%s is larger than %" PRId64 " bytes",
                file->path, name, max_chunk_bytes);
-    expected *= (shape->dims[d] + (int64_t)chunk[d] - 1) /
-                (int64_t)chunk[d]; /* at most the elements: no overflow */
+    /* The product is at most the number of elements, so it cannot overflow. */
+    expected *= (shape->dims[d] + (int64_t)chunk[d] - 1) / (int64_t)chunk[d];
   }
   TrsReadHDF5(file, space = H5Dget_space(dataset));
   PetscCheck(H5Dget_num_chunks(dataset, space, &n_chunks) >= 0 && (int64_t)n_chunks == expected &&
@@ -159,7 +165,10 @@ static PetscErrorCode check_storage(const TrsHDF5File *file, const char *name, h
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The property list is closed whatever is found: left to the library's exit, a virtual dataset's crashes it. */
+/*
+  The property list is closed on every path. A virtual dataset's list crashes the library at exit if
+  it is left open.
+*/
 PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hid_t dataset,
                                    TrsHDF5Shape *shape)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* O_CLOEXEC. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for O_CLOEXEC. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_driver.h"
 
 #include "io/extent.h"
@@ -13,16 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the file format: a heap's head and each object's head. */
+/* Sizes of the file format: a heap's head and each object's head. */
 enum { TRS_HEAP_HEAD_BYTES = 16, TRS_HEAP_ALIGNMENT = 8, TRS_LENGTH_BYTES = 8 };
 
 typedef struct {
-  H5FD_t head; /* the library's part, first */
+  H5FD_t head; /* the library's part, which must come first */
   int fd;
   haddr_t eoa, eof;
   dev_t device;
   ino_t inode;
-  unsigned char length_bytes; /* of a length in this file */
+  unsigned char length_bytes; /* bytes of a length in this file */
 } TrsDriverFile;
 
 static const TrsDriverFile *of_const(const H5FD_t *file)
@@ -43,7 +43,7 @@ static uint64_t little_endian(const unsigned char *bytes, int n)
   return value;
 }
 
-/* How long a length is in the file, from its superblock; 0: not known. */
+/* The size of a length in the file, from its superblock, or 0 if it is not known. */
 static unsigned char length_bytes_of(int fd)
 {
   unsigned char head[16];
@@ -53,15 +53,17 @@ static unsigned char length_bytes_of(int fd)
 }
 
 /*
-  Can HDF5 walk the heap at this place? Each object must have at least its head and end inside the heap. The size of object 0, the free space, includes the
-  head. Source: HDF5 File Format Specification 3.0, III.E; H5HGcache.c
+  Check that HDF5 can walk the heap at this place. Each object must have at least its head and end
+  inside the heap. The size of object 0, the free space, includes the head.
+
+  Source: HDF5 File Format Specification 3.0, III.E; H5HGcache.c
 */
 static int heap_is_sound(const TrsDriverFile *f, haddr_t address, const unsigned char *head)
 {
   uint64_t left = little_endian(head + 8, 8);
 
-  if (f->length_bytes != TRS_LENGTH_BYTES || left < TRS_HEAP_HEAD_BYTES || left > f->eof - address)
-    return 1; /* another form, or one that the library refuses by itself */
+  /* This is another form, or one that the library itself refuses. */
+  if (f->length_bytes != TRS_LENGTH_BYTES || left < TRS_HEAP_HEAD_BYTES || left > f->eof - address) return 1;
   left -= TRS_HEAP_HEAD_BYTES;
   address += TRS_HEAP_HEAD_BYTES;
   while (left >= TRS_HEAP_HEAD_BYTES) {
@@ -145,7 +147,7 @@ static haddr_t get_eof(const H5FD_t *file, H5FD_mem_t type)
   return of_const(file)->eof;
 }
 
-/* Behind the end there are zeros, as the library's own driver has it. */
+/* Read bytes. Bytes behind the end are zeros, as in the library's own driver. */
 static herr_t read_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                          void *buffer)
 {
@@ -177,7 +179,7 @@ static herr_t write_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t
 
 enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 leaves 256 to 511 to programs */
 
-/* A file that is being written is refused; where a file system has no locks, never mind. */
+/* Refuse a file that is being written. A file system without locks is accepted. */
 static herr_t lock_file(H5FD_t *file, hbool_t write)
 {
   return flock(of(file)->fd, (write ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0 || errno == ENOSYS ? 0 : -1;
@@ -214,6 +216,6 @@ herr_t TrsHDF5DriverUse(hid_t access)
   const hid_t id = H5FDregister(&driver);
   const herr_t status = id >= 0 ? H5Pset_driver(access, id, NULL) : -1;
 
-  if (id >= 0) (void)H5FDunregister(id); /* the access list and its files keep it */
+  if (id >= 0) (void)H5FDunregister(id); /* the access list and its files keep the driver */
   return status;
 }

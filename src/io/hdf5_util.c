@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* memfd_create. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for memfd_create. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_util.h"
 
 #include "io/hdf5_driver.h"
@@ -16,7 +16,10 @@
 
 enum { TRS_MAX_NAME = 1024 };
 
-/* Unpacked chunks that HDF5 keeps of each filtered dataset: the default of 1 MiB would unpack some twice. */
+/*
+  Unpacked chunks that HDF5 keeps of each filtered dataset. With the default of 1 MiB, HDF5 would
+  unpack some chunks twice.
+*/
 static const size_t chunk_slots = 4099, chunk_cache_bytes = (size_t)16 << 20;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,23 +42,26 @@ static herr_t take_first(unsigned n, const H5E_error2_t *error, void *text)
 
 const char *TrsHDF5Error(void)
 {
-  static char text[256]; /* guarded by the lock */
+  static char text[256]; /* protected by the lock */
 
   text[0] = '\0';
   (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, text);
   return text;
 }
 
-/* Error printing and plug-ins off: before the first other call, as often as you like. */
+/*
+  Switch off error printing and plug-ins. This must come before any other call and may be repeated.
+*/
 static PetscErrorCode start_hdf5(void)
 {
   PetscFunctionBegin;
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  TrsCallHDF5(H5PLset_loading_state(0)); /* a file must not be able to run code from HDF5_PLUGIN_PATH */
+  /* A file must not be able to run code from HDF5_PLUGIN_PATH. */
+  TrsCallHDF5(H5PLset_loading_state(0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Opens without blocking, so that a FIFO or a device is told from a file. */
+/* Open without blocking, to distinguish a file from a FIFO or a device. */
 static PetscErrorCode open_regular(TrsHDF5File *file)
 {
   struct stat status;
@@ -137,7 +143,10 @@ PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Every link on the way must be hard: a soft or external one could lead out of the file, or in a circle. */
+/*
+  Check that every link on the way is hard. A soft or external link could lead out of the file, or
+  in a circle.
+*/
 static PetscErrorCode check_links(const TrsHDF5File *file, const char *name, PetscBool *found)
 {
   char part[TRS_MAX_NAME];
@@ -189,7 +198,7 @@ static herr_t visit_object(hid_t group, const char *name, const H5O_info_t *obje
 
   (void)group;
   if (object->type == H5O_TYPE_DATASET) walk->ierr = walk->visit(walk->context, name);
-  return walk->ierr == PETSC_SUCCESS ? 0 : 1; /* positive: stop */
+  return walk->ierr == PETSC_SUCCESS ? 0 : 1; /* a positive value stops the iteration */
 }
 
 PetscErrorCode TrsHDF5EachDataset(const TrsHDF5File *file, const char *group,
@@ -234,8 +243,9 @@ PetscErrorCode TrsHDF5HalfType(hid_t *type)
 {
   PetscFunctionBegin;
   TrsCallHDF5(*type = H5Tcopy(H5T_IEEE_F32LE));
-  TrsCallHDF5(H5Tset_fields(*type, 15, 10, 5, 0,
-                            10)); /* sign, exponent, mantissa: fields first, a smaller size must hold them */
+  /* The arguments are sign, exponent and mantissa. The fields are set first, because a smaller size
+     must hold them. */
+  TrsCallHDF5(H5Tset_fields(*type, 15, 10, 5, 0, 10));
   TrsCallHDF5(H5Tset_size(*type, 2));
   TrsCallHDF5(H5Tset_ebias(*type, 15));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -251,7 +261,8 @@ static PetscErrorCode create_file(const char *path, hid_t *file)
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));
   TrsCallHDF5(H5Pset_alignment(access, 65536, 4096));
-  TrsCallHDF5(H5Pset_fapl_stdio(access)); /* the default driver wants a name that is no link */
+  /* The default driver wants a name that is not a link. */
+  TrsCallHDF5(H5Pset_fapl_stdio(access));
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
   (void)H5Pclose(access);
   PetscCheck(*file >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be created%s", path, TrsHDF5Error());
@@ -291,7 +302,8 @@ PetscErrorCode TrsHDF5CreateDataset(hid_t file, const char *name, hid_t type, in
   TrsCallHDF5(links = H5Pcreate(H5P_LINK_CREATE));
   TrsCallHDF5(H5Pset_create_intermediate_group(links, 1));
   TrsCallHDF5(create = H5Pcreate(H5P_DATASET_CREATE));
-  TrsCallHDF5(H5Pset_obj_track_times(create, 0)); /* equal contents give equal files */
+  /* Equal contents give equal files. */
+  TrsCallHDF5(H5Pset_obj_track_times(create, 0));
   if (chunk) TrsCallHDF5(H5Pset_chunk(create, ndim, chunk_extent));
   if (reserve) {
     TrsCallHDF5(H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY));

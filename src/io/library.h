@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which HDF5 runs under io/: for banners and result files. */
+/* The version of HDF5 that runs under io/, for banners and result files. */
 #pragma once
 
 #include <stddef.h>
 
-/* "HDF5 1.10.8". Not collective. */
+/* Write a text such as "HDF5 1.10.8". Not collective. */
 void TrsIoLibrary(char *text, size_t size);

@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRS_BACKUP_ROOM = 16 }; /* bytes of ".~<n>~" at most */
+enum { TRS_BACKUP_ROOM = 16 }; /* most bytes of ".~<n>~" */
 
-/* Of the name itself: a symbolic link is a file of its own, whose target nobody touches. */
+/* Identify the name itself. A symbolic link is a file of its own, whose target nobody touches. */
 static TrsFileIdentity identify(const char *path)
 {
   struct stat status;
@@ -37,7 +37,7 @@ static PetscBool is_same(const TrsFileIdentity *a, const TrsFileIdentity *b)
 
 /* --- whose file is it --- */
 
-/* The attribute run_id of an HDF5 file into *context, a TrsOutput. */
+/* Read the attribute run_id of an HDF5 file into *context, a TrsOutput. */
 static PetscErrorCode read_run_id(void *context)
 {
   TrsOutput *output = (TrsOutput *)context;
@@ -68,7 +68,7 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
     if (ierr == PETSC_SUCCESS) ierr = read_run_id(output);
     TrsHDF5Unlock();
     if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
-    if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or no HDF5 file: not one of this run */
+    if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or not HDF5, so not of this run */
   }
   if (!output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -80,7 +80,7 @@ PetscBool TrsOutputIsOwn(const TrsOutput *output)
                      strcmp(output->found_run_id, output->run_id) == 0);
 }
 
-/* May the file that was found make way? Errors: CANT_CREATE */
+/* Check that the file that was found may be replaced. Errors: CANT_CREATE. */
 static PetscErrorCode check_may_replace(const TrsOutput *output)
 {
   const char *base, *run_id = output->found_run_id ? output->found_run_id : "";
@@ -121,8 +121,10 @@ PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
 
 /* --- out of the way --- */
 
-/* Give the file at `path` the name `backup`, too, or where the file system has no links, instead.
-   Returns 0 or an errno. */
+/*
+  Give the file at `path` the additional name `backup`. If the file system has no links, rename it.
+  Returns 0 or an errno.
+*/
 static int keep_as(const char *path, const char *backup)
 {
   struct stat status;
@@ -135,7 +137,7 @@ static int keep_as(const char *path, const char *backup)
   return rename(path, backup) == 0 ? 0 : errno;
 }
 
-/* The first free name of <path>.~1~, <path>.~2~ ... */
+/* Keep the file under the first free name of <path>.~1~, <path>.~2~ and so on. */
 static PetscErrorCode make_backup(TrsOutput *output)
 {
   const size_t n = strlen(output->path) + TRS_BACKUP_ROOM;
@@ -148,7 +150,8 @@ static PetscErrorCode make_backup(TrsOutput *output)
     snprintf(backup, n, "%s.~%d~", output->path, i);
     error = keep_as(output->path, backup);
   }
-  if (error == ENOENT) PetscCall(PetscFree(backup)); /* somebody was faster: there is nothing to keep */
+  /* The file has gone meanwhile, so there is nothing to keep. */
+  if (error == ENOENT) PetscCall(PetscFree(backup));
   if (error == ENOENT) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s is another run's file and cannot be kept as %s: %s",
              output->path, backup, strerror(error));
@@ -177,7 +180,8 @@ PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file)
   PetscFunctionBegin;
   if (output) PetscCall(make_way(output, file));
   ierr = TrsAtomicPublish(file);
-  if (output && !file->made) output->own = identify(output->path); /* in place, even if not flushed */
+  /* The file is in place, even if it is not flushed. */
+  if (output && !file->made) output->own = identify(output->path);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  An output's place: the file that stands at its path before the run's own is put there, and what
-  becomes of that file.
+  An output's place is the path where the run puts its file. This module decides what happens to
+  another file that stands there.
 
-  A file is the run's own when this process put it there, or when its root attribute run_id is the
-  run's. Any other file is
-  good work of somebody: it is kept as <path>.~<n>~ (the numbered backups of GNU cp and mv; neither
-  "*.h5" nor "day_*.h5" matches them), n
-  counting from 1. That happens at the moment when the run's own file is put in place, so a run that
-  fails earlier changes nothing:
-  link(2) to the backup's name, flush the folder, then rename(2) over the path. After a crash
-  between them both names hold the old file.
+  A file is the run's own if this process put it there, or if its root attribute run_id is the
+  run's. Any other file is somebody's good work. It is kept as <path>.~<n>~, with n counting from 1
+  (the numbered backups of GNU cp and mv; neither "*.h5" nor "day_*.h5" matches them). The backup is
+  made when the run's own file is put in place, so a run that fails earlier changes nothing. The
+  steps are link(2) to the backup's name, flush the folder, then rename(2) over the path. After a
+  crash between them both names hold the old file.
 
   One rank at a time, not collective.
 */
@@ -22,7 +20,9 @@
 
 typedef enum { TRS_EXISTING_BACKUP, TRS_EXISTING_REFUSE, TRS_EXISTING_REPLACE } TrsExisting;
 
-/* Which file stood at a path. Two looks that differ in anything are two files. */
+/*
+  The identity of a file that stood at a path. Two results that differ in any field are two files.
+*/
 typedef struct {
   PetscBool is_there;
   uint64_t device, inode;
@@ -30,19 +30,20 @@ typedef struct {
 } TrsFileIdentity;
 
 typedef struct {
-  char *path; /* NULL: no such output */
-  TrsExisting
-      existing; /* what another run's file gets; under refuse one that appears after the start is kept */
-  char *run_id; /* of this run; NULL: no file in the world has it */
-  TrsFileIdentity found, own; /* the file at the start, and the one that this process put there */
-  char *found_run_id;         /* "" where that file names no run */
-  char *backup;               /* where another run's file has gone; NULL: there was none */
+  char *path; /* NULL if there is no such output */
+  /* The treatment of another run's file. With TRS_EXISTING_REFUSE a file that appears after the
+     start is kept. */
+  TrsExisting existing;
+  char *run_id;               /* id of this run, or NULL for a run that no file belongs to */
+  TrsFileIdentity found, own; /* the file at the start, and the file that this process put there */
+  char *found_run_id;         /* "" if the file at the start names no run */
+  char *backup;               /* new name of another run's file, or NULL if there was none */
 } TrsOutput;
 
 /*
-  TrsOutputOpen - Look at what stands at the path.
+  TrsOutputOpen - Look at the file that stands at the path.
 
-  Call before other threads use HDF5: the file is opened in a child process first, since it may be
+  Call this before other threads use HDF5. A child process opens the file first, since it may be
   anything.
 
   Out: output  free with TrsOutputClose(); path NULL leaves it empty
@@ -50,29 +51,33 @@ typedef struct {
 PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output);
 
 /*
-  TrsOutputClaim - Say which run the output is of, before its first file.
+  TrsOutputClaim - Set the run that the output belongs to, before its first file.
 
-  In:     run_id  NULL or "": of no run that could be taken up again
-  Errors: CANT_CREATE where another run's file is there that may not be touched (refuse), or whose
-  backup could have no name
+  In:     run_id  NULL or "" for a run that cannot be resumed
+  Errors: CANT_CREATE if another run's file stands there that may not be touched (refuse), or whose
+          backup could not get a name
 */
 PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id);
 
 /*
-  Forget that the file at the start says it is of this run, since it cannot be read: it is kept as
-  another run's, as a backup also under replace. After TrsOutputClaim(), with its errors.
+  Ignore that the file at the start claims to be of this run, since it cannot be read. The file is
+  then kept like another run's, as a backup under TRS_EXISTING_REPLACE, too. Call this after
+  TrsOutputClaim(). It has the same errors.
 */
 PetscErrorCode TrsOutputDisown(TrsOutput *output);
 
-/* Is the file that stood at the path at the start of this run? After TrsOutputClaim(). */
+/*
+  Tell whether the file that stood at the path at the start is of this run.
+  Call this after TrsOutputClaim().
+*/
 PetscBool TrsOutputIsOwn(const TrsOutput *output);
 
 /*
-  TrsOutputPublish - Put the finished file in place, another run's file out of the way.
+  TrsOutputPublish - Put the finished file in place and keep another run's file as a backup.
 
-  In:     output  NULL: whatever stands at the file's path is replaced
+  In:     output  NULL replaces any existing file
   InOut:  file    made by TrsAtomicCreate() for the output's path
-  Errors: IO; the file that was there is intact, under its name or the backup's
+  Errors: IO; the previous file is intact, under its name or the backup's
 */
 PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file);
 

@@ -18,10 +18,10 @@
 
 enum { TRS_POLL_MS = 50, TRS_WAITPID_POLLS = 40 };
 
-/* A child reads structure, not data: some ten MB of it a second. */
+/* Time limits of a child. It reads structure and not data, some ten MB in a second. */
 static const double least_s = 5.0, bytes_per_s = (double)(4 << 20), most_s = 600.0, patience_s = 60.0;
 
-/* What the child tells, in one write. */
+/* The child's report, which it sends in one write. */
 typedef struct {
   PetscErrorCode code;
   char text[2048];
@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
   const char *path;
   pid_t child;
-  int in; /* end of the pipe that the verdict comes through */
+  int in; /* reading end of the pipe for the verdict */
   double limit_s;
 } TrsWait;
 
@@ -51,15 +51,16 @@ static double limit_for(const char *path)
 }
 
 /*
-  The child: dies silently and with its parent, writes no core, never returns. A stop request that
-  reaches it, too, is the parent's to answer: a child that died of the request would look as if the
-  file had killed it.
+  Run the check in the child. The child dies silently and with its parent, writes no core and never
+  returns. It ignores stop requests, which the parent answers: a child that died of a request would
+  look as if the file had killed it.
 */
 static void run_check(PetscErrorCode (*check)(void *context), void *context, double limit_s, int out)
 {
   const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL},
             requests[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-  const rlim_t cpu_s = (rlim_t)(2.0 * limit_s + 2.0); /* should the parent not end it */
+  /* In case the parent does not end the child. */
+  const rlim_t cpu_s = (rlim_t)(2.0 * limit_s + 2.0);
   const struct rlimit cpu = {cpu_s, cpu_s}, core = {0, 0};
   int null = open("/dev/null", O_WRONLY);
   TrsVerdict v;
@@ -109,7 +110,8 @@ static PetscErrorCode take_verdict(const TrsWait *w)
 
   PetscFunctionBegin;
   do {
-    n = read(w->in, &v, sizeof(v)); /* no more than a pipe takes at once: whole or nothing */
+    /* The verdict is small enough for one write to the pipe, so all of it arrives or nothing. */
+    n = read(w->in, &v, sizeof(v));
   } while (n < 0 && errno == EINTR);
   while (waitpid(w->child, &status, 0) < 0 && errno == EINTR) continue;
   PetscCheck(n == (ssize_t)sizeof(v), PETSC_COMM_SELF, TRS_ERR_DATA,
@@ -119,7 +121,7 @@ static PetscErrorCode take_verdict(const TrsWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A child that a dead file system holds is left behind: it ends when it can. */
+/* End the child. A child that hangs in a dead file system is left behind and ends when it can. */
 static void end_child(pid_t child)
 {
   const struct timespec nap = {0, TRS_POLL_MS * 1000000L};

@@ -98,18 +98,19 @@ static PetscBool collects(TrsResults results)
   return results->path && results->rank == 0 ? PETSC_TRUE : PETSC_FALSE;
 }
 
-TrsItem *TrsResultsFind(TrsResults results, const char *name)
+/* The item of that name, NULL where there is none. */
+static TrsItem *item_named(TrsResults results, const char *name)
 {
   for (int i = 0; i < results->n; i++)
     if (strcmp(results->items[i].name, name) == 0) return &results->items[i];
   return NULL;
 }
 
-/* The item of that name, made if it is new. */
+/* The item of that name. A new item is added if there is none. */
 static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKind kind, TrsItem **found)
 {
   PetscFunctionBegin;
-  *found = TrsResultsFind(results, name);
+  *found = item_named(results, name);
   if (!*found) {
     if (results->n == results->capacity) {
       results->capacity = results->capacity ? 2 * results->capacity : 16;
@@ -137,7 +138,7 @@ PetscErrorCode TrsResultsForget(TrsResults results, const char *prefix)
 
 PetscErrorCode TrsResultsDropLast(TrsResults results, const char *group, const char *key, int64_t value)
 {
-  const TrsItem *keys = TrsResultsFind(results, key);
+  const TrsItem *keys = item_named(results, key);
   const int64_t *last = keys ? (const int64_t *)TrsColumnLast(&keys->column) : NULL;
   const int64_t rows = keys ? TrsItemRows(keys) : 0;
 
@@ -160,14 +161,14 @@ PetscErrorCode TrsResultsDropLast(TrsResults results, const char *group, const c
 
 int64_t TrsResultsRows(TrsResults results, const char *path)
 {
-  const TrsItem *it = TrsResultsFind(results, path);
+  const TrsItem *it = item_named(results, path);
 
   return it ? TrsItemRows(it) : 0;
 }
 
 int64_t TrsResultsLastInt(TrsResults results, const char *path, int64_t otherwise)
 {
-  const TrsItem *it = TrsResultsFind(results, path);
+  const TrsItem *it = item_named(results, path);
   const int64_t *last = it ? (const int64_t *)TrsColumnLast(&it->column) : NULL;
 
   return last ? *last : otherwise;
@@ -175,7 +176,7 @@ int64_t TrsResultsLastInt(TrsResults results, const char *path, int64_t otherwis
 
 const char *TrsResultsLastText(TrsResults results, const char *path)
 {
-  const TrsItem *it = TrsResultsFind(results, path);
+  const TrsItem *it = item_named(results, path);
   int64_t row = it ? it->rows - 1 : -1;
 
   while (row >= 0 && !it->text[row][0]) row--;
@@ -195,7 +196,7 @@ static PetscErrorCode append_one(TrsResults results, TrsItem *it, const void *va
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows that nobody has given, up to a number of them. */
+/* Append rows without values, up to the given number of rows. */
 static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
 {
   const double nan = (double)NAN;
@@ -285,7 +286,7 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank 0: put every rank's values at their places. */
+/* Put every rank's values at their places, on rank 0. */
 static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, const int64_t *range)
 {
   TrsItem *predictions;
@@ -299,7 +300,7 @@ static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, con
     predictions->rows = n_total;
     predictions->n_bytes = n_total * (int64_t)sizeof(float);
     to = predictions->data.data;
-    for (int64_t i = 0; i < n_total; i++) to[i] = NAN; /* until it is there */
+    for (int64_t i = 0; i < n_total; i++) to[i] = NAN; /* the value of samples that are missing */
   }
   to = predictions->data.data;
   for (int r = 0; r < results->size; r++) {
@@ -356,7 +357,9 @@ int64_t TrsResultsBytes(TrsResults results)
   return bytes;
 }
 
-/* A column of an earlier part of the run that gets no more rows is as long as its group, all the same. */
+/*
+  Extend columns of an earlier part of the run that get no more rows to the length of their group.
+*/
 PetscErrorCode TrsResultsEven(TrsResults results)
 {
   PetscFunctionBegin;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What writing and reading results share. Internal to io/. */
+/* Declarations that writing and reading results share. Internal to io/. */
 #pragma once
 
 #include "io/column.h"
 #include "io/hdf5_util.h"
 #include "io/results.h"
 
-/* A column, an array, or a root attribute. */
+/* An item is a column, an array, or a root attribute. The first three kinds are columns. */
 typedef enum {
-  TRS_ITEM_REAL, /* columns */
+  TRS_ITEM_REAL,
   TRS_ITEM_INT,
   TRS_ITEM_TEXT,
   TRS_ITEM_ARRAY_REAL,
@@ -20,46 +20,51 @@ typedef enum {
 typedef struct {
   char *name;
   TrsItemKind kind;
-  TrsColumn column;   /* of columns of numbers */
-  char **text;        /* [rows] of a column of texts */
-  int64_t rows, cols; /* of texts and arrays; cols 0: one dimension */
-  int64_t n_bytes;    /* of arrays and attributes */
-  TrsBuffer data;     /* their values */
-  int64_t offset;     /* in the file that is being written; -1: nothing to fill in */
+  TrsColumn column;   /* for columns of numbers */
+  char **text;        /* [rows] for a column of texts */
+  int64_t rows, cols; /* for texts and arrays; cols is 0 for one dimension */
+  int64_t n_bytes;    /* for arrays and attributes */
+  TrsBuffer data;     /* values of arrays and attributes */
+  /* offset in the file that is being written, -1 if there is nothing to fill in */
+  int64_t offset;
 } TrsItem;
 
 /* A group whose rows an earlier part of the run began. */
 typedef struct {
   char *prefix; /* "train/" */
-  int64_t rows; /* taken over and still there */
+  int64_t rows; /* number of rows that were taken over and are still there */
 } TrsLoadedGroup;
 
 struct TrsResultsImpl {
   MPI_Comm comm;
   int rank, size;
-  char *path;        /* NULL: collect nothing */
-  TrsOutput *output; /* NULL: whatever stands at the path is replaced */
+  char *path;        /* NULL to collect nothing */
+  TrsOutput *output; /* NULL to replace an existing file */
   TrsSpill spill;
   int n, capacity;
-  TrsItem *items; /* [n] rank 0's */
+  TrsItem *items; /* [n] used on rank 0 */
   int n_loaded;
   TrsLoadedGroup *loaded; /* [n_loaded] */
   TrsBuffer gathered;
 };
 
-/* The item of that name, NULL where there is none. */
-TrsItem *TrsResultsFind(TrsResults results, const char *name);
-
-/* Append one row whatever its group lacks. In: value  8 bytes of a number, or the text. */
+/*
+  Append one row, whatever the other columns of its group lack. In:
+  value, 8 bytes of a number, or the text.
+*/
 PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, const void *value);
 
-/* The rows of a column. */
+/* The number of rows of a column. */
 int64_t TrsItemRows(const TrsItem *it);
 
-/* Fill up the columns of groups that an earlier part of the run began, so that all of a group are
-   of equal length. */
+/*
+  Fill up the columns of groups that an earlier part of the run began, so that the columns of a
+  group have equal length.
+*/
 PetscErrorCode TrsResultsEven(TrsResults results);
 
-/* Texts as HDF5 holds them, of variable length as h5py writes them. Close with H5Tclose(). Under
-   the lock. */
+/*
+  HDF5's type for texts of variable length, as h5py writes them.
+  Close it with H5Tclose(). Under the lock.
+*/
 PetscErrorCode TrsResultsTextType(hid_t *type);

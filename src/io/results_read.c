@@ -9,17 +9,17 @@
 
 enum { TRS_MAX_PATH = 256 };
 
-/* One look at the file. */
+/* One pass over the file. */
 typedef struct {
   TrsResults results;
   int n;
   const TrsResultsRange *ranges; /* [n] */
   TrsHDF5File *file;
   const TrsResultsRange *range; /* the group whose columns are being taken */
-  int64_t rows;                 /* of it that are taken */
+  int64_t rows;                 /* number of the group's rows that are taken */
 } TrsLoad;
 
-/* A dataset of one dimension. Out: kind  of its column */
+/* Open a one-dimensional dataset. Out: kind, that of its column. */
 static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *dataset, TrsHDF5Shape *shape,
                                   TrsItemKind *kind)
 {
@@ -48,7 +48,7 @@ static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Up to a block of rows. */
+/* Read at most one block of rows. */
 static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dataset, TrsItemKind kind,
                                 int64_t first, int64_t n, void *values)
 {
@@ -68,7 +68,7 @@ static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How many rows from the first on are below the range's end. */
+/* Count the rows from the first on that are below the range's end. */
 static PetscErrorCode count_rows(TrsLoad *load)
 {
   int64_t block[TRS_COLUMN_BLOCK_ROWS];
@@ -117,11 +117,11 @@ static PetscErrorCode take_texts(TrsLoad *load, const char *name, hid_t dataset,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsHDF5EachDataset: name is within the group. */
+/* Take one column. A callback of TrsHDF5EachDataset: name is relative to the group. */
 static PetscErrorCode take_column(void *context, const char *name)
 {
   TrsLoad *load = (TrsLoad *)context;
-  double block[TRS_COLUMN_BLOCK_ROWS]; /* or integers: 8 bytes either way */
+  double block[TRS_COLUMN_BLOCK_ROWS]; /* also used for integers, which have 8 bytes, too */
   char path[TRS_MAX_PATH];
   TrsHDF5Shape shape;
   TrsItemKind kind;
@@ -174,7 +174,10 @@ static PetscErrorCode load_file(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whoever appends the first row of another column of these groups later fills in the rows before. */
+/*
+  Remember the groups. When another column of these groups gets its first row later, the rows before
+  are filled in.
+*/
 static PetscErrorCode note_groups(TrsResults results, int n, const TrsResultsRange *ranges)
 {
   PetscFunctionBegin;

@@ -30,7 +30,10 @@ static PetscErrorCode write_texts(hid_t file, const TrsItem *it)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A place for numbers, which are filled in when the layout is on disk: the image in memory stays small. */
+/*
+  Reserve a place for numbers. They are filled in when the layout is
+  on disk, so the image in memory stays small.
+*/
 static PetscErrorCode reserve_numbers(hid_t file, TrsItem *it)
 {
   const hid_t type = it->kind == TRS_ITEM_INT           ? H5T_NATIVE_INT64
@@ -77,7 +80,7 @@ static PetscErrorCode write_items(TrsResults results, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Under the lock. A file that fails half-way is closed all the same. */
+/* Make the image under the lock. A file that fails half-way is closed, too. */
 static PetscErrorCode make_image(TrsResults results, int *memory)
 {
   hid_t file;

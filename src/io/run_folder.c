@@ -18,8 +18,10 @@
 enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_POLL_MS = 100 };
 static const char lock_name[] = ".trshard-lock";
 
-/* The one descriptor of the lock's file: closing any other one would end the lock, too. Forked
-   children inherit no record lock. */
+/*
+  The only descriptor of the lock's file. Closing any other one would end the lock. Forked children
+  inherit no record lock.
+*/
 struct TrsRunLockImpl {
   int fd;
 };
@@ -87,8 +89,10 @@ static PetscErrorCode open_lock(const char *folder, int *fd)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take the whole file's record lock. Returns 0; EAGAIN: another process has it; else why there
-   are no locks. */
+/*
+  Take the record lock of the whole file. Returns 0, EAGAIN if another process has the lock, or the
+  reason why there are no locks.
+*/
 static int try_lock(int fd)
 {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -101,7 +105,10 @@ static int try_lock(int fd)
   return errno == EACCES ? EAGAIN : errno;
 }
 
-/* "host node17, process 4242, SLURM_JOB_ID 1234567, since 2026-01-31 12:00:00 UTC" */
+/*
+  Write a text such as "host node17, process 4242, SLURM_JOB_ID
+  1234567, since 2026-01-31 12:00:00 UTC".
+*/
 static void write_owner(int fd)
 {
   static const char *const job_ids[] = {"SLURM_JOB_ID", "PBS_JOBID",    "LSB_JOBID", "FLUX_JOB_ID",
@@ -121,10 +128,11 @@ static void write_owner(int fd)
   }
   if (gmtime_r(&now, &utc)) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &utc);
   n = snprintf(text, sizeof(text), "host %s, process %ld, %s, since %s\n", host, (long)getpid(), job, when);
-  if (pwrite(fd, text, (size_t)n, 0) == n) (void)!ftruncate(fd, n); /* the text is for people alone */
+  /* The text is only for people, so errors are ignored. */
+  if (pwrite(fd, text, (size_t)n, 0) == n) (void)!ftruncate(fd, n);
 }
 
-/* What the owner wrote, without its end of line. */
+/* Read the owner's text without its end of line. */
 static void read_owner(int fd, char owner[TRS_OWNER_SIZE])
 {
   char text[TRS_OWNER_TEXT];
@@ -153,7 +161,10 @@ static double clock_s(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Rank 0: try once; the first time it says whom it waits for, the last time who has the folder. */
+/*
+  Try once, on rank 0. The first try says whom it waits for, and
+  the last one says who has the folder.
+*/
 static PetscErrorCode try_once(TrsLockWait *w)
 {
   const int error = try_lock(w->fd);
@@ -184,7 +195,9 @@ static PetscErrorCode try_once(TrsLockWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Ranks look together, so that a stop request to any of them ends the wait. */
+/*
+  Wait for the lock. All ranks look together, so that a stop request to any of them ends the wait.
+*/
 static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
 {
   const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
@@ -232,7 +245,8 @@ PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock)
   PetscFunctionBegin;
   if (!*lock) PetscFunctionReturn(PETSC_SUCCESS);
   if ((*lock)->fd >= 0) {
-    (void)!ftruncate((*lock)->fd, 0); /* before the next owner writes its name */
+    /* Empty the file before the next owner writes its name. */
+    (void)!ftruncate((*lock)->fd, 0);
     (void)close((*lock)->fd);
   }
   PetscCall(PetscFree(*lock));

@@ -13,38 +13,39 @@
 
 #include "core/error.h"
 
-/* 16 hex digits and the zero behind them. An empty text stands for a run without an id: a file
-   of an older program has none. */
+/*
+  16 hex digits and the final 0. An empty text stands for a run
+  without an id, as in a file of an older program.
+*/
 enum { TRS_RUN_ID_SIZE = 17 };
 
 /* A new random id, the same on all ranks. Collective. */
 PetscErrorCode TrsRunIdMake(MPI_Comm comm, char id[TRS_RUN_ID_SIZE]);
 
-/* Is the text an id as TrsRunIdMake() makes it? Not collective. */
+/* Tell whether the text is an id as TrsRunIdMake() makes it. Not collective. */
 PetscBool TrsRunIdIsValid(const char *text);
 
-/* Make a folder and those above it. Not collective. Errors: CANT_CREATE */
+/* Make a folder and the folders above it. Not collective. Errors: CANT_CREATE. */
 PetscErrorCode TrsRunFolderMake(const char *folder);
 
-/* How long a job waits for the one before it to leave the folder. */
+/* The time that a job waits for the previous one to leave the folder. */
 typedef struct {
   double seconds;
-  volatile const int *stop; /* non-zero ends the wait; NULL: nothing does */
+  volatile const int *stop; /* a non-zero value ends the wait; NULL: nothing ends it */
 } TrsRunWait;
 
 typedef struct TrsRunLockImpl *TrsRunLock;
 
 /*
   TrsRunFolderLock - Make the folder and own it until the lock is given back or rank 0's process
-  ends.
+    ends.
 
-  Collective on comm. Rank 0 says whom it waits for. A file system without locks is named in a
-  warning and does without.
+  Collective on comm. Rank 0 says whom it waits for. If the file system has no locks, a warning says
+  so and the job continues without the lock.
 
   Out:    lock  give back with TrsRunFolderUnlock()
-  Errors (agreed): CANT_CREATE (no such folder can be made; another job is the owner, with its host,
-                   process and batch job);
-                   STOPPED (a stop request ended the wait)
+  Errors (agreed): CANT_CREATE if the folder cannot be made, or if another job is the owner, with
+    that job's host, process and batch job; STOPPED if a stop request ended the wait
 */
 PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock);
 

@@ -10,26 +10,29 @@
 
 struct TrsDlrmImpl {
   const TrsDeviceOps *device;
-  TrsOptions options; /* borrowed: messages say where a value was given */
+  TrsOptions options; /* borrowed; messages say where a value was given */
   int n_dense_arch, n_over_arch;
-  int64_t *dense_arch,
-      *over_arch; /* layer sizes as given; dense_arch NULL: 512, 256, dim of the embeddings */
+  /* Layer sizes as given. dense_arch NULL: the default 512, 256, width of the embeddings. */
+  int64_t *dense_arch, *over_arch;
   int num_dense, n_embeddings;
-  int64_t *columns; /* [n_embeddings] in X */
+  int64_t *columns; /* [n_embeddings] columns of X */
   TrsParameters params;
   TrsMlp dense, over; /* dense: only if num_dense > 0 */
   TrsInteraction interaction;
-  int n_positions; /* features with position weights: the last parameters, */
+  int n_positions; /* features with position weights; their weights are the last parameters */
   struct {
     char *name;
     int64_t length;
     int param;
   } * position;                          /* [n_positions] */
   float *logits, *dlogits, *predictions; /* [max_batch] */
-  float *over_inner;                     /* over arch's outputs and gradients; then X's gradient (dot, dcn) */
-  int64_t kept_bytes, over_bytes;        /* of it: what X's gradient takes at its front, and all */
-  float *dense_inner;                    /* dense arch's outputs; the interaction's, then gradients */
-  double *loss;                          /* device: sum over the batch */
+  /* Outputs of the over arch and their gradients, later the gradient of X (dot, dcn). */
+  float *over_inner;
+  /* The bytes of over_inner that the gradient of X takes at the front, and all its bytes. */
+  int64_t kept_bytes, over_bytes;
+  /* Outputs of the dense arch, then the output of the interaction; later gradients. */
+  float *dense_inner;
+  double *loss; /* on the device: sum over the batch */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -40,16 +43,16 @@ static const TrsOptionSpec specs[] = {
      "dim. Ignored without dense features"},
     {"-over_arch", TRS_OPTION_INTS, "512,512,256,1", "[1,1000000]", NULL, NULL,
      "output sizes of the over arch's layers, at least 2; ReLU after all but the last, which has size 1"},
-    {"-interaction", TRS_OPTION_ENUM, "dot", NULL, "dot,dcn,cat", NULL,
+    {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
      "how the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
-     "concatenation"},
+     "concatenation, factorization machine, the same with deep layers"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
      "CPUs with AMX or AMD's AVX512_BF16"},
-    {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,1000]", NULL, NULL, "cross layers of dcn"},
-    {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,1000000]", NULL, NULL, "rank of dcn's cross layers"},
-};
+#define INTERACTION_NUMBER(word, type, fallback, range, help) \
+  {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
+    TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};
 const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP("Model", specs);
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm)
@@ -83,14 +86,11 @@ static PetscErrorCode copy_sizes(int n, const int64_t *sizes, int64_t **copy)
 PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
 {
   const int64_t *sizes = NULL;
-  int64_t n_layers, rank;
   PetscBool set;
-  int n = 0, kind, precision;
+  int n = 0, kind;
 
   PetscFunctionBegin;
   dlrm->options = options;
-  PetscCall(TrsOptionsGetEnum(options, "-dense_precision", &precision, NULL));
-  PetscCall(dlrm->over.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
   if (set) {
     dlrm->n_dense_arch = n;
@@ -105,11 +105,8 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   dlrm->n_over_arch = n;
   PetscCall(copy_sizes(n, sizes, &dlrm->over_arch));
   PetscCall(TrsOptionsGetEnum(options, "-interaction", &kind, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-dcn_num_layers", &n_layers, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-dcn_low_rank_dim", &rank, NULL));
-  dlrm->interaction.kind = (TrsInteractionKind)kind;
-  dlrm->interaction.n_layers = (int)n_layers;
-  dlrm->interaction.rank = (int)rank;
+  PetscCall(TrsInteractionFind((TrsInteractionKind)kind, &dlrm->interaction.ops));
+  if (dlrm->interaction.ops->read) PetscCall(dlrm->interaction.ops->read(&dlrm->interaction, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -146,55 +143,52 @@ PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The sizes of the dense arch, and the rules on widths (A2, A4). */
+/*
+  Set the sizes of the dense arch, and check the rules on widths (src/RULES.md, rules A2 and A4).
+*/
 static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
 {
-  const TrsInteractionKind kind = dlrm->interaction.kind;
+  const TrsInteractionOps *ops = dlrm->interaction.ops;
   const int n = dlrm->n_embeddings;
 
   PetscFunctionBegin;
-  if (dlrm->num_dense && !dlrm->dense_arch) {
-    const int64_t sizes[3] = {512, 256, n ? dims[0] : 64};
-
-    dlrm->n_dense_arch = 3;
-    PetscCall(copy_sizes(3, sizes, &dlrm->dense_arch));
-  }
   if (!dlrm->num_dense && !n)
     PetscCall(TrsOptionError(dlrm->options, "-num_dense", "a model needs dense features or embeddings"));
-  if (kind == TRS_INTERACTION_CAT) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int f = 1; f < n; f++) {
+  for (int f = 1; ops->equal_dims && f < n; f++) {
     if (dims[f] != dims[0]) {
       PetscCall(TrsOptionError(dlrm->options, "-interaction",
-                               "dot and dcn need equal embedding dims, found %d and %d; use cat", dims[0],
+                               "%s needs equal embedding dims, found %d and %d; use cat", ops->word, dims[0],
                                dims[f]));
     }
   }
-  if (dlrm->num_dense && n && dlrm->dense_arch[dlrm->n_dense_arch - 1] != dims[0]) {
+  if (ops->equal_dims && dlrm->num_dense && n && dlrm->dense_arch[dlrm->n_dense_arch - 1] != dims[0]) {
     PetscCall(TrsOptionError(dlrm->options, "-dense_arch",
-                             "dot and dcn need its last size, %" PRId64 ", to be the embeddings' dim, %d",
+                             "%s needs its last size, %" PRId64 ", to be the embeddings' dim, %d", ops->word,
                              dlrm->dense_arch[dlrm->n_dense_arch - 1], dims[0]));
   }
-  if (kind == TRS_INTERACTION_DOT && !dlrm->num_dense && n == 1) {
-    PetscCall(
-        TrsOptionError(dlrm->options, "-interaction", "dot has no products of one vector; use dcn or cat"));
-  }
+  if (!dlrm->num_dense && n < ops->fewest)
+    PetscCall(TrsOptionError(dlrm->options, "-interaction", "%s needs %d embeddings, found %d; use cat",
+                             ops->word, ops->fewest, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Room for max_batch samples: what is not needed at the same time shares it. */
+/* Make room for max_batch samples. Arrays that are not needed at the same time share memory. */
 static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 {
   const TrsDeviceOps *device = dlrm->device;
   const int64_t bytes = max_batch * (int64_t)sizeof(float);
   const PetscBool backward = (PetscBool)!dlrm->params.forward_only;
-  const PetscBool inner_out = (PetscBool)(dlrm->interaction.kind != TRS_INTERACTION_CAT);
+  const PetscBool inner_out = (PetscBool)!dlrm->interaction.ops->in_place;
   TrsInteraction *interaction = &dlrm->interaction;
   const TrsMlpRoom over = TrsMlpPlace(&dlrm->over, max_batch, NULL, NULL, 1);
   const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, NULL, 1)
                                            : (TrsMlpRoom){.end = 0};
   const int64_t x_floats = TrsWholeLines(max_batch * interaction->N),
                 out_floats = inner_out ? TrsWholeLines(max_batch * interaction->stride) : 0;
-  /* the output's gradient is made from that of the over arch's first output, and X's from it */
+  /*
+    The gradient of the output is made from that of the over arch's first output, and the gradient
+    of X from that of the output.
+  */
   const int64_t dout = TrsMlpBeside(x_floats, out_floats, over.first, 2 * over.first);
   int64_t over_floats = backward ? over.end : over.outputs,
           dense_floats = PetscMax(backward ? dense.end : 0, dense.outputs + out_floats);
@@ -207,7 +201,8 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
   dlrm->kept_bytes = backward && inner_out ? x_floats * (int64_t)sizeof(float) : 0;
   dlrm->over_bytes = over_floats * (int64_t)sizeof(float);
-  PetscCall(TrsDeviceAllocShared(device, dlrm->over_bytes, (void **)&dlrm->over_inner)); /* TrsDlrmLend() */
+  /* lent by TrsDlrmLend() */
+  PetscCall(TrsDeviceAllocShared(device, dlrm->over_bytes, (void **)&dlrm->over_inner));
   if (dense_floats > 0)
     PetscCall(device->alloc(dense_floats * (int64_t)sizeof(float), (void **)&dlrm->dense_inner));
   PetscCall(
@@ -219,36 +214,62 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
-                            uint64_t seed)
+/* Widths, and the parameters in the order in which the backward completes gradients. */
+static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims)
 {
-  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
   TrsInteraction *interaction = &dlrm->interaction;
-  int64_t N = 0;
+  int64_t N = 0, n_dense;
 
   PetscFunctionBegin;
   dlrm->num_dense = num_dense;
   dlrm->n_embeddings = n_embeddings;
-  PetscCall(check_widths(dlrm, dims));
-  if (num_dense) N = dlrm->dense_arch[dlrm->n_dense_arch - 1];
+  if (num_dense && !dlrm->dense_arch) {
+    const int64_t sizes[3] = {512, 256, n_embeddings ? dims[0] : 64};
+
+    dlrm->n_dense_arch = 3;
+    PetscCall(copy_sizes(3, sizes, &dlrm->dense_arch));
+  }
+  n_dense = N = num_dense ? dlrm->dense_arch[dlrm->n_dense_arch - 1] : 0;
   PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->columns));
   for (int f = 0; f < n_embeddings; f++) {
     dlrm->columns[f] = N;
     N += dims[f];
   }
-  TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N, N,
-                      (PetscBool)(num_dense > 0));
-  /* In the order in which the backward completes gradients. */
+  TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
+                      (int)n_dense, N);
   PetscCall(TrsMlpDeclare(&dlrm->over, "over_arch", dlrm->n_over_arch, interaction->width,
                           interaction->filled, dlrm->over_arch, PETSC_FALSE));
-  PetscCall(TrsInteractionDeclare(interaction));
+  if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
   if (num_dense)
     PetscCall(TrsMlpDeclare(&dlrm->dense, "dense_arch", dlrm->n_dense_arch, num_dense, num_dense,
                             dlrm->dense_arch, PETSC_TRUE));
   for (int i = 0; i < dlrm->n_positions; i++)
     PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
+PetscErrorCode TrsDlrmCountParameters(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims,
+                                      int64_t *n)
+{
+  PetscFunctionBegin;
+  PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
+  *n = 0;
+  for (int p = 0; p < dlrm->params.n; p++) *n += dlrm->params.param[p].rows * dlrm->params.param[p].cols;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
+                            uint64_t seed)
+{
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
+  int precision;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
+  PetscCall(dlrm->over.compute->dense_precision((TrsDensePrecision)precision));
+  PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
+  PetscCall(check_widths(dlrm, dims));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));
   (void)TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
   PetscCall(allocate(dlrm, max_batch));
@@ -294,7 +315,8 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   float *p = predictions ? dlrm->predictions : NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsInteractionForward(interaction, stream, n));
+  PetscCall(PetscLogFlops((double)n * interaction->ops->flops(interaction)));
+  PetscCall(interaction->ops->forward(interaction, stream, n));
   PetscCall(TrsMlpForward(&dlrm->over, stream, n, interaction->out, interaction->stride));
   if (labels) PetscCall(dlrm->device->zero(dlrm->loss, (int64_t)sizeof(double), stream));
   PetscCall(interaction->compute->bce(stream, n, 1, dlrm->logits, labels, weights, scale, dlrm->loss,
@@ -312,7 +334,8 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
   dlrm->params.n_ready = 0;
   PetscCall(TrsMlpBackward(&dlrm->over, stream, n, interaction->out, interaction->stride, dlrm->dlogits, 1,
                            interaction->dout, interaction->stride));
-  PetscCall(TrsInteractionBackward(interaction, stream, n));
+  PetscCall(PetscLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
+  PetscCall(interaction->ops->backward(interaction, stream, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -394,39 +417,16 @@ PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimize
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "13-512-256-64" */
-static PetscErrorCode sizes_text(const TrsMlp *mlp, char *text, size_t size)
-{
-  size_t used = 0;
-
-  PetscFunctionBegin;
-  PetscCall(PetscSNPrintf(text, size, "%" PRId64, mlp->layer[0].in));
-  for (int l = 0; l < mlp->n_layers; l++) {
-    PetscCall(PetscStrlen(text, &used));
-    PetscCall(PetscSNPrintf(text + used, size - used, "-%" PRId64, mlp->layer[l].out));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
 {
-  static const char *const kinds[] = {"dot", "dcn", "cat"};
   const TrsInteraction *interaction = &dlrm->interaction;
-  char text[512];
 
   PetscFunctionBegin;
-  if (dlrm->num_dense) {
-    PetscCall(sizes_text(&dlrm->dense, text, sizeof(text)));
-    PetscCall(PetscPrintf(comm, "  dense_arch   %s\n", text));
-  }
+  if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
-                        kinds[interaction->kind], interaction->n_vectors, interaction->N,
-                        interaction->width));
-  if (interaction->n_layers)
-    PetscCall(
-        PetscPrintf(comm, "  crossnet     %d layers of rank %d\n", interaction->n_layers, interaction->rank));
-  PetscCall(sizes_text(&dlrm->over, text, sizeof(text)));
-  PetscCall(PetscPrintf(comm, "  over_arch    %s\n", text));
+                        interaction->ops->word, interaction->n_vectors, interaction->N, interaction->width));
+  if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
+  PetscCall(TrsMlpView(&dlrm->over, "over_arch", comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  DLRM: dense arch, interaction, over arch and loss of one rank's samples; the embeddings come from outside (shard/).
+  DLRM: dense arch, interaction, over arch and loss of one rank's samples. The embeddings come from
+  outside (shard/).
 
-  The interaction's input X [max_batch, stride] is one matrix: the dense arch writes its first columns, the output dist of the embeddings
-  writes the rest, so that nothing is copied in between. A step runs ForwardDense (while embeddings travel), Forward, BackwardOver,
-  then BackwardDense (while gradients of embeddings travel). After SetUp nothing is allocated. n may be 0: a rank without samples takes
-  part with zero gradients. Nothing here is collective; all work is ordered on the stream that is passed.
-  Source: torchrec.models.dlrm (DLRM, DLRM_DCN, DenseArch, InteractionArch, InteractionDCNArch, OverArch)
+  The input X [max_batch, stride] of the interaction is one matrix. The dense arch writes its first
+  columns and the output dist of the embeddings writes the others, so nothing is copied in between.
+
+  A step runs ForwardDense (while embeddings travel), Forward, BackwardOver, then BackwardDense
+  (while gradients of embeddings travel). After SetUp nothing is allocated. n may be 0: a rank
+  without samples takes part with zero gradients. No function here is collective, and all work is
+  ordered on the stream that is passed.
+
+  Source: torchrec.models.dlrm (DLRM, DLRM_DCN, DenseArch, InteractionArch, InteractionDCNArch,
+          OverArch)
 */
 #pragma once
 
@@ -19,21 +25,27 @@ typedef struct TrsDlrmImpl *TrsDlrm;
 
 extern const TrsOptionGroup trs_model_options;
 
-/* One dense parameter; its values and gradient lie inside the model's flat arrays. */
+/* One dense parameter. Its values and its gradient lie in the model's flat arrays. */
 typedef struct {
   const char *name;    /* "dense_arch/0/weight", "over_arch/1/bias", "crossnet/0/W" */
   int64_t rows, cols;  /* a bias has rows = N, cols = 1 */
   int ndim;            /* 1 or 2 */
-  int64_t stride;      /* floats from row to row: cols, or more, then with zeros behind them */
+  int64_t stride;      /* floats from row to row: cols, or more with zeros after the columns */
   float *value, *grad; /* [rows, stride] device memory */
 } TrsDenseParameter;
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm);
 
-/* Read trs_model_options. The options must live as long as the model: messages name them. Errors: OPTION */
+/*
+  Read trs_model_options. The options must live as long as the model, because messages name them.
+  Errors: OPTION.
+*/
 PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 
-/* There will be no backward: no memory for gradients, and no Backward*() or EmbeddingGrads. Before SetUp. */
+/*
+  Announce that there will be no backward. The model then has no memory for gradients; do not call
+  Backward*() or EmbeddingGrads. Call it before SetUp.
+*/
 PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 
 /*
@@ -46,84 +58,119 @@ PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
           dims           [n_embeddings] their widths
           max_batch      samples of this rank's largest batch
           seed           of the initial parameters
-  Errors: OPTION when dims differ under dot or dcn, or from -dense_arch's last size; -over_arch with
-          less than 2 layers or not ending in 1; MEMORY
+  Errors: OPTION if dims differ from each other, or from -dense_arch's last size, under dot or dcn;
+          OPTION if -over_arch has less than 2 layers or does not end in 1; MEMORY
   Source: src/RULES.md, rules A2 to A5 and A21
 */
 PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims, int64_t max_batch,
                             uint64_t seed);
 
 /*
-  TrsDlrmAddPositionWeights - Weights of a feature's ids by their place, from 1 on: dense parameter position_weights/<feature>/weight.
+  In place of SetUp: the number of parameters that it would make, without a check of widths. Errors:
+  MEMORY
+*/
+PetscErrorCode TrsDlrmCountParameters(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims,
+                                      int64_t *n);
 
-  Before SetUp, in the order in which the lookups are told of them. Not collective. In: length [1, 2^24] entries; feature  its name, copied
+/*
+  TrsDlrmAddPositionWeights - Add the weights of a feature's ids by their places, as a dense
+  parameter position_weights/<feature>/weight that starts with ones.
+
+  Call it before SetUp, in the order in which the lookups get the features. Not collective.
+
+  In: length   [1, 2^24] entries
+      feature  its name, copied
 */
 PetscErrorCode TrsDlrmAddPositionWeights(TrsDlrm dlrm, const char *feature, int64_t length);
 
-/* The i-th ones and their gradient, [length], after SetUp. Borrowed until Destroy. */
+/*
+  The i-th position weights and their gradient, [length]. Call after SetUp. Borrowed until Destroy.
+*/
 PetscErrorCode TrsDlrmPositionWeights(TrsDlrm dlrm, int i, const float **weight, float **grad);
 
 /*
-  The gradients of position weights, which the lookups' backward computes, are complete: the last ones of a step. Call it in any case, after
-  BackwardDense.
+  Announce that the gradients of the position weights are complete. The lookups' backward computes
+  them, and they are the last ones of a step. Call it in every step, after BackwardDense.
 */
 PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
 
-/* Where the embeddings go: number f of sample b to x + b*stride + columns[f]. Borrowed until Destroy. */
+/*
+  The places of the embeddings: embedding f of sample b goes to x + b*stride + columns[f]. Borrowed
+  until Destroy.
+*/
 PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const int64_t **columns);
 
-/* The gradient of the embeddings, in the same layout, ready after BackwardOver; the caller may change it. Borrowed until Destroy. */
+/*
+  The gradient of the embeddings, in the layout of TrsDlrmEmbeddings(). It is ready after
+  BackwardOver, and the caller may change it. Borrowed until Destroy.
+*/
 PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns);
 
 /*
-  Memory for what is sent to other ranks that the model does not need before a Forward and after a BackwardOver: for embeddings on their way to X, and for
-  their gradients. Lent until Destroy, at those times.
+  Lend memory for data that is sent to other ranks: embeddings on their way to X, and their
+  gradients. The model does not need this memory before a Forward and after a BackwardOver. Lent
+  until Destroy, for these times only.
 */
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
 
-/* Dense arch of n samples, dense [n, num_dense], into the first columns of X. */
+/*
+  Run the dense arch on n samples, dense [n, num_dense]. The output goes to the first columns of X.
+*/
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 
 /*
-  TrsDlrmForward - Interaction, over arch, and the loss with its gradient.
+  TrsDlrmForward - Compute interaction, over arch, and the loss with its gradient.
 
   In:     labels       [n] in [0, 1]; NULL: predictions only
           weights      [n] of the samples in the loss; NULL: 1
-          scale        1 over the weights of the global batch: factor of the loss' gradient
-  Out:    loss_sum     weighted sum over the n samples (not divided), valid when the stream has come here; untouched without labels
-          predictions  probabilities [n], borrowed until the next Forward; NULL: not wanted, not computed
+          scale        factor of the loss' gradient: 1 over the weights of the global batch
+  Out:    loss_sum     weighted sum over the n samples (not divided), valid when the stream has done
+                       this work; unchanged without labels
+          predictions  probabilities [n], borrowed until the next Forward; NULL: they are not
+                       computed
 */
 PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
                               const float *weights, float scale, double *loss_sum, const float **predictions);
 
-/* Backward of the over arch and the interaction, after a Forward with labels. Overwrites the gradients. */
+/*
+  Run the backward of the over arch and the interaction, after a Forward with labels. The gradients
+  are overwritten.
+*/
 PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n);
 
-/* Backward of the dense arch, after BackwardOver. */
+/* Run the backward of the dense arch, after BackwardOver. */
 PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 
 /*
-  Have `ready` called as soon as the gradients [begin, end) of the flat array are complete: ranges come in order, without gaps, and cover
-  the array once a step. BackwardOver and BackwardDense call it on the caller's thread.
+  Register `ready`, which is called as soon as the gradients [begin, end) of the flat array are
+  complete. The ranges come in order, without gaps, and cover the array once a step. BackwardOver
+  and BackwardDense call it on the caller's thread.
 */
 PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
                                        PetscErrorCode (*ready)(void *ctx, int64_t begin, int64_t end),
                                        void *ctx);
 
 /*
-  The parameters, in the order in which their gradients become ready, and the flat arrays they lie in (both [n_values]).
-  Padding between parameters is zero and stays so. Any pointer may be NULL. Borrowed until Destroy.
+  The parameters, in the order in which their gradients become ready, and the flat arrays [n_values]
+  of their values and gradients. Padding between parameters is zero and stays zero. Any pointer may
+  be NULL. Borrowed until Destroy.
 */
 PetscErrorCode TrsDlrmParameters(TrsDlrm dlrm, int *n, const TrsDenseParameter **params, float **values,
                                  float **grads, int64_t *n_values);
 
-/* Add dense/<name> of every parameter, replicated, in the order of layers. */
+/* Add dense/<name> for every parameter, replicated, in the order of layers. */
 PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, TrsState *state);
 
-/* Add dense_optimizer/<name>/<state> of an optimizer set up on this model's values: replicated, optional in the file. */
+/*
+  Add dense_optimizer/<name>/<state> of an optimizer that was set up on this model's values. The
+  tensors are replicated, and optional in the file.
+*/
 PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimizer, TrsState *state);
 
-/* Describe the layers on rank 0 of comm, one line each part, for the banner. Logically collective. */
+/*
+  Describe the layers on rank 0 of comm, with one line for each part, for the banner. Logically
+  collective.
+*/
 PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm);
 
 PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm);

@@ -1,67 +1,100 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Interaction of the dense vector with the embeddings: dot, dcn, cat. Internal to model/.
+  Interaction of the dense vector with the embeddings. Internal to model/.
 
-  The input X [max_batch, N] and its gradient belong to it: the vectors of a sample side by side, the dense one first.
-  Source: torchrec.models.dlrm.InteractionArch, torchrec.modules.crossnet.LowRankCrossNet;
-  src/RULES.md, rules A1 to A4
+  Each interaction is a table of functions, trs_interaction_<word>, in interaction_<word>.c; the
+  words are TRS_INTERACTIONS of spec/vocabulary.h. The input X [max_batch, N] and its gradient
+  belong to the interaction: the vectors of a sample side by side, the dense one first.
+  Source: torchrec.models.dlrm.InteractionArch, torchrec.models.deepfm.FMInteractionArch,
+  torchrec.modules.crossnet.LowRankCrossNet; src/RULES.md, rules A1 to A4
 */
 #pragma once
 
 #include "model/parameters.h"
 
-typedef enum {
-  TRS_INTERACTION_DOT,
-  TRS_INTERACTION_DCN,
-  TRS_INTERACTION_CAT
-} TrsInteractionKind; /* order of -interaction's choices */
-
-/* A low-rank cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. */
-typedef struct {
-  int W, V, bias; /* indices in the parameters */
-  float *x;       /* x_l [max_batch, N]; X itself for the first */
-  float *v;       /* V x_l [max_batch, rank] */
-  float *u;       /* W V x_l [max_batch, N] */
-} TrsCrossLayer;
+typedef struct TrsInteractionOps TrsInteractionOps;
 
 typedef struct {
+  const TrsInteractionOps *ops;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsParameters *params;
-  TrsInteractionKind kind;
-  int n_vectors, D; /* vectors of a sample; their width (dot) */
-  int copied;       /* dot: floats of the dense vector that go to the output as they are */
-  int64_t N;        /* width of X */
-  int64_t width, filled,
-      stride; /* of the output: columns, with zeros behind them (compute's product_unit), floats from row to row */
-  float *x, *dx;        /* X and its gradient [max_batch, N] */
-  float *own_dx;        /* dx, where it is this one's */
-  float *out, *dout;    /* [max_batch, stride], borrowed; X and its gradient for cat */
-  int n_layers, rank;   /* dcn */
-  TrsCrossLayer *layer; /* [n_layers] */
-  float *dx0, *h, *q;   /* dcn: [max_batch, N], [max_batch, N], [max_batch, rank] */
+  int n_vectors, D;       /* vectors of a sample; the width of the embeddings */
+  int copied;             /* floats of the dense vector; 0: there is none */
+  int64_t N;              /* width of X */
+  int64_t width;          /* columns of the output */
+  int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
+  float *x, *dx;          /* X and its gradient [max_batch, N] */
+  float *own_dx;          /* dx, where it is not borrowed */
+  float *out, *dout;      /* [max_batch, stride], borrowed; X and its gradient where in_place */
+  void *own;              /* what the table's functions keep, from its read to its free */
 } TrsInteraction;
 
-/* Widths for n_vectors vectors of D (cat: of any widths), N floats in all; has_dense: the first vector is the dense arch's. kind is set. */
-void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int64_t N, PetscBool has_dense);
+/* A table without one of the slots that are not optional is refused by TrsInteractionCheck(). */
+struct TrsInteractionOps {
+  const char *word;
+  int fewest;           /* vectors of a sample, at least */
+  PetscBool equal_dims; /* are all embeddings, and the dense vector, of one width? */
+  PetscBool in_place;   /* the output is X */
+  PetscBool padded;     /* may the output's rows have zeros behind them? */
 
-/* Declare the parameters of dcn, the last layer first; rank and n_layers are set. */
-PetscErrorCode TrsInteractionDeclare(TrsInteraction *interaction);
+  /* Read the table's options. Optional. Errors: OPTION */
+  PetscErrorCode (*read)(TrsInteraction *interaction, TrsOptions options);
+
+  /* The output's width; n_vectors, D, copied and N are set. */
+  int64_t (*width)(const TrsInteraction *interaction);
+
+  /* Declare parameters, the last layer first. Optional. */
+  PetscErrorCode (*declare)(TrsInteraction *interaction);
+
+  /* Make room for max_batch samples beyond X, output, gradients. Optional. Errors: MEMORY */
+  PetscErrorCode (*allocate)(TrsInteraction *interaction, int64_t max_batch);
+
+  /*
+    Operations of one sample forward, for -log_view; a backward has twice as many. Deep layers count
+    their own.
+  */
+  double (*flops)(const TrsInteraction *interaction);
+
+  /* X to out: n samples, with zeros in columns width .. filled. */
+  PetscErrorCode (*forward)(const TrsInteraction *interaction, TrsStream stream, int64_t n);
+
+  /* dout (overwritten) to dx, after a forward of the same samples. Announces gradients. */
+  PetscErrorCode (*backward)(const TrsInteraction *interaction, TrsStream stream, int64_t n);
+
+  /* Print lines for the banner on rank 0 of comm. Optional. */
+  PetscErrorCode (*view)(const TrsInteraction *interaction, MPI_Comm comm);
+
+  /* Free what read and allocate made; own may be NULL. Optional. */
+  PetscErrorCode (*free)(TrsInteraction *interaction);
+};
+
+#define TRS_INTERACTION_TABLE(KIND, word) extern const TrsInteractionOps trs_interaction_##word;
+TRS_INTERACTIONS(TRS_INTERACTION_TABLE)
+
+/* The table of a kind, complete. Errors: INTERNAL for an empty slot */
+PetscErrorCode TrsInteractionFind(TrsInteractionKind kind, const TrsInteractionOps **ops);
+
+/* Has the table every slot it needs? Not collective. Errors: INTERNAL naming the slot */
+PetscErrorCode TrsInteractionCheck(const TrsInteractionOps *ops);
 
 /*
-  All borrowed, and not for cat, whose output is X, and whose gradient, which is allocated, is both's:
-  out   room for the output, from a forward to the backward
-  dx    for X's gradient, that nothing else uses from the backward until the next forward's end; NULL without backward
-  dout  for the output's in a backward
+  Widths for n_vectors vectors, N floats in all, of which the first `copied` are the dense arch's; D
+  is the embeddings' width, or without embeddings the dense arch's. ops is set. Not collective.
+*/
+void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N);
+
+/*
+  Allocate the arrays of at most max_batch samples. An interaction that is in_place takes none of
+  the arguments: its output is X, and one allocated gradient is that of both.
+
+  In:     out   memory for the output, borrowed from a forward to the backward
+          dx    memory for X's gradient, borrowed; nothing else may use it from the backward until
+                the end of the next forward; NULL: there is no backward
+          dout  memory for the output's gradient in a backward, borrowed
   Errors: MEMORY
 */
 PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
                                       float *dout);
-
-/* x to out. */
-PetscErrorCode TrsInteractionForward(const TrsInteraction *interaction, TrsStream stream, int64_t n);
-
-/* dout (overwritten) to dx, after a Forward of the same samples. Announces gradients. */
-PetscErrorCode TrsInteractionBackward(const TrsInteraction *interaction, TrsStream stream, int64_t n);
 
 PetscErrorCode TrsInteractionFree(TrsInteraction *interaction);

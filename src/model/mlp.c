@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/mlp.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, int64_t filled,
@@ -17,7 +18,7 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int6
     layer->filled = l ? layer->in : filled;
     layer->out = out[l];
     layer->activation = l < n_layers - 1 || relu_last ? TRS_ACTIVATION_RELU : TRS_ACTIVATION_NONE;
-    bound = (float)(1.0 / sqrt((double)layer->in)); /* torch.nn.Linear's */
+    bound = (float)(1.0 / sqrt((double)layer->in)); /* as torch.nn.Linear */
     PetscCall(TrsParametersAdd(mlp->params, module, l, "weight", layer->out, layer->in, TRS_INIT_UNIFORM,
                                bound, &layer->weight));
     TrsParametersFillUp(mlp->params, layer->filled);
@@ -73,6 +74,7 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
     PetscCall(mlp->compute->linear_forward(stream, n, layer->filled, layer->out, x, x_stride,
                                            param[layer->weight].value, param[layer->bias].value,
                                            layer->activation, layer->y, layer->y_stride));
+    PetscCall(PetscLogFlops(2.0 * (double)n * (double)layer->filled * (double)layer->out));
     x = layer->y;
     x_stride = layer->y_stride;
   }
@@ -94,10 +96,20 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
                                             below ? below->y_stride : x_stride, weight->value, layer->y,
                                             layer->y_stride, layer->activation, dy, dy_stride, weight->grad,
                                             bias->grad, to, to_stride));
+    PetscCall(PetscLogFlops((to ? 4.0 : 2.0) * (double)n * (double)layer->filled * (double)layer->out));
     PetscCall(TrsParametersReady(mlp->params, layer->bias));
     dy = to;
     dy_stride = to_stride;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpView(const TrsMlp *mlp, const char *module, MPI_Comm comm)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(comm, "  %-12s %" PRId64, module, mlp->layer[0].in));
+  for (int l = 0; l < mlp->n_layers; l++) PetscCall(PetscPrintf(comm, "-%" PRId64, mlp->layer[l].out));
+  PetscCall(PetscPrintf(comm, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

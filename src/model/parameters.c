@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define ALIGNMENT 16 /* floats: a cache line */
+#define ALIGNMENT 16 /* floats of a cache line */
 
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
@@ -53,7 +53,10 @@ void TrsParametersFillUp(TrsParameters *params, int64_t stride)
                      (last->rows * stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Initial values of parameter p, on the host: those of its logical matrix, wherever its rows begin. */
+/*
+  Make the initial values of parameter p on the host. The values are those of its logical matrix,
+  wherever its rows begin.
+*/
 static void initialise(const TrsParameters *params, int p, uint64_t seed, float *values)
 {
   const TrsDenseParameter *param = &params->param[p];
@@ -79,8 +82,8 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
   TrsBuffer host = {0};
 
   PetscFunctionBegin;
-  PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeros, like the gradients */
-  if (!params->forward_only)                                 /* gradients are sent */
+  PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeroed, as are the gradients */
+  if (!params->forward_only)                                 /* other ranks read the gradients */
     PetscCall(TrsDeviceAllocShared(device, bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];
@@ -92,7 +95,8 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
     PetscCall(TrsBufferReserve(&host, n_bytes, PETSC_FALSE));
     initialise(params, p, seed, host.data);
     PetscCall(device->copy(param->value, host.data, n_bytes, NULL));
-    PetscCall(device->stream_synchronize(NULL)); /* the next one is made in the same place */
+    /* the next parameter's values are made in this host memory */
+    PetscCall(device->stream_synchronize(NULL));
   }
   PetscCall(TrsBufferFree(&host));
   PetscFunctionReturn(PETSC_SUCCESS);

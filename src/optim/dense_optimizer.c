@@ -93,8 +93,8 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
   args->step = step;
   args->learning_rate = (float)(optimizer->learning_rate * scale);
   args->grad_scale = 1.0f;
-  if (optimizer->max_gradient_norm >
-      0.0) { /* the update reads it on the device: no host waits for the backward */
+  /* The update reads the norm on the device, so no host waits for the backward. */
+  if (optimizer->max_gradient_norm > 0.0) {
     PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->norm));
     args->squares = optimizer->norm;
     args->max_norm = optimizer->max_gradient_norm;

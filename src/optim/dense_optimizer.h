@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dense layers' optimizer: sgd, adagrad, adam with torch.optim's formulas, on the flat array of all dense parameters.
+  The dense layers' optimizer: sgd, adagrad or adam with the formulas of torch.optim, on the flat
+  array of all dense parameters. Every rank holds the whole array and gets the same summed
+  gradients, so no function here is collective.
 
-  Every rank holds all of it and gets the same summed gradients, so nothing here is collective.
   Source: torch.optim.SGD, Adagrad, Adam; torch.nn.utils.clip_grad_norm_; src/RULES.md, rule A6
 */
 #pragma once
@@ -19,14 +20,17 @@ extern const TrsOptionGroup trs_dense_optimizer_options;
 PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
                                        TrsDenseOptimizer *optimizer);
 
-/* Read trs_dense_optimizer_options. Errors: OPTION */
+/* Read trs_dense_optimizer_options. Errors: OPTION. */
 PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsOptions options);
 
-/* Allocate the states of values [n_values], device memory, borrowed until Destroy. Errors: MEMORY */
+/*
+  Allocate the states of values [n_values]. The values are device memory, borrowed until Destroy.
+  Errors: MEMORY.
+*/
 PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values, int64_t n_values);
 
 /*
-  One step on all values.
+  Do one step on all values.
 
   In:     step   counted from 1
           scale  factor of the learning rate in this step, from a schedule (1: none)
@@ -36,8 +40,9 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
                                      double scale, const float *grads);
 
 /*
-  The states: *n of them, names as in a checkpoint ("sum", "exp_avg", "exp_avg_sq"), each laid out as the values (the model writes them, see
-  TrsDlrmAddOptimizerState). Borrowed until Destroy.
+  List the n states. Their names are those of a checkpoint ("sum", "exp_avg", "exp_avg_sq"). Each
+  state is laid out as the values; the model writes them (TrsDlrmAddOptimizerState()). The pointers
+  are borrowed until Destroy.
 */
 PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
                                        const char *names[TRS_DENSE_MAX_STATES],

@@ -2,23 +2,14 @@
 #include "optim/sparse_optimizer.h"
 
 static const TrsOptionSpec specs[] = {
-    {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_SPARSE_OPTIMIZERS, NULL,
-     "optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
-    {"-embedding_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
-     "learning rate of the embedding tables"},
-    {"-embedding_eps", TRS_OPTION_REAL, "1e-8", "[0,]", NULL, NULL,
-     "added to the root: the adagrads, adams and lambs"},
-    {"-embedding_beta1", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL,
-     "decay of the mean of the gradient: adams, lambs, lion"},
-    {"-embedding_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL,
-     "decay of the mean of its square: adams, lambs; of lion's mean"},
-    {"-embedding_weight_decay", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
-     "weight decay; not for sgd and adagrad; rowwise_adagrad needs a mode for it"},
-    {"-embedding_weight_decay_mode", TRS_OPTION_ENUM, "none", NULL, TRS_SPARSE_DECAY_MODES, NULL,
-     "rowwise_adagrad: none ignores the weight decay, l2 adds it to the gradient, decouple shrinks the "
-     "weight; the rest is refused"},
-    {"-embedding_eta", TRS_OPTION_REAL, "0.001", "[0,]", NULL, NULL, "lars_sgd: trust coefficient"},
-    {"-embedding_momentum", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL, "lars_sgd: momentum"},
+    {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS),
+     NULL, "optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
+#define NUMBER_OF_ALL(word, fallback, range, help) \
+  {"-embedding_" #word, TRS_OPTION_REAL, fallback, range, NULL, NULL, help},
+    TRS_OPTIMIZER_NUMBERS(NUMBER_OF_ALL){
+        "-embedding_weight_decay_mode", TRS_OPTION_ENUM, "none", NULL, TRS_SPARSE_DECAY_MODES, NULL,
+        "rowwise_adagrad: none ignores the weight decay, l2 adds it to the gradient, decouple shrinks the "
+        "weight; the rest is refused"},
     {"-embedding_max_gradient", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "clamp each element of the pooled output's gradient to +- this; default: no clamping"},
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
@@ -26,31 +17,21 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_sparse_optimizer_options = TRS_OPTION_GROUP("Embedding optimizer", specs);
 
-typedef struct {
-  const char *name;
-  const char *state[TRS_SPARSE_MAX_STATES];
-  int n_states;
-  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
-  PetscBool couples_columns; /* a row's update depends on the row as a whole */
-} TrsSparseOptimizer;
+/* The vocabulary's words, by kind. */
+static const struct {
+  const char *name, *state[TRS_OPTIMIZER_STATES];
+  TrsStateShape shape[TRS_OPTIMIZER_STATES];
+  enum { TRS_APART, TRS_COUPLED } columns;
+  enum { TRS_KEEPS, TRS_DECAYS } decay;
+} optimizers[] = {
+#define OPTIMIZER(KIND, word, shape0, name0, shape1, name1, planned, columns, decay) \
+  {#word, {name0, name1}, {TRS_STATE_##shape0, TRS_STATE_##shape1}, TRS_##columns, TRS_##decay},
+    TRS_EMBEDDING_OPTIMIZERS(OPTIMIZER)};
 
-static const TrsSparseOptimizer optimizers[TRS_N_OPTIMS] = {
-    [TRS_OPTIM_NONE] = {.name = "none"},
-    [TRS_OPTIM_SGD] = {.name = "sgd"},
-    [TRS_OPTIM_ADAGRAD] = {"adagrad", {"momentum1"}, 1, {PETSC_FALSE}, PETSC_FALSE},
-    [TRS_OPTIM_ROWWISE_ADAGRAD] = {"rowwise_adagrad", {"momentum1"}, 1, {PETSC_TRUE}, PETSC_TRUE},
-    [TRS_OPTIM_ADAM] = {"adam", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_FALSE}, PETSC_FALSE},
-    [TRS_OPTIM_PARTIAL_ROWWISE_ADAM] =
-        {"partial_rowwise_adam", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_TRUE}, PETSC_TRUE},
-    [TRS_OPTIM_LAMB] = {"lamb", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_FALSE}, PETSC_TRUE},
-    [TRS_OPTIM_PARTIAL_ROWWISE_LAMB] =
-        {"partial_rowwise_lamb", {"exp_avg", "exp_avg_sq"}, 2, {PETSC_FALSE, PETSC_TRUE}, PETSC_TRUE},
-    [TRS_OPTIM_LARS_SGD] = {"lars_sgd", {"momentum1"}, 1, {PETSC_FALSE}, PETSC_TRUE},
-    [TRS_OPTIM_LION] = {"lion", {"exp_avg"}, 1, {PETSC_FALSE}, PETSC_FALSE},
-    [TRS_OPTIM_SHAMPOO] = {.name = "shampoo"},
-};
-
-/* The option that sets a key: -table_<name>_<key> or -tables_<key> where one is given, else -embedding_<key>. table NULL: the latter. */
+/*
+  The name of the option that sets a key: -table_<name>_<key> or -tables_<key> where it is given,
+  else -embedding_<key>. With table NULL the name is always -embedding_<key>.
+*/
 static PetscErrorCode name_of(TrsOptions options, const char *table, const char *key, char *name, size_t size)
 {
   const char *own;
@@ -92,7 +73,7 @@ static PetscErrorCode read_real(TrsOptions options, const char *table, const cha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What has no meaning, told of the option that asks for it. */
+/* Refuse meaningless settings. The message names the option that asks for one. */
 static PetscErrorCode check(TrsOptions options, const char *table, int kind, int mode, float weight_decay)
 {
   char name[PETSC_MAX_PATH_LEN];
@@ -109,16 +90,38 @@ static PetscErrorCode check(TrsOptions options, const char *table, int kind, int
     PetscCall(
         TrsOptionError(options, name, "FBGEMM's counter, cowclip and decouple_global are not supported"));
   }
-  if (weight_decay > 0.0f && (kind == TRS_OPTIM_SGD || kind == TRS_OPTIM_ADAGRAD)) {
+  if (weight_decay > 0.0f && optimizers[kind].decay == TRS_KEEPS) {
     PetscBool own_optimizer, own_decay;
 
     PetscCall(name_of(options, table, "optimizer", name, sizeof(name)));
     PetscCall(PetscStrncmp(name, "-table_", 7, &own_optimizer));
     PetscCall(name_of(options, table, "weight_decay", name, sizeof(name)));
     PetscCall(PetscStrncmp(name, "-table_", 7, &own_decay));
-    if (!own_optimizer && !own_decay) table = NULL; /* it is so for all */
+    if (!own_optimizer && !own_decay) table = NULL; /* the setting is that of all tables */
     PetscCall(TrsOptionError(options, name, "%s%s%s takes no weight decay", optimizers[kind].name,
                              table ? " of table " : "", table ? table : ""));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ftrl's weight is a function of its states and the learning rate, which must be there and stay. */
+static PetscErrorCode check_ftrl(TrsOptions options, const char *table, float learning_rate)
+{
+  char name[PETSC_MAX_PATH_LEN];
+  const int *policies = NULL;
+  int n = 0;
+
+  PetscFunctionBegin;
+  if (learning_rate == 0.0f) {
+    PetscCall(name_of(options, table, "learning_rate", name, sizeof(name)));
+    PetscCall(TrsOptionError(options, name, "ftrl needs a learning rate above 0"));
+  }
+  PetscCall(TrsOptionsGetEnums(options, "-schedule_policies", &n, &policies, NULL));
+  if (n > 0) {
+    PetscCall(name_of(options, table, "optimizer", name, sizeof(name)));
+    PetscCall(TrsOptionError(options, name,
+                             "ftrl takes no -schedule_policies: a weight is a function of its gradients and "
+                             "of one learning rate"));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -131,14 +134,8 @@ static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsS
     const char *key;
     float *to;
   } reals[] = {
-      {"learning_rate", &args->learning_rate},
-      {"eps", &args->eps},
-      {"beta1", &args->beta1},
-      {"beta2", &args->beta2},
-      {"weight_decay", &args->weight_decay},
-      {"eta", &args->eta},
-      {"momentum", &args->momentum},
-      {"max_gradient", max_gradient},
+#define NUMBER_TO(word, ...) {#word, &args->word},
+      TRS_OPTIMIZER_NUMBERS(NUMBER_TO){"max_gradient", max_gradient},
   };
   int kind, mode;
 
@@ -149,6 +146,7 @@ static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsS
   for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++)
     PetscCall(read_real(options, table, reals[i].key, reals[i].to));
   PetscCall(check(options, table, kind, mode, args->weight_decay));
+  if (kind == TRS_OPTIM_FTRL) PetscCall(check_ftrl(options, table, args->learning_rate));
   args->kind = (TrsSparseOptimizerKind)kind;
   args->weight_decay_mode = (TrsWeightDecayMode)mode;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -166,10 +164,9 @@ PetscErrorCode TrsSparseOptimizerKindOf(TrsOptions options, const char *table, T
 
 static PetscBool same_args(const TrsSparseOptimizerArgs *a, const TrsSparseOptimizerArgs *b)
 {
-  return (PetscBool)(a->kind == b->kind && a->weight_decay_mode == b->weight_decay_mode &&
-                     a->learning_rate == b->learning_rate && a->eps == b->eps && a->beta1 == b->beta1 &&
-                     a->beta2 == b->beta2 && a->weight_decay == b->weight_decay && a->eta == b->eta &&
-                     a->momentum == b->momentum);
+#define SAME_NUMBER(word, ...) &&a->word == b->word
+  return (PetscBool)(a->kind == b->kind &&
+                     a->weight_decay_mode == b->weight_decay_mode TRS_OPTIMIZER_NUMBERS(SAME_NUMBER));
 }
 
 PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTableConfigs *tables,
@@ -192,6 +189,16 @@ PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTable
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsSparseOptimizersCheck(const TrsSparseOptimizers *o, const TrsComputeOps *compute)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < o->n; i++)
+    PetscCheck(compute->tbe_has_step(o->args[i].kind), PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+               "-embedding_optimizer or a table's: %s has no update on device %s",
+               optimizers[o->args[i].kind].name, compute->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSparseOptimizersFree(TrsSparseOptimizers *o)
 {
   PetscFunctionBegin;
@@ -207,15 +214,13 @@ const TrsSparseOptimizerArgs *TrsSparseOptimizersOf(const TrsSparseOptimizers *o
   return &o->args[o->of_table ? o->of_table[table] : 0];
 }
 
-void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *names[TRS_SPARSE_MAX_STATES],
-                              PetscBool rowwise[TRS_SPARSE_MAX_STATES])
+void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *names[TRS_OPTIMIZER_STATES],
+                              PetscBool rowwise[TRS_OPTIMIZER_STATES])
 {
-  const TrsSparseOptimizer *optimizer = &optimizers[kind];
-
-  *n = optimizer->n_states;
-  for (int i = 0; i < *n; i++) {
-    names[i] = optimizer->state[i];
-    rowwise[i] = optimizer->rowwise[i];
+  *n = 0;
+  for (int i = 0; i < TRS_OPTIMIZER_STATES && optimizers[kind].shape[i] != TRS_STATE_ABSENT; i++, ++*n) {
+    names[i] = optimizers[kind].state[i];
+    rowwise[i] = (PetscBool)(optimizers[kind].shape[i] == TRS_STATE_ROW);
   }
 }
 
@@ -226,5 +231,5 @@ const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind)
 
 PetscBool TrsSparseOptimizerCouplesColumns(TrsSparseOptimizerKind kind)
 {
-  return optimizers[kind].couples_columns;
+  return (PetscBool)(optimizers[kind].columns == TRS_COUPLED);
 }

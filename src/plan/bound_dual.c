@@ -2,35 +2,36 @@
 #include "plan/bound_dual.h"
 
 #include "plan/lower_bound.h"
+#include "plan/plan_search.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { TRS_PATIENCE = 4, TRS_MOST_ACTIVE = 4 * (1 + TRS_BOUND_PACKS) };
 #define ROUNDING 1e-9
-#define SLIGHT \
-  1e-3 /* of the upper bound: a shard that is not longer than the rest by more leaves a part as it is */
+/* A shard that exceeds the rest by less than this share of the upper bound leaves a part alone. */
+#define SLIGHT 1e-3
 
 /* A choice as one box sees it: a cost and its coefficients. */
 typedef struct {
-  int choice, n; /* rows */
+  int choice, n; /* n: number of row entries */
   double fixed;
   int row[TRS_BOUND_MEMORY + TRS_MOST_ACTIVE];
   double use[TRS_BOUND_MEMORY + TRS_MOST_ACTIVE];
 } TrsActive;
 
-/* The dual of one box. Rows: the parts' means, then TRS_BOUND_ROWS. */
+/* The dual of one box. Its rows are the means of the parts, then TRS_BOUND_ROWS. */
 enum { TRS_ROWS = TRS_BOUND_PARTS + TRS_BOUND_ROWS };
 typedef struct {
-  int *first; /* [n_tables + 1] into active */
+  int *first; /* [n_tables + 1] indices into active */
   TrsActive *active;
   const TrsActive **best;       /* [n_tables] the choice of least value */
   double lambda[TRS_ROWS];      /* ms; a part's weight times the upper bound */
-  double slope[TRS_ROWS];       /* of the dual */
-  double kept[TRS_ROWS], bound; /* the best so far */
+  double slope[TRS_ROWS];       /* slope of the dual */
+  double kept[TRS_ROWS], bound; /* the best multipliers and bound so far */
 } TrsDual;
 
-/* u(k) of Fekete and Schepers: adds up to at most 1 over any x that add up to at most 1. */
+/* u(k) of Fekete and Schepers. It adds up to at most 1 over any x that add up to at most 1. */
 static double pack(double x, int k)
 {
   double y = x * (k + 1), whole = floor(y + ROUNDING);
@@ -57,10 +58,10 @@ static PetscErrorCode number_parts(const TrsSearchSpace *space, int *number, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Shards of an option that meet on some rank, however they are placed. */
+/* The number of shards of an option that meet on some rank, however they are placed. */
 static double meeting(const TrsTopology *topology, const TrsPlanOption *option)
 {
-  int hosts = PetscMax(1, topology->world_size / topology->group), n = option->n_shards, places, least;
+  int hosts = PetscMax(1, topology->world_size / topology->group), n = option->n_shards, places;
 
   if (option->partition_by == TRS_PARTITION_DEVICE) {
     places = topology->world_size;
@@ -69,8 +70,7 @@ static double meeting(const TrsTopology *topology, const TrsPlanOption *option)
   } else {
     places = option->type == TRS_SHARDING_GRID_SHARD ? hosts * topology->group : topology->group;
   }
-  least = (n + places - 1) / places;
-  return least;
+  return (n + places - 1) / places;
 }
 
 static void fill_choice(const TrsTopology *topology, const TrsPlanOption *option, const int *number,
@@ -94,30 +94,31 @@ static void fill_choice(const TrsTopology *topology, const TrsPlanOption *option
   }
 }
 
-/* Parts of the memory: sums over all devices, and how the shards pack into a device. */
+/* Fill in the parts of the memory: sums over all devices, and how the shards pack into a device. */
 static void fill_memory(const TrsPlanOption *option, const TrsStorage *room, double cap_hbm, double cap_ddr,
                         int world_size, TrsBoundChoice *c)
 {
   c->memory[0] = cap_hbm > 0 ? (double)option->total_storage.hbm / cap_hbm : 0;
   c->memory[1] = cap_ddr > 0 ? (double)option->total_storage.ddr / cap_ddr : 0;
-  for (int s = 0; s < option->n_shards && room->hbm > 0; s++) {
-    double x = (double)TrsOptionShard(option, s)->storage.hbm / (double)room->hbm;
+  for (int i = 0; i < option->n_classes && room->hbm > 0; i++) {
+    double x = (double)option->shard_class[i].storage.hbm / (double)room->hbm;
+    double n = TrsOptionClassShards(option, i);
 
-    for (int k = 1; k <= TRS_BOUND_MEMORY - 2; k++) c->memory[1 + k] += pack(x, k) / world_size;
+    for (int k = 1; k <= TRS_BOUND_MEMORY - 2; k++) c->memory[1 + k] += n * pack(x, k) / world_size;
   }
 }
 
 PetscErrorCode TrsBoundProblemCreate(const TrsTopology *topology, const TrsSearchSpace *space,
-                                     const TrsReservation *reservation, double upper_ms,
+                                     const TrsReservation *reservation, double upper_ms, double end_s,
                                      TrsBoundProblem *problem)
 {
-  TrsStorage room = reservation->left[0]; /* on the richest device */
+  TrsStorage room = reservation->left[0]; /* memory left on the richest device */
   double cap_hbm = 0, cap_ddr = 0;
   int number[TRS_BOUND_PARTS], n = 0;
 
   PetscFunctionBegin;
   *problem = (TrsBoundProblem){
-      .n_tables = space->n_tables, .world_size = topology->world_size, .upper_ms = upper_ms};
+      .n_tables = space->n_tables, .world_size = topology->world_size, .upper_ms = upper_ms, .end_s = end_s};
   PetscCall(number_parts(space, number, &problem->n_parts));
   for (int r = 0; r < topology->world_size; r++) {
     cap_hbm += (double)PetscMax(0, reservation->left[r].hbm);
@@ -181,7 +182,7 @@ static void see(const TrsBoundProblem *p, const TrsBoundBox *box, int i, TrsActi
   }
 }
 
-/* Choices of the box. Returns false if a table has none. */
+/* Collect the choices of the box. Returns false if a table has none. */
 static PetscBool collect(const TrsBoundProblem *p, TrsBoundBox *box, TrsDual *d)
 {
   int n = 0;
@@ -209,13 +210,13 @@ static double value_of(const TrsDual *d, const TrsActive *a)
   return value;
 }
 
-/* The dual at lambda; its slope. */
+/* Evaluate the dual and its slope at lambda. */
 static double evaluate(const TrsBoundProblem *p, const TrsBoundBox *box, TrsDual *d)
 {
   double sum = 0;
 
-  /* A capacity that is used to the last byte counts as free, or a rounding error's slope of 1e-16
-     would send its multiplier out of all bounds. */
+  /* A capacity that is used to the last byte counts as free. Otherwise a rounding error's slope of
+     1e-16 would send its multiplier out of all bounds. */
   for (int j = 0; j < TRS_ROWS; j++) {
     d->slope[j] = j >= TRS_BOUND_PARTS ? -(1 + ROUNDING) : (j < p->n_parts ? -box->lo[j] / p->upper_ms : 0);
     sum += d->lambda[j] * d->slope[j];
@@ -238,7 +239,7 @@ static double evaluate(const TrsBoundProblem *p, const TrsBoundBox *box, TrsDual
   return sum;
 }
 
-/* One step along the slope, within the limits of the multipliers. */
+/* Make one step along the slope, within the limits of the multipliers. */
 static void step(const TrsBoundProblem *p, TrsDual *d, double length)
 {
   double norm = 0;
@@ -261,7 +262,7 @@ static void climb(const TrsBoundProblem *p, const TrsBoundBox *box, int n_steps,
   int waiting = 0;
 
   d->bound = -HUGE_VAL;
-  for (int i = 0; i < n_steps; i++) {
+  for (int i = 0; i < n_steps && (i == 0 || TrsPlanCpuClock() < p->end_s); i++) {
     double value = evaluate(p, box, d);
 
     if (value > d->bound) {
@@ -285,7 +286,7 @@ static void climb(const TrsBoundProblem *p, const TrsBoundBox *box, int n_steps,
   }
 }
 
-/* Choices that cost more than a plan below the upper bound can afford are out. */
+/* Exclude choices that cost more than a plan below the upper bound can afford. */
 static void exclude(const TrsBoundProblem *p, const TrsDual *d, TrsBoundBox *box)
 {
   for (int t = 0; t < p->n_tables; t++) {
@@ -301,8 +302,9 @@ static void exclude(const TrsBoundProblem *p, const TrsDual *d, TrsBoundBox *box
 }
 
 /*
-  The part whose longest shard among the best choices is longest beyond what the bound counts, halfway between the two; or
-  else the part with most room, near what it counts.
+  Find the part to split, and where. It is the part whose longest shard among the best choices
+  exceeds most what the bound counts, split halfway between the two. If there is none, it is the
+  part with most room, split near what the bound counts.
 */
 static void find_split(const TrsBoundProblem *p, const TrsDual *d, TrsBoundBox *box)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an option costs: from tables, topology and settings to the estimators' inputs. */
+/*
+  This file computes the cost of an option:
+  it makes the estimators' inputs from tables, topology and settings.
+*/
 #include "plan/cache_stats.h"
 #include "plan/search_space.h"
 
@@ -22,7 +25,7 @@ void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings
   *batch_size = constraints->n_batch_sizes ? constraints->batch_sizes[f] : settings->batch_size;
 }
 
-/* A rank's batch: ids looked up, and rows that come out. */
+/* A rank's batch: the ids looked up, and the rows that come out. */
 static void batch_size_of(const TrsCostModel *model, const TrsTableConfig *table, double *ids, double *rows)
 {
   double l, n;
@@ -37,14 +40,17 @@ static void batch_size_of(const TrsCostModel *model, const TrsTableConfig *table
   if (table->pooling == TRS_POOLING_NONE) *rows = *ids;
 }
 
-/* Bytes an element for the cost model: half-precision kinds count 2, quantised rows 1. */
+/* Bytes of an element in the cost model. Half-precision types count 2, quantised rows 1. */
 static double element_bytes(const TrsCostModel *model, const TrsTableConfig *table)
 {
   if (model->settings->is_quant) return 1;
   return table->data_type == TRS_FP32 ? 4 : 2;
 }
 
-/* Quantised tables hold scale and bias beside each row; other types are quantised to int8. */
+/*
+  Bytes of a table. Quantised tables hold scale and bias beside each row.
+  Other types are quantised to int8.
+*/
 static int64_t table_bytes(const TrsCostModel *model, const TrsTableConfig *table)
 {
   int64_t R = table->num_embeddings, C = table->embedding_dim;
@@ -91,7 +97,8 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
     in->a2a_fwd = a2a->fwd;
     in->a2a_bwd = a2a->bwd;
   }
-  if (in->is_pooled && settings->sr.is_coded) { /* sequence embeddings are never reduced */
+  /* Sequence embeddings are never reduced. */
+  if (in->is_pooled && settings->sr.is_coded) {
     in->sr_fwd = settings->sr.fwd;
     in->sr_bwd = settings->sr.bwd;
   }
@@ -159,8 +166,9 @@ PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
 }
 
 /*
-  While the sum stays in one binade, each step adds the same amount: x rounded to the spacing there. (In a tie the first step
-  makes the sum even, after which ties round one way.) So two steps show the amount, and the rest of the binade is one product.
+  While the sum stays in one binade, each step adds the same amount: x rounded to the spacing there.
+  (In a tie the first step makes the sum even, and then all ties round the same way.) So two steps
+  show the amount, and the rest of the binade is one product.
 */
 double TrsSumRepeated(double x, int n)
 {
@@ -191,7 +199,7 @@ double TrsSumRepeated(double x, int n)
   return sum;
 }
 
-/* Two rounds of splitmix64: the option's part of a proposal's key. */
+/* Two rounds of splitmix64 make the option's part of a proposal's key. */
 static uint64_t mix(uint64_t x)
 {
   x += UINT64_C(0x9e3779b97f4a7c15);

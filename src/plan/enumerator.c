@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every way to split every table. Source: TorchRec EmbeddingEnumerator,
-  calculate_shard_sizes_and_offsets; src/plan/RULES.md, section 3
+  This file enumerates every way to split every table.
+
+  Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets; src/plan/RULES.md,
+          section 3
 */
 #include "plan/search_space.h"
 
@@ -26,7 +28,7 @@ static const TrsComputeKernel quant_kernels[] = {TRS_KERNEL_QUANT, TRS_KERNEL_QU
                                                  TRS_KERNEL_QUANT_UVM_CACHING};
 static const TrsComputeKernel dense_kernels[] = {TRS_KERNEL_DENSE};
 
-/* The sharder's types for a table, in its fixed order. */
+/* The sharding types that the sharder offers for a table, in its fixed order. */
 static int sharder_types(const TrsCostModel *model, const TrsTableConfig *table,
                          const TrsShardingType **types)
 {
@@ -52,7 +54,10 @@ static int sharder_kernels(const TrsCostModel *model, TrsShardingType type, cons
   return model->topology->is_cuda || !model->settings->is_quant ? COUNT(trained_kernels) : 1;
 }
 
-/* TorchRec's sharder offers fused_uvm and fused_uvm_caching on cuda only; the runtime has them on cpu, too, for who asks. */
+/*
+  Tell whether a kernel is allowed. TorchRec's sharder offers fused_uvm and fused_uvm_caching only
+  on cuda. The runtime has them on cpu, too, if the user names them.
+*/
 static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig *table,
                                 TrsComputeKernel kernel)
 {
@@ -68,7 +73,8 @@ static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *t
   PetscBool by_host_rows = (PetscBool)(type == TRS_SHARDING_ROW_WISE || type == TRS_SHARDING_TABLE_ROW_WISE);
 
   if (type == TRS_SHARDING_GRID_SHARD) return named;
-  /* TorchRec's pooled sharder does not offer these on cpu; the runtime has them, for who asks. */
+  /* TorchRec's pooled sharder does not offer these types on cpu.
+     The runtime has them if the user names them. */
   if (by_host_rows && !model->topology->is_cuda && !model->settings->is_quant &&
       TrsTableModule(table) != TRS_MODULE_EC)
     return named;
@@ -83,11 +89,16 @@ static TrsPartitionBy partition_by(TrsShardingType type)
   case TRS_SHARDING_TABLE_ROW_WISE:
   case TRS_SHARDING_TABLE_COLUMN_WISE: return TRS_PARTITION_HOST;
   case TRS_SHARDING_GRID_SHARD: return TRS_PARTITION_MULTI_HOST;
-  default: return TRS_PARTITION_UNIFORM;
+  case TRS_SHARDING_DATA_PARALLEL:
+  case TRS_SHARDING_ROW_WISE: break;
   }
+  return TRS_PARTITION_UNIFORM;
 }
 
-/* Least divisor of cols that is a multiple of 4, at least `least` and below cols; else cols. */
+/*
+  The least divisor of cols that is a multiple of 4, at least `least` and below cols.
+  Otherwise cols.
+*/
 static int64_t column_width(int64_t cols, int64_t least)
 {
   int64_t width = cols;
@@ -192,7 +203,7 @@ static PetscErrorCode set_shards(const TrsCostModel *model, const TrsTableConfig
     option->n_shards = (int)(C / cut);
     break;
   case TRS_SHARDING_DATA_PARALLEL: option->n_shards = topology->world_size; break;
-  default: break;
+  case TRS_SHARDING_TABLE_WISE: break;
   }
   PetscCall(set_class(option, space->classes, 1, &R));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -230,7 +241,10 @@ static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tables that the quantised sharder keeps together: of one pooling mode, in a sequence module of one data type. */
+/*
+  The group of tables that the quantised sharder keeps together: tables of one pooling mode, or in a
+  sequence module tables of one data type.
+*/
 static int quant_group(const TrsTableConfig *table)
 {
   return TrsTableModule(table) == TRS_MODULE_EC ? (int)table->data_type : (int)table->pooling;
@@ -249,7 +263,8 @@ void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *
       if (TrsTableModule(&tables->table[t]) == module) order[n++] = t;
     }
     if (!model->settings->is_quant) continue;
-    for (int done = start; done < n;) { /* bring the first one's group forward, stably */
+    /* Bring the first table's group forward, in a stable order. */
+    for (int done = start; done < n;) {
       int group = quant_group(&tables->table[order[done++]]);
 
       for (int j = done; j < n; j++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* -plan_explain TABLE: the table's options side by side, what each would have cost the plan, and what the numbers are made of. */
+/*
+  -plan_explain TABLE shows the table's options side by side, the cost of the plan with each of
+  them, and the parts of these numbers.
+*/
 #include "plan/lower_bound.h"
 #include "plan/report.h"
 #include "plan/report_format.h"
@@ -11,13 +14,22 @@
 
 #define GIB 1073741824.0
 
-/* One option of the table, tried in the plan: everything else as planned, placed anew. */
+/*
+  One option of the table tried in the plan.
+  All other tables keep their options, and everything is placed anew.
+*/
 typedef struct {
   const TrsPlanOption *option;
   PetscBool placed;
   double rating;
 } TrsTrial;
 
+static PetscBool is_same(const TrsPlanOption *a, const TrsPlanOption *b)
+{
+  return (PetscBool)(a->type == b->type && a->kernel == b->kernel);
+}
+
+/* The chosen option counts as the plan has it: the optimal proposer may have placed it better. */
 static PetscErrorCode try_options(const TrsReportInput *in, int slot, TrsTrial *trial)
 {
   const TrsTableOptions *mine = &in->space->table[slot];
@@ -32,6 +44,7 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, TrsTrial *
   TrsProposal proposal = {.n = best->proposal.n};
   const TrsPartitionHint hint = {.limit = HUGE_VAL};
   const TrsPlacement *placement;
+  const TrsPlanOption *chosen;
   TrsPartitioner partitioner;
   int position = 0;
 
@@ -40,9 +53,15 @@ static PetscErrorCode try_options(const TrsReportInput *in, int slot, TrsTrial *
   PetscCall(PetscMalloc1(proposal.n, &proposal.option));
   memcpy(proposal.option, best->proposal.option, (size_t)proposal.n * sizeof(const TrsPlanOption *));
   while (proposal.option[position]->table != mine->table) position++;
+  chosen = proposal.option[position];
   for (int i = 0; i < mine->n; i++) {
     trial[i] = (TrsTrial){.option = &in->space->option[mine->first + i]};
     if (!TrsOptionIsValid(trial[i].option)) continue;
+    if (is_same(trial[i].option, chosen)) {
+      trial[i].placed = PETSC_TRUE;
+      trial[i].rating = best->rating;
+      continue;
+    }
     proposal.option[position] = trial[i].option;
     PetscCall(TrsPartition(partitioner, &proposal, &hint, &placement, &trial[i].placed, &trial[i].rating));
   }
@@ -80,12 +99,12 @@ static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *
   double now = in->search->best.rating;
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(
-      text,
-      "\nIts options, each in place of the chosen one, with all tables placed anew (the slowest rank now: "
-      "%.6g ms):\n%-18s %-17s %6s %36s %10s %10s %10s  %s\n",
-      now, "sharding type", "kernel", "shards", "one shard, ms", "sum, ms", "HBM GB", "DDR GB",
-      "slowest rank"));
+  PetscCall(TrsTextPrintf(text,
+                          "\nIts options; the others each in place of the chosen one, with all tables placed "
+                          "anew (the slowest rank now: "
+                          "%.6g ms):\n%-18s %-17s %6s %36s %10s %10s %10s  %s\n",
+                          now, "sharding type", "kernel", "shards", "one shard, ms", "sum, ms", "HBM GiB",
+                          "DDR GiB", "slowest rank"));
   for (int i = 0; i < n; i++) {
     PetscCall(say_shards(&trial[i], text));
     if (trial[i].placed) {
@@ -94,10 +113,7 @@ static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *
     } else {
       PetscCall(TrsTextPrintf(text, "  does not fit"));
     }
-    PetscCall(TrsTextPrintf(text, "%s\n",
-                            trial[i].option->type == chosen->type && trial[i].option->kernel == chosen->kernel
-                                ? "  <- chosen"
-                                : ""));
+    PetscCall(TrsTextPrintf(text, "%s\n", is_same(trial[i].option, chosen) ? "  <- chosen" : ""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -110,9 +126,7 @@ static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *cho
 
   PetscFunctionBegin;
   for (int i = 0; i < n && !second; i++) {
-    if (trial[i].placed &&
-        (trial[i].option->type != chosen->type || trial[i].option->kernel != chosen->kernel))
-      second = &trial[i];
+    if (trial[i].placed && !is_same(trial[i].option, chosen)) second = &trial[i];
   }
   if (n == 1) {
     PetscCall(TrsTextPrintf(text, "\nThere was no choice: its constraints leave this one option.\n"));
@@ -128,6 +142,50 @@ static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *cho
       PetscCall(TrsTextPrintf(
           text, "It is better, but no proposer offered this combination: try -plan_proposers optimal.\n"));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The largest of a plan's device totals. */
+static int find_slowest(const TrsShardingPlan *plan)
+{
+  int slowest = 0;
+
+  for (int r = 1; r < plan->world_size; r++) {
+    if (TrsPerfTotal(&plan->device_perf[r]) > TrsPerfTotal(&plan->device_perf[slowest])) slowest = r;
+  }
+  return slowest;
+}
+
+/* The table's part of the slowest rank's time, or what that time would be with it. */
+static PetscErrorCode say_slowest(const TrsReportInput *in, const TrsTablePlan *table, TrsText *text)
+{
+  const TrsShardingPlan *plan = in->plan;
+  const int slowest = find_slowest(plan);
+  const double now = TrsPerfTotal(&plan->device_perf[slowest]);
+  const TrsStorage *used = &plan->device_storage[slowest], *left = &in->reservation->left[slowest];
+  const TrsShard *dearest = &table->shard[0];
+  double there = 0, longest;
+  PetscBool fits;
+
+  PetscFunctionBegin;
+  for (int s = 0; s < table->n_shards; s++) {
+    if (TrsPerfTotal(&table->shard[s].perf) > TrsPerfTotal(&dearest->perf)) dearest = &table->shard[s];
+    if (table->shard[s].rank == slowest) there += TrsPerfTotal(&table->shard[s].perf);
+  }
+  longest = TrsPerfTotal(&dearest->perf);
+  if (there > 0) {
+    PetscCall(TrsTextPrintf(text, "It takes %.4g of the %.4g ms of the slowest rank, %d (%.3g%%).\n", there,
+                            now, slowest, 100 * there / now));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  fits = (PetscBool)(dearest->storage.hbm <= left->hbm - used->hbm &&
+                     dearest->storage.ddr <= left->ddr - used->ddr);
+  PetscCall(TrsTextPrintf(text,
+                          "It is not on the slowest rank, %d (%.4g ms), but on rank %d (%.4g ms). On rank %d "
+                          "%s would add %.4g ms: %.4g ms (%+.3g%%)%s.\n",
+                          slowest, now, dearest->rank, TrsPerfTotal(&plan->device_perf[dearest->rank]),
+                          slowest, table->n_shards == 1 ? "it" : "one of its shards", longest, now + longest,
+                          100 * longest / now, fits ? "" : ", and has no room in memory"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -164,6 +222,7 @@ PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *
   PetscCall(TrsTextPrintf(text, plan->n_shards == 1 ? "rank %d" : "%d ranks",
                           plan->n_shards == 1 ? plan->shard[0].rank : plan->n_shards));
   PetscCall(TrsTextPrintf(text, " (proposer %s).\n", TrsProposerKindName(in->search->best.proposer)));
+  if (plan->n_shards > 0) PetscCall(say_slowest(in, plan, text));
   PetscCall(PetscMalloc1(n, &trial));
   PetscCall(try_options(in, slot, trial));
   qsort(trial, (size_t)n, sizeof(*trial), compare_trials);

@@ -55,20 +55,22 @@ static PetscErrorCode say_no_option(const TrsCostModel *model, int t, TrsText *m
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes by which an option's largest shard misses the richest device; 0 if it fits. */
+/* Bytes by which an option's largest shard exceeds the richest device, or 0 if it fits. */
 static int64_t shortage(const TrsPlanOption *option, const TrsStorage *most)
 {
   return PetscMax(0, option->max_hbm - most->hbm) + PetscMax(0, option->max_ddr - most->ddr);
 }
 
 typedef struct {
-  TrsStorage most;              /* left on the richest device */
-  TrsInt128 sum_hbm, sum_ddr;   /* left on all */
-  TrsInt128 need_hbm, need_ddr; /* all tables, each with the option that needs least device memory */
-  int worst;                    /* table slot that fits on no device by the most bytes, -1: none */
+  TrsStorage most;            /* left on the richest device */
+  TrsInt128 sum_hbm, sum_ddr; /* left on all devices */
+  /* Needs of all tables, each with the option that needs least device memory. */
+  TrsInt128 need_hbm, need_ddr;
+  /* The table slot that exceeds every device by the most bytes, or -1. */
+  int worst;
   const TrsPlanOption *worst_option;
   int64_t worst_bytes;
-  int largest_hbm, largest_ddr; /* table slots that need the most even so */
+  int largest_hbm, largest_ddr; /* table slots that need the most, even with that option */
   int64_t most_hbm, most_ddr;
 } TrsAnalysis;
 
@@ -112,7 +114,7 @@ static void analyse(const TrsCostModel *model, const TrsReservation *reservation
   }
 }
 
-/* The option that says how much of a device's memory is reserved, NULL: none does. */
+/* The option that sets how much of a device's memory is reserved, or NULL. */
 static const char *reservation_option(const TrsPlanSettings *settings)
 {
   switch (settings->reservation) {
@@ -128,7 +130,10 @@ static double row_bytes(const TrsTableConfig *table)
   return (double)table->num_embeddings * (double)table->embedding_dim * TrsDTypeBits(table->data_type) / 8.0;
 }
 
-/* Of what is needed beside `rows` bytes of tables: is most of it for batches, so that another data type would not help? inputs: of a device, kept by the reservation. */
+/*
+  Tell whether most of the need beside `rows` bytes of tables is for batches, so that another data
+  type would not help.
+*/
 static PetscBool is_for_batches(const TrsCostModel *model, const TrsReservation *reservation, double need,
                                 double rows)
 {
@@ -137,7 +142,10 @@ static PetscBool is_for_batches(const TrsCostModel *model, const TrsReservation 
   return (PetscBool)(need - rows + inputs * model->topology->world_size > rows);
 }
 
-/* Options that would give more of the memory that is short, or make table t need less of it. */
+/*
+  Name the options that would give more of the memory that is short, or that would make table t need
+  less of it.
+*/
 static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_batches, PetscBool short_hbm,
                                 PetscBool short_ddr, TrsText *message)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Why there is no plan, and what would help. */
+/* The reasons why there is no plan, and advice. */
 #pragma once
 
 #include "plan/plan_search.h"
@@ -15,13 +15,14 @@ typedef enum {
 const char *TrsPlanErrorName(TrsPlanError error);
 
 /*
-  TrsPlanDiagnose - Whether and why planning failed, as TorchRec classes it, and a text for the user: which table or device is short, by
-  how many bytes, which options relax it.
+  TrsPlanDiagnose - Tell whether and why planning failed, and how to help.
 
-  Not collective.
-  In:     search       after TrsPlanSearchRun(); NULL when the planner ended before
+  Not collective. The kinds of errors are TorchRec's. The text for the user says which table or
+  device is short, by how many bytes, and which options relax the shortage.
+
+  In:     search       after TrsPlanSearchRun(); NULL if the planner ended before
           table_alone  of TrsEnumerate()
-  Out:    error        TRS_PLAN_OK when there is a valid plan (or nothing to plan)
+  Out:    error        TRS_PLAN_OK if there is a valid plan (or nothing to plan)
   InOut:  message      the text is added
 */
 PetscErrorCode TrsPlanDiagnose(const TrsCostModel *model, const TrsReservation *reservation,

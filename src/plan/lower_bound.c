@@ -8,13 +8,15 @@
 #include <string.h>
 
 enum { TRS_ROOT_STEPS = 300, TRS_STEPS = 30 };
-#define CLOSED 1e-4 /* of the upper bound: boxes this close to it are not split */
+/* A share of the upper bound. Boxes this close to the upper bound are not split. */
+#define CLOSED 1e-4
 
-/* Boxes that are not done, the lowest bound first: a heap. */
+/* Boxes that are not done, as a heap with the lowest bound first. */
 typedef struct {
   TrsBoundProblem problem;
-  size_t n_words;                                 /* of a box's excluded choices */
-  double ratio[TRS_BOUND_PARTS][TRS_BOUND_PARTS]; /* load of q over that of p, at least, on each rank */
+  size_t n_words; /* words for a box's excluded choices */
+  /* On each rank, the load of part q is at least this ratio times that of part p. */
+  double ratio[TRS_BOUND_PARTS][TRS_BOUND_PARTS];
   int n, capacity;
   TrsBoundBox *box;
   double done_ms; /* the least bound of boxes that cannot be split */
@@ -69,7 +71,7 @@ static TrsBoundBox pop(TrsBoxes *h)
   return top;
 }
 
-/* How loads of parts go together, over the choices that are left. */
+/* Find the least ratios between the loads of parts, over the choices that are left. */
 static void find_ratios(TrsBoxes *h, const TrsBoundBox *box)
 {
   const TrsBoundProblem *p = &h->problem;
@@ -95,7 +97,7 @@ static void find_ratios(TrsBoxes *h, const TrsBoundBox *box)
   }
 }
 
-/* What one part's limits say of the others'. */
+/* Derive limits of the other parts from one part's limits. */
 static void propagate(const TrsBoxes *h, TrsBoundBox *box)
 {
   int n = h->problem.n_parts;
@@ -111,7 +113,7 @@ static void propagate(const TrsBoxes *h, TrsBoundBox *box)
   for (int q = 0; q < n; q++) box->hi[q] = PetscMin(box->hi[q], h->problem.upper_ms - (sum - box->lo[q]));
 }
 
-/* Bound a box and put it where it belongs: among the open ones, the closed ones, or nowhere. */
+/* Bound a box and add it to the open boxes or the closed ones, or drop it. */
 static PetscErrorCode enter(TrsBoxes *h, TrsBoundBox *box, int n_steps, int64_t *work)
 {
   double upper = h->problem.upper_ms, sum = 0;
@@ -127,7 +129,7 @@ static PetscErrorCode enter(TrsBoxes *h, TrsBoundBox *box, int n_steps, int64_t 
   if (!empty && sum < upper) PetscCall(TrsBoundRaise(&h->problem, n_steps, box, NULL, &done));
   *work -= done;
   if (empty || sum >= upper || box->bound_ms >= upper) {
-    PetscCall(PetscFree(box->excluded)); /* no plan below the upper bound */
+    PetscCall(PetscFree(box->excluded)); /* there is no plan below the upper bound */
   } else if (box->part < 0 || box->bound_ms >= upper * (1 - CLOSED)) {
     h->done_ms = PetscMin(h->done_ms, box->bound_ms);
     PetscCall(PetscFree(box->excluded));
@@ -153,6 +155,7 @@ static PetscErrorCode split(TrsBoxes *h, int64_t *work)
 
 static PetscErrorCode enter_root(TrsBoxes *h, int64_t *work)
 {
+  const int n = PetscMax(1, h->problem.first[h->problem.n_tables]);
   TrsBoundBox root = {0};
 
   PetscFunctionBegin;
@@ -161,13 +164,13 @@ static PetscErrorCode enter_root(TrsBoxes *h, int64_t *work)
     root.hi[q] = h->problem.upper_ms;
     root.weight[q] = h->problem.upper_ms;
   }
-  PetscCall(enter(h, &root, TRS_ROOT_STEPS, work));
+  PetscCall(enter(h, &root, (int)PetscMin(TRS_ROOT_STEPS, PetscMax(TRS_STEPS, *work / n)), work));
   if (h->n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   find_ratios(h, &h->box[0]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A path that is longer than any: each table's most costly option on one rank. */
+/* A path that is longer than any other: each table's most costly option on one rank. */
 static double longest_path(const TrsSearchSpace *space)
 {
   double sum = 0;
@@ -190,18 +193,19 @@ PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace
   TrsBoxes h = {.done_ms = HUGE_VAL};
 
   PetscFunctionBegin;
-  PetscCall(TrsBoundProblemCreate(model->topology, space, reservation, upper, &h.problem));
+  PetscCall(TrsBoundProblemCreate(model->topology, space, reservation, upper, end_s, &h.problem));
   h.n_words = (size_t)(h.problem.first[space->n_tables] + 63) / 64 + 1;
   PetscCall(enter_root(&h, &work));
   while (h.n > 0 && h.box[0].bound_ms < h.done_ms && work > 0 && TrsPlanCpuClock() < end_s)
     PetscCall(split(&h, &work));
-  if (h.n > 0) {
+  if (h.n > 0 && TrsPlanCpuClock() < end_s) {
     int64_t done;
 
     PetscCall(TrsBoundRaise(&h.problem, 1, &h.box[0], wanted, &done));
   }
   *bound_ms = PetscMin(h.done_ms, h.n > 0 ? h.box[0].bound_ms : HUGE_VAL);
-  *bound_ms = PetscMin(*bound_ms, upper_ms) * (1 - 1e-9); /* rounding of the sums */
+  /* The factor allows for the rounding of the sums. */
+  *bound_ms = PetscMin(*bound_ms, upper_ms) * (1 - 1e-9);
   for (int i = 0; i < h.n; i++) PetscCall(PetscFree(h.box[i].excluded));
   PetscCall(PetscFree(h.box));
   PetscCall(TrsBoundProblemFree(&h.problem));

@@ -55,7 +55,7 @@ void TrsLuusJaakolaStart(TrsLuusJaakola *s, double left, double right, int max_i
   *s = (TrsLuusJaakola){.left = left,
                         .right = right,
                         .step = right - left,
-                        .y = NAN,
+                        .y = (double)NAN,
                         .iteration = -1,
                         .max_iterations = max_iterations,
                         .left_known = left_known};
@@ -89,7 +89,7 @@ PetscBool TrsLuusJaakolaNext(TrsLuusJaakola *s, double cost, double *probe)
     *probe = s->y;
     return PETSC_TRUE;
   }
-  return PETSC_FALSE; /* TorchRec draws for ever when the ends meet */
+  return PETSC_FALSE; /* TorchRec draws forever once the ends meet */
 }
 
 void TrsLuusJaakolaShrinkRight(TrsLuusJaakola *s, double right)

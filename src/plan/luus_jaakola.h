@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Random search on an interval with a shrinking step, and the generator it draws from.
+  Random search on an interval with a shrinking step, and the generator of its random numbers.
 
-  Source: TorchRec LuusJaakolaSearch (Luus and Jaakola, AIChE J. 19(4), 1973); MT19937 (Matsumoto and Nishimura, ACM TOMACS 8(1), 1998)
-  as torch.rand uses it.
+  Source: TorchRec LuusJaakolaSearch (Luus and Jaakola, AIChE J. 19(4), 1973); MT19937 (Matsumoto
+          and Nishimura, ACM TOMACS 8(1), 1998) as torch.rand uses it
 */
 #pragma once
 
@@ -17,19 +17,22 @@ typedef struct {
 } TrsMersenne;
 
 void TrsMersenneSeed(TrsMersenne *generator, uint32_t seed);
-/* Uniform in [0, 1) with 24 bits, as torch's float32. */
+/* A uniform number in [0, 1) with 24 bits, like torch's float32. */
 float TrsMersenneUniform(TrsMersenne *generator);
 
 typedef struct {
   TrsMersenne random;
   double left, right, step, x, fx, y;
   int iteration, max_iterations;
-  PetscBool left_known, right_known; /* the cost at this end */
+  PetscBool left_known, right_known; /* whether the cost at this end is known */
 } TrsLuusJaakola;
 
 void TrsLuusJaakolaStart(TrsLuusJaakola *search, double left, double right, int max_iterations, uint32_t seed,
                          PetscBool left_known);
-/* Tell the cost of the last probe (anything at first) and get the next one; false when the search is over. */
+/*
+  Pass the cost of the last probe (any value the first time) and get the next probe. Returns false
+  if the search is over.
+*/
 PetscBool TrsLuusJaakolaNext(TrsLuusJaakola *search, double cost, double *probe);
 /* Nothing beyond `right` is possible. */
 void TrsLuusJaakolaShrinkRight(TrsLuusJaakola *search, double right);

@@ -44,7 +44,7 @@ void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t
     TrsMinNode now = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]), *old = &tree->node[i];
 
     if (now.load == old->load && now.hbm == old->hbm && now.ddr == old->ddr)
-      return; /* nor does any above change */
+      return; /* then no node above changes either */
     *old = now;
   }
 }
@@ -52,7 +52,7 @@ void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t
 typedef struct {
   const TrsMinTree *tree;
   int64_t hbm, ddr;
-  int leaf; /* best so far */
+  int leaf; /* the best so far */
   double load;
 } TrsSearch;
 
@@ -68,8 +68,8 @@ static void search(TrsSearch *s, int i, int first, int width)
     return;
   }
   width /= 2;
-  if (s->tree->node[2 * (size_t)i].load <=
-      s->tree->node[2 * (size_t)i + 1].load) { /* the promising half first */
+  /* Search the promising half first. */
+  if (s->tree->node[2 * (size_t)i].load <= s->tree->node[2 * (size_t)i + 1].load) {
     search(s, 2 * i, first, width);
     search(s, 2 * i + 1, first + width, width);
   } else {
@@ -85,7 +85,8 @@ int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr)
 
   while (i < tree->n_leaves)
     i = 2 * i + (tree->node[2 * (size_t)i].load <= tree->node[2 * (size_t)i + 1].load ? 0 : 1);
-  if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves; /* the usual case */
+  /* This is the usual case. */
+  if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves;
   search(&s, 1, 0, tree->n_leaves);
   return s.leaf;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tournament tree over bins (devices, hosts): the least loaded one with room.
+  A tournament tree over bins (devices, hosts). It finds the least loaded bin with room.
 
-  Leaves stand in the order that breaks ties. Each inner node keeps the least load below it and the largest free memory of each kind, so
-  that a search skips what is full.
+  The leaves are in the order that breaks ties. Each inner node keeps the least load below it and
+  the largest free memory of each kind, so that a search skips full bins.
 */
 #pragma once
 
@@ -12,22 +12,24 @@
 #include <stdint.h>
 
 typedef struct {
-  double load;      /* the least below */
-  int64_t hbm, ddr; /* the most free below */
+  double load;      /* the least load below */
+  int64_t hbm, ddr; /* the most free memory below */
 } TrsMinNode;
 
 typedef struct {
-  int n, n_leaves;  /* n_leaves: the power of two at or above n */
-  TrsMinNode *node; /* [2 * n_leaves], the root is 1 */
+  int n, n_leaves;  /* n_leaves: n rounded up to a power of two */
+  TrsMinNode *node; /* [2 * n_leaves], the root is node 1 */
 } TrsMinTree;
 
 PetscErrorCode TrsMinTreeCreate(int n, TrsMinTree *tree);
 PetscErrorCode TrsMinTreeFree(TrsMinTree *tree);
 
-/* After node[n_leaves + i] was written for all i. */
+/* Build the tree after node[n_leaves + i] was written for all i. */
 void TrsMinTreeBuild(TrsMinTree *tree);
 
 void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t ddr);
 
-/* First leaf with the least load among those with room for hbm and ddr, -1 if none has. */
+/*
+  The first leaf with the least load among those with room for hbm and ddr, or -1 if none has room.
+*/
 int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr);

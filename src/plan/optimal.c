@@ -5,19 +5,21 @@
 #include "plan/optimal_impl.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
-  TRS_ROUNDS = 3,      /* of search and bound */
-  TRS_POOL = 4,        /* plans that a round goes on from */
-  TRS_STARTS_PART = 4, /* one in so many of a round's work is for new starts */
+  TRS_ROUNDS = 3,      /* rounds of search and bound */
+  TRS_POOL = 4,        /* plans from which a round goes on */
+  TRS_STARTS_PART = 4, /* one part in so many of a round's work is for new starts */
+  TRS_LOOK_EVERY = 32, /* insertions between looks at the clock */
 };
-#define GAP_DONE   1e-4 /* of the bound */
+#define GAP_DONE   1e-4 /* as a share of the bound */
 #define ROUNDING   1e-9
-#define WORK_RATE  6e7 /* state.work a second of the limit: measured, 0.3 s of a core */
-#define BOUND_RATE 3e7 /* options that the bound looks at, likewise: at most 0.2 s */
+#define WORK_RATE  6e7 /* state.work for each second of the limit, measured as 0.3 s of a core */
+#define BOUND_RATE 3e7 /* options that the bound looks at, for each second: at most 0.2 s */
 
-/* The shortest plans that walks of this round ended with. */
+/* The shortest plans with which walks of this round ended. */
 typedef struct {
   int n;
   TrsBestPlan plan[TRS_POOL];
@@ -68,6 +70,7 @@ PetscErrorCode TrsSearchSave(TrsSearch *s, TrsBestPlan *plan)
     plan->placement.n_ranks += option->n_shards;
   }
   plan->found = PETSC_TRUE;
+  plan->rating = TrsPlanStateRating(&s->state);
   plan->proposer = TRS_PROPOSER_OPTIMAL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -103,6 +106,37 @@ PetscBool TrsSearchIsOver(const TrsSearch *s)
                      TrsPlanCpuClock() >= s->end_s);
 }
 
+PetscBool TrsSearchIsLate(const TrsSearch *s, int k)
+{
+  return (PetscBool)(k % TRS_LOOK_EVERY == 0 && TrsPlanCpuClock() >= s->end_s);
+}
+
+typedef struct {
+  double key;
+  int table;
+} TrsKeyed;
+
+static int compare_keyed(const void *a, const void *b)
+{
+  const TrsKeyed *x = a, *y = b;
+
+  if (x->key != y->key) return x->key > y->key ? -1 : 1;
+  return x->table - y->table;
+}
+
+PetscErrorCode TrsSearchOrder(int n, const double *key, int *table)
+{
+  TrsKeyed *keyed;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(n, &keyed));
+  for (int t = 0; t < n; t++) keyed[t] = (TrsKeyed){key[t], t};
+  qsort(keyed, (size_t)n, sizeof(*keyed), compare_keyed);
+  for (int i = 0; i < n; i++) table[i] = keyed[i].table;
+  PetscCall(PetscFree(keyed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 void TrsSearchSort(const TrsSearch *s, int n, int *table)
 {
   for (int i = 1; i < n; i++) {
@@ -132,6 +166,7 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
   PetscCall(PetscCalloc1(n, &s->old_rank));
   PetscCall(PetscCalloc1(n, &s->old_capacity));
   PetscCall(PetscMalloc1(n, &s->weight));
+  PetscCall(PetscMalloc1(n, &s->by_weight));
   PetscCall(PetscMalloc1(model->tables->n, &s->slot_of));
   for (int t = 0; t < n; t++) {
     double least = HUGE_VAL;
@@ -141,6 +176,7 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
       least = PetscMin(least, space->option[space->table[t].first + i].total_perf);
     s->weight[t] = least;
   }
+  PetscCall(TrsSearchOrder(n, s->weight, s->by_weight));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -155,12 +191,13 @@ static PetscErrorCode destroy(TrsSearch *s)
   PetscCall(PetscFree(s->old_rank));
   PetscCall(PetscFree(s->old_capacity));
   PetscCall(PetscFree(s->weight));
+  PetscCall(PetscFree(s->by_weight));
   PetscCall(PetscFree(s->slot_of));
   PetscCall(TrsPlanStateFree(&s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put the state into the pool if it is among the shortest; plans of one length count once. */
+/* Put the state into the pool if it is among the shortest. Plans of equal length count once. */
 static PetscErrorCode pool_state(TrsSearch *s, TrsPool *pool)
 {
   double path = TrsPlanStatePath(&s->state);
@@ -180,7 +217,7 @@ static PetscErrorCode pool_state(TrsSearch *s, TrsPool *pool)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A new start, and a short walk from it. */
+/* Make a new start, and a short walk from it. */
 static PetscErrorCode try_start(TrsSearch *s, TrsPool *pool, unsigned forbidden, double price_ms,
                                 const TrsPlanOption *const *wanted, int64_t work)
 {
@@ -196,7 +233,10 @@ static PetscErrorCode try_start(TrsSearch *s, TrsPool *pool, unsigned forbidden,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Starts of one round: what the bound chose; without one sharding type, or two, drawn anew in each round; at prices of memory. */
+/*
+  Make the starts of one round: the options that the bound chose, then starts without one or two
+  sharding types, which are drawn anew in each round. The starts use different prices of memory.
+*/
 static PetscErrorCode try_starts(TrsSearch *s, TrsPool *pool, int round, const TrsPlanOption *const *wanted,
                                  int64_t work)
 {
@@ -216,7 +256,10 @@ static PetscErrorCode try_starts(TrsSearch *s, TrsPool *pool, int round, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One round: a walk from the best plan, new starts, walks from the best of them and from the best plan. */
+/*
+  Make one round: a walk from the best plan, new starts, and walks from the best of them and from
+  the best plan.
+*/
 static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption *const *wanted, int64_t work)
 {
   TrsPool pool = {0};
@@ -241,7 +284,7 @@ static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The state of TorchRec's plan, or of one that is built here; *found tells whether there is one. */
+/* Begin with TorchRec's plan, or with one that is built here. *found tells whether there is one. */
 static PetscErrorCode start(TrsSearch *s, PetscBool *found, int *attempts)
 {
   PetscFunctionBegin;
@@ -256,7 +299,10 @@ static PetscErrorCode start(TrsSearch *s, PetscBool *found, int *attempts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does some option prefetch? That time is in a rank's total, but not in the critical path. */
+/*
+  Tell whether some option prefetches. Prefetch time counts in a rank's total, but not in the
+  critical path.
+*/
 static PetscBool prefetches(const TrsSearchSpace *space)
 {
   for (int i = 0; i < space->n_options; i++) {
@@ -266,8 +312,8 @@ static PetscBool prefetches(const TrsSearchSpace *space)
 }
 
 /*
-  The first round keeps the slowest rank's total at what it was, which is a good guide; the others do so only where there are costs
-  that the path does not know.
+  The limit of the slowest rank's total. The first round keeps the initial total, which is a good
+  guide. The other rounds keep it only if there are costs that the path does not count.
 */
 static double rating_limit(const TrsSearch *s, int round, double first_rating)
 {
@@ -279,6 +325,7 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
                            TrsOptimum *optimum)
 {
   double work = WORK_RATE * time_s / TRS_ROUNDS, bound_work = BOUND_RATE * time_s / (TRS_ROUNDS + 1), raised;
+  double start_s = TrsPlanCpuClock();
   double first_rating = best->found ? best->rating * (1 + ROUNDING) : HUGE_VAL;
   const TrsPlanOption **wanted;
   PetscBool found;
@@ -289,7 +336,7 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
   if (space->n_tables == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(create(model, space, reservation, best, &s));
   PetscCall(PetscCalloc1(space->n_tables, &wanted));
-  s.end_s = TrsPlanCpuClock() + time_s;
+  s.end_s = start_s + time_s;
   s.end_work = (int64_t)(WORK_RATE * time_s);
   PetscCall(start(&s, &found, &optimum->attempts));
   for (int round = 0; round <= TRS_ROUNDS; round++) {
@@ -302,6 +349,8 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
     PetscCall(search_round(&s, round, wanted, (int64_t)work));
   }
   optimum->bound_ms = s.bound_ms;
+  optimum->path_ms = s.best_ms;
+  optimum->cpu_s = TrsPlanCpuClock() - start_s;
   optimum->by_time = (PetscBool)(TrsPlanCpuClock() >= s.end_s);
   PetscCall(PetscFree(wanted));
   PetscCall(destroy(&s));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the optimal proposer share: a search over plan states. */
+/* The search over plan states that the files of the optimal proposer share. */
 #pragma once
 
 #include "plan/optimal.h"
@@ -8,68 +8,91 @@
 typedef struct {
   const TrsSearchSpace *space;
   TrsPlanState state;
-  TrsBestPlan *best; /* in space order of tables */
-  double best_ms;    /* its path */
-  double bound_ms;   /* no plan is below */
+  TrsBestPlan *best; /* its tables are in the order of the space */
+  double best_ms;    /* path of the best plan */
+  double bound_ms;   /* no plan is below this */
   double end_s;      /* time limit, by TrsPlanCpuClock() */
-  int64_t end_work;  /* the budget: state.work where the search ends */
+  int64_t end_work;  /* the budget: the search ends at this state.work */
   uint64_t random;
-  int *ruined;                      /* tables that are out */
-  const TrsPlanOption **old_option; /* what they were */
+  int *ruined;                      /* tables that were taken out */
+  const TrsPlanOption **old_option; /* options of the tables taken out */
   int **old_rank, *old_capacity;
-  int *critical, n_critical; /* tables to take out */
-  int *order;                /* of insertion */
+  int *critical, n_critical; /* tables that may be taken out */
+  int *order;                /* order of insertion */
   double *weight;            /* [n_tables] least total ms of a table's options */
-  int *slot_of;              /* [tables] index in the space */
+  int *by_weight;            /* [n_tables] tables, the largest weight first */
+  int *slot_of;              /* [tables] index of a table in the space */
 } TrsSearch;
 
-/* A random number below n: xorshift64*, the same on every machine. Not collective. */
+/* A random number below n (xorshift64*), the same on every machine. Not collective. */
 int TrsSearchDraw(TrsSearch *s, int n);
 
-/* Copy the state, which is complete, to a plan; to s->best if it is the shortest so far. Not collective. */
+/*
+  Copy the state, which must be complete, to a plan. TrsSearchKeep() copies it to s->best if it is
+  the shortest so far. Not collective.
+*/
 PetscErrorCode TrsSearchSave(TrsSearch *s, TrsBestPlan *plan);
 PetscErrorCode TrsSearchKeep(TrsSearch *s);
 
-/* Make the state that of a plan. Not collective. */
+/* Set the state to that of a plan. Not collective. */
 PetscErrorCode TrsSearchLoad(TrsSearch *s, const TrsBestPlan *plan);
 
-/* Is the best plan at the bound, or the budget or the time over? Not collective. */
+/*
+  Tell whether the best plan is at the bound, or the budget or the time is used up. Not collective.
+*/
 PetscBool TrsSearchIsOver(const TrsSearch *s);
 
-/* Put table t, which is out, on its best option and ranks. Not collective. Out: placed, false when it has no place. */
-PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed);
-
-/* Sort tables by their least cost, the largest first. Not collective. */
-void TrsSearchSort(const TrsSearch *s, int n, int *table);
+/*
+  Tell whether the time is over. Ask this before insertion k of many: it looks at the clock only now
+  and then.
+*/
+PetscBool TrsSearchIsLate(const TrsSearch *s, int k);
 
 /*
-  TrsSearchWalk - Ruin and recreate from the state on, until some work is done or the search is over.
+  Put table t, which is out, on its best option and ranks. Not collective. Out: placed, false if
+  there is no place.
+*/
+PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed);
 
-  Not collective. Half of the moves take out tables that make a part of the path as long as it is, some of these forbid the
-  sharding type of that part to all of them, so that several tables change their types at once.
+/* Sort a few tables by their least cost, the largest first. Not collective. */
+void TrsSearchSort(const TrsSearch *s, int n, int *table);
 
-  In:     work  of state.work
+/* Order tables by their keys, the largest first, equal ones by number. Not collective. */
+PetscErrorCode TrsSearchOrder(int n, const double *key, int *table);
+
+/*
+  TrsSearchWalk - Ruin and recreate from the state on, until some work is done or the search is
+    over.
+
+  Not collective. Half of the moves take out tables that determine the length of a part of the path.
+  Some of these moves forbid the sharding type of that part to all tables taken out, so that several
+  tables change their types at once.
+
+  In:     work  in units of state.work
 */
 PetscErrorCode TrsSearchWalk(TrsSearch *s, int64_t work);
 
 /*
-  TrsSearchConstruct - Build a plan where no proposer has one.
+  TrsSearchConstruct - Build a plan if no proposer has one.
 
-  Not collective. Tables go in one by one; when one has no place, it goes in earlier in the next attempt (Joslin and Clements,
-  Squeaky Wheel Optimization, J. Artif. Intell. Res. 10, 1999). Attempts that look at the critical path take turns with attempts
-  that only pack memory.
+  Not collective. Tables go in one by one. A table without a place goes in earlier in the next
+  attempt (Joslin and Clements, Squeaky Wheel Optimization, J. Artif. Intell. Res. 10, 1999).
+  Attempts that look at the critical path alternate with attempts that only pack memory.
 
   Out:    found     whether the state is complete now
-          attempts  that were made
+          attempts  number of attempts
 */
 PetscErrorCode TrsSearchConstruct(TrsSearch *s, PetscBool *found, int *attempts);
 
 /*
-  TrsSearchRestart - Build a state from nothing with sharding types forbidden (a bit each), and at a price of memory.
+  TrsSearchRestart - Build a state from nothing.
 
   Not collective.
-  In:     wanted  [n_tables] options to take where they fit; NULL: any
-  Out:    found   whether the state is complete now
+
+  In:     forbidden  sharding types that may not be used, one bit each
+          price_ms   price of memory
+          wanted     [n_tables] options to take if they fit; NULL: any
+  Out:    found      whether the state is complete now; the time may end it before
 */
 PetscErrorCode TrsSearchRestart(TrsSearch *s, unsigned forbidden, double price_ms,
                                 const TrsPlanOption *const *wanted, PetscBool *found);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { TRS_ATTEMPTS = 400, TRS_FIT_EVERY = 3 };
-#define BUMP 0.3 /* of the largest urgency */
+#define BUMP 0.3 /* as a share of the largest urgency */
 
 typedef struct {
   TrsSearch *search;
@@ -14,7 +14,10 @@ typedef struct {
   int *order;      /* [n_tables] */
 } TrsWheel;
 
-/* How hard a table is to place: the memory of its smallest option, in devices, times the devices that it needs together. */
+/*
+  A measure of how hard a table is to place: the memory of its smallest option, in devices, times
+  the number of devices that the option needs together.
+*/
 static double urgency_of(const TrsSearch *s, int t)
 {
   const TrsTableOptions *mine = &s->space->table[t];
@@ -43,7 +46,7 @@ static void sort_by_urgency(TrsWheel *w, int n)
   }
 }
 
-/* One attempt. *failed is the table without a place, -1: there is none. */
+/* Make one attempt. *failed is the table without a place, or -1. */
 static PetscErrorCode attempt(TrsWheel *w, int *failed)
 {
   TrsSearch *s = w->search;
@@ -55,7 +58,8 @@ static PetscErrorCode attempt(TrsWheel *w, int *failed)
   TrsPlanStateClear(&s->state);
   sort_by_urgency(w, n);
   for (int k = 0; k < n; k++) {
-    PetscCall(TrsSearchInsert(s, w->order[k], &placed));
+    placed = PETSC_FALSE;
+    if (!TrsSearchIsLate(s, k)) PetscCall(TrsSearchInsert(s, w->order[k], &placed));
     if (placed) continue;
     *failed = w->order[k];
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -63,7 +67,9 @@ static PetscErrorCode attempt(TrsWheel *w, int *failed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the insertion looks at in attempt i: the path; memory; the path with a price of memory. */
+/*
+  Set the goal of insertions in attempt i: the path, the memory, or the path with a price of memory.
+*/
 static void set_view(TrsSearch *s, int i, double path_ms)
 {
   int kind = i % TRS_FIT_EVERY;
@@ -82,9 +88,9 @@ PetscErrorCode TrsSearchConstruct(TrsSearch *s, PetscBool *found, int *attempts)
   PetscCall(PetscMalloc2(n, &w.urgency, n, &w.order));
   for (int t = 0; t < n; t++) {
     w.urgency[t] = urgency_of(s, t);
-    w.order[t] = t;
     most = PetscMax(most, w.urgency[t]);
   }
+  PetscCall(TrsSearchOrder(n, w.urgency, w.order));
   for (*attempts = 0; failed >= 0 && *attempts < TRS_ATTEMPTS && !TrsSearchIsOver(s); (*attempts)++) {
     set_view(s, *attempts, TrsPlanStatePath(&s->state));
     PetscCall(attempt(&w, &failed));
@@ -104,14 +110,14 @@ PetscErrorCode TrsSearchRestart(TrsSearch *s, unsigned forbidden, double price_m
 
   PetscFunctionBegin;
   TrsPlanStateClear(&s->state);
-  for (int t = 0; t < n; t++) s->order[t] = t;
-  TrsSearchSort(s, n, s->order);
+  memcpy(s->order, s->by_weight, (size_t)n * sizeof(int));
   s->state.memory_price = price_ms;
   *found = PETSC_TRUE;
   for (int k = 0; k < n && *found; k++) {
     int t = s->order[k];
 
     *found = PETSC_FALSE;
+    if (TrsSearchIsLate(s, k)) break;
     s->state.forbidden = forbidden;
     if (wanted) PetscCall(TrsPlanStateInsert(&s->state, t, 1, wanted[t], found));
     if (!*found) PetscCall(TrsSearchInsert(s, t, found));

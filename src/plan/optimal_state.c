@@ -8,15 +8,18 @@
 
 enum {
   TRS_TRIED_HOSTS = 4,
-  TRS_WORK_OF_TRIAL = 32, /* what an option costs beside the ranks it looks at */
+  TRS_WORK_OF_TRIAL = 32, /* work of an option beside the ranks it looks at */
   TRS_WORK_OF_LOOK = 8
 };
 
-/* Beside the path itself, a placement is worth what it leaves for others: small weights for the load of its rank and for its cost. */
+/*
+  A placement's score also counts what it leaves for others: small weights for the load of its rank
+  and for its cost.
+*/
 #define RANK_WEIGHT 1e-3
 #define COST_WEIGHT 2e-2
 
-/* The four parts that an option's shards add to. */
+/* The four parts of the path that an option's shards add to. */
 typedef struct {
   int part[4];
   double ms[4], total;
@@ -49,6 +52,7 @@ PetscErrorCode TrsPlanStateCreate(const TrsTopology *topology, const TrsSearchSp
                           .n_tables = space->n_tables,
                           .most_shards = 1,
                           .rating_limit = HUGE_VAL,
+                          .room_of = reservation->left,
                           .path_weight = 1};
   PetscCall(PetscCalloc1(W, &state->total));
   PetscCall(PetscMalloc1(W, &state->hbm));
@@ -101,6 +105,11 @@ static double maximum(int n, const double *x)
   return most;
 }
 
+double TrsPlanStateRating(const TrsPlanState *state)
+{
+  return maximum(state->world_size, state->total) + state->uniform_total;
+}
+
 static void add_shard(TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int rank)
 {
   for (int k = 0; k < 4; k++) {
@@ -122,7 +131,7 @@ static void remove_shard(TrsPlanState *state, const TrsParts *parts, const TrsSh
   state->ddr[rank] += shard->storage.ddr;
 }
 
-/* Add (sign 1) or take away (-1) a uniform option. */
+/* Add (sign 1) or remove (-1) a uniform option. */
 static void shift_uniform(TrsPlanState *state, const TrsPlanOption *option, int sign)
 {
   TrsParts parts = parts_of(option);
@@ -193,7 +202,12 @@ void TrsPlanStateClear(TrsPlanState *state)
   size_t bytes = (size_t)state->world_size * sizeof(double);
 
   for (int t = 0; t < state->n_tables; t++) {
-    if (state->option[t]) TrsPlanStateRemove(state, t);
+    if (state->option[t]) state->work += (int64_t)2 * state->world_size;
+    state->option[t] = NULL;
+  }
+  for (int r = 0; r < state->world_size; r++) {
+    state->hbm[r] = state->room_of[r].hbm;
+    state->ddr[r] = state->room_of[r].ddr;
   }
   for (int p = 0; p < TRS_N_PATHS; p++) {
     if (state->load[p]) memset(state->load[p], 0, bytes);
@@ -211,14 +225,20 @@ static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, cons
                      state->total[r] + state->uniform_total + parts->total <= state->rating_limit);
 }
 
-/* Bytes in devices' memories: those of device and of host memory, each as a part of what the richest device has. */
+/*
+  Memory as a number of devices:
+  device and host memory, each as a share of what the richest device has.
+*/
 static double devices_of(const TrsPlanState *state, double hbm, double ddr)
 {
   return (state->room.hbm > 0 ? hbm / (double)state->room.hbm : 0) +
          (state->room.ddr > 0 ? ddr / (double)state->room.ddr : 0);
 }
 
-/* The path's four parts if rank r took a shard, and the price of the memory that it leaves unused. */
+/*
+  The path's four parts if rank r took a shard, plus the price of
+  the memory that the shard leaves unused.
+*/
 static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
 {
   double path = RANK_WEIGHT * state->total[r];
@@ -254,7 +274,10 @@ static int best_rank(TrsPlanState *state, const TrsParts *parts, const TrsShardC
   return best;
 }
 
-/* Place the shards one by one on the best of ranks [from, to); the state holds them afterwards, or nothing if one has no place. */
+/*
+  Place the shards one by one on the best of ranks [from, to). The state then holds them, or none of
+  them if one has no place.
+*/
 static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts, int from,
                             int to, int *rank)
 {
@@ -272,7 +295,7 @@ static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, co
   return PETSC_TRUE;
 }
 
-/* The path if a host took the rows of one column block; HUGE_VAL without room. */
+/* The path if a host took the rows of one column block, or HUGE_VAL without room. */
 static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                         int host)
 {
@@ -287,7 +310,10 @@ static double host_path(const TrsPlanState *state, const TrsPlanOption *option, 
   return worst;
 }
 
-/* table_row_wise and grid_shard: the rows of each column block on the best host, none twice as long as there are others. */
+/*
+  Place table_row_wise and grid_shard: the rows of each column block go to the best host. A host
+  gets a second block only when no unused host is left.
+*/
 static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                                      int *rank)
 {
@@ -322,7 +348,7 @@ static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *o
   return PETSC_TRUE;
 }
 
-/* The hosts that are loaded least, in order. Returns how many. */
+/* Find the least loaded hosts, in order. Returns their number. */
 static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
 {
   double least[TRS_TRIED_HOSTS];
@@ -345,7 +371,7 @@ static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
   return n;
 }
 
-/* table_column_wise where memory alone counts: on the fullest host that has room. */
+/* Place table_column_wise if only memory counts: on the fullest host that has room. */
 static PetscBool pack_columns_on_host(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                                       int *rank)
 {
@@ -369,7 +395,7 @@ static PetscBool pack_columns_on_host(TrsPlanState *state, const TrsPlanOption *
   return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
 }
 
-/* table_column_wise: on the best of the idle hosts. */
+/* Place table_column_wise on the best of the idle hosts. */
 static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
                                        const TrsParts *parts, int *rank)
 {
@@ -412,7 +438,10 @@ static double fixed_score(const TrsPlanState *state, const TrsPlanOption *option
              devices_of(state, (double)option->total_storage.hbm, (double)option->total_storage.ddr);
 }
 
-/* Score of an option on its best ranks; the state is left as it was. HUGE_VAL when it does not fit. */
+/*
+  Compute the score of an option on its best ranks, or HUGE_VAL if it does not fit. The state is
+  left as it was.
+*/
 static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *option, int *rank, double *score)
 {
   TrsParts parts = parts_of(option);
@@ -448,7 +477,7 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Below the score of an option on any ranks. */
+/* A lower bound of the option's score on any ranks. */
 static double least_score(const TrsPlanState *state, const TrsPlanOption *option, double path)
 {
   TrsParts parts = parts_of(option);
@@ -476,7 +505,8 @@ PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const T
 
   PetscFunctionBegin;
   state->work += (int64_t)n * TRS_WORK_OF_LOOK;
-  for (int i = 0; i < n; i++) { /* the most promising first: it rules others out */
+  /* Try the most promising option first, because it rules others out. */
+  for (int i = 0; i < n; i++) {
     score = may_have(state, &option[i]) ? least_score(state, &option[i], now) : HUGE_VAL;
     if (score >= least) continue;
     least = score;

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum { TRS_MAX_RUIN = 12, TRS_KINDS = 8 };
-#define HEAT 0.01 /* how much longer a path may get for a while, at the start */
+/* At the start a path may get longer by this share for a while. */
+#define HEAT 0.01
 
 static PetscErrorCode save(TrsSearch *s, int k, int t)
 {
@@ -24,7 +25,7 @@ static PetscErrorCode save(TrsSearch *s, int k, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put back what was saved: the new places out, the old ones in. */
+/* Restore the saved options: take the new places out and put the old ones back. */
 static PetscErrorCode restore(TrsSearch *s, int n)
 {
   PetscFunctionBegin;
@@ -36,7 +37,10 @@ static PetscErrorCode restore(TrsSearch *s, int n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A part of the path, drawn by its length: that of the slowest rank. -1: all is uniform. */
+/*
+  Draw a part of the path with a probability by its length on the slowest rank. Returns -1 if all
+  parts are uniform.
+*/
 static int draw_part(TrsSearch *s, int *slowest)
 {
   const TrsPlanState *state = &s->state;
@@ -57,13 +61,13 @@ static int draw_part(TrsSearch *s, int *slowest)
   return part;
 }
 
-/* The sharding types of a part: all for compute. */
+/* The sharding types of a part. Compute has all types. */
 static unsigned types_of(int part)
 {
   return part < TRS_PATH_COMMS ? ~0U : 1U << ((part - TRS_PATH_COMMS) / 2 % TRS_N_SHARDINGS);
 }
 
-/* Tables of the types, those with a shard on the rank only unless it is -1. */
+/* Find tables of these types. Unless rank is -1, they must have a shard on the rank. */
 static void find_critical(TrsSearch *s, unsigned types, int rank)
 {
   const TrsPlanState *state = &s->state;
@@ -79,20 +83,28 @@ static void find_critical(TrsSearch *s, unsigned types, int rank)
   }
 }
 
-/* Tables whose shards are longest in a part come first. */
-static void sort_by_part(TrsSearch *s)
+/* The k critical tables with the longest shards, the longest first; the others are dropped. */
+static void keep_longest(TrsSearch *s, int k)
 {
-  for (int i = 1; i < s->n_critical; i++) {
-    int mine = s->critical[i], j = i;
+  int n = 0;
+
+  for (int i = 0; i < s->n_critical; i++) {
+    int mine = s->critical[i], j;
     double ms = s->state.option[mine]->shard_class[0].total;
 
-    for (; j > 0 && s->state.option[s->critical[j - 1]]->shard_class[0].total < ms; j--)
+    if (n == k && s->state.option[s->critical[n - 1]]->shard_class[0].total >= ms) continue;
+    if (n < k) n++;
+    for (j = n - 1; j > 0 && s->state.option[s->critical[j - 1]]->shard_class[0].total < ms; j--)
       s->critical[j] = s->critical[j - 1];
     s->critical[j] = mine;
   }
+  s->n_critical = n;
 }
 
-/* Choose up to k tables and take them out; what they may not be again is forbidden. Returns how many. */
+/*
+  Choose up to k tables and take them out. Choices that they must not repeat are forbidden. Out: n,
+  their number.
+*/
 static PetscErrorCode ruin(TrsSearch *s, int k, int *n)
 {
   int kind = TrsSearchDraw(s, TRS_KINDS), rank, part = kind < TRS_KINDS / 2 ? draw_part(s, &rank) : -1;
@@ -102,7 +114,7 @@ static PetscErrorCode ruin(TrsSearch *s, int k, int *n)
   s->n_critical = *n = 0;
   if (part >= 0) find_critical(s, types_of(part), retype ? -1 : rank);
   if (retype) {
-    sort_by_part(s);
+    keep_longest(s, k);
     s->state.forbidden = types_of(part);
   }
   for (int i = 0; i < k; i++) {
@@ -114,7 +126,8 @@ static PetscErrorCode ruin(TrsSearch *s, int k, int *n)
     } else if (s->n_critical && i < 2) {
       t = s->critical[TrsSearchDraw(s, s->n_critical)];
     }
-    while (!s->state.option[t]) t = (t + 1) % s->state.n_tables; /* is out already */
+    /* Skip a table that is out already. */
+    while (!s->state.option[t]) t = (t + 1) % s->state.n_tables;
     PetscCall(save(s, i, t));
     TrsPlanStateRemove(&s->state, t);
     ++*n;

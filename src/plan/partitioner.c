@@ -30,7 +30,7 @@ PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_
   PetscCall(TrsMinTreeCreate(W, &p->devices));
   PetscCall(TrsMinTreeCreate(PetscMax(1, p->n_hosts), &p->hosts));
   p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN};
-  TrsMinTreeBuild(&p->hosts); /* stays so when no host is whole */
+  TrsMinTreeBuild(&p->hosts); /* this stays if no host is whole */
   PetscCall(PetscCalloc1(p->n_hosts, &p->host_changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->refused));
@@ -101,12 +101,15 @@ PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
 }
 
 /*
-  The rating adds shard totals in proposal order, the devices' totals were added part by part in placing order. So only devices that
-  are slowest up to rounding are summed again. Those with uniform shards alone all sum the same numbers: one stands for them.
+  Choose the devices that are summed again. The rating adds shard totals in proposal order, while
+  the devices' totals were added part by part in placing order. So only devices that are slowest up
+  to rounding are summed again. Devices with only uniform shards all sum the same numbers, so one
+  stands for all.
 */
 static int choose_slots(TrsPartitioner p, const TrsProposal *proposal, double slowest)
 {
-  int W = p->config.world_size, n_slots = 1; /* slot 0: devices without a shard of their own */
+  /* Slot 0 is for devices that have only uniform shards. */
+  int W = p->config.world_size, n_slots = 1;
   PetscBool by_hand = PETSC_FALSE;
 
   for (int i = 0; i < proposal->n; i++) by_hand = (PetscBool)(by_hand || !proposal->option[i]->same_perf);

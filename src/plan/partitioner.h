@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Partitioners: give every shard of a proposal a rank.
+  A partitioner gives every shard of a proposal a rank.
 
   Source: TorchRec GreedyPerfPartitioner and MemoryBalancedPartitioner; the same ranks, bit for bit
-  (src/plan/RULES.md, section 10).
+          (src/plan/RULES.md, section 10)
 */
 #pragma once
 
 #include "plan/pieces.h"
 
-/* One option a table, in the proposer's order of tables. */
+/* One option for each table, in the proposer's order of tables. */
 typedef struct {
   int n;
   const TrsPlanOption **option; /* [n] */
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
   int n_ranks, capacity;
   int *rank;
-  int *first; /* [n] where the option's ranks begin; -1: uniform */
+  int *first; /* [n] where the option's ranks begin, or -1 if it is uniform */
 } TrsPlacement;
 
 typedef struct {
@@ -30,18 +30,19 @@ typedef struct {
   double tolerance;
 } TrsPartitionerConfig;
 
-/* What is known before placing, to save work. */
+/* Facts that are known before placing and save work. */
 typedef struct {
-  double limit; /* a rating above it need not be exact */
-  PetscBool
-      rating_is_moot; /* only whether the proposal can be placed matters; so it is once a device is above the limit */
+  double limit; /* a rating above the limit need not be exact */
+  /* Only the fact that the proposal can be placed matters.
+     This also holds once a device is above the limit. */
+  PetscBool rating_is_moot;
   PetscBool only_below;    /* a placement above the limit is as good as none */
-  const TrsPieces *pieces; /* of the options that are not uniform, or NULL */
+  const TrsPieces *pieces; /* pieces of the options that are not uniform, or NULL */
 } TrsPartitionHint;
 
 typedef struct TrsPartitionerImpl *TrsPartitioner;
 
-/* Not collective. max_tables: of any proposal. */
+/* Create a partitioner for proposals of at most max_tables tables. Not collective. */
 PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_tables,
                                     TrsPartitioner *partitioner);
 PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner);
@@ -50,9 +51,11 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner);
   TrsPartition - Place a proposal.
 
   Not collective.
-  Out:    placement  borrowed until the next call; complete when placed with a rating that is at most the limit
+
+  Out:    placement  borrowed until the next call; complete if placed with a rating not above the
+                     limit
           placed     whether every shard found a device with room
-          rating     ms of the slowest device; exact when at most the hint's limit
+          rating     ms of the slowest device; exact if not above the hint's limit
 */
 PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal,
                             const TrsPartitionHint *hint, const TrsPlacement **placement, PetscBool *placed,

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Largest first, each shard to the least loaded device with room. Source: TorchRec GreedyPerfPartitioner */
+/*
+  The greedy partitioner goes from the largest option to the smallest and gives each shard to the
+  least loaded device with room. Source: TorchRec GreedyPerfPartitioner.
+*/
 #include "plan/partitioner_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Options placed before the first look at whether the rest is certain. A look is a pass over devices, so later ones wait for an eighth more
-   options, and for one every so many devices. */
+/*
+  Options placed before the first check whether the rest will certainly be placed. A check is a pass
+  over devices, so later checks wait for an eighth more options, and for one option for every so
+  many devices.
+*/
 enum { TRS_FIRST_LOOK = 16, TRS_LOOK_PART = 8, TRS_LOOK_DEVICES = 32 };
-#define ROUNDING 1e-9 /* sums of the same numbers in two orders differ by far less */
+/* Sums of the same numbers in two orders differ by far less. */
+#define ROUNDING 1e-9
 
 static PetscBool is_uniform(const TrsPlanOption *option)
 {
@@ -34,7 +41,10 @@ static void add_shard(TrsPartitioner p, int rank, const TrsShardClass *shard)
 
 /* ---- uniform options: shard i on device i ---- */
 
-/* Options made by hand, whose shards differ in perf, and rows split unevenly: shard by shard. */
+/*
+  Place shard by shard options made by hand, whose shards differ in
+  perf, and options with unevenly split rows.
+*/
 static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
 {
   for (int r = 0; r < option->n_shards; r++) {
@@ -47,8 +57,9 @@ static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
 }
 
 /*
-  Even options cost every device the same time, and memory by class: three ranges of ranks each. So the perf is accumulated once,
-  in proposal order, and memory as differences between neighbours; both exactly what a loop over devices gives.
+  Place all uniform options. Even options cost every device the same time, and memory by class,
+  which makes at most three ranges of ranks. So the perf is accumulated once, in proposal order, and
+  memory as differences between neighbours. The results are exactly those of a loop over devices.
 */
 static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
 {
@@ -118,7 +129,10 @@ static int compare_groups(const void *a, const void *b)
   return comes_before(a, b) ? -1 : 1;
 }
 
-/* A total order, so the way of sorting is free: mend the last proposal's order, and sort anew when that takes long. */
+/*
+  Sort groups in a total order, so the result does not depend on the method. The last proposal's
+  order is mended, or sorted anew if mending takes long.
+*/
 static void sort_groups(TrsGroupKey *group, int n)
 {
   int64_t moves = 8 * (int64_t)n;
@@ -153,7 +167,8 @@ static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBoo
 
     group->key[0] = balance_modules ? -in_module[option->module] : 0;
     if (sort_by_perf) {
-      memcpy(&group->key[1], &option->total_perf, sizeof(double)); /* doubles >= 0 order as their bits */
+      /* Doubles >= 0 have the order of their bits. */
+      memcpy(&group->key[1], &option->total_perf, sizeof(double));
       group->key[2] = 0;
     } else {
       group->key[1] = option->total_storage.hbm;
@@ -163,7 +178,7 @@ static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBoo
   sort_groups(p->group, p->n_group);
 }
 
-/* ---- devices and hosts as trees, brought up to date when they are asked ---- */
+/* ---- devices and hosts as trees, which are updated when they are used ---- */
 
 static void touch(TrsPartitioner p, int rank)
 {
@@ -239,7 +254,7 @@ static PetscBool place_on_devices(TrsPartitioner p, const TrsPlanOption *option,
   return PETSC_TRUE;
 }
 
-/* Shard i on the i-th of the ranks, all or none. */
+/* Place shard i on the i-th of the ranks, all shards or none. */
 static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, const int *rank)
 {
   for (int s = 0; s < option->n_shards; s++) {
@@ -252,7 +267,7 @@ static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, c
   return PETSC_TRUE;
 }
 
-/* Each shard to the least loaded device of the host, all or none. */
+/* Place each shard on the least loaded device of the host, all shards or none. */
 static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
 {
   int G = p->config.group, first = host * G;
@@ -286,7 +301,7 @@ static PetscBool place_on_host(TrsPartitioner p, const TrsPlanOption *option, in
   return place_in_order(p, option, rank);
 }
 
-/* Hosts from the least loaded one on, among those with enough memory in sum, until one works. */
+/* Try hosts with enough memory in sum, from the least loaded one on, until one works. */
 static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, int *rank)
 {
   PetscBool placed = PETSC_FALSE;
@@ -298,7 +313,7 @@ static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, i
 
     if (host < 0) break;
     placed = place_on_host(p, option, host, rank);
-    if (!placed) { /* hide it for the rest of this search */
+    if (!placed) { /* hide the host for the rest of this search */
       p->refused[n_refused++] = host;
       TrsMinTreeSet(&p->hosts, host, p->hosts.node[p->hosts.n_leaves + host].load, INT64_MIN, INT64_MIN);
     }
@@ -319,12 +334,15 @@ static void sort_hosts(TrsPartitioner p)
 
     p->host_key[h] = (TrsGroupKey){.position = h};
     memcpy(&p->host_key[h].key[0], &load, sizeof(load));
-    p->host_key[h].key[0] = -p->host_key[h].key[0]; /* ascending */
+    p->host_key[h].key[0] = -p->host_key[h].key[0]; /* makes the order ascending */
   }
   qsort(p->host_key, (size_t)p->n_hosts, sizeof(*p->host_key), compare_groups);
 }
 
-/* A grid: each column block's row shards on a host of their own, as long as there are hosts. */
+/*
+  Place a grid: each column block's row shards go to a host of
+  their own, as long as there are hosts.
+*/
 static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, int *rank)
 {
   int G = p->config.group, n = option->n_shards / G, n_windows;
@@ -351,9 +369,12 @@ static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, in
   return PETSC_FALSE;
 }
 
-/* ---- is the rest certain to find a place ---- */
+/* ---- tell whether the rest is certain to find a place ---- */
 
-/* A device is short when a piece does not fit. To make it so takes this part of all bytes to come. */
+/*
+  The share of all bytes to come that is needed to make a device short. A device is short if a piece
+  does not fit.
+*/
 static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, double hbm, double ddr)
 {
   double room_hbm = (double)(device->hbm - piece->hbm), room_ddr = (double)(device->ddr - piece->ddr);
@@ -363,8 +384,10 @@ static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, do
 }
 
 /*
-  All of n bins short, each of which is `width` devices and short with the cheapest of them, costs the sum of the cheapest ways; more
-  than all bytes to come, of device and of host memory, cannot be spent.
+  Tell whether at least one of n bins has room for a piece. A bin is `width` devices, and it is
+  short if one of them is. The cheapest way to make all bins short costs the sum of the cheapest
+  ways of each. It is impossible if the cost exceeds all bytes to come, of device and of host
+  memory.
 */
 static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int width, const TrsStorage *piece,
                               TrsInt128 hbm, TrsInt128 ddr)
@@ -385,7 +408,10 @@ static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int wid
   return PETSC_FALSE;
 }
 
-/* Will everything that is still to come find a place, whatever ranks it is given? No option to come has more than max_hbm. */
+/*
+  Tell whether everything that is still to come will find a place, on any ranks. No option to come
+  has more than max_hbm.
+*/
 static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPieces *rest, int64_t max_hbm)
 {
   TrsStorage piece[TRS_N_PIECES];
@@ -442,7 +468,8 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
                                   PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
                                   PetscBool *complete)
 {
-  TrsPieces rest = hint->pieces ? *hint->pieces : (TrsPieces){0}; /* of the options still to come */
+  /* Pieces of the options still to come. */
+  TrsPieces rest = hint->pieces ? *hint->pieces : (TrsPieces){0};
   PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules), is_moot = hint->rating_is_moot;
   int next_look = TRS_FIRST_LOOK;
 

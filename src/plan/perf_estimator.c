@@ -19,7 +19,7 @@ static double collective_bw(const TrsPerfInput *in, int local, int world)
   return world <= local ? in->intra_host_bw : in->inter_host_bw;
 }
 
-/* Bytes that the kernel moves, before any penalty; `write` is also what is sent. */
+/* Bytes that the kernel moves, before any penalty. `write` is also the number of bytes sent. */
 typedef struct {
   double read, lookup, write, write_bwd;
 } TrsTraffic;
@@ -43,7 +43,9 @@ static TrsTraffic shard_traffic(const TrsPerfInput *in, int64_t cols)
     t.write = ((in->n_rows * W) * c) * in->a2a_fwd;
     t.write_bwd = ((in->n_rows * W) * c) * in->a2a_bwd;
     break;
-  default: /* split by rows: over all ranks, or over those of one host */
+  case TRS_SHARDING_ROW_WISE:
+  case TRS_SHARDING_TABLE_ROW_WISE:
+  case TRS_SHARDING_GRID_SHARD: /* split by rows over all ranks, or over those of one host */
     n = in->type == TRS_SHARDING_ROW_WISE ? W : (double)in->group;
     t.read = ceil(((in->n_ids / n) * W) * ID_BYTES);
     t.lookup = (((in->n_ids / n) * W) * c) * in->elem;
@@ -61,7 +63,10 @@ static TrsTraffic shard_traffic(const TrsPerfInput *in, int64_t cols)
   return t;
 }
 
-/* All-reduce of a replicated table's gradient and the elementwise kernels of its optimizer. */
+/*
+  Time of the all-reduce of a replicated table's gradient and
+  of its optimizer's elementwise kernels.
+*/
 static double data_parallel_comms(const TrsPerfInput *in, int64_t rows, int64_t cols)
 {
   double table = ((double)(rows * cols)) * in->elem;
@@ -72,7 +77,7 @@ static double data_parallel_comms(const TrsPerfInput *in, int64_t rows, int64_t 
   return all_reduce + (table * ELEMENTWISE_KERNELS) / in->kernel_bw;
 }
 
-/* Reduce-scatter within a group of ranks, then all-to-all between the groups. */
+/* Time of a reduce-scatter within a group of ranks, then of an all-to-all between the groups. */
 static void group_comms(const TrsPerfInput *in, const TrsTraffic *t, int64_t cols, TrsPerf *perf)
 {
   int groups = PetscMax(1, in->world_size / in->group);
@@ -109,7 +114,8 @@ TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols)
     perf.fwd_comms = t.write / bw;
     perf.bwd_comms = t.write_bwd / bw + (t.write_bwd * BATCHED_COPY) / in->kernel_bw;
     break;
-  default: divisor = in->group; group_comms(in, &t, cols, &perf);
+  case TRS_SHARDING_TABLE_ROW_WISE:
+  case TRS_SHARDING_GRID_SHARD: divisor = in->group; group_comms(in, &t, cols, &perf);
   }
   perf.fwd_compute = (((t.read + t.lookup) + t.write) * penalty) / in->kernel_bw;
   perf.bwd_compute = perf.fwd_compute * in->bwd_multiplier;

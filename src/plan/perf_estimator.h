@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Time of one shard, in five parts. The order of operations is TorchRec's, bit for bit.
+
   Source: TorchRec EmbeddingPerfEstimator; src/plan/RULES.md, section 6
 */
 #pragma once
@@ -11,8 +12,9 @@ typedef struct {
   TrsShardingType type;
   PetscBool is_pooled, is_weighted, is_inference;
   int world_size, local_world_size, group;
-  double n_ids, n_rows;                          /* a rank's batch: ids in, pooled rows out */
-  double elem, a2a_fwd, a2a_bwd, sr_fwd, sr_bwd; /* bytes an element: of the table, of messages */
+  double n_ids, n_rows; /* a rank's batch: ids in, pooled rows out */
+  /* Bytes of an element: of the table, of messages. */
+  double elem, a2a_fwd, a2a_bwd, sr_fwd, sr_bwd;
   double kernel_bw, hbm_to_ddr_bw, intra_host_bw, inter_host_bw; /* bytes/ms */
   double bwd_multiplier, weighted_multiplier;
   double missed_ids; /* miss rate * expected lookups of a prefetching cache; 0: no prefetch */
@@ -21,7 +23,10 @@ typedef struct {
 /* Perf of a shard of rows x cols. Not collective. */
 TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
 
-/* Factor on the compute time of a shard of cols columns: short rows use a block of 128 threads badly. */
+/*
+  Factor on the compute time of a shard of cols columns.
+  Short rows make bad use of a block of 128 threads.
+*/
 double TrsBlockPenalty(int64_t cols);
 
 /* Sum of the five parts, in TorchRec's order. */

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define ROUNDING 1e-12 /* of quotients */
+#define ROUNDING 1e-12 /* allowance for the rounding of quotients */
 
 static TrsPieceKind kind_of(const TrsPlanOption *option)
 {
@@ -11,8 +11,10 @@ static TrsPieceKind kind_of(const TrsPlanOption *option)
   case TRS_PARTITION_HOST:
     return option->type == TRS_SHARDING_TABLE_COLUMN_WISE ? TRS_PIECE_HOST_COLUMNS : TRS_PIECE_HOST_ROWS;
   case TRS_PARTITION_MULTI_HOST: return TRS_PIECE_GRID;
-  default: return TRS_PIECE_SHARD;
+  case TRS_PARTITION_DEVICE:
+  case TRS_PARTITION_UNIFORM: break;
   }
+  return TRS_PIECE_SHARD;
 }
 
 static TrsStorage times(const TrsPlanOption *option, int n)
@@ -38,7 +40,8 @@ void TrsPiecesCount(TrsPieces *pieces, const TrsPlanOption *option, int sign, in
     if (kind == TRS_PIECE_GRID) {
       int wanted = PetscMax(1, PetscMin(n, n_hosts));
 
-      piece = times(option, (n + wanted - 1) / wanted); /* more blocks than hosts: round and round */
+      /* With more blocks than hosts, hosts get several blocks in turn. */
+      piece = times(option, (n + wanted - 1) / wanted);
       pieces->grid_hosts = PetscMax(pieces->grid_hosts, wanted);
     }
   }
@@ -63,7 +66,10 @@ void TrsPiecesFollow(TrsPieces *sum, const TrsPieces *next)
   *sum = both;
 }
 
-/* At most so many bins can be short of the piece when these bytes are in place. HUGE_VAL when the piece is larger than the room. */
+/*
+  The most bins that can be short of the piece once these bytes are in place. HUGE_VAL if the piece
+  is larger than the room.
+*/
 static double n_short(TrsInt128 hbm, TrsInt128 ddr, const TrsStorage *room, const TrsStorage *piece)
 {
   double left_hbm = (double)((TrsInt128)room->hbm - piece->hbm),
@@ -86,8 +92,8 @@ PetscBool TrsPiecesFit(const TrsPieces *p, const TrsStorage *room, int world_siz
     if (p->n[kind] == 0) continue;
     short_bins = n_short(by_host ? p->host_hbm : p->hbm, by_host ? p->host_ddr : p->ddr, room,
                          &p->largest[kind]);
-    if (kind == TRS_PIECE_GRID)
-      short_bins = (short_bins + 1) * p->grid_hosts - 1; /* hosts between the short ones */
+    /* Count the hosts between the short ones, too. */
+    if (kind == TRS_PIECE_GRID) short_bins = (short_bins + 1) * p->grid_hosts - 1;
     if (short_bins >= bins) return PETSC_FALSE;
   }
   return PETSC_TRUE;

@@ -70,7 +70,8 @@ static double largest(int n, const double *x)
 PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShardingPlan *plan,
                                    double *comms_ms, double *compute_ms)
 {
-  int W = plan->world_size, *exchange; /* tables of one module and sharding type exchange together */
+  /* Tables of one module and sharding type exchange together. */
+  int W = plan->world_size, *exchange;
   const TrsTableConfig **config;
   double *fwd, *bwd;
 
@@ -100,7 +101,7 @@ PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sums and critical path of a plan whose tables are set. */
+/* Compute the sums and the critical path of a plan whose tables are set. */
 static PetscErrorCode sum_plan(const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
   double comms_ms, compute_ms;
@@ -120,6 +121,26 @@ static PetscErrorCode sum_plan(const TrsTableConfigs *tables, TrsShardingPlan *p
   }
   PetscCall(TrsPlanCriticalPath(tables, plan, &comms_ms, &compute_ms));
   plan->critical_path = comms_ms + compute_ms;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlanDescribe(const TrsCostModel *model, const TrsReservation *reservation,
+                               TrsShardingPlan *plan)
+{
+  const TrsTopology *topology = model->topology;
+  const TrsTableConfig **config;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(plan->n_tables, &config));
+  PetscCall(TrsPlanTables(model->tables, plan, config));
+  for (int t = 0; t < plan->n_tables; t++) plan->table[t].module = TrsTableModule(config[t]);
+  PetscCall(PetscFree(config));
+  if (!plan->device_capacity) PetscCall(PetscMalloc1(plan->n_devices, &plan->device_capacity));
+  if (!plan->device_available) PetscCall(PetscMalloc1(plan->n_devices, &plan->device_available));
+  for (int d = 0; d < plan->n_devices; d++) {
+    plan->device_capacity[d] = (TrsStorage){topology->hbm[d], topology->ddr[d]};
+    plan->device_available[d] = reservation->left[d];
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,18 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the best proposal and its placement to the ShardingPlan that leaves the planner. */
+/*
+  This module turns the best proposal and its placement into the ShardingPlan that leaves the
+  planner.
+*/
 #pragma once
 
 #include "plan/plan_search.h"
 
 /*
-  TrsPlanResult - The plan with all its shards, devices and critical path. A search that found nothing gives the plan of no tables.
+  TrsPlanResult - The plan with all its shards, devices and critical path.
 
-  Not collective.
+  A search that found nothing gives a plan without tables. Not collective.
+
   Out:    plan  free with TrsShardingPlanFree()
 */
 PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *search, TrsShardingPlan *plan);
 
-/* The parts of the critical path: the slowest rank's comms, direction by direction and by kind of exchange, and compute. */
+/*
+  TrsPlanDescribe - Set the facts of a plan beside its placement: each table's module, each device's
+    capacity, and the memory that the reservation leaves.
+
+  A plan from a file gets the facts of this machine. Not collective.
+
+  InOut: plan  everything else is set
+*/
+PetscErrorCode TrsPlanDescribe(const TrsCostModel *model, const TrsReservation *reservation,
+                               TrsShardingPlan *plan);
+
+/*
+  The parts of the critical path: compute, and the slowest rank's comms for each direction and kind
+  of exchange.
+*/
 PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShardingPlan *plan,
                                    double *comms_ms, double *compute_ms);
 

@@ -9,8 +9,8 @@
 #include <time.h>
 
 enum {
-  TRS_MANY = 4096,  /* proposals that are worth scouting */
-  TRS_SCOUTED = 32, /* of each proposer's */
+  TRS_MANY = 4096,  /* number of proposals from which scouting pays */
+  TRS_SCOUTED = 32, /* scouted proposals of each proposer */
 };
 
 typedef struct {
@@ -20,7 +20,8 @@ typedef struct {
   TrsProposalCache cache;
   TrsProposalBounds bounds;
   PetscBool exact; /* some proposer wants every rating exactly */
-  double limit;    /* the rating of some proposal that will be made: the best is not above it */
+  /* The rating of some proposal that will be made. The best rating is not above it. */
+  double limit;
   double start_s;
 } TrsLoop;
 
@@ -42,7 +43,10 @@ double TrsPlanCpuClock(void)
   return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* The proposers to run: optimal and auto stand for TorchRec's default list, their own search follows later. */
+/*
+  List the proposers to run. optimal and auto stand for TorchRec's default list;
+  their own search follows later.
+*/
 static int list_proposers(const TrsPlanSettings *settings, TrsProposerKind *kind)
 {
   static const TrsProposerKind standard[] = {TRS_PROPOSER_GRID_SEARCH, TRS_PROPOSER_GREEDY,
@@ -88,7 +92,9 @@ static void note_failure(TrsPlanSearch *search, const TrsProposalBounds *bounds)
   search->lowest_ddr = bounds->ddr;
 }
 
-/* A proposal that was not seen before: place it, or know what would become of it. */
+/*
+  Evaluate a proposal that was not seen before: place it, or find out what its placement would give.
+*/
 static PetscErrorCode evaluate(TrsLoop *loop, const TrsProposer *proposer, TrsOutcome *outcome)
 {
   TrsPlanSearch *search = loop->search;
@@ -153,8 +159,9 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
 }
 
 /*
-  Place some of the proposals to come, so that the first ones are measured by good ones. Only where nothing listens, and time is no
-  matter: there the best plan is the first of those with the least rating, whatever was placed when.
+  Place some of the later proposals, so that the first ones are compared with good ones. This is
+  allowed only if no proposer listens to the outcome and there is no time limit. Then the best plan
+  is the first of those with the least rating, in any order of placing.
 */
 static PetscErrorCode scout(TrsLoop *loop, const TrsProposer *like)
 {
@@ -234,11 +241,32 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsBestPlanCopy(const TrsBestPlan *from, TrsBestPlan *to)
+{
+  const int n = from->proposal.n;
+
+  PetscFunctionBegin;
+  *to = (TrsBestPlan){.found = from->found, .rating = from->rating, .proposer = from->proposer};
+  if (!from->found) PetscFunctionReturn(PETSC_SUCCESS);
+  to->proposal.n = n;
+  PetscCall(PetscMalloc1(n, &to->proposal.option));
+  memcpy(to->proposal.option, from->proposal.option, (size_t)n * sizeof(const TrsPlanOption *));
+  PetscCall(TrsPlacementCopy(&from->placement, n, &to->placement));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBestPlanFree(TrsBestPlan *plan)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(plan->proposal.option));
+  PetscCall(TrsPlacementFree(&plan->placement));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search)
 {
   PetscFunctionBegin;
   for (int i = 0; i < search->n_proposers; i++) PetscCall(TrsProposerDestroy(&search->proposer[i]));
-  PetscCall(PetscFree(search->best.proposal.option));
-  PetscCall(TrsPlacementFree(&search->best.placement));
+  PetscCall(TrsBestPlanFree(&search->best));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The planning loop: proposers propose, the partitioner places, the best placement is kept.
+
   Source: TorchRec EmbeddingShardingPlanner.plan; src/plan/RULES.md, section 8
 */
 #pragma once
@@ -12,27 +13,35 @@ typedef struct {
   TrsProposal proposal;
   TrsPlacement placement;
   double rating;
-  TrsProposerKind proposer; /* that offered it */
+  TrsProposerKind proposer; /* the proposer that made it */
 } TrsBestPlan;
 
 typedef struct {
   int n_proposers;
-  TrsProposer proposer[TRS_PLAN_MAX_PROPOSERS + 4]; /* kept: the best plan may point into them */
+  /* kept, because the best plan may point into them */
+  TrsProposer proposer[TRS_PLAN_MAX_PROPOSERS + 4];
   int64_t proposals, partitioned, feasible;
   PetscBool any_failed;
-  TrsInt128 lowest_hbm, lowest_ddr; /* of the proposals that could not be placed: least hbm, then ddr */
+  /* The least memory (hbm, then ddr) of the proposals that could not be placed. */
+  TrsInt128 lowest_hbm, lowest_ddr;
   TrsBestPlan best;
-  int attempts;                /* of the optimal proposer to build a plan where the others had none */
-  PetscBool no_plan_proven;    /* by the optimal proposer's bound: there is none */
-  double seconds, cpu_seconds; /* of the whole of planning, set by the planner */
+  /* Attempts of the optimal proposer to build a plan where the others had none. */
+  int attempts;
+  /* The optimal proposer's bound proves that there is no plan. */
+  PetscBool no_plan_proven;
+  double seconds, cpu_seconds; /* of the whole planning, set by the planner */
 } TrsPlanSearch;
 
-/* Run all proposers of the settings. Not collective. Free with TrsPlanSearchFree(). */
+/* A copy whose options are still the search's. Free with TrsBestPlanFree(). Not collective. */
+PetscErrorCode TrsBestPlanCopy(const TrsBestPlan *from, TrsBestPlan *to);
+PetscErrorCode TrsBestPlanFree(TrsBestPlan *plan);
+
+/* Run all proposers of the settings. Free the result with TrsPlanSearchFree(). Not collective. */
 PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace *space,
                                 const TrsReservation *reservation, TrsPlanSearch *search);
 PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
 
-/* Seconds since some start, monotonic. */
+/* Seconds of a monotonic clock. */
 double TrsPlanClock(void);
-/* Seconds that this thread, which does all of planning, had a core. */
+/* Seconds for which this thread had a core. It does all the planning. */
 double TrsPlanCpuClock(void);

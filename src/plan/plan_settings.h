@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Everything about planning that is neither the tables nor the topology. */
+/* All settings of planning except the tables and the topology. */
 #pragma once
 
 #include "spec/table_config.h"
@@ -28,16 +28,16 @@ typedef enum {
   TRS_PROPOSER_DYNAMIC_PROGRAMMING,
   TRS_PROPOSER_SCALEUP,
   TRS_PROPOSER_OPTIMAL, /* TorchRec's default list, then the search of optimal.h */
-  TRS_PROPOSER_AUTO,    /* the same within a second */
+  TRS_PROPOSER_AUTO,    /* like optimal, within a second */
   TRS_N_PROPOSERS
 } TrsProposerKind;
 
-/* Optimizer state over weights, as the storage estimator sees it. */
+/* Optimizer state relative to the weights, as the storage estimator sees it. */
 typedef enum { TRS_STATE_NONE, TRS_STATE_ROWWISE, TRS_STATE_ONE, TRS_STATE_TWO } TrsOptimizerState;
 
 enum { TRS_PLAN_MAX_PROPOSERS = 16 };
 
-/* Bytes an element of a message has by -qcomm_; without is_coded it has as many as the table's. */
+/* Bytes of a message's element under -qcomm_. Without is_coded an element has the table's size. */
 typedef struct {
   PetscBool is_coded;
   double fwd, bwd;
@@ -48,15 +48,16 @@ typedef struct {
   PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
   TrsPlanPipeline pipeline;
   TrsOptimizerState optimizer_state;
-  TrsPlanWire a2a, sr,
-      sequence; /* all-to-alls and reduce-scatters of pooled rows, all-to-alls of sequence tables' */
+  /* Wires of all-to-alls and reduce-scatters of pooled rows, and of all-to-alls of sequence tables'
+     rows. */
+  TrsPlanWire a2a, sr, sequence;
 
   int n_proposers;
   TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];
   int64_t grid_search_max_proposals, greedy_threshold, dp_hbm_bins;
-  double timeout_s; /* 0: none */
+  double timeout_s; /* 0 without a limit */
   PetscBool wants_optimal, wants_auto;
-  double optimal_time_s; /* of a core */
+  double optimal_time_s; /* seconds of a core */
 
   PetscBool memory_balanced, greedy_sort_by_perf, greedy_balance_modules, memory_balanced_balance_modules;
   int64_t memory_balanced_max_search_count;
@@ -66,24 +67,23 @@ typedef struct {
   double reservation_percentage, parameter_multiplier;
   int64_t reservation_bytes, runtime_overhead_bytes, model_base_bytes, dense_tensor_bytes,
       dense_parameter_bytes;
-  PetscBool has_model_base;
+  PetscBool has_model_base, has_dense_parameters;
 
-  const char *input, *output, *search_space, *report,
-      *explain; /* borrowed from the options; NULL: not given */
+  double advice_s;       /* of a core; 0: no advice */
+  PetscBool list_tables; /* a line each, even of more than TRS_PLAN_LISTED_TABLES */
+
+  /* ^Borrowed from the options, NULL if not given. */
+  const char *input, *output, *search_space, *report, *explain;
 } TrsPlanSettings;
 
-/* What the planner takes an optimizer (place among -embedding_optimizer's choices) to keep for each row. Not collective. */
-TrsOptimizerState TrsPlanOptimizerState(int optimizer, PetscBool is_quant);
+/* What the planner takes an optimizer to keep for each row. Not collective. */
+TrsOptimizerState TrsPlanOptimizerState(TrsSparseOptimizerKind optimizer, PetscBool is_quant);
 
 /*
-  TrsPlanSettingsFromOptions - Read -plan_ and what the cost model takes from the options of the model.
+  TrsPlanSettingsFromOptions - Read -plan_ and the options of the model that the cost model needs.
 
-  Not collective.
-  In:     tables     their widths and features size the dense layers
-          num_dense  dense features of the dataset, 0 without one; -num_dense wins
-  Errors: OPTION for contradictions
+  Not collective. Errors: OPTION for contradictions
 */
-PetscErrorCode TrsPlanSettingsFromOptions(TrsOptions options, const TrsTableConfigs *tables,
-                                          int64_t num_dense, TrsPlanSettings *settings);
+PetscErrorCode TrsPlanSettingsFromOptions(TrsOptions options, TrsPlanSettings *settings);
 
 const char *TrsProposerKindName(TrsProposerKind kind);

@@ -6,12 +6,13 @@
 #include "plan/lower_bound.h"
 #include "plan/optimal.h"
 #include "plan/report.h"
+#include "plan/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-/* Of a -plan_input: 300 bytes a shard make 14 million shards. */
+/* Size limit of a -plan_input. With 300 bytes for each shard this is 14 million shards. */
 static const int64_t max_plan_bytes = (int64_t)4 << 30;
 
 struct TrsPlannerImpl {
@@ -20,16 +21,19 @@ struct TrsPlannerImpl {
   const TrsTableConfigs *tables;
   PetscBool has_machine;
   TrsPlannerMachine machine;
-  TrsPlanWriter writer; /* NULL: no files */
+  TrsPlanWriter writer; /* NULL to write no files */
+  PetscBool wants_summary;
+  TrsDenseCounter count_dense; /* NULL: no dense layers */
   PetscBool is_set_up;
   TrsTopology topology;
   TrsPlanSettings settings;
-  TrsCostModel model; /* of the three above */
-  /* of the last TrsPlannerSolve(), on rank 0 */
+  TrsCostModel model; /* points to tables, topology and settings */
+  /* Data of the last TrsPlannerSolve(), on rank 0. */
   TrsReservation reservation;
   TrsSearchSpace space;
   TrsPlanSearch search;
-  TrsOptimum optimum; /* of the optimal proposer; no bound: it was not asked */
+  TrsOptimum optimum;     /* of the optimal proposer; without a bound if it was not asked */
+  TrsOptimum alternative; /* what it would make of the plan, likewise */
   double default_path_ms;
 };
 
@@ -63,7 +67,10 @@ PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A run has one kind of device for all its tables. A dry run plans a part of them where others have another device group. */
+/*
+  Check the tables' device groups. A run has one kind of device for all its tables. A dry run plans
+  only some of the tables if others have another device group.
+*/
 static PetscErrorCode check_device_groups(const TrsPlanner planner)
 {
   const char *device = planner->machine.is_cuda ? "cuda" : "cpu",
@@ -85,6 +92,13 @@ static PetscErrorCode check_device_groups(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseCounter counter)
+{
+  PetscFunctionBegin;
+  planner->count_dense = counter;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer)
 {
   PetscFunctionBegin;
@@ -92,9 +106,28 @@ PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner)
+{
+  PetscFunctionBegin;
+  planner->wants_summary = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode count_dense(TrsPlanner planner)
+{
+  int64_t num_dense = planner->has_machine ? planner->machine.num_dense : 0;
+  TrsPlanSettings *settings = &planner->settings;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(planner->options, "-num_dense", &num_dense, NULL));
+  if (!settings->has_dense_parameters && planner->count_dense)
+    PetscCall(planner->count_dense(planner->options, planner->tables, (int)num_dense,
+                                   &settings->dense_parameter_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
 {
-  enum { TRS_DEVICE_CPU = 1 }; /* -device: auto, cpu, cuda */
   const TrsPlannerMachine *machine = &planner->machine;
   TrsTopologyDefaults defaults = {.is_cuda = PETSC_TRUE};
   int size, device = 0;
@@ -102,8 +135,8 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(planner->comm, &size));
   PetscCall(TrsOptionsGetEnum(planner->options, "-device", &device, NULL));
-  defaults.is_cuda = (PetscBool)(device !=
-                                 TRS_DEVICE_CPU); /* a dry run plans for GPUs unless told otherwise */
+  /* A dry run plans for GPUs unless told otherwise. */
+  defaults.is_cuda = (PetscBool)(device != TRS_DEVICE_CPU);
   defaults.world_size = size;
   if (planner->has_machine) {
     defaults.is_cuda = machine->is_cuda;
@@ -115,8 +148,8 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   PetscCall(TrsTopologyFree(&planner->topology));
   PetscCall(TrsTopologyFromOptions(planner->options, &defaults, &planner->topology));
   if (planner->has_machine) PetscCall(check_device_groups(planner));
-  PetscCall(TrsPlanSettingsFromOptions(planner->options, planner->tables,
-                                       planner->has_machine ? machine->num_dense : 0, &planner->settings));
+  PetscCall(TrsPlanSettingsFromOptions(planner->options, &planner->settings));
+  PetscCall(count_dense(planner));
   planner->model = (TrsCostModel){&planner->topology, &planner->settings, planner->tables};
   planner->is_set_up = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -129,12 +162,12 @@ static PetscErrorCode reset(TrsPlanner planner)
   PetscCall(TrsSearchSpaceFree(&planner->space));
   PetscCall(TrsReservationFree(&planner->reservation));
   planner->search = (TrsPlanSearch){0};
-  planner->optimum = (TrsOptimum){0};
+  planner->optimum = planner->alternative = (TrsOptimum){0};
   planner->default_path_ms = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Hand a text to the writer, and free it. path NULL: not wanted. */
+/* Pass a text to the writer, and free it. path NULL skips the text. */
 static PetscErrorCode write_text(const TrsPlanner planner, const char *option, const char *path,
                                  TrsText *text)
 {
@@ -144,7 +177,7 @@ static PetscErrorCode write_text(const TrsPlanner planner, const char *option, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Could all files be made? Found out before a long search, not after it. */
+/* Check before a long search that all files can be made. */
 static PetscErrorCode try_files(const TrsPlanner planner)
 {
   const TrsPlanSettings *settings = &planner->settings;
@@ -186,7 +219,7 @@ static PetscErrorCode write_search_space(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Better plans than the proposers', with a bound. */
+/* Look for better plans than the proposers', with a bound. */
 static PetscErrorCode optimise(TrsPlanner planner)
 {
   TrsPlanSearch *search = &planner->search;
@@ -205,7 +238,39 @@ static PetscErrorCode optimise(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve, enumerate, search; the best plan or the reason why there is none. */
+/* What the optimal proposer would save, where nobody asked it: of a copy of the plan. */
+static PetscErrorCode look_at_alternative(TrsPlanner planner)
+{
+  const TrsPlanSettings *settings = &planner->settings;
+  TrsBestPlan plan;
+
+  PetscFunctionBegin;
+  if (!planner->wants_summary || settings->advice_s <= 0 || settings->wants_optimal || settings->wants_auto)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBestPlanCopy(&planner->search.best, &plan));
+  PetscCall(TrsOptimise(&planner->model, &planner->space, &planner->reservation, settings->advice_s, &plan,
+                        &planner->alternative));
+  PetscCall(TrsBestPlanFree(&plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* No plan: the summary, the file and the error. */
+static PetscErrorCode refuse(TrsPlanner planner, TrsPlanError error, const TrsText *message)
+{
+  TrsText text = {0};
+
+  PetscFunctionBegin;
+  PetscCall(write_error(planner, error, message));
+  if (planner->wants_summary &&
+      (error == TRS_PLAN_INSUFFICIENT_STORAGE || error == TRS_PLAN_STRICT_CONSTRAINTS)) {
+    PetscCall(TrsSummaryWriteNoPlan(&planner->model, &planner->reservation, &planner->space, &text));
+    PetscCall(write_text(planner, "-task plan", "stdout", &text));
+  }
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_NO_PLAN, "no feasible plan (%s): %s", TrsPlanErrorName(error),
+          message->data);
+}
+
+/* Reserve, enumerate and search. The result is the best plan, or the reason why there is none. */
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const TrsCostModel *model = &planner->model;
@@ -224,18 +289,15 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   }
   PetscCall(TrsPlanDiagnose(model, &planner->reservation, &planner->space, table_alone, &planner->search,
                             &error, &message));
-  if (error != TRS_PLAN_OK) {
-    PetscCall(write_error(planner, error, &message));
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_NO_PLAN, "no feasible plan (%s): %s", TrsPlanErrorName(error),
-            message.data);
-  }
+  if (error != TRS_PLAN_OK) PetscCall(refuse(planner, error, &message));
   PetscCall(TrsPlanResult(model, &planner->search, plan));
   planner->search.seconds = TrsPlanClock() - start_s;
   planner->search.cpu_seconds = TrsPlanCpuClock() - start_cpu_s;
+  PetscCall(look_at_alternative(planner));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The text of -plan_input. Free with PetscFree(). */
+/* Read the text of -plan_input. Free it with PetscFree(). */
 static PetscErrorCode read_text(const char *path, char **text)
 {
   TrsFileText file;
@@ -268,7 +330,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All that a report or an explanation needs of the last solution. */
+/* All inputs of a report or an explanation, from the last solution. */
 static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
   return (TrsReportInput){.model = &planner->model,
@@ -284,9 +346,14 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
 {
   const TrsPlanSettings *settings = &planner->settings;
   TrsReportInput in = report_input(planner, plan);
-  TrsText text = {0};
+  TrsText text = {0}, explanation = {0};
 
   PetscFunctionBegin;
+  if (settings->explain) PetscCall(TrsExplain(&in, settings->explain, &explanation));
+  if (planner->wants_summary) {
+    PetscCall(TrsSummaryWrite(&in, &planner->alternative, &text));
+    PetscCall(write_text(planner, "-task plan", "stdout", &text));
+  }
   if (settings->output) {
     PetscCall(TrsShardingPlanToJson(plan, &text.data));
     text.n = strlen(text.data);
@@ -296,14 +363,11 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
     PetscCall(TrsReportWrite(&in, &text));
     PetscCall(write_text(planner, "-plan_report", settings->report, &text));
   }
-  if (settings->explain) {
-    PetscCall(TrsExplain(&in, settings->explain, &text));
-    PetscCall(write_text(planner, "-plan_explain", "stdout", &text));
-  }
+  if (settings->explain) PetscCall(write_text(planner, "-plan_explain", "stdout", &explanation));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All of rank 0's work. */
+/* Do all of rank 0's work. */
 static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
 {
   PetscFunctionBegin;
@@ -315,6 +379,7 @@ static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
   } else {
     PetscCall(search_plan(planner, plan));
   }
+  PetscCall(TrsPlanDescribe(&planner->model, &planner->reservation, plan));
   PetscCall(write_files(planner, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Planner: from options, tables and a topology to a ShardingPlan.
+  The planner makes a ShardingPlan from options, tables and a topology.
 
     TrsPlannerCreate(comm, &planner);
     TrsPlannerSetFromOptions(planner, options);
     TrsPlannerSetTables(planner, &tables);
-    TrsPlannerSetMachine(planner, &machine);      a real run only
-    TrsPlannerSetWriter(planner, write);          where files are wanted
+    TrsPlannerSetMachine(planner, &machine);      only in a real run
+    TrsPlannerSetWriter(planner, write);          only if files are wanted
+    TrsPlannerSetSummary(planner);                only if a person reads the answer
+    TrsPlannerSetDenseModel(planner, count);      only if dense layers take memory
     TrsPlannerSetUp(planner);
-    TrsPlannerSolve(planner, &plan);              rank 0 plans, all ranks get it
+    TrsPlannerSolve(planner, &plan);              rank 0 plans, all ranks get the plan
     TrsPlannerDestroy(&planner);
 
-  A pure function of numbers: rank 0 alone can plan for 16,384 devices. Source: TorchRec EmbeddingShardingPlanner.
+  The planner is a pure function of numbers: rank 0 alone can plan for 16,384 devices. Source:
+  TorchRec EmbeddingShardingPlanner.
 */
 #pragma once
 
@@ -21,54 +24,87 @@ typedef struct TrsPlannerImpl *TrsPlanner;
 
 extern const TrsOptionGroup trs_planner_options, trs_topology_options;
 
-/* What a real run knows of itself; the options' own values win where they are given. */
+/* The most tables of which -task plan shows a line each. */
+enum { TRS_PLAN_LISTED_TABLES = 50 };
+
+/* Properties of the machine of a real run. The options' own values win if they are given. */
 typedef struct {
   PetscBool is_cuda;
-  int local_world_size;         /* ranks a host; 0: unknown */
-  int64_t hbm_bytes, ddr_bytes; /* of one rank; 0: unknown */
+  int local_world_size;         /* ranks per host, 0 if unknown */
+  int64_t hbm_bytes, ddr_bytes; /* memory of one rank, 0 if unknown */
   int num_dense;                /* dense features of the dataset; -num_dense wins */
 } TrsPlannerMachine;
 
 /*
-  Where the planner's files go, which knows nothing of disks: text becomes the file `path` as a whole, or stdout. text NULL: could it be made?
-  On rank 0, not collective. Errors: CANT_CREATE, IO naming `option` and the path.
+  Write a text as the whole file `path`, or to stdout. text NULL only checks that the file can be
+  made. The planner itself knows nothing of disks. On rank 0, not collective. Errors: CANT_CREATE,
+  IO with `option` and the path.
 */
 typedef PetscErrorCode (*TrsPlanWriter)(const char *option, const char *path, const TrsText *text);
 
-/* Collective on comm (keeps a reference). */
+/*
+  Who knows the dense layers: the bytes of their parameters in float32, for a model with num_dense
+  dense features. Not collective. Errors: OPTION
+*/
+typedef PetscErrorCode (*TrsDenseCounter)(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                          int64_t *bytes);
+
+/* Create a planner. Collective on comm (keeps a reference). */
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner);
 
 /*
-  TrsPlannerSetFromOptions - Read -topology_, -plan_ and what the cost model needs of the model's options.
+  TrsPlannerSetFromOptions - Read -topology_, -plan_ and the options of the model that the cost
+    model needs.
 
-  Not collective (same result everywhere).
+  Not collective: the result is the same on all ranks.
+
   Errors: OPTION for contradictions
 */
 PetscErrorCode TrsPlannerSetFromOptions(TrsPlanner planner, TrsOptions options);
 
-/* The tables, borrowed until TrsPlannerDestroy(). Not collective. */
+/* Set the tables, borrowed until TrsPlannerDestroy(). Not collective. */
 PetscErrorCode TrsPlannerSetTables(TrsPlanner planner, const TrsTableConfigs *tables);
 
-/* This is a real run on this machine: the world is the communicator's. Without this call it is a dry run. Not collective. */
+/*
+  Declare a real run on this machine, whose world is the communicator's. Without this call it is a
+  dry run. Not collective.
+*/
 PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine *machine);
 
-/* Who writes -plan_output, -plan_search_space, -plan_report and -plan_explain; without this call nobody does. Not collective. */
+/*
+  Set the writer of -plan_output, -plan_search_space, -plan_report and -plan_explain. Without this
+  call nothing is written. Not collective.
+*/
 PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer);
 
 /*
-  Check options against each other and fix the topology. Not collective. Errors: OPTION, in a real run also for a table with a device group that
-  is not the run's device.
+  Let TrsPlannerSolve() also write the value of the plan in about ten lines before all else, or the
+  changes that would make the tables fit. The text goes to stdout by the writer. This takes
+  -plan_advice_seconds. Not collective.
+*/
+PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner);
+
+/*
+  Who counts the dense parameters where -plan_dense_parameter_bytes is not given; without this call
+  they are 0. Not collective.
+*/
+PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseCounter counter);
+
+/*
+  Check options against each other and fix the topology. Not collective. Errors: OPTION, in a real
+  run also for a table with a device group that is not the run's device.
 */
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 
 /*
-  TrsPlannerSolve - Make the plan, or read it (-plan_input), on rank 0 and hand it to all ranks.
+  TrsPlannerSolve - Make the plan, or read it (-plan_input), on rank 0 and give it to all ranks.
 
-  Collective on the planner's communicator. On rank 0 the files' paths are tried before the search, and written when their texts are known.
+  Collective on the planner's communicator. Rank 0 checks the files' paths before the search, and
+  writes the files when their texts are known.
 
   Out:    plan  the same on all ranks; free with TrsShardingPlanFree()
-  Errors: NO_PLAN with what is short, by how many bytes, and the options that relax it; OPTION; DATA, NO_INPUT for -plan_input;
-          CANT_CREATE, IO for the outputs
+  Errors: NO_PLAN with the memory that is short, by how many bytes, and the options that relax the
+          shortage; OPTION; DATA, NO_INPUT for -plan_input; CANT_CREATE, IO for the outputs
 */
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan);
 

@@ -5,8 +5,10 @@
 #include <string.h>
 
 enum {
+  /* Number of updates after which sums and maxima are recounted, so that sums of doubles do not
+     drift and maxima can fall. */
   TRS_RECOUNT_EVERY = 4096
-}; /* updates, so that sums of doubles do not drift and maxima come down again */
+};
 #define ROUNDING 1e-9
 
 PetscErrorCode TrsProposalBoundsCreate(const TrsPartitionerConfig *config, int max_tables,
@@ -52,7 +54,7 @@ static TrsBoundNode merge(const TrsBoundNode *a, const TrsBoundNode *b)
   return (TrsBoundNode){PetscMax(a->perf, b->perf), PetscMax(a->hbm, b->hbm), PetscMax(a->ddr, b->ddr)};
 }
 
-/* Quarters of a power of two. */
+/* The size class of a number of bytes, in quarters of a power of two. */
 static int quarters(int64_t bytes)
 {
   int exponent;
@@ -61,7 +63,10 @@ static int quarters(int64_t bytes)
   return 4 * (exponent - 1) + (int)(8 * mantissa) - 4;
 }
 
-/* The order in which the partitioner places options, in steps: never is one of a larger step placed later. */
+/*
+  The order in which the partitioner places options, in steps.
+  An option of a larger step is never placed later.
+*/
 static int size_of(const TrsProposalBounds *b, const TrsPlanOption *option)
 {
   if (!b->largest_first) return 0;
@@ -86,7 +91,7 @@ static void count_uniform(TrsProposalBounds *b, const TrsPlanOption *option, int
   b->uniform.first_ddr += sign * (TrsInt128)first->storage.ddr;
 }
 
-/* Add (sign 1) or take away (-1) an option's part of the sums. */
+/* Add (sign 1) or remove (-1) an option's part of the sums. */
 static void count(TrsProposalBounds *b, const TrsPlanOption *option, int sign)
 {
   int size = size_of(b, option);
@@ -174,10 +179,12 @@ PetscBool TrsProposalBoundsPlaced(const TrsProposalBounds *b)
 {
   TrsInt128 hbm = b->least.hbm - b->uniform.most_hbm, ddr = b->least.ddr - b->uniform.most_ddr;
   TrsStorage room = {(int64_t)hbm, (int64_t)ddr};
-  TrsPieces placed = {0}; /* all that may be in place when one of this size is */
+  /* The most that may be in place before an option of this size. */
+  TrsPieces placed = {0};
 
   if (hbm < 0 || ddr < 0 || b->uniform.n_negative || b->own.n_negative) return PETSC_FALSE;
-  if (TrsPiecesFit(&b->own, &room, b->world_size, b->group)) return PETSC_TRUE; /* the usual case */
+  /* This is the usual case. */
+  if (TrsPiecesFit(&b->own, &room, b->world_size, b->group)) return PETSC_TRUE;
   for (int size = b->largest; size >= b->smallest; size--) {
     TrsPiecesFollow(&placed, &b->of_size[size]);
     if (!TrsPiecesFit(&placed, &room, b->world_size, b->group)) return PETSC_FALSE;

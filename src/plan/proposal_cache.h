@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Proposals that were seen, by the 128-bit sum of their options' hashes: 32 bytes each, whatever the number of tables. */
+/*
+  The cache of proposals that were seen. The key is the 128-bit sum of the options' hashes, so an
+  entry has 32 bytes, whatever the number of tables.
+*/
 #pragma once
 
 #include "core/error.h"
@@ -13,12 +16,15 @@ typedef struct {
 } TrsCacheEntry;
 
 typedef struct {
-  int64_t n, capacity; /* a power of two */
+  int64_t n, capacity; /* capacity: a power of two */
   TrsCacheEntry *entry;
 } TrsProposalCache;
 
 PetscErrorCode TrsProposalCacheCreate(TrsProposalCache *cache);
 PetscErrorCode TrsProposalCacheFree(TrsProposalCache *cache);
 
-/* The entry of a key; a new one has used 0 and is the caller's to fill (used = 1). Valid until the next call. Not collective. */
+/*
+  The entry of a key. A new entry has used 0, and the caller must fill it (used = 1). Valid until
+  the next call. Not collective.
+*/
 PetscErrorCode TrsProposalCacheFind(TrsProposalCache *cache, const uint64_t key[2], TrsCacheEntry **entry);

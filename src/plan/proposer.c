@@ -43,7 +43,7 @@ PetscErrorCode TrsSortOptions(const TrsSearchSpace *space, PetscBool depth, int 
   for (int t = 0; t < space->n_tables; t++) {
     int first = space->table[t].first, *mine = *sorted + first;
 
-    for (int i = 0; i < space->table[t].n; i++) { /* at most 19 options: insertion */
+    for (int i = 0; i < space->table[t].n; i++) { /* insertion sort of at most 19 options */
       const TrsPlanOption *option = &space->option[first + i];
       double score = depth ? option->max_perf : option->total_perf;
       int j = i;

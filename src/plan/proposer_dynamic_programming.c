@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Knapsack over the memory of all devices together, in bins: the fastest choice for each amount of memory in use.
+  A knapsack over the memory of all devices together, in bins. It finds the fastest choice for each
+  amount of memory in use.
+
   Source: TorchRec DynamicProgrammingProposer
 */
 #include "plan/proposer.h"
@@ -8,17 +10,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The fastest way to reach a bin, and how it came there. */
+/* The fastest way to reach a bin. */
 typedef struct {
   double perf, hbm;
 } TrsReach;
 typedef struct {
   int bin;
-  int16_t option; /* in the table's options; -1: not reached */
+  int16_t option; /* index in the table's options, -1 if not reached */
 } TrsStep;
 
 typedef struct {
-  int *sorted;    /* all options by total hbm, ascending; grouped by table in order of first appearance */
+  /* All options by total hbm, ascending, grouped by table in order of first appearance. */
+  int *sorted;
   int *first, *n; /* [n_tables] a table's options in sorted */
   int n_proposals, next;
   TrsStep *step;      /* [n_tables * n_bins] */
@@ -71,14 +74,15 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
     }
     dp->sorted[dp->first[slot[t]] + fill[slot[t]]++] = order[i].index;
   }
-  dp->n_proposals = space->n_tables > 0; /* the first: everybody's least memory */
+  /* The first proposal takes the least memory of every table. */
+  dp->n_proposals = space->n_tables > 0;
   PetscCall(PetscFree(fill));
   PetscCall(PetscFree2(slot_of, slot));
   PetscCall(PetscFree(order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One table: from the bins reached so far to those reached with it. */
+/* Add one table: find the bins reached with it from the bins reached so far. */
 static void advance(const TrsProposer *proposer, const TrsDp *dp, int t, double bin_bytes,
                     const TrsReach *from, TrsReach *to)
 {
@@ -97,7 +101,8 @@ static void advance(const TrsProposer *proposer, const TrsDp *dp, int t, double 
     for (int b = 0; b < n_from; b++) {
       double now_hbm = from[b].hbm + hbm, now_perf = from[b].perf + option->total_perf;
 
-      if (now_hbm < dp->n_bins && to[(int)now_hbm].perf > now_perf) { /* false for what was not reached */
+      /* The comparison is false for bins that were not reached. */
+      if (now_hbm < dp->n_bins && to[(int)now_hbm].perf > now_perf) {
         to[(int)now_hbm] = (TrsReach){now_perf, now_hbm};
         step[(int)now_hbm] = (TrsStep){b, (int16_t)o};
       }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From every table's fastest option on, give the table that needs the most memory its next option. Source: TorchRec GreedyProposer */
+/*
+  The greedy proposer starts with every table's fastest option. It then gives the table that needs
+  the most memory its next option. Source: TorchRec GreedyProposer.
+*/
 #include "plan/proposer.h"
 
 #include <math.h>
@@ -9,7 +12,7 @@ typedef struct {
   int *current;      /* [n_tables] offset in the table's options */
   int n_heap, *heap; /* tables that have a next option, neediest first */
   PetscBool finished;
-  double best; /* rating, for the threshold */
+  double best; /* best rating, for the threshold */
   int64_t n_since_best;
 } TrsGreedy;
 
@@ -18,7 +21,7 @@ static const TrsPlanOption *option_of(const TrsProposer *proposer, int t)
   return proposer->proposal.option[t];
 }
 
-/* Does table a need more than b; the first of equals wins. */
+/* Tell whether table a needs more than b. Of equal tables the first one wins. */
 static PetscBool needs_more(const TrsProposer *proposer, int a, int b)
 {
   const TrsPlanOption *x = option_of(proposer, a), *y = option_of(proposer, b);
@@ -102,7 +105,7 @@ static PetscErrorCode feedback_greedy(TrsProposer *proposer, const TrsOutcome *o
   t = greedy->n_heap ? greedy->heap[0] : -1;
   if (t < 0 || (option_of(proposer, t)->max_hbm == 0 && option_of(proposer, t)->total_storage.hbm == 0 &&
                 option_of(proposer, t)->max_ddr == 0 && option_of(proposer, t)->total_storage.ddr == 0)) {
-    greedy->finished = PETSC_TRUE; /* a table that needs nothing is never advanced */
+    greedy->finished = PETSC_TRUE; /* a table that needs nothing never gets its next option */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   greedy->current[t]++;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every combination, when there are few. Source: TorchRec GridSearchProposer */
+/*
+  The grid search proposes every combination if there are few. Source: TorchRec GridSearchProposer.
+*/
 #include "plan/proposer.h"
 
 typedef struct {
@@ -36,7 +38,7 @@ static PetscErrorCode propose_grid(TrsProposer *proposer, PetscBool *more)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Turn the odometer: the last table is the fastest wheel. */
+/* Turn the odometer. The last table is the fastest wheel. */
 static PetscErrorCode feedback_grid(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   const TrsSearchSpace *space = proposer->space;

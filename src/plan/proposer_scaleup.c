@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Start with small caches, then spend the device memory that is left on larger ones; a search finds how much of it pays.
+  This proposer starts with small caches and then spends the remaining device memory on larger ones.
+  A search finds how much of the memory pays.
+
   Source: TorchRec EmbeddingOffloadScaleupProposer
 */
 #include "plan/proposer_scaleup.h"
@@ -18,13 +20,13 @@ enum { TRS_MAX_PROBES = 16, TRS_SEED = 42, TRS_MAX_PASSES = 128 };
 #define ALL_CACHED  0.9999
 
 typedef struct {
-  PetscSegBuffer options, classes; /* of all proposals: plans keep pointing into them */
-  const TrsPlanOption **start;     /* [n] starting proposal */
+  PetscSegBuffer options, classes; /* of all proposals, because plans keep pointing into them */
+  const TrsPlanOption **start;     /* [n] the first proposal */
   PetscBool searching, finished;
   TrsLuusJaakola search;
 } TrsScaleup;
 
-/* size(x) of a table's model: product and sum are rounded to float32 one by one. */
+/* size(x) of a table's model. Product and sum are each rounded to float32. */
 static double size_at(const TrsScaleupTable *table, float x)
 {
   float product = table->slope * x, sum = product + table->base;
@@ -56,7 +58,7 @@ static PetscBool hand_out(int n, const TrsScaleupTable *table, TrsBudget *b, dou
     b[i].cache = now;
   }
   *budget -= spent;
-  for (int i = 0; i < n; i++) { /* a cache above the size of the table itself: no cache then */
+  for (int i = 0; i < n; i++) { /* a cache larger than the table itself becomes no cache */
     if (!b[i].open || b[i].least + b[i].cache <= (double)table[i].fused_bytes) continue;
     returned += b[i].least + b[i].cache - (double)table[i].fused_bytes;
     b[i].cache = b[i].max_cache;
@@ -84,7 +86,10 @@ PetscErrorCode TrsAllocateBudget(int n, TrsScaleupTable *table, double budget_by
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The option with another kernel and load factor, costed anew. Lives until the proposer is destroyed. */
+/*
+  The option with another kernel and load factor, and with its new cost.
+  It lives until the proposer is destroyed.
+*/
 static PetscErrorCode recost(const TrsProposer *proposer, const TrsPlanOption *option,
                              TrsComputeKernel kernel, PetscBool has_load_factor, double load_factor,
                              const TrsPlanOption **other)
@@ -150,7 +155,8 @@ static PetscErrorCode load_scaleup(TrsProposer *proposer)
       option = &space->option[mine[i]];
       break;
     }
-    if (option->kernel == TRS_KERNEL_FUSED_UVM_CACHING) { /* a cache that is larger than the table is none */
+    /* A cache that is larger than the table becomes no cache. */
+    if (option->kernel == TRS_KERNEL_FUSED_UVM_CACHING) {
       PetscCall(recost(proposer, option, TRS_KERNEL_FUSED, PETSC_FALSE, 0, &fused));
       if (fused->total_storage.hbm < option->total_storage.hbm) option = fused;
     }
@@ -168,7 +174,10 @@ static PetscErrorCode propose_scaleup(TrsProposer *proposer, PetscBool *more)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The starting proposal with `budget` more bytes of caches; *scaled is false when no table can be scaled. */
+/*
+  Propose the first proposal with `budget` more bytes of caches.
+  *scaled is false if no table can be scaled.
+*/
 static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *scaled)
 {
   TrsScaleup *scaleup = proposer->data;
@@ -208,7 +217,7 @@ static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *sca
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How much more memory there is to spend, and could be spent. */
+/* Find how much more memory there is and could be spent. */
 static PetscErrorCode start_search(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   TrsScaleup *scaleup = proposer->data;

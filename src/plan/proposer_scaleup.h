@@ -6,17 +6,18 @@
 
 #include <stdint.h>
 
-/* One cached table as the budget sees it: hbm bytes are about slope * load factor + base. */
+/* One cached table as the budget sees it. Its hbm bytes are about slope * load factor + base. */
 typedef struct {
   float slope, base;
-  int64_t fused_bytes; /* without a cache */
+  int64_t fused_bytes; /* bytes without a cache */
   float load_factor, priority;
 } TrsScaleupTable;
 
 /*
-  TrsAllocateBudget - Hand out device memory to caches by priority.
+  TrsAllocateBudget - Distribute device memory to caches by priority.
 
-  Not collective. float32 and double as in TorchRec.
+  Not collective. float32 and double are used as in TorchRec.
+
   InOut:  table  [n] load_factor becomes the new one
 */
 PetscErrorCode TrsAllocateBudget(int n, TrsScaleupTable *table, double budget_bytes);

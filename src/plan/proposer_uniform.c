@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All tables split the same way, each with its best kernel for it. Source: TorchRec UniformProposer */
+/*
+  All tables are split in the same way, each with its best kernel for this way. Source:
+  TorchRec UniformProposer.
+*/
 #include "plan/proposer.h"
 
 typedef struct {

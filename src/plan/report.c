@@ -18,14 +18,14 @@ static const char *const part_name[TRS_N_PARTS + 1] = {"total perf",     "forwar
                                                        "forward comms",  "backward compute",
                                                        "backward comms", "prefetch compute"};
 
-/* What the sections draw on: sums per rank. */
+/* The data of the sections: sums for each rank. */
 typedef struct {
   const TrsReportInput *in;
-  const TrsTableConfig **config; /* [n_tables] of the plan's tables */
-  int W, *count;                 /* [W * TRS_N_SHARDINGS] shards */
+  const TrsTableConfig **config; /* [n_tables] configs of the plan's tables */
+  int W, *count;                 /* [W * TRS_N_SHARDINGS] number of shards */
   double *input_mb, *output_mb;  /* [W] */
-  double *hbm, *ddr;             /* [W] bytes, with dense and kjt */
-  double *perf[TRS_N_PARTS + 1]; /* [W] total and parts */
+  double *hbm, *ddr;             /* [W] bytes, including dense and kjt */
+  double *perf[TRS_N_PARTS + 1]; /* [W] each: the total, then the parts */
 } TrsReport;
 
 static PetscErrorCode rule(TrsText *text, const char *title)
@@ -39,7 +39,10 @@ static PetscErrorCode rule(TrsText *text, const char *title)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Input and output bytes of a step, as TorchRec reports them: output in the table's own element type. */
+/*
+  Add input and output bytes of a step, as TorchRec reports them:
+  the output has the table's own element type.
+*/
 static PetscErrorCode add_io(TrsReport *r, int t)
 {
   const TrsCostModel *model = r->in->model;
@@ -152,14 +155,14 @@ static PetscErrorCode write_ranks(const TrsReport *r, TrsText *text)
 
   PetscFunctionBegin;
   PetscCall(rule(text, "Ranks"));
-  PetscCall(TrsTextPrintf(text, "%5s %16s %9s %16s %9s %36s %9s %9s  %s\n", "Rank", "HBM GB (used)", "free",
-                          "DDR GB (used)", "free", "Perf ms", "Input MB", "Output MB", "Shards"));
+  PetscCall(TrsTextPrintf(text, "%5s %16s %9s %16s %9s %36s %9s %10s  %s\n", "Rank", "HBM GiB (used)", "free",
+                          "DDR GiB (used)", "free", "Perf ms", "Input MiB", "Output MiB", "Shards"));
   for (int d = 0; d < r->W; d++) {
     PetscCall(TrsTextPrintf(text, "%5d", d));
     PetscCall(write_used(r->hbm[d], (1 - in->reservation->percentage) * (double)topology->hbm[d], text));
     PetscCall(write_used(r->ddr[d], (double)topology->ddr[d], text));
     TrsPerfText(&in->plan->device_perf[d], perf, sizeof(perf));
-    PetscCall(TrsTextPrintf(text, " %36s %9.2f %9.2f ", perf, r->input_mb[d], r->output_mb[d]));
+    PetscCall(TrsTextPrintf(text, " %36s %9.2f %10.2f ", perf, r->input_mb[d], r->output_mb[d]));
     for (int k = 0; k < TRS_N_SHARDINGS; k++) {
       if (r->count[d * TRS_N_SHARDINGS + k])
         PetscCall(TrsTextPrintf(text, " %s:%d", abbreviation[k], r->count[d * TRS_N_SHARDINGS + k]));
@@ -236,13 +239,13 @@ static PetscErrorCode write_tables(const TrsReport *r, TrsText *text)
   PetscCall(rule(text, "Tables"));
   PetscCall(
       TrsTextPrintf(text, "%-24s %-4s %-17s %34s %8s %8s %6s %7s %5s %8s %-8s %-3s %2s %5s%-7s %12s  %s\n",
-                    "Table", "Type", "Kernel", "Perf ms, sum over shards", "HBM GB", "DDR GB", "Cache",
+                    "Table", "Type", "Kernel", "Perf ms, sum over shards", "HBM GiB", "DDR GiB", "Cache",
                     "Pooling", "Num", "Indices", "Output", "Wei", "F", "Dim", "[shard]", "Rows", "Ranks"));
   for (int t = 0; t < r->in->plan->n_tables; t++) PetscCall(write_table(r, t, text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of a kernel's tables: weights alone, and all that was estimated. */
+/* Write the bytes of each kernel's tables: only the weights, and all that was estimated. */
 static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;
@@ -283,8 +286,8 @@ static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
     if (n)
       PetscCall(
           TrsTextPrintf(text,
-                        "%-17s %5d tables (%d by constraint): weights %.3f GB, optimizer state %.3f GB, "
-                        "in all HBM %.3f GB, DDR %.3f GB\n",
+                        "%-17s %5d tables (%d by constraint): weights %.3f GiB, optimizer state %.3f GiB, "
+                        "in all HBM %.3f GiB, DDR %.3f GiB\n",
                         TrsComputeKernelName((TrsComputeKernel)k), n, n_named, weights / GIB, state / GIB,
                         hbm / GIB, ddr / GIB));
   }
@@ -318,7 +321,7 @@ static PetscErrorCode write_imbalance(const TrsReport *r, const char *what, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "on ranks 0-7": those within `tolerance` of the value. */
+/* Write "on ranks 0-7" for the ranks within `tolerance` of the value. */
 static PetscErrorCode write_where(const TrsReport *r, const double *x, double value, double tolerance,
                                   TrsText *text)
 {
@@ -393,12 +396,12 @@ static PetscErrorCode write_memory(const TrsReport *r, TrsText *text)
   memcpy(sorted, r->hbm, (size_t)r->W * sizeof(*sorted));
   qsort(sorted, (size_t)r->W, sizeof(*sorted), compare_doubles);
   PetscCall(rule(text, "Memory"));
-  PetscCall(TrsTextPrintf(text, "Sparse only: max %.3f GB, min %.3f GB of HBM\nMax HBM    %.3f GB",
+  PetscCall(TrsTextPrintf(text, "Sparse only: max %.3f GiB, min %.3f GiB of HBM\nMax HBM    %.3f GiB",
                           (sorted[r->W - 1] - kept) / GIB, (sorted[0] - kept) / GIB, sorted[r->W - 1] / GIB));
   PetscCall(write_where(r, r->hbm, sorted[r->W - 1], MIB, text));
-  PetscCall(TrsTextPrintf(text, "Min HBM    %.3f GB", sorted[0] / GIB));
+  PetscCall(TrsTextPrintf(text, "Min HBM    %.3f GiB", sorted[0] / GIB));
   PetscCall(write_where(r, r->hbm, sorted[0], MIB, text));
-  PetscCall(TrsTextPrintf(text, "Median HBM %.3f GB (low), %.3f GB (high); mean %.3f GB",
+  PetscCall(TrsTextPrintf(text, "Median HBM %.3f GiB (low), %.3f GiB (high); mean %.3f GiB",
                           sorted[(r->W - 1) / 2] / GIB, sorted[r->W / 2] / GIB, mean / GIB));
   if (mean > 0)
     PetscCall(TrsTextPrintf(text, ", the maximum is %.3g%% above it", 100 * (sorted[r->W - 1] / mean - 1)));
@@ -406,25 +409,28 @@ static PetscErrorCode write_memory(const TrsReport *r, TrsText *text)
   for (int d = r->W - 1; d >= 0 && tier < TRS_N_TIERS; d--) {
     if (last - sorted[d] <= MIB) continue;
     last = sorted[d];
-    PetscCall(TrsTextPrintf(text, "Tier %d of HBM pressure: %.3f GB", ++tier, last / GIB));
+    PetscCall(TrsTextPrintf(text, "Tier %d of HBM pressure: %.3f GiB", ++tier, last / GIB));
     PetscCall(write_where(r, r->hbm, last, MIB, text));
   }
   PetscCall(write_imbalance(r, "HBM:", r->hbm, text));
   PetscCall(write_imbalance(r, "DDR:", r->ddr, text));
   PetscCall(TrsTextPrintf(
       text,
-      "Reserved on rank 0: HBM %.3f GB (%.0f%% and terms); left for planning: HBM %.3f GB, DDR %.3f GB\n",
+      "Reserved on rank 0: HBM %.3f GiB (%.0f%% and terms); left for planning: HBM %.3f GiB, DDR %.3f GiB\n",
       (double)(topology->hbm[0] - reserved->left[0].hbm) / GIB, 100 * reserved->percentage,
       (double)reserved->left[0].hbm / GIB, (double)reserved->left[0].ddr / GIB));
   PetscCall(TrsTextPrintf(
-      text, "Dense storage a rank: HBM %.3f GB, DDR %.3f GB; features (KJT): HBM %.3f GB, DDR %.3f GB\n",
+      text, "Dense storage a rank: HBM %.3f GiB, DDR %.3f GiB; features (KJT): HBM %.3f GiB, DDR %.3f GiB\n",
       (double)reserved->dense.hbm / GIB, (double)reserved->dense.ddr / GIB, (double)reserved->kjt.hbm / GIB,
       (double)reserved->kjt.ddr / GIB));
   PetscCall(PetscFree(sorted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tables (not split over all ranks) that lie on every rank which reaches the maximum of x: by their first shard, largest first. */
+/*
+  Write the tables (not split over all ranks) that lie on every rank which reaches the maximum of x.
+  They are sorted by their first shard, largest first.
+*/
 static PetscErrorCode write_culprits(const TrsReport *r, const char *what, const double *x, PetscBool by_perf,
                                      TrsText *text)
 {

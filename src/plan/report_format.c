@@ -31,6 +31,47 @@ void TrsPerfText(const TrsPerf *perf, char *text, size_t n)
   snprintf(text, n, "%s (%s,%s,%s,%s,%s)", total, digit[0], digit[1], digit[2], digit[3], digit[4]);
 }
 
+void TrsGibText(double bytes, char *text, size_t n)
+{
+  const double gib = bytes / 1073741824.0;
+
+  snprintf(text, n, gib >= 999.5 ? "%.0f" : "%.3g", gib);
+}
+
+void TrsBandwidthText(double bytes_per_ms, char *text, size_t n)
+{
+  static const struct {
+    const char *suffix;
+    double bytes;
+  } units[2][3] = {{{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}},
+                   {{"TiB/s", 1099511627776.0}, {"GiB/s", 1073741824.0}, {"MiB/s", 1048576.0}}};
+  const double per_s = bytes_per_ms * 1000;
+  char other[32];
+
+  text[0] = '\0';
+  for (int kind = 0; kind < 2; kind++) {
+    int i = 0;
+
+    while (i < 2 && per_s < units[kind][i].bytes) i++;
+    snprintf(other, sizeof(other), "%.6g%s", per_s / units[kind][i].bytes, units[kind][i].suffix);
+    if (kind == 0 || strlen(other) < strlen(text)) snprintf(text, n, "%s", other);
+  }
+}
+
+void TrsLargestAdd(TrsLargest *largest, int index, double value)
+{
+  int i;
+
+  if (largest->n == TRS_N_LARGEST && value <= largest->value[TRS_N_LARGEST - 1]) return;
+  if (largest->n < TRS_N_LARGEST) largest->n++;
+  for (i = largest->n - 1; i > 0 && largest->value[i - 1] < value; i--) {
+    largest->value[i] = largest->value[i - 1];
+    largest->index[i] = largest->index[i - 1];
+  }
+  largest->value[i] = value;
+  largest->index[i] = index;
+}
+
 PetscErrorCode TrsRanksText(int n, const int *ranks, TrsText *text)
 {
   PetscBool is_run = (PetscBool)(n > 1);
@@ -52,7 +93,7 @@ PetscErrorCode TrsReduceIntsText(int n, const int64_t *numbers, TrsText *text)
     for (end = i; end < n && numbers[end] == numbers[i];) end++;
     PetscCall(TrsTextPrintf(text, "%s%" PRId64, i ? ", " : "", numbers[i]));
     if (end - i > 1)
-      PetscCall(TrsTextPrintf(text, end < n ? " * %d" : "*%d", end - i)); /* as TorchRec has it */
+      PetscCall(TrsTextPrintf(text, end < n ? " * %d" : "*%d", end - i)); /* TorchRec's format */
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

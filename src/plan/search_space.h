@@ -2,8 +2,9 @@
 /*
   Sharding options and the search space: every way to split every table, with its costs.
 
-  An option with 16,384 shards takes no more memory than one with 4: the shards of an option are of a few classes (full block of rows, the
-  rest, empty), and which class a shard has follows from its index.
+  An option with 16,384 shards takes no more memory than one with 4. The shards of an option belong
+  to a few classes (full block of rows, the rest, empty), and the class of a shard follows from its
+  index.
 */
 #pragma once
 
@@ -22,33 +23,36 @@ typedef struct {
   int64_t rows;
   TrsStorage storage;
   TrsPerf perf;
-  double total; /* of perf */
+  double total; /* sum of perf */
 } TrsShardClass;
 
 typedef struct {
-  int table; /* in the table configs */
+  int table; /* index in the table configs */
   TrsModule module;
   TrsShardingType type;
   TrsComputeKernel kernel;
   TrsPartitionBy partition_by;
-  PetscBool has_load_factor; /* the table's, or what embedding_offload_scaleup made of it */
+  PetscBool has_load_factor; /* the table's own, or one from embedding_offload_scaleup */
   double load_factor;
 
   int n_shards, row_shards; /* row_shards: in one column block; 1 for data_parallel */
-  int n_full; /* row shards before this one are of class 0, this one of class 1, those behind of class 2 */
-  const int *class_of; /* [n_shards] instead, where the rows are split unevenly; borrowed, else NULL */
-  int64_t width;       /* columns of every shard */
+  /* Row shards before this one are of class 0, this one is of class 1, and the following ones are
+     of class 2. */
+  int n_full;
+  /* [n_shards] Classes of the shards if the rows are split unevenly, borrowed. Otherwise NULL. */
+  const int *class_of;
+  int64_t width; /* columns of every shard */
   int n_classes;
   TrsShardClass *shard_class; /* [n_classes] borrowed from the owner of the option */
-  PetscBool same_perf;        /* of all classes: yes unless made by hand */
+  PetscBool same_perf;        /* all classes have one perf, true unless made by hand */
 
   TrsStorage total_storage;
   double total_perf, max_perf;                /* sum and maximum of the shards' totals */
   int64_t max_hbm, max_ddr, min_hbm, min_ddr; /* of one shard */
-  uint64_t hash[2];                           /* of table, type, kernel, load factor */
+  uint64_t hash[2];                           /* hash of table, type, kernel and load factor */
 } TrsPlanOption;
 
-/* One table's options, which are contiguous. */
+/* The options of one table, which are contiguous. */
 typedef struct {
   int table, first, n;
 } TrsTableOptions;
@@ -57,7 +61,8 @@ typedef struct {
   int n_options;
   TrsPlanOption *option; /* [n_options] in enumeration order */
   int n_tables;
-  TrsTableOptions *table; /* [n_tables] in enumeration order; tables of other device groups are not in it */
+  /* [n_tables] in enumeration order, without tables of other device groups */
+  TrsTableOptions *table;
   PetscSegBuffer classes, class_of; /* memory of the options' shard_class and class_of */
 } TrsSearchSpace;
 
@@ -69,12 +74,27 @@ static inline int TrsOptionShardClass(const TrsPlanOption *option, int shard)
   return row < option->n_full ? 0 : (row == option->n_full ? 1 : 2);
 }
 
+/* Shards of a class: without a pass over the shards where the rows are split evenly. */
+static inline int TrsOptionClassShards(const TrsPlanOption *option, int shard_class)
+{
+  const int full = option->n_full < option->row_shards ? option->n_full : option->row_shards;
+  const int in_block[3] = {full, option->n_full < option->row_shards, option->row_shards - full - 1};
+  int n = 0;
+
+  if (!option->class_of && option->n_shards % option->row_shards == 0)
+    return shard_class < 3 && in_block[shard_class] > 0
+               ? in_block[shard_class] * (option->n_shards / option->row_shards)
+               : 0;
+  for (int s = 0; s < option->n_shards; s++) n += TrsOptionShardClass(option, s) == shard_class;
+  return n;
+}
+
 static inline const TrsShardClass *TrsOptionShard(const TrsPlanOption *option, int shard)
 {
   return &option->shard_class[TrsOptionShardClass(option, shard)];
 }
 
-/* How the cost of an option is found. All borrowed. */
+/* The inputs of an option's cost. All pointers are borrowed. */
 typedef struct {
   const TrsTopology *topology;
   const TrsPlanSettings *settings;
@@ -82,39 +102,52 @@ typedef struct {
 } TrsCostModel;
 
 /*
-  TrsEnumerate - The search space.
+  TrsEnumerate - Make the search space.
 
   Not collective.
+
   Out:    space        free with TrsSearchSpaceFree()
-          table_alone  a table that no option is left for, else -1; then space is empty
-  Errors: OPTION when a size leaves 64 bits
+          table_alone  a table without any option, or -1; with such a table space is empty
+  Errors: OPTION if a size exceeds 64 bits
   Source: TorchRec EmbeddingEnumerator
 */
 PetscErrorCode TrsEnumerate(const TrsCostModel *model, TrsSearchSpace *space, int *table_alone);
 PetscErrorCode TrsSearchSpaceFree(TrsSearchSpace *space);
 
-/* Modules in the planner's order (last to first, or first to last with exact_enumerate_order), tables within them. Out: order[tables->n]. */
+/*
+  The tables in the planner's order: module by module (last to first, or first to last with
+  exact_enumerate_order), and in a module in their own order. Out: order[tables->n].
+*/
 void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *order);
 
-/* Costs of an option from its kernel and load factor; shards and class rows are set. Not collective. Errors: OPTION when bytes leave 64 bits. */
+/*
+  Compute the costs of an option from its kernel and load factor. Shards and class rows must be set.
+  Not collective. Errors: OPTION if bytes exceed 64 bits.
+*/
 PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option);
 
-/* Sums, maxima and hash from the shard classes. Not collective. Returns whether the sums fit 64 bits. */
+/*
+  Compute sums, maxima and hash from the shard classes.
+  Returns whether the sums fit into 64 bits. Not collective.
+*/
 PetscBool TrsOptionSummarise(TrsPlanOption *option);
 
-/* The inputs of the estimators for an option, for the report. Not collective. */
+/* The storage estimator's inputs for an option, for the report. Not collective. */
 void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in);
 
-/* Entries of a table's pooling_factors (at least one): TorchRec's planner takes these for its features. */
+/*
+  The number of entries of a table's pooling_factors (at least one). TorchRec's planner takes these
+  for the table's features.
+*/
 int TrsPlanFeatures(const TrsTableConfig *table);
-/* ids, poolings and batch size of entry f. */
+/* The ids, poolings and batch size of entry f. */
 void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings, int f,
                     double *pooling_factor, double *num_poolings, int64_t *batch_size);
 
-/* n times x added up one by one, without n steps. */
+/* The result of adding x n times one by one, without n steps. */
 double TrsSumRepeated(double x, int n);
 
-/* Offset and rows of the shards in order: start with shard 0 and *row = 0. */
+/* Offset and size of the shards in order. Start with shard 0 and a zeroed place. */
 typedef struct {
   int64_t row_offset, col_offset, rows, cols;
 } TrsShardPlace;

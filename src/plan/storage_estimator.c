@@ -7,7 +7,10 @@
 
 #define ID_BYTES 8.0
 
-/* Bytes as an integer. What no memory holds stays finite here, and TrsOptionSummarise() refuses it. */
+/*
+  Convert bytes to an integer. A number that no memory holds stays finite here, and
+  TrsOptionSummarise() refuses it.
+*/
 static int64_t to_bytes(double x)
 {
   return x < (double)TRS_MAX_SHARD_BYTES ? (int64_t)x : TRS_MAX_SHARD_BYTES;
@@ -28,7 +31,9 @@ void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_
     *input = to_bytes(ceil((in->ids * W) * ID_BYTES));
     *output = to_bytes(ceil(((in->rows_out * W) * c) * in->out_bytes));
     return;
-  default: break;
+  case TRS_SHARDING_ROW_WISE:
+  case TRS_SHARDING_TABLE_ROW_WISE:
+  case TRS_SHARDING_GRID_SHARD: break;
   }
   *input = *output = 0;
   if (rows == 0 || cols == 0) return; /* an empty shard gets no ids */
@@ -39,15 +44,16 @@ void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_
 
 int64_t TrsEstimatePipelineIo(const TrsStorageInput *in, int64_t input, int64_t output, int64_t prefetch)
 {
-  int64_t bytes;
+  int64_t bytes = input + output;
 
   if (in->is_inference) return 0;
   switch (in->pipeline) {
+  case TRS_PLAN_PIPELINE_NONE:
+  case TRS_PLAN_PIPELINE_BASE: return bytes;
   case TRS_PLAN_PIPELINE_SPARSE_DIST: bytes = 2 * input; break;
   case TRS_PLAN_PIPELINE_PREFETCH:
     bytes = 3 * input + to_bytes(((1 + 6 / (double)in->n_passes) * (double)prefetch));
     break;
-  default: return input + output;
   }
   return in->at_peak_memory ? bytes + output : bytes;
 }
@@ -60,12 +66,12 @@ int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d)
   if (rest == 0) return (int64_t)quotient;
   if (quotient == 0) return 1;
   for (TrsInt128 q = quotient; q > 0; q >>= 1) n_bits++;
-  if (n_bits > 52) return (int64_t)(double)quotient; /* a double has no fraction here */
-  return (int64_t)((rest << (54 - n_bits)) <= d ? quotient
-                                                : quotient + 1); /* a tiny fraction was rounded away */
+  if (n_bits > 52) return (int64_t)(double)quotient; /* a double this large has no fraction */
+  /* A tiny fraction was rounded away. */
+  return (int64_t)((rest << (54 - n_bits)) <= d ? quotient : quotient + 1);
 }
 
-/* Weights and optimizer state of a shard whose table has `bytes` in this memory. */
+/* Weights and optimizer state of a shard whose table has `bytes` bytes in this memory. */
 static int64_t shard_bytes(const TrsStorageInput *in, int64_t bytes, int64_t rows, int64_t cols)
 {
   int64_t tensor = bytes;
@@ -75,11 +81,12 @@ static int64_t shard_bytes(const TrsStorageInput *in, int64_t bytes, int64_t row
                                       (TrsInt128)in->n_rows * in->n_cols);
   if (in->is_inference) return tensor;
   switch (in->optimizer_state) {
-  case TRS_STATE_NONE: return tensor;
+  case TRS_STATE_NONE: break;
   case TRS_STATE_ROWWISE: return tensor + to_bytes(ceil((double)tensor * (1.0 / (double)in->n_cols)));
   case TRS_STATE_ONE: return 2 * tensor;
-  default: return 3 * tensor;
+  case TRS_STATE_TWO: return 3 * tensor;
   }
+  return tensor;
 }
 
 TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t cols)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Memory of one shard: weights, optimizer state, cache, and what a step's inputs and outputs need.
+  Memory of one shard: weights, optimizer state, cache, and the inputs and outputs of a step.
+
   Source: TorchRec EmbeddingStorageEstimator; src/plan/RULES.md, section 5
 */
 #pragma once
@@ -10,7 +11,7 @@
 
 __extension__ typedef __int128 TrsInt128;
 
-/* No shard may need so much: sums over shards and steps then stay within 64 bits. */
+/* The most bytes that a shard may need. Sums over shards and steps then stay within 64 bits. */
 #define TRS_MAX_SHARD_BYTES (INT64_C(1) << 57)
 
 typedef struct {
@@ -20,21 +21,24 @@ typedef struct {
   TrsPlanPipeline pipeline;
   TrsOptimizerState optimizer_state;
   int world_size, group;
-  int64_t n_rows, n_cols, table_bytes; /* of the whole table */
+  int64_t n_rows, n_cols, table_bytes; /* size of the whole table */
   double ids, rows_out;                /* of a rank's batch */
-  double out_bytes;                    /* an element of the output */
-  double load_factor;                  /* 0: the default */
-  int64_t n_passes;                    /* of a multipass prefetch; at least 1 */
+  double out_bytes;                    /* bytes of an element of the output */
+  double load_factor;                  /* 0 for the default */
+  int64_t n_passes;                    /* passes of a multipass prefetch; at least 1 */
 } TrsStorageInput;
 
 /* Bytes of a shard's ids and output rows in one step. Not collective. */
 void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_t *input, int64_t *output);
 
-/* What the io bytes cost on cuda under a pipeline; `prefetch` is 0 without a cache. Not collective. */
+/*
+  Bytes that inputs and outputs take on cuda under a pipeline.
+  `prefetch` is 0 without a cache. Not collective.
+*/
 int64_t TrsEstimatePipelineIo(const TrsStorageInput *in, int64_t input, int64_t output, int64_t prefetch);
 
 /* Storage of a shard of rows x cols. Not collective. */
 TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t cols);
 
-/* ceil(n / d) as TorchRec takes it: the quotient is rounded to double first. d > 0, n >= 0. */
+/* ceil(n / d) as TorchRec computes it: the quotient is first rounded to double. d > 0, n >= 0. */
 int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d);

@@ -7,7 +7,10 @@
 #define KJT_COPIES_TRAINING  20
 #define KJT_COPIES_INFERENCE 1
 
-/* ids of one rank's batch over all tables, those of other device groups too, module by module. */
+/*
+  Bytes for the ids of one rank's batch, module by module. All tables count, including those of
+  other device groups.
+*/
 static PetscErrorCode kjt_bytes(const TrsCostModel *model, int64_t copies, int64_t *bytes)
 {
   int *order;
@@ -92,7 +95,7 @@ PetscErrorCode TrsReserve(const TrsCostModel *model, TrsReservation *reservation
     keep_percentage(reservation, W, settings->reservation_percentage);
     break;
   case TRS_RESERVATION_FIXED_ABSOLUTE: keep_absolute(reservation, W, settings->reservation_bytes); break;
-  default: /* sku_aware */
+  case TRS_RESERVATION_SKU_AWARE:
     keep_absolute(reservation, W,
                   settings->has_model_base ? settings->model_base_bytes : settings->reservation_bytes);
     keep_absolute(reservation, W, settings->runtime_overhead_bytes);
@@ -102,7 +105,7 @@ PetscErrorCode TrsReserve(const TrsCostModel *model, TrsReservation *reservation
     keep_term(reservation, topology, kjt, &reservation->kjt);
     reservation->too_little = (PetscBool)(reservation->left[0].hbm <= 0);
   }
-  /* The two fixed ones subtract no such term, but TorchRec's report shows it. */
+  /* The two fixed kinds subtract no such term, but TorchRec's report shows it. */
   if (settings->reservation == TRS_RESERVATION_FIXED_PERCENTAGE ||
       settings->reservation == TRS_RESERVATION_FIXED_ABSOLUTE)
     reservation->kjt = topology->is_cuda ? (TrsStorage){kjt, 0} : (TrsStorage){0, kjt};

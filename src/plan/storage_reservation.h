@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What the partitioner may use of each device.
+  The memory of each device that the partitioner may use.
+
   Source: TorchRec HeuristicalStorageReservation and its kin; src/plan/RULES.md, section 7
 */
 #pragma once
@@ -8,12 +9,12 @@
 #include "plan/search_space.h"
 
 typedef struct {
-  TrsStorage *left;      /* [world_size] per device; may be negative */
+  TrsStorage *left;      /* [world_size] of each device; may be negative */
   TrsStorage dense, kjt; /* subtracted terms, for the report */
-  double percentage;     /* kept of the device memory */
-  PetscBool too_little;  /* nothing is left on device 0: no plan */
+  double percentage;     /* share of the device memory that is kept */
+  PetscBool too_little;  /* nothing is left on device 0, so there is no plan */
 } TrsReservation;
 
-/* Not collective. Free with TrsReservationFree(). */
+/* Compute the reservation. Free it with TrsReservationFree(). Not collective. */
 PetscErrorCode TrsReserve(const TrsCostModel *model, TrsReservation *reservation);
 PetscErrorCode TrsReservationFree(TrsReservation *reservation);

@@ -8,42 +8,43 @@
 
 #define GIB (INT64_C(1) << 30)
 
-/* "897 GiB/s" as bytes/ms, the unit of the cost model, in TorchRec's order of operations. */
+/* "897 GiB/s" in bytes/ms, the unit of the cost model, with TorchRec's order of operations. */
 #define GIB_PER_S(x) ((x) * (double)GIB / 1000.0)
 
 static const TrsOptionSpec specs[] = {
-    {"-topology_compute_device", TRS_OPTION_ENUM, NULL, NULL, "cpu,cuda", NULL,
+    {"-topology_compute_device", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DEVICES), NULL,
      "device that holds the tables (default: -device; cuda in a dry run without one)"},
     {"-topology_world_size", TRS_OPTION_INT, NULL, "[1,1048576]", NULL, "ranks",
      "devices to plan for (default: the run's)"},
     {"-topology_local_world_size", TRS_OPTION_INT, NULL, "[1,1048576]", NULL, "ranks",
-     "devices of a host (default: the run's; all in a dry run)"},
+     "devices of a host (default: the run's; in a dry run all of them)"},
     {"-topology_pod_size", TRS_OPTION_INT, "1", "[1,1048576]", NULL, "hosts",
-     "hosts joined by the fast network; they count as one host for table_row_wise and its like"},
+     "hosts joined by a fast network, which count as one host for table_row_wise, table_column_wise and "
+     "grid_shard"},
     {"-topology_hbm_cap", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
      "device memory of one device (default: found on the machine; dry run 32GiB)"},
     {"-topology_ddr_cap", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
      "host memory of one device (default: found on the machine; dry run 128GiB)"},
     {"-topology_hbm_cap_per_rank", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes",
-     "device memory, one entry a device; row_wise then splits rows in proportion"},
+     "device memory of each device, one entry for each; row_wise then splits rows in proportion"},
     {"-topology_ddr_cap_per_rank", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes",
-     "host memory, one entry a device"},
-    {"-topology_hbm_mem_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+     "host memory of each device, one entry for each"},
+    {"-topology_hbm_mem_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth of device memory (default: 897 GiB/s)"},
-    {"-topology_ddr_mem_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+    {"-topology_ddr_mem_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth of host memory (default: 51 GiB/s)"},
-    {"-topology_hbm_to_ddr_mem_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+    {"-topology_hbm_to_ddr_mem_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth between host and device (default: 32 GiB/s)"},
-    {"-topology_intra_host_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+    {"-topology_intra_host_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "network bandwidth of a device within a host (default: 600 GiB/s)"},
-    {"-topology_inter_host_bw", TRS_OPTION_REAL, NULL, "(0,)", NULL, "bytes/ms",
+    {"-topology_inter_host_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "network bandwidth of a device across hosts (default: 12.5 GiB/s)"},
     {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
-     "backward over forward compute time"},
+     "compute time of the backward as a multiple of the forward's"},
     {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
-     "the same factor once more for weighted features"},
+     "additional factor of this kind for weighted features"},
     {"-topology_uneven_sharding_perf_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
-     "accepted for TorchRec's sake; its default estimator does not use it"},
+     "accepted for compatibility with TorchRec, whose default estimator does not use it"},
 };
 const TrsOptionGroup trs_topology_options = TRS_OPTION_GROUP("Planner: topology", specs);
 
@@ -153,7 +154,7 @@ double TrsTopologyKernelBandwidth(const TrsTopology *topology, TrsComputeKernel 
   case TRS_KERNEL_FUSED_UVM_CACHING:
     if (topology->is_cuda && prefetch) return own;
     break;
-  default: break;
+  case TRS_KERNEL_QUANT_UVM_CACHING: break;
   }
   if (!topology->is_cuda) return 0.0;
   return (load_factor * topology->hbm_mem_bw + (1 - load_factor) * topology->hbm_to_ddr_mem_bw) / 10;

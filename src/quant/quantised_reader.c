@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows of a checkpoint, quantised in pieces as they are read. */
+/* Rows of a checkpoint, quantised in pieces while they are read. */
 #include "compute/quant.h"
 #include "quant/quantised_tables.h"
 
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* One table's tensor: where the rows of each of its parts go. */
+/* The tensor of one table: where the rows of each of its parts go. */
 typedef struct {
   TrsQuantReader reader;
   const TrsTableConfig *config;
@@ -19,19 +19,20 @@ struct TrsQuantReaderImpl {
   const char *path;
   const TrsEmbeddingShards *shards;
   const TrsStoredTable *stored;
-  const TrsComputeOps *host;      /* conversions happen in host memory */
-  TrsQuantTable *table;           /* [tables->n] */
-  TrsBuffer numbers, rows, slice; /* pieces: as floats, whole rows quantised, a shard's columns of them */
+  const TrsComputeOps *host; /* conversions happen in host memory */
+  TrsQuantTable *table;      /* [tables->n] */
+  /* Pieces of rows: as floats, as whole quantised rows, and a shard's columns of these. */
+  TrsBuffer numbers, rows, slice;
 };
 
-/* The largest magnitude that a type's rows hold: scale, bias and halves are fp16. */
+/* The largest magnitude that rows of a type can hold. Scale, bias and halves are fp16. */
 static float largest_of(TrsDType dtype)
 {
   if (dtype == TRS_FP32) return FLT_MAX;
   return dtype == TRS_BF16 ? 0x1.fep127F : 65504.0F;
 }
 
-/* Can all numbers be held? Rows are named as the whole table counts them. */
+/* Check that the type can hold all numbers. The message counts rows as the whole table does. */
 static PetscErrorCode check_numbers(const TrsQuantTable *table, int64_t first_row, int64_t n, const float *x)
 {
   const int64_t dim = table->config->embedding_dim;
@@ -57,11 +58,14 @@ static PetscErrorCode check_numbers(const TrsQuantTable *table, int64_t first_ro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows that were quantised before: a scale or bias that is no number would make no noise, for a ReLU hides it. */
+/*
+  Check the parameters of rows that were quantised before. A scale or bias that is not a number
+  would go unnoticed, because a ReLU hides it.
+*/
 static PetscErrorCode check_parameters(const TrsQuantTable *table, int64_t first_row, int64_t n,
                                        const uint8_t *rows)
 {
-  enum { TRS_HALF_EXPONENT = 0x7c }; /* in the high byte, all set: Inf or NaN */
+  enum { TRS_HALF_EXPONENT = 0x7c }; /* in the high byte; all bits set: Inf or NaN */
 
   PetscFunctionBegin;
   for (int64_t r = 0; r < n; r++) {
@@ -76,7 +80,7 @@ static PetscErrorCode check_parameters(const TrsQuantTable *table, int64_t first
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whole rows of numbers of the file's type, quantised: borrowed until the next call. */
+/* Quantise whole rows of numbers of the file's type. The result is borrowed until the next call. */
 static PetscErrorCode quantise(const TrsQuantTable *table, TrsDType dtype, int64_t first_row, int64_t n,
                                const void *numbers, const void **rows)
 {
@@ -98,7 +102,7 @@ static PetscErrorCode quantise(const TrsQuantTable *table, TrsDType dtype, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsStateTake: rows of one of this rank's shards, whole, to the shard's memory. */
+/* TrsStateTake: copy whole rows of one of this rank's shards to the shard's memory. */
 static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
                                 const void *rows)
 {

@@ -110,7 +110,10 @@ PetscErrorCode TrsQuantCheckPlan(const TrsShardingPlan *plan, const TrsTableConf
 
 /* --- writing --- */
 
-/* A shard of packed values as rectangles of bytes: parameters with the first columns, zeros behind the last. */
+/*
+  Describe a shard of packed values as rectangles of bytes. The parameters go with the first
+  columns, the zero bytes of the padding with the last ones.
+*/
 static PetscErrorCode add_packed_parts(const TrsTbeTable *t, int64_t row_bytes, TrsStateTensor *tensor)
 {
   const int bits = TrsDTypeBits(t->dtype);

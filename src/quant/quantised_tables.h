@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Quantised tables: held as rows of TRS_ROWS_TBE (compute/quant.h) and looked up by -task predict. From a checkpoint's numbers or from one that holds
-  such rows, to shards of any plan, and back to a file. Source: TorchRec quant.EmbeddingBagCollection, ShardedQuantEmbeddingBagCollection.
+  Quantised tables: held as rows of TRS_ROWS_TBE (compute/quant.h) and looked up by -task predict.
+  They come from a checkpoint of numbers or of quantised rows, go to the shards of any plan, and can
+  be written to a file again.
 
-  A row's scale and bias are those of the whole row, also where a plan cuts columns (TorchRec's column_wise shards keep them, too). So the values do not
-  depend on the plan, and a file of quantised rows can be cut anew, by rows and by columns.
+  A row has one scale and one bias, also where a plan cuts its columns (TorchRec's column_wise
+  shards keep both, too). So the values do not depend on the plan, and a file of quantised rows can
+  be cut anew by rows and by columns.
 
-  Time and memory: a rank reads whole rows of its row ranges, a few MiB at a time, and keeps its own columns quantised; never a table in both forms. C column
-  shards on C ranks read a table C times: its rows are contiguous in the file and smaller than a page, so reading fewer columns would touch as much.
-  Written back, rows cut by columns cost a small write for each row and shard; others go in large pieces.
+  Time and memory: a rank reads whole rows of its row ranges, a few MiB at a time, and keeps its own
+  columns in quantised form. No table is ever held in both forms. C column shards on C ranks read a
+  table C times: rows are contiguous in the file and smaller than a page, so reading fewer columns
+  would touch as much. Writing rows that are cut by columns costs a small write for each row and
+  shard; other rows go in large pieces.
+
+  Source: TorchRec quant.EmbeddingBagCollection, ShardedQuantEmbeddingBagCollection
 */
 #pragma once
 
@@ -20,49 +26,71 @@
 extern const TrsOptionGroup trs_quant_options;
 
 /*
-  TrsQuantTableTypes - In which data type is each table held, given a checkpoint?
+  TrsQuantTableTypes - Choose the data type in which each table of a checkpoint is held.
 
-  Collective on comm. That of the options where they name one, else the checkpoint's own.
+  The options may name the type; the default is the checkpoint's own type.
+
+  Collective on comm.
 
   In:     path    of the checkpoint
   InOut:  tables  data_type is set
   Out:    stored  [tables->n] what the checkpoint has
-  Errors: OPTION (a data_type for rows that are already quantised to another; an output_dtype that is none of fp32, fp16, bf16); NO_INPUT; DATA naming
-          file and dataset: missing table, other shape, attributes that contradict the rows
+  Errors: OPTION for a data_type when the rows are already quantised to another one, or an
+          output_dtype other than fp32, fp16, bf16; NO_INPUT; DATA naming file and dataset: missing
+          table, other shape, attributes that contradict the rows
 */
 PetscErrorCode TrsQuantTableTypes(MPI_Comm comm, TrsOptions options, const char *path,
                                   TrsTableConfigs *tables, TrsStoredTable *stored);
 
 /*
-  TrsQuantCheckPlan - Is the plan one for quantised tables? Kernels of quantised rows, column shards that start at a byte.
+  TrsQuantCheckPlan - Check that the plan is one for quantised tables.
 
-  Not collective. In: source names the plan. Errors: DATA
+  Its kernels are those of quantised rows, and its column shards start at a whole byte.
+
+  Not collective.
+
+  In:     source  the plan's name, for messages
+  Errors: DATA
 */
 PetscErrorCode TrsQuantCheckPlan(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
                                  const char *source);
 
-/* Quantises rows as they are read. */
+/* Quantises rows while they are read. */
 typedef struct TrsQuantReaderImpl *TrsQuantReader;
 
-/* In: path for messages; shards (TrsEmbeddingShardsCreateQuantised()) and stored [tables->n]: all borrowed. Not collective. */
+/*
+  TrsQuantReaderCreate - Create a reader that fills shards with quantised rows.
+
+  Not collective.
+
+  In: path    for messages, borrowed
+      shards  of TrsEmbeddingShardsCreateQuantised(), borrowed
+      stored  [tables->n] borrowed
+*/
 PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *shards,
                                     const TrsStoredTable *stored, TrsQuantReader *reader);
 
 /*
   TrsQuantReaderAddState - List the tables for TrsCheckpointRead(), which then fills the shards.
 
-  Not collective. Errors, raised by the reading: NOT_FINITE and DATA, naming table and row: a number that is not finite, or beyond fp16 where scale and bias
-  or the numbers are fp16, or of quantised rows are not finite
+  Not collective.
+
+  Errors: raised while the checkpoint is read, naming table and row: NOT_FINITE for a number that is
+          not finite; DATA for a number beyond fp16 if the scale and bias or the numbers are fp16,
+          and for quantised rows whose scale or bias is not finite
 */
 PetscErrorCode TrsQuantReaderAddState(TrsQuantReader reader, TrsState *state);
 PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader);
 
 /*
-  TrsQuantAddState - List the shards for TrsCheckpointWrite(): embedding/<table>/weight_quantised for int8, int4 and int2 (input/FORMAT.md), weight for others.
+  TrsQuantAddState - List the shards for TrsCheckpointWrite().
 
-  Not collective. The data pointers are the shards' own memory.
+  int8, int4 and int2 tables are written as embedding/<table>/weight_quantised (input/FORMAT.md),
+  other tables as embedding/<table>/weight. The data pointers are the shards' own memory.
+
+  Not collective.
 */
 PetscErrorCode TrsQuantAddState(const TrsEmbeddingShards *shards, TrsState *state);
 
-/* Bytes the same shards would take as fp32. */
+/* Bytes that the shards would take as fp32. */
 int64_t TrsQuantFloatBytes(const TrsEmbeddingShards *shards);

@@ -15,7 +15,7 @@ enum { TRS_INT8_ROW = 32 };
 
 typedef enum { TRS_LOSS_BYTES, TRS_LOSS_MEAN, TRS_LOSS_MOST, TRS_LOSS_ZEROED, TRS_N_LOSSES } TrsLoss;
 
-/* Precisions as -qcomm_ takes them; fp8 in both of its formats. */
+/* Precisions as the -qcomm_ options take them. fp8 appears in both of its formats. */
 static const struct {
   const char *name;
   TrsCodecKind kind;
@@ -27,7 +27,7 @@ static const struct {
                   {"int8", TRS_CODEC_INT8, TRS_INT8_ROW}};
 enum { TRS_N_PRECISIONS = sizeof(precisions) / sizeof(precisions[0]) };
 
-/* Steps of training; batch: of this rank in the last one. */
+/* Train a number of steps. Out: batch, this rank's samples in the last step. */
 static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int64_t *batch)
 {
   TrsStepResult result = {.step = 0};
@@ -49,12 +49,14 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One block of the wire there and back. Collective. */
+/* Encode and decode one block of the wire. Collective. */
 static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_t n, const float *values,
                               double loss[TRS_N_LOSSES])
 {
   TrsComm world = s->groups.world;
-  double sums[5] = {0}, most[2] = {0}; /* |error|, |x|, bytes, zeroed, not zero; largest |error|, |x| */
+  /* sums: |error|, |x|, bytes, numbers that became 0, numbers that are not 0; most: the largest
+     |error| and |x| */
+  double sums[5] = {0}, most[2] = {0};
   TrsDeviceBuffer scratch = {0};
   float *decoded;
   void *wire;
@@ -87,7 +89,7 @@ static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All precisions of a direction; values [n] of this rank. */
+/* Measure all precisions of one direction on this rank's values [n]. */
 static PetscErrorCode measure_all(const TrsSession *s, PetscBool backward, int64_t n, const float *values,
                                   TrsResults results)
 {
@@ -117,7 +119,7 @@ static PetscErrorCode measure_all(const TrsSession *s, PetscBool backward, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A matrix's columns without gaps, in host memory: *values is to be freed with TrsFree(). */
+/* Copy a matrix's columns without gaps to host memory. Free *values with TrsFree(). */
 static PetscErrorCode gather_columns(const TrsDeviceOps *device, int64_t rows, int64_t cols, int64_t stride,
                                      const float *from, float **values)
 {

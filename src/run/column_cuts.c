@@ -7,7 +7,7 @@
 
 enum { TRS_SHOWN_NAMES = 3 };
 
-/* Are the columns of a table that is trained cut? */
+/* Tell whether a trained table's columns are cut. */
 static PetscBool is_cut(const TrsTablePlan *plan)
 {
   if (plan && plan->compute_kernel >= TRS_KERNEL_QUANT) return PETSC_FALSE;

@@ -8,7 +8,7 @@
 
 typedef struct {
   const char *name;
-  size_t offset; /* of the double in TrsMetricValues */
+  size_t offset; /* offset of the double in TrsMetricValues */
   PetscBool falls;
 } TrsWatchedMetric;
 
@@ -25,14 +25,14 @@ enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]) };
 
 static const TrsOptionSpec specs[] = {
     {"-eval_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
-     "evaluate on -data_eval this often while training; 0: after the last step only"},
+     "evaluate on -data_eval this often during the training; 0: only after the last step"},
     {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL, "loss,ne,auc,auprc,accuracy,mse,mae", NULL,
-     "end the training when this metric of the evaluations stops getting better; needs -eval_every; default: "
-     "train to the end"},
+     "end the training when this metric of the evaluations no longer improves; needs -eval_every (default: "
+     "train to the end)"},
     {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",
-     "so many in a row without an improvement end the training"},
+     "the training ends after this many evaluations in a row without an improvement"},
     {"-early_stopping_min_delta", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
-     "a change of the metric by no more than this is no improvement"},
+     "a change of the metric counts as an improvement only if it is larger than this"},
 };
 const TrsOptionGroup trs_early_stopping_options = TRS_OPTION_GROUP(
     "Evaluation while training, early stopping", specs);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Early stopping: end a training when an evaluation metric has not become better for some evaluations; and which evaluation was the best.
+  Early stopping ends a training when an evaluation metric has not become better for some
+  evaluations. It also tells which evaluation was the best.
 
-  Plain data; every rank holds the same, because evaluations give every rank the same values. Nothing here is collective.
+  The struct is plain data. All ranks hold the same values, because evaluations give every rank the
+  same metrics. Nothing here is collective.
 */
 #pragma once
 
@@ -10,37 +12,48 @@
 #include "io/checkpoint.h"
 #include "train/metrics.h"
 
-enum { TRS_EARLY_STOPPING_NUMBERS = 5 }; /* what a checkpoint keeps */
+enum { TRS_EARLY_STOPPING_NUMBERS = 5 }; /* numbers that a checkpoint keeps */
 
 typedef struct {
-  PetscBool
-      stops;  /* -early_stopping_metric was given; else the loss is watched for the best checkpoint alone */
+  /* -early_stopping_metric was given.
+     Otherwise only the loss is watched, for the best checkpoint. */
+  PetscBool stops;
   int metric; /* index into the option's choices */
   int64_t patience;
   double min_delta;
   PetscBool has_best;
   double best;
   int64_t best_step; /* updates done before the best evaluation */
-  int64_t n_worse;   /* evaluations since then */
+  int64_t n_worse;   /* evaluations since the best one */
   double kept[TRS_EARLY_STOPPING_NUMBERS];
 } TrsEarlyStopping;
 
 extern const TrsOptionGroup trs_early_stopping_options;
 
-/* Errors: OPTION for a patience or min_delta without a metric */
+/* Read the options. Errors: OPTION for a patience or min_delta without a metric. */
 PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping *early);
 
-/* An evaluation's values after `step` updates. Out: better  by more than min_delta than all before; the first one is. NaN never is */
+/*
+  Add an evaluation's values after `step` updates. Out: better, set for the first evaluation and for
+  one that is better than all before by more than min_delta. NaN is never better.
+*/
 PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsMetricValues *values,
                                    PetscBool *better);
 
-/* Has the patience run out? */
+/* Tell whether the patience is used up. */
 PetscBool TrsEarlyStoppingIsOver(const TrsEarlyStopping *early);
 
-/* "eval/auc has not risen above 0.7123 (after 300 updates) by more than 0.001 in 3 evaluations" */
+/*
+  Write a text such as "eval/auc has not risen above 0.7123 (after 300 updates) by more than 0.001
+  in 3 evaluations".
+*/
 void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size);
 
-/* For a checkpoint; borrowed until the next call. Load takes it back (path: where it is from, for messages); *same false (and nothing taken) if it is of another metric. Errors: DATA */
+/*
+  Save gives the numbers for a checkpoint, borrowed until the next call. Load takes them back;
+  `path` says where they come from, for messages. If the numbers belong to another metric, *same is
+  false and nothing is taken. Errors: DATA.
+*/
 TrsCheckpointNumbers TrsEarlyStoppingSave(TrsEarlyStopping *early);
 PetscErrorCode TrsEarlyStoppingLoad(TrsEarlyStopping *early, const char *path,
                                     const TrsCheckpointNumbers *numbers, PetscBool *same);

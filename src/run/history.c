@@ -15,12 +15,15 @@
 /* Seconds of training for each second of writing. */
 static const double share = 99.0;
 
-/* Up to this size a file is written at each checkpoint, which takes longer than that. */
+/*
+  A file up to this size is written at each checkpoint, which
+  itself takes longer than writing such a file.
+*/
 static const int64_t small_bytes = (int64_t)64 << 20;
 
 /* --- the row of /starts --- */
 
-/* "dense forward" is /starts/dense_forward_ms, "I/O" is /starts/i_o_ms. */
+/* The column of a stage: "dense forward" is /starts/dense_forward_ms, "I/O" is /starts/i_o_ms. */
 static void column_name(const char *stage, char *path, size_t size)
 {
   snprintf(path, size, "starts/%s_ms", stage);
@@ -28,7 +31,7 @@ static void column_name(const char *stage, char *path, size_t size)
     *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
 }
 
-/* This start's row as things are now: rank 0's work. */
+/* Write the current values into this start's row. Only rank 0 does this. */
 static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
 {
   const TrsSession *s = h->session;
@@ -54,7 +57,7 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The row with the stages' times until now. Collective. */
+/* Write the row with the stages' times until now. Collective. */
 static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 {
   const TrsSession *s = h->session;
@@ -72,18 +75,20 @@ static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 
 /* --- the start --- */
 
-/* Rank 0: the rows of earlier starts, but for steps that are trained again. */
+/* Take over the rows of earlier starts on rank 0, except for steps that are trained again. */
 static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
 {
+  /* A row's step is the number of updates before it. */
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
-                                    {"eval", "eval/step", step + 1}, /* after that many updates */
+                                    {"eval", "eval/step", step + 1},
                                     {"metrics", "metrics/step", step + 1},
                                     {"starts", "starts/start", INT64_MAX}};
   PetscErrorCode ierr = TrsResultsLoad(h->results, (int)(sizeof(ranges) / sizeof(ranges[0])), ranges);
   int64_t last;
 
   PetscFunctionBegin;
-  if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA) PetscCall(ierr); /* the file may be good */
+  /* Other errors say nothing about the file, which may be good. */
+  if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA) PetscCall(ierr);
   if (ierr == TRS_ERR_DATA) {
     char why[2048];
 
@@ -143,7 +148,7 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, Tr
 
 /* --- writing --- */
 
-/* Rank 0 writes, and notes when it may do so again. */
+/* Write the file on rank 0, and set the time when it may be written again. */
 static PetscErrorCode write_alone(TrsHistory *h)
 {
   const double begin_s = TrsReportClock();

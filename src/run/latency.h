@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How long batches take: collected on every rank while a dataset is predicted, summed up over ranks at the end. */
+/*
+  Latencies of batches. Every rank collects them while a dataset is predicted, and the ranks combine
+  them at the end.
+*/
 #pragma once
 
 #include "core/buffer.h"
 #include "io/results.h"
 
 typedef struct {
-  int64_t n;             /* batches */
-  TrsBuffer times;       /* double [n]: seconds */
-  TrsBuffer sizes;       /* int64 [n]: samples of all ranks */
-  double start_s, end_s; /* clock of the first batch's start, of the last one's end */
+  int64_t n;             /* number of batches */
+  TrsBuffer times;       /* double [n] in seconds */
+  TrsBuffer sizes;       /* int64 [n] samples of all ranks */
+  double start_s, end_s; /* clock at the first batch's start and at the last one's end */
 } TrsLatency;
 
-/* One more batch, which ended just now. Not collective. Errors: MEMORY */
+/* Add a batch that ended just now. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsLatencyAdd(TrsLatency *latency, int64_t samples, double seconds);
 
 /*
-  TrsLatencyReport - A batch's latency is that of its slowest rank. Prints throughput, p50, p90, p99 and the worst, and records /predict/... (input/FORMAT.md).
+  TrsLatencyReport - Print throughput, p50, p90, p99 and the worst latency, and record /predict/...
+    (input/FORMAT.md).
 
-  Collective on comm. Percentiles are of the nearest rank: the smallest latency that p percent of the batches do not exceed. Throughput is from the first batch's
-  start to the last one's end, reading included.
+  Collective on comm. A batch's latency is that of its slowest rank. Percentiles are of the nearest
+  rank: the smallest latency that p percent of the batches do not exceed. Throughput is measured
+  from the first batch's start to the last one's end and includes reading.
 */
 PetscErrorCode TrsLatencyReport(MPI_Comm comm, TrsLatency *latency, TrsResults results);
 PetscErrorCode TrsLatencyFree(TrsLatency *latency);

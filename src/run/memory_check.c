@@ -10,14 +10,14 @@
 
 enum { TRS_HOST_BYTES = 64, TRS_ID_BYTES = 128 };
 
-/* Of all this rank's shards of a table, in the memory that is asked for. */
+/* Add the bytes of all this rank's shards of a table, in the memory that is asked for. */
 static void add_table(const TrsSession *s, const TrsTableConfig *table, const TrsTablePlan *plan,
                       const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double bytes[2])
 {
   const PetscBool host = s->device->host_memory,
                   uvm = (PetscBool)(!host && TrsKernelIsUvm(plan->compute_kernel));
-  const char *names[TRS_SPARSE_MAX_STATES];
-  PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+  const char *names[TRS_OPTIMIZER_STATES];
+  PetscBool rowwise[TRS_OPTIMIZER_STATES];
   double share = uvm ? 0 : 1; /* of the rows that are on the device */
   int n_states = 0;
 
@@ -38,7 +38,7 @@ static void add_table(const TrsSession *s, const TrsTableConfig *table, const Tr
   }
 }
 
-/* What this rank will allocate of its tables: rows, states. */
+/* Count the bytes that this rank will allocate for its tables: rows and states. */
 static PetscErrorCode count_tables(const TrsSession *s, PetscBool training, PetscBool quantised,
                                    double bytes[2])
 {
@@ -58,7 +58,10 @@ static PetscErrorCode count_tables(const TrsSession *s, PetscBool training, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ranks that share this one's memory: those of its host, with GPUs those on the same one. Free with MPI_Comm_free(). Collective. */
+/*
+  The ranks that share this rank's memory: those of its host, or with GPUs those on the same GPU.
+  Free with MPI_Comm_free(). Collective.
+*/
 static PetscErrorCode find_sharers(const TrsSession *s, MPI_Comm *sharers)
 {
   char device[TRS_ID_BYTES] = "";

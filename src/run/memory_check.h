@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Does the plan fit what is free here and now? Asked before tables are allocated: the planner knows what a device has, not what others use of it. */
+/*
+  Check that the plan fits into the memory that is free here and now, before tables are allocated.
+  The planner knows how much a device has, but not how much others use of it.
+*/
 #pragma once
 
 #include "run/session.h"
 
 /*
-  TrsMemoryCheck - Compare the tables and states that the ranks of each device are about to fill with what is free there.
+  TrsMemoryCheck - Compare the tables and states that the ranks will allocate with the free memory.
 
-  Collective on the session's communicator. Only what is certain counts: the rows of tables (cached ones: those in the cache), on a GPU their optimizer
-  states too (a host makes pages of zeros when they are first used). Exchanges' and dense layers' buffers come on top; where those do not fit, the
-  allocation tells.
-  Ranks that share a device, or on CPUs the host's memory with its swap, are added up.
+  Collective on the session's communicator. Only certain needs count: the rows of tables (of cached
+  ones, those in the cache), and on a GPU their optimizer states. A host makes pages of zeros only
+  when they are first used. Buffers of exchanges and dense layers come on top; if they do not fit,
+  their allocation fails with an error. Ranks that share a device, or on CPUs the host's memory with
+  its swap, are added up.
 
   In:     training, quantised  as for TrsSessionBuild()
-  Errors: MEMORY on all ranks, naming host, ranks, what is wanted and free, and the options that help
+  Errors: MEMORY on all ranks, with host, ranks, needed and free memory, and the options that help
 */
 PetscErrorCode TrsMemoryCheck(const TrsSession *session, PetscBool training, PetscBool quantised);

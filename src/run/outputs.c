@@ -29,7 +29,7 @@ PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds,
     PetscCall(TrsOptionsGetString(options, kinds_of[k].option, &path, NULL));
     if (outputs->rank == 0 && ierr == PETSC_SUCCESS)
       ierr = TrsOutputOpen(path, (TrsExisting)existing, &outputs->file[k]);
-    /* A trace names no run: refused, it would keep a run from its own resume. */
+    /* A trace names no run. If it were refused, it would keep a run from its own resume. */
     if (k == TRS_OUTPUT_TRACE && resume && existing == TRS_EXISTING_REFUSE)
       outputs->file[k].existing = TRS_EXISTING_BACKUP;
   }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The files that a run leaves: whose they are, what was there before them, and the last lines that
-  say where everything is.
+  The files that a run leaves: the run that owns each, the file that stood there before, and the
+  last lines that say where everything is.
 */
 #pragma once
 
@@ -20,29 +20,34 @@ typedef enum {
 typedef struct {
   MPI_Comm comm;
   int rank;
-  TrsOutput file[TRS_N_OUTPUTS]; /* rank 0's; elsewhere they are empty */
+  TrsOutput file[TRS_N_OUTPUTS]; /* rank 0's; empty on other ranks */
 } TrsOutputs;
 
 /*
-  TrsOutputsOpen - Look at what stands at the paths of these kinds' options.
+  TrsOutputsOpen - Look at the files at the paths that these kinds' options give.
 
-  Collective on comm; before readers start, whose threads use HDF5. In: kinds  bits 1u <<
-  TRS_OUTPUT_...
-  Errors (agreed): MEMORY. Free with TrsOutputsClose().
+  Collective on comm; call this before readers start, whose threads use HDF5. Free with
+  TrsOutputsClose().
+
+  In:     kinds  bits 1u << TRS_OUTPUT_...
+  Errors (agreed): MEMORY
 */
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs);
 
-/* Say which run they are of; "": of none that could be taken up again. Collective. Errors (agreed):
-   TrsOutputClaim()'s */
+/*
+  Set the run that the files belong to, or "" for a run that cannot be resumed. Collective. Errors
+  (agreed): those of TrsOutputClaim().
+*/
 PetscErrorCode TrsOutputsClaim(TrsOutputs *outputs, const char *run_id);
 
 /*
-  TrsOutputsReport - The last lines of a run: each file that was put in place, and each of another
-  run that was kept.
+  TrsOutputsReport - Print a run's last lines: each file that was put in place, and each file of
+    another run that was kept.
 
-  Logically collective. In: trained  are there new weights, for which it is said if they were not
-  kept?
-                            folder   of checkpoints, NULL: none was written there
+  Logically collective.
+
+  In: trained  there are new weights, so a line says so if they were not kept
+      folder   of checkpoints, or NULL if none was written there
 */
 PetscErrorCode TrsOutputsReport(const TrsOutputs *outputs, PetscBool trained, const char *folder);
 

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  How much of what goes on beside the compute is hidden under it: arithmetic on the spans of one rank's trace. Time and memory grow with the spans
-  (a sort).
+  The share of exchanges and copies that is hidden under the compute. The functions use the spans of
+  one rank's trace. Time and memory grow with the number of spans (a sort).
 */
 #pragma once
 
 #include "core/trace.h"
 
 typedef struct {
-  double
-      under_way_s;  /* within recorded steps, of what was asked for; any number of them at once counts once */
-  double hidden_s;  /* of that, while the rank computed */
-  double steps_s;   /* the recorded steps themselves */
-  double compute_s; /* what was computed for them, then or later */
+  /* Time within recorded steps during which at least one of the selected spans was under way. */
+  double under_way_s;
+  double hidden_s;  /* part of under_way_s during which the rank computed */
+  double steps_s;   /* time of the recorded steps themselves */
+  double compute_s; /* time of computing for these steps, then or later */
   int64_t n_steps;
 } TrsOverlap;
 
 /*
-  TrsOverlapFind - Exchanges and copies under compute.
+  TrsOverlapFind - Measure the exchanges and copies that run under compute.
 
   Not collective.
 
-  In:     n, span  in any order, on one clock; rows beyond TRS_TRACE_EXCHANGE are exchanges, too, negative ones are left out
-          kinds    1u << what, or-ed: of exchanges and of the device's streams but the compute one
-          row      where the compute is: TRS_TRACE_MAIN, or TRS_TRACE_COMPUTE where a device does it behind the host's back
+  In:     n, span  in any order, on one clock. Rows beyond TRS_TRACE_EXCHANGE are exchanges, too;
+                   spans of negative rows are left out
+          kinds    1u << what, or-ed: kinds of exchanges and of the device's streams other than
+                   compute
+          row      the row of the compute: TRS_TRACE_MAIN, or TRS_TRACE_COMPUTE if a device computes
+                   independently of the host
 */
 PetscErrorCode TrsOverlapFind(int64_t n, const TrsTraceSpan *span, unsigned kinds, TrsTraceRow row,
                               TrsOverlap *overlap);

@@ -6,10 +6,10 @@
 
 typedef struct {
   const char *name;
-  size_t offset; /* of the double in its struct */
+  size_t offset; /* offset of the double in its struct */
 } TrsColumn;
 
-/* TorchRec's names; in /metrics with window_ and lifetime_ before them. */
+/* TorchRec's names. In /metrics they have the prefix window_ or lifetime_. */
 static const TrsColumn metric_columns[] = {
     {"ne", offsetof(TrsMetricValues, ne)},
     {"auc", offsetof(TrsMetricValues, auc)},
@@ -36,7 +36,7 @@ static double at(const void *values, size_t offset)
   return *(const double *)(const void *)((const char *)values + offset);
 }
 
-/* A row of all metrics, named <prefix><metric>, but for one. */
+/* Append a row of all metrics except one. The columns are named <prefix><metric>. */
 static PetscErrorCode append_metrics(TrsResults results, const char *prefix, const TrsMetricValues *values,
                                      const char *left_out)
 {
@@ -53,11 +53,42 @@ static PetscErrorCode append_metrics(TrsResults results, const char *prefix, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsLearningRatesFromOptions(TrsOptions options, TrsLearningRates *rates)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsScheduleFromOptions(options, &rates->schedule));
+  PetscCall(TrsOptionsGetReal(options, "-dense_learning_rate", &rates->dense, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-embedding_learning_rate", &rates->embedding, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLearningRatesFree(TrsLearningRates *rates)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsScheduleFree(&rates->schedule));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResult *result,
+                             const TrsLearningRates *rates, double seconds)
+{
+  const double factor = TrsScheduleFactor(&rates->schedule, step + 1);
+
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAppendInt(results, "train/step", step));
+  PetscCall(TrsResultsAppend(results, "train/loss", result->loss));
+  PetscCall(TrsResultsAppend(results, "train/samples_per_s",
+                             (double)result->global_batch / PetscMax(seconds, 1e-9)));
+  PetscCall(TrsResultsAppend(results, "train/dense_learning_rate", rates->dense * factor));
+  PetscCall(TrsResultsAppend(results, "train/embedding_learning_rate", rates->embedding * factor));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsResultsDropLast(results, "eval/", "eval/step", step)); /* a resumed run evaluates its end again */
+  /* A resumed run may evaluate at the last step of the earlier part again. */
+  PetscCall(TrsResultsDropLast(results, "eval/", "eval/step", step));
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
   PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
   PetscCall(append_metrics(results, "eval/", values, ""));

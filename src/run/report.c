@@ -5,6 +5,7 @@
 #include "core/events.h"
 #include "core/names.h"
 #include "core/shared_memory.h"
+#include "core/terminal.h"
 #include "core/version.h"
 #include "io/library.h"
 #include "run/report_caches.h"
@@ -36,7 +37,7 @@ const char *TrsReportBytesText(double bytes, char *text, size_t size)
   return text;
 }
 
-/* First "model name" of /proc/cpuinfo. */
+/* The first "model name" of /proc/cpuinfo. */
 static void cpu_name(char *text, size_t size)
 {
   char line[TRS_TEXT];
@@ -93,7 +94,7 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where tables are not, or not only, in the device's memory. Collective. */
+/* Print where tables lie if they are not, or not only, in the device's memory. Collective. */
 static PetscErrorCode print_host_rows(const TrsSession *session)
 {
   int64_t bytes[2];
@@ -122,6 +123,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
                         session->size, session->size == 1 ? "" : "s", "runs on", text));
   libraries_text(session, text, sizeof(text));
   PetscCall(PetscPrintf(comm, "%-10s %s\n", "with", text));
+  if (session->device_reason[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "", session->device_reason));
   if (session->binding[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "placed", session->binding));
   PetscCall(print_dataset(comm, "train data", session->train));
   PetscCall(print_dataset(comm, "eval data", session->eval));
@@ -161,19 +163,23 @@ PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results
 PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
                                 int64_t first_step, TrsProgress *progress)
 {
+  const PetscBool terminal = TrsStdoutIsTerminal();
   double unused[TRS_N_STAGES];
 
   PetscFunctionBegin;
   *progress = (TrsProgress){
       .comm = session->comm, .total_steps = total_steps, .per_epoch = per_epoch, .first_step = first_step};
   progress->ne = progress->auc = (double)NAN;
+  progress->interval_s = terminal ? 2 : 60;
+  progress->dated = (PetscBool)!terminal;
   PetscCall(TrsOptionsGetReal(session->options, "-report_interval", &progress->interval_s, NULL));
-  PetscCall(TrsStageTimes(unused, PETSC_TRUE)); /* stages are the steps', not the set-up's */
+  /* The stages count the steps and not the set-up. */
+  PetscCall(TrsStageTimes(unused, PETSC_TRUE));
   progress->start_s = progress->line_s = TrsReportClock();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "1:02:03" */
+/* Write a time as "1:02:03". */
 static void duration_text(double seconds, char *text, size_t size)
 {
   const long s = lround(seconds);
@@ -183,11 +189,35 @@ static void duration_text(double seconds, char *text, size_t size)
     snprintf(text, size, "%ld:%02ld", s / 60, s % 60);
 }
 
+/* "14:03:27", or "2026-11-22 14:03:27": the user's time. */
+static void clock_text(PetscBool dated, char *text, size_t size)
+{
+  const time_t now = time(NULL);
+  struct tm local;
+
+  text[0] = '\0';
+  if (!localtime_r(&now, &local)) return;
+  if (dated)
+    (void)strftime(text, size, "%Y-%m-%d %H:%M:%S", &local);
+  else
+    (void)strftime(text, size, "%H:%M:%S", &local);
+}
+
+/* Above this part of a batch's ids that became 0, every line of the progress says how many did. */
+static const double many_bad_ids = 0.01;
+
+static void bad_ids_text(const TrsProgress *p, char *text, size_t size)
+{
+  if (p->many_bad_ids)
+    snprintf(text, size, "  %.1f%% of ids outside of their tables",
+             100.0 * PetscMin(1.0, p->line_bad_ids / PetscMax(p->line_ids, 1.0)));
+}
+
 PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
 {
   const int64_t done = result->step + 1;
   const double now_s = TrsReportClock();
-  char eta[32], metrics[64] = "";
+  char eta[32], at[32], metrics[64] = "", bad_ids[64] = "";
 
   PetscFunctionBegin;
   p->steps++;
@@ -195,25 +225,31 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   p->line_samples += result->global_batch;
   p->line_loss += result->loss;
   p->line_steps++;
-  if (now_s - p->line_s < p->interval_s && done < p->total_steps) PetscFunctionReturn(PETSC_SUCCESS);
+  p->line_ids += result->ids;
+  p->line_bad_ids += (double)result->bad_ids;
+  if ((double)result->bad_ids > many_bad_ids * result->ids) p->many_bad_ids = PETSC_TRUE;
+  if (now_s - p->line_s < p->interval_s && p->steps > 1 && done < p->total_steps)
+    PetscFunctionReturn(PETSC_SUCCESS);
   duration_text((now_s - p->start_s) / (double)(done - p->first_step) * (double)(p->total_steps - done), eta,
                 sizeof(eta));
+  clock_text(p->dated, at, sizeof(at));
+  bad_ids_text(p, bad_ids, sizeof(bad_ids));
   if (!isnan(p->auc)) snprintf(metrics, sizeof(metrics), "  NE %.5f  AUC %.5f", p->ne, p->auc);
   PetscCall(PetscPrintf(
-      p->comm, "step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s\n", done,
-      p->total_steps, (double)done / (double)p->per_epoch, p->line_loss / (double)p->line_steps, metrics,
-      (double)p->line_samples / PetscMax(now_s - p->line_s, 1e-9), eta));
+      p->comm, "step %" PRId64 "/%" PRId64 "  %s  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s%s\n", done,
+      p->total_steps, at, (double)done / (double)p->per_epoch, p->line_loss / (double)p->line_steps, metrics,
+      (double)p->line_samples / PetscMax(now_s - p->line_s, 1e-9), eta, bad_ids));
   p->line_s = now_s;
   p->line_samples = p->line_steps = 0;
-  p->line_loss = 0;
+  p->line_loss = p->line_ids = p->line_bad_ids = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* n ids of a table, over all ranks; bad: of its features on this one. */
+/* Report n bad ids of a table, over all ranks. `bad` holds those of its features on this rank. */
 static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetInfo *info, const char *what,
                                    const TrsTableConfig *table, const TrsBadIds *bad, int64_t n)
 {
-  int64_t row, sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* id, key */
+  int64_t row, sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* found: id and key */
   const char *path;
   char name[2 * TRS_TEXT];
 
@@ -321,7 +357,7 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetric
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Numbers of every rank, [size, n] on rank 0, to the results. Collective. */
+/* Record numbers of every rank in the results, [size, n] on rank 0. Collective. */
 static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults results, const char *path, int n,
                                      const double *mine)
 {
@@ -335,11 +371,11 @@ static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Kinds of memory that this rank holds, and what its peak has beside. */
+/* The kinds of memory that this rank holds, and the other parts of its peak. */
 enum {
-  TRS_HELD_BY_OTHERS =
-      TRS_N_MEMORY_KINDS, /* other ranks' memory that this one has read: it is in theirs, too */
-  TRS_HELD_REST,          /* code and data of libraries, MPI's pools */
+  /* Other ranks' memory that this rank has read. Its owners count it, too. */
+  TRS_HELD_BY_OTHERS = TRS_N_MEMORY_KINDS,
+  TRS_HELD_REST, /* code and data of libraries, MPI's pools */
   TRS_N_HELD
 };
 
@@ -360,7 +396,7 @@ static void hold_by_kind(int64_t peak_bytes, double held[TRS_N_HELD])
   for (int k = 0; k < TRS_HELD_REST; k++) held[TRS_HELD_REST] -= held[k];
 }
 
-/* The largest rank's memory by what it is for, and all ranks' to the results. */
+/* Print the memory of the largest rank by purpose, and record the memory of all ranks. */
 static PetscErrorCode report_memory(const TrsSession *session, TrsResults results, int64_t peak_bytes)
 {
   double held[TRS_N_HELD];
@@ -387,7 +423,7 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the plan promised beside what was measured, rank by rank: time of a step and memory. */
+/* Record the plan's prediction beside the measurement for each rank: time of a step and memory. */
 static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results, int64_t steps,
                                         const double *stage_s, int64_t peak_bytes)
 {
@@ -417,7 +453,10 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How much of a step the exchanges took that no computation hid: waiting tells of uneven ranks, moving of bytes. */
+/*
+  Print the share of a step in which exchanges were not hidden by computation. Much waiting shows
+  uneven ranks, much moving shows many bytes.
+*/
 static PetscErrorCode print_exposed(const TrsSession *session, const double *mean_s, double total_s)
 {
   const double waiting = 100 * mean_s[TRS_STAGE_WAIT] / PetscMax(total_s, 1e-12);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the caches of fused_uvm_caching did, in a run's report. */
+/* The work of the caches of fused_uvm_caching, in a run's report. */
 #pragma once
 
 #include "io/results.h"
 #include "run/session.h"
 
 /*
-  TrsReportCaches - Every rank's caches: their size, part of the distinct ids of a batch that were found, part of all ids that found no line.
+  TrsReportCaches - Report every rank's caches: size, hits and ids without a line.
 
-  Collective. Evaluations during the training count, too. Prints a line each, the first of many, and records all as /cache in the results. Nothing without caches.
+  Collective. Hits are given as a share of the distinct ids of a batch, and ids that found no line
+  as a share of all ids. Evaluations during the training count, too. The function prints a line for
+  each cache, up to a limit, and records all as /cache in the results. It does nothing without
+  caches.
 */
 PetscErrorCode TrsReportCaches(const TrsSession *session, TrsResults results);

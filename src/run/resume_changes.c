@@ -2,6 +2,7 @@
 #include "run/resume_changes.h"
 
 #include "core/names.h"
+#include "spec/vocabulary.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,10 +13,22 @@ enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 
 /* Options that decide what is learned, by how their names begin; not those that only decide
    where and how fast. */
-static const char *const learned[] = {"-data_train", "-data_weights", "-data_shuffle", "-drop_last",
-                                      "-seed",       "-table",        "-num_dense",    "-dense_",
-                                      "-over_arch",  "-interaction",  "-dcn_",         "-embedding_",
-                                      "-schedule_",  "-bounds_check", "-reproducible"};
+static const char *const learned[] = {"-data_train",
+                                      "-data_weights",
+                                      "-data_shuffle",
+                                      "-drop_last",
+                                      "-seed",
+                                      "-table",
+                                      "-num_dense",
+                                      "-dense_",
+                                      "-over_arch",
+                                      "-interaction",
+                                      "-embedding_",
+                                      "-schedule_",
+                                      "-bounds_check",
+                                      "-reproducible",
+#define NUMBER_OPTION(word, ...) "-" #word,
+                                      TRS_INTERACTION_NUMBERS(NUMBER_OPTION)};
 static const char *const placed[] = {
     "_sharding_types",    "_compute_kernels",  "_min_partition",     "_pooling_factors",
     "_num_poolings",      "_batch_sizes",      "_enforce_hbm",       "_device_group",
@@ -29,7 +42,7 @@ typedef struct {
   PetscBool is_default;
 } TrsOptionLine;
 
-/* The option of a line; false: the line has none. */
+/* Parse the option of a line. Returns false if the line has none. */
 static PetscBool parse_line(const char *line, TrsOptionLine *option)
 {
   const char *end = line + strcspn(line, "\n");
@@ -42,11 +55,13 @@ static PetscBool parse_line(const char *line, TrsOptionLine *option)
   option->value = line + option->n_name;
   for (const char *p = option->value; !option->is_default && p + 3 <= end; p++) {
     if (strncmp(p, " # ", 3) != 0) continue;
-    end = p; /* the first one: values with blanks are quoted, and a file's name may hold anything */
+    /* The first " # " ends the value:
+       values with blanks are quoted, and a file's name may hold anything. */
+    end = p;
   }
   if (option->value < end) option->value++;
   option->n_value = (int)(end - option->value);
-  if (option->n_value == 0) { /* a bare flag */
+  if (option->n_value == 0) { /* a flag without a value */
     option->value = "true";
     option->n_value = 4;
   }
@@ -96,7 +111,7 @@ static void value_text(const TrsOptionLine *option, char text[TRS_VALUE_TEXT])
   TrsNameEscape(raw, text, TRS_VALUE_TEXT);
 }
 
-/* One difference. was, is NULL: not given then, or now. */
+/* Print one difference. `was` or `is` is NULL if the option was not given then or now. */
 static PetscErrorCode tell(const TrsSession *s, const TrsOptionLine *was, const TrsOptionLine *is,
                            int *n_lines)
 {
@@ -122,7 +137,8 @@ static PetscErrorCode tell_options(const TrsSession *s, const char *then, const 
   while (next_line(&text, &is)) {
     const PetscBool known = find(then, &is, &was);
 
-    if (!is_learned(&is) || (!known && is.is_default)) continue; /* an option that is newer than the file */
+    /* The option may be newer than the file. */
+    if (!is_learned(&is) || (!known && is.is_default)) continue;
     if (known && was.n_value == is.n_value && strncmp(was.value, is.value, (size_t)is.n_value) == 0) continue;
     PetscCall(tell(s, known ? &was : NULL, &is, &n_lines));
   }

@@ -19,56 +19,57 @@
 #include "train/running_metrics.h"
 
 static const TrsOptionSpec run_specs[] = {
-    {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL,
-     "what to do; predict: inference with quantised tables"},
-    {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL,
-     "where tables and layers live; auto: cuda where there is one"},
+    {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL,
+     "what to do; predict is inference with quantised tables"},
+    {"-device", TRS_OPTION_ENUM, "auto", NULL, TRS_CHOICES(TRS_DEVICE_CHOICES), NULL,
+     "device of tables and layers; auto: cuda if every rank has a GPU, else cpu"},
     {"-cpu_isa", TRS_OPTION_ENUM, "auto", NULL, "auto,portable,avx2,avx512", NULL,
-     "instructions of the CPU's kernels and matrix products; auto: the best that the processor has and "
-     "TRSHARD_ISA in the environment allows. Equal bits need equal instructions"},
+     "instruction set of the CPU's kernels and matrix products; auto: the best that the processor has and "
+     "that TRSHARD_ISA in the environment allows. Results are bit-equal only with the same instruction set"},
     {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "several ranks may use one GPU (with -comm_backend mpi; NCCL wants one for each rank)"},
+     "allow several ranks to use one GPU (with -comm_backend mpi; NCCL needs one GPU for each rank)"},
     {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "HDF5 file for the run's results; none: not kept. A resumed training goes on with its own file"},
+     "HDF5 file for the run's results (default: none). A resumed training continues its own file"},
     {"-output_every", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
-     "a training writes -output at least this often, and at each checkpoint; 0: only then and at the end. "
-     "Writing "
-     "takes at most 1 % of the time, so a very long history is written less often"},
+     "a training writes -output at least this often, and at each checkpoint; 0: only at checkpoints and at "
+     "the end. Writing takes at most 1 % of the time, so a very long history is written less often"},
     {"-existing_outputs", TRS_OPTION_ENUM, "backup", NULL, "backup,refuse,replace", NULL,
-     "what becomes of a file of another run, or of none, at -output, -checkpoint_final, -checkpoint_best, "
-     "-quant_checkpoint or -trace: it is kept as FILE.~1~, FILE.~2~ ... when the new one is put in place; "
-     "the run "
-     "does not start (73); or it is lost. A resumed run's own files are replaced"},
-    {"-report_interval", TRS_OPTION_REAL, "2", "[0,]", NULL, "s",
-     "time between progress lines; 0: one each step"},
+     "what to do if another run's file, or a file of no run, stands at -output, -checkpoint_final, "
+     "-checkpoint_best, -quant_checkpoint or -trace. backup: keep it as FILE.~1~, FILE.~2~ ... when the new "
+     "file is put in place; refuse: do not start (exit status 73); replace: overwrite it. A resumed run "
+     "always replaces its own files"},
+    {"-report_interval", TRS_OPTION_REAL, NULL, "[0,]", NULL, "s",
+     "time between progress lines; 0: one each step (default: 2 on a terminal, 60 in a file or a pipe)"},
     {"-watchdog_seconds", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
-     "a rank that stays in one step longer ends the job with 76; 0: never"},
+     "end the job with exit status 76 if a rank stays in one step longer than this; 0: never"},
 };
 
 static const TrsOptionSpec checkpoint_specs[] = {
     {"-init_from", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "checkpoint to take weights and optimizer states from"},
+     "checkpoint from which to take weights and optimizer states"},
     {"-resume", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "go on from the newest valid checkpoint in -checkpoint_dir, if there is one"},
+     "continue from the newest valid checkpoint in -checkpoint_dir, if there is one"},
     {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "folder for checkpoints; one is written there before a requested stop (SIGUSR1, SIGTERM, SIGINT or "
-     "SIGHUP: ends with 75; the same again: at once, 130). Under mpirun: kill -USR1 <pid of mpirun>; under "
-     "srun: scancel --signal=USR1 <job id>. -task predict takes the newest without -init_from"},
+     "folder for checkpoints. A requested stop (SIGUSR1, SIGTERM, SIGINT or SIGHUP) writes one there and "
+     "ends with exit status 75; a second signal ends at once with 130. Under mpirun: kill -USR1 <pid of "
+     "mpirun>; under srun: scancel --signal=USR1 <job id>. Without -init_from, -task predict takes the "
+     "newest one"},
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},
-    {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files", "checkpoints kept in -checkpoint_dir"},
+    {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files",
+     "number of checkpoints to keep in -checkpoint_dir"},
     {"-checkpoint_set_aside", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
-     "a run that starts without -resume moves the checkpoints of earlier runs into the new folder of this "
-     "name in "
-     "-checkpoint_dir; without it their folder is refused"},
+     "a run without -resume moves the checkpoints of earlier runs into a new folder of this name in "
+     "-checkpoint_dir (default: refuse a folder with such checkpoints)"},
     {"-checkpoint_lock_seconds", TRS_OPTION_REAL, "60", "[0,]", NULL, "s",
-     "with -resume, how long to wait for another job to leave -checkpoint_dir: one of a run at a time writes "
-     "there. Locks are fcntl's: they end with their process, and reach other hosts where the file system's "
-     "do"},
+     "with -resume, how long to wait until another job leaves -checkpoint_dir, where only one job of a run "
+     "may write at a time. The locks are fcntl's: they end with their process, and they reach other hosts if "
+     "the file system supports that"},
     {"-checkpoint_final", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "file for the checkpoint after the last step"},
     {"-checkpoint_best", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "file for a checkpoint at the best evaluation so far: of -early_stopping_metric, without it the loss"},
+     "file for a checkpoint of the best evaluation so far, by -early_stopping_metric, or by the loss without "
+     "it"},
 };
 
 static const TrsOptionGroup run_group = TRS_OPTION_GROUP("Run", run_specs);

@@ -3,14 +3,7 @@
 #pragma once
 
 #include "core/options.h"
-
-typedef enum {
-  TRS_TASK_TRAIN,
-  TRS_TASK_PLAN,
-  TRS_TASK_EVAL,
-  TRS_TASK_PREDICT,
-  TRS_TASK_BENCH
-} TrsTask; /* in the order of -task's choices */
+#include "spec/vocabulary.h"
 
 /* Every table of options that any task reads, in the order of -help. */
 extern const TrsOptionGroup *const trs_option_groups[];

@@ -13,13 +13,14 @@
 #include <unistd.h>
 
 /*
-  -device auto: the last backend of which every rank sees a device; the CPU is the first. Where that is not the last one of this build, a rank without
-  says why: a run meant for GPUs would crawl on CPUs. Collective.
+  -device auto takes the last backend that has a device on every rank. The CPU is the first backend.
+  If the result is not the last one of this build, a rank without a device says why: a run meant for
+  GPUs would crawl on CPUs. Collective.
 */
 static PetscErrorCode find_device(TrsSession *s)
 {
   struct {
-    int backend, rank; /* as MPI_2INT */
+    int backend, rank; /* laid out as MPI_2INT */
   } best = {0, s->rank}, agreed;
   char why_not[256] = "";
 
@@ -36,12 +37,14 @@ static PetscErrorCode find_device(TrsSession *s)
   s->device = trs_device_backends[agreed.backend];
   PetscCallMPI(MPI_Bcast(why_not, sizeof(why_not), MPI_CHAR, agreed.rank, s->comm));
   if (why_not[0])
-    PetscCall(PetscFPrintf(s->comm, PETSC_STDERR, "trshard: info: -device auto takes the %s: %s (rank %d)\n",
-                           s->device->host_memory ? "CPU" : s->device->name, why_not, agreed.rank));
+    snprintf(s->device_reason, sizeof(s->device_reason), "-device auto: %s (rank %d)", why_not, agreed.rank);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Ranks of a host on one device share its memory and time, which must be asked for. Collective on host. */
+/*
+  Check that the user allowed sharing if several ranks of a host have one device. They share its
+  memory and time. Collective on host.
+*/
 static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank, int local_size)
 {
   enum { TRS_ID_BYTES = 128 };
@@ -69,7 +72,10 @@ static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Before anything is computed: a library of matrix products keeps what it began with. */
+/*
+  Choose the instruction set before anything is computed, because a library of matrix products keeps
+  its first choice.
+*/
 static PetscErrorCode choose_isa(const TrsSession *s)
 {
   static const char *const names[] = {NULL, "portable", "avx2", "avx512"};
@@ -87,14 +93,14 @@ static PetscErrorCode choose_isa(const TrsSession *s)
 
 static PetscErrorCode choose_device(TrsSession *s)
 {
-  static const char *const names[] = {"auto", "cpu", "cuda"};
+  static const char *const names[] = {TRS_DEVICE_CHOICES(TRS_WORD_TEXT)};
   int choice, local_rank, local_size;
   PetscErrorCode ierr;
   MPI_Comm host;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(s->options, "-device", &choice, NULL));
-  if (choice == 0)
+  if (choice == TRS_DEVICE_AUTO)
     PetscCall(find_device(s));
   else
     PetscCall(TrsDeviceFind(names[choice], &s->device));
@@ -112,7 +118,10 @@ static PetscErrorCode choose_device(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A hang is told by who knows most of it: a wait is given up a little before the watchdog would end the rank. */
+/*
+  Let a wait end a little before the watchdog would end the rank. The wait can say more about the
+  hang.
+*/
 static PetscErrorCode limit_waits(TrsSession *s)
 {
   double wait_s, watchdog_s;
@@ -122,6 +131,35 @@ static PetscErrorCode limit_waits(TrsSession *s)
   wait_s = watchdog_s > 0 ? 0.8 * watchdog_s : 300;
   PetscCall(TrsOptionsGetReal(s->options, "-comm_wait_seconds", &wait_s, NULL));
   (void)TrsCommWaitAtMost(wait_s);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Hosts with unequal numbers of ranks cannot be told apart by a plan: each rank then counts as a
+  host of its own, which is slower, and said; a pod of hosts has no meaning. Collective.
+*/
+static PetscErrorCode find_hosts(const TrsSession *s, int64_t pod, int64_t *local)
+{
+  int local_world_size, least, most;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCommHosts(s->comm, &local_world_size, &least, &most));
+  *local = local_world_size;
+  if (pod > 1 && local_world_size % pod != 0)
+    PetscCall(TrsOptionError(s->options, "-topology_pod_size",
+                             "the hosts have %d to %d ranks, which are no pods of %" PRId64
+                             " hosts: start as many ranks on each host, or give -topology_local_world_size",
+                             least, most, pod));
+  if (least != most || local_world_size != least)
+    PetscCall(PetscFPrintf(
+        s->comm, PETSC_STDERR,
+        least != most ? "trshard: warning: the hosts are uneven, of %d to %d ranks: each rank counts as a "
+                        "host of its own, which makes exchanges slower and other plans. Start as many "
+                        "ranks on each host (srun --ntasks-per-node, mpirun --map-by ppr:N:node)\n"
+                      : "trshard: warning: the %d ranks of a host (%d of each) are not consecutive: each "
+                        "rank counts as a host of its own, which makes exchanges slower and other plans. "
+                        "Place them by host (srun -m block, mpirun --map-by core)\n",
+        least, most));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -144,8 +182,11 @@ static PetscErrorCode create_groups(TrsSession *s)
                              "%" PRId64 " devices a host times a pod of %" PRId64
                              " hosts do not divide the %d ranks of the run",
                              local, pod, s->size));
-  PetscCall(
-      TrsCommGroupsCreate(s->comm, (int)(local * pod), backends[backend], s->device, s->compute, &s->groups));
+  if (set)
+    local *= pod;
+  else
+    PetscCall(find_hosts(s, pod, &local)); /* a host that MPI finds is a pod */
+  PetscCall(TrsCommGroupsCreate(s->comm, (int)local, backends[backend], s->device, s->compute, &s->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -205,6 +246,7 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscCall(TrsPlannerSetTables(planner, &s->tables));
   PetscCall(TrsPlannerSetMachine(planner, &machine));
   PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
+  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDenseBytes));
   PetscCall(TrsPlannerSetUp(planner));
   PetscCall(TrsPlannerSolve(planner, &s->plan));
   PetscCall(TrsPlannerDestroy(&planner));
@@ -212,7 +254,7 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Quantised tables, and plans for them, are -task predict's. */
+/* Refuse quantised tables, and plans for them. They belong to -task predict. */
 static PetscErrorCode refuse_quantised(const TrsSession *s)
 {
   const char *name, *source = NULL;
@@ -239,11 +281,12 @@ static PetscErrorCode refuse_quantised(const TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A table's own cache keys, or those of all tables, say something that this run does not do. */
+/* Refuse a table's own cache options, or those of all tables, if this run would ignore them. */
 static PetscErrorCode check_caches(const TrsSession *s)
 {
   static const char *const keys[] = {"cache_load_factor", "cache_algorithm"};
-  const PetscBool choice = (PetscBool)(strcmp(s->device->name, "cuda") == 0); /* the planner may do without */
+  /* The planner may choose no cache. */
+  const PetscBool choice = (PetscBool)(strcmp(s->device->name, "cuda") == 0);
   PetscBool any = PETSC_FALSE;
 
   PetscFunctionBegin;
@@ -366,15 +409,18 @@ PetscErrorCode TrsSessionDestroy(TrsSession *session)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Place of a feature in a dataset's key order. */
-static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, int64_t rows, int *key)
+/* The place of a feature in a dataset's key order. */
+static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, const TrsTableConfig *table,
+                               int *key)
 {
+  const int64_t rows = table->num_embeddings;
+
   PetscFunctionBegin;
   for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
   PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
-  PetscCheck(info->num_embeddings[*key] <= rows, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
+  PetscCheck(table->id_map != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
+             TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
              info->largest_in[*key], feature, info->num_embeddings[*key], rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -386,19 +432,21 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   const TrsDatasetInfo *info;
   PetscBool weighted = PETSC_FALSE;
   TrsBoundsCheckMode *mode;
+  TrsIdMapKind *map;
   int64_t *rows;
   int n = 0, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
   for (int t = 0; t < session->tables.n; t++) n += session->tables.table[t].n_features;
-  PetscCall(PetscMalloc4((size_t)n, &keys, (size_t)n, &rows, (size_t)n, &mode, (size_t)n, &max_length));
+  PetscCall(PetscMalloc5(n, &keys, n, &rows, n, &mode, n, &map, n, &max_length));
   for (int t = 0, f = 0; t < session->tables.n; t++) {
     const TrsTableConfig *table = &session->tables.table[t];
     if (table->is_weighted) weighted = PETSC_TRUE;
     for (int k = 0; k < table->n_features; k++, f++) {
-      PetscCall(find_key(info, table->features[k], table->num_embeddings, &keys[f]));
+      PetscCall(find_key(info, table->features[k], table, &keys[f]));
       rows[f] = table->num_embeddings;
+      map[f] = table->id_map;
       mode[f] = table->bounds_check_mode;
       max_length[f] = table->max_feature_lengths ? table->max_feature_lengths[k] : 0;
     }
@@ -408,9 +456,10 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetDevice(*reader, session->device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
+  PetscCall(TrsReaderSetIdMaps(*reader, map));
   PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
-  PetscCall(PetscFree4(keys, rows, mode, max_length));
+  PetscCall(PetscFree5(keys, rows, mode, map, max_length));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

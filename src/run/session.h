@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Session: what every task that runs a model on data has in common - device, communicators, datasets, tables, plan, model - built in that order.
+  A session holds what all tasks that run a model on data have in common: device, communicators,
+  datasets, tables, plan and model, built in this order.
 */
 #pragma once
 
@@ -10,48 +11,63 @@
 #include "train/model_parallel.h"
 
 typedef struct {
-  MPI_Comm comm; /* set-up, files, metrics */
+  MPI_Comm comm; /* for set-up, files and metrics */
   int rank, size;
   TrsOptions options; /* borrowed */
   const TrsDeviceOps *device;
-  char binding
-      [TRS_CPU_TEXT]; /* of this host's threads to cores; "": with a device of its own they are left alone */
+  char device_reason[320]; /* why -device auto does not take a GPU; may be empty */
+  /* The binding of threads to cores. It is "" with a device that has memory of its own. */
+  char binding[TRS_CPU_TEXT];
   const TrsComputeOps *compute;
   TrsCommGroups groups;
-  TrsDataset train, eval; /* NULL: not given */
+  TrsDataset train, eval; /* NULL if not given */
   TrsTableConfigs tables;
   TrsShardingPlan plan;
   TrsModelParallel model;
-  TrsState state;            /* all tensors of a checkpoint */
-  PetscBool told_of_bad_ids; /* of the evaluation data: each evaluation would say the same */
+  TrsState state; /* all tensors of a checkpoint */
+  /* Bad ids of the evaluation data were reported. Each further evaluation would report the same
+     ids. */
+  PetscBool told_of_bad_ids;
   uint64_t seed;
-  int64_t batch_size; /* B, of a full batch */
+  int64_t batch_size; /* B of a full batch */
 } TrsSession;
 
 /*
-  TrsSessionCreate - From options to a model, whose tables TrsModelParallelFillTables() or a checkpoint fills.
+  TrsSessionCreate - Build everything from the options to a model. A checkpoint or
+    TrsModelParallelFillTables() fills its tables.
 
-  Collective on comm. training: -data_train is required, and there are gradients and optimizers; else -data_eval is.
+  Collective on comm. With `training`, -data_train is required, and there are gradients and
+  optimizers. Otherwise -data_eval is required.
+
   Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY
 */
 PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
 
 /*
-  TrsSessionOpen, TrsSessionBuild - The two halves of TrsSessionCreate(): what is given (machine, datasets, tables), and what is made of it (plan, model).
+  TrsSessionOpen, TrsSessionBuild - The two halves of TrsSessionCreate().
 
-  Collective on comm. Between them tables' data types may change. quantised: the plan is one for quantised tables, which the model holds as
-  TrsModelParallelConfig says; the session's state has the dense layers alone.
+  Open sets up what is given (machine, datasets, tables), and Build makes plan and model. Between
+  the two calls tables' data types may change. Collective on comm.
+
+  In:  quantised  the plan is for quantised tables, which the model holds as TrsModelParallelConfig
+                  says; the session's state has only the dense layers
 */
 PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised);
 
-/* The machine's part alone: device, kernels, communicators. Collective on comm. Errors: OPTION, UNAVAILABLE */
+/*
+  Set up only the machine: device, kernels, communicators. Collective on comm. Errors: OPTION,
+  UNAVAILABLE.
+*/
 PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSession *session);
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
-/* The tables that the options name, with what the dataset says of them where they do not. Not collective. */
+/* The tables of the options. The dataset supplies what the options leave open. Not collective. */
 PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables);
 
-/* A reader of the session's training or evaluation data from a step on, set up. Collective. Free with TrsReaderDestroy(). */
+/*
+  Create a reader of the session's training or evaluation data from a step on, and set it up. Free
+  it with TrsReaderDestroy(). Collective.
+*/
 PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
                                 TrsReader *reader);

@@ -26,14 +26,16 @@ struct TrsWatchdogImpl {
   double limit_s;
   int rank;
   _Atomic int64_t step, beats;
-  pthread_mutex_t lock; /* of done */
+  pthread_mutex_t lock; /* protects done */
   pthread_cond_t ended;
   PetscBool done;
 };
 
 /*
-  One event may reach a rank as several signals: a terminal that closes sends SIGHUP by way of its shell and by itself, and a batch system's SIGTERM comes
-  beside the SIGUSR1 of the job's script. What follows within a second is the same request, unless the same signal insists.
+  Tell whether a signal belongs to the same request as the one before. One event may reach a rank as
+  several signals: a terminal that closes sends SIGHUP through its shell and by itself, and a batch
+  system's SIGTERM comes beside the SIGUSR1 of the job's script. Signals within one second are the
+  same request, unless the same signal comes again.
 */
 static PetscBool is_same_request(int number)
 {
@@ -59,13 +61,14 @@ PetscErrorCode TrsSignalsInstall(void)
 
   PetscFunctionBegin;
   sigemptyset(&ignore.sa_mask);
-  sigemptyset(&stop.sa_mask); /* they wait for one another, or two could both be the first */
+  /* The handlers block each other's signals, or two signals could both be the first. */
+  sigemptyset(&stop.sa_mask);
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) sigaddset(&stop.sa_mask, stop_signals[i]);
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) {
     struct sigaction before = {.sa_handler = SIG_DFL};
 
-    /* nohup and a shell's background jobs ignore these two; a script that survives its own SIGTERM
-       or SIGUSR1 by ignoring it passes that on to a run which should stop. */
+    /* nohup and a shell's background jobs ignore these two signals. A script that survives its own
+       SIGTERM or SIGUSR1 by ignoring it would pass that on to a run that should stop. */
     if ((stop_signals[i] == SIGHUP || stop_signals[i] == SIGINT) &&
         sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
       continue;
@@ -107,7 +110,7 @@ static void end_process(TrsWatchdog w, double silent_s)
   _exit(TRS_ERR_LOST - 1000);
 }
 
-/* Wait until the next look; false: the watchdog is to end. */
+/* Wait until the next look. Returns false if the watchdog must end. */
 static PetscBool wait_for_look(TrsWatchdog w)
 {
   struct timespec until;
@@ -124,7 +127,10 @@ static PetscBool wait_for_look(TrsWatchdog w)
   return (PetscBool)!done;
 }
 
-/* Looks are counted, not time: a job that was suspended as a whole has not been silent. */
+/*
+  The watchdog counts looks and not time, because a job that was
+  suspended as a whole has not been silent.
+*/
 static void *watch(void *argument)
 {
   TrsWatchdog w = (TrsWatchdog)argument;

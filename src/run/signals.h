@@ -2,12 +2,13 @@
 /*
   Stop requests and the watchdog.
 
-  SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that the ranks agree on at the next step or batch; a second signal ends this process with 130 at once.
-  SIGHUP (nohup) and SIGINT (a background job) that were ignored when the program started stay ignored. SIGPIPE and SIGXFSZ
-  are ignored: a closed stdout must not end a run, and a file that gets too large is an error of its write.
+  SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that the ranks agree on at the next step or batch.
+  A second signal ends this process with 130 at once. SIGHUP (nohup) and SIGINT (a background job)
+  that were ignored when the program started stay ignored. SIGPIPE and SIGXFSZ are ignored: a closed
+  stdout must not end a run, and a file that gets too large is an error of its write.
 
-  The watchdog is a thread without MPI calls. It ends the process with 76 if neither a heartbeat nor another stage came for the given time, and
-  names the stage.
+  The watchdog is a thread without MPI calls. It ends the process with 76 if neither a heartbeat nor
+  another stage came for the given time, and names the stage.
 */
 #pragma once
 
@@ -16,20 +17,25 @@
 
 #include <stdint.h>
 
-/* Install the handlers. After TrsStart(). Not collective. Errors: INTERNAL. */
+/* Install the handlers. Call this after TrsStart(). Not collective. Errors: INTERNAL. */
 PetscErrorCode TrsSignalsInstall(void);
 
-/* From now on the first signal ends this process with 130, also one that has come: for tasks that have nothing to save. Not collective. */
+/*
+  From now on the first signal ends this process with 130. A signal that has already come ends it
+  now. For tasks that have nothing to save. Not collective.
+*/
 void TrsSignalsEndAtOnce(void);
 
-/* From now on no request to stop does anything: the exit status is settled, and a launcher that ends all ranks once one has failed must
-   not change the others'. Not collective. Errors: INTERNAL. */
+/*
+  Ignore requests to stop from now on. The exit status is settled, and a launcher that ends all
+  ranks once one has failed must not change the others'. Not collective. Errors: INTERNAL.
+*/
 PetscErrorCode TrsSignalsIgnore(void);
 
 typedef struct TrsWatchdogImpl *TrsWatchdog;
 
-/* seconds 0: no watchdog (NULL). Not collective. */
+/* Start the watchdog. With 0 seconds there is none (NULL). Not collective. */
 PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog);
-/* Still alive, at this step. Cheap; NULL is fine. */
+/* Tell the watchdog that this rank is alive at this step. Cheap. Accepts NULL. */
 void TrsWatchdogBeat(TrsWatchdog watchdog, int64_t step);
 PetscErrorCode TrsWatchdogStop(TrsWatchdog *watchdog);

@@ -9,14 +9,14 @@
 
 static const TrsOptionSpec specs[] = {
     {"-init_from_missing", TRS_OPTION_ENUM, "fatal", NULL, "fatal,initial", NULL,
-     "what of the model -init_from lacks, as tables and dense layers, or has in another shape, as dense "
-     "layers: an error; or it keeps its initial values, each named in the log"},
+     "what to do if -init_from lacks tables or dense layers of the model, or has dense layers in another "
+     "shape. fatal: stop with an error; initial: keep their initial values and name each in the log"},
     {"-init_from_tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
-     "take only these tables of -init_from, with their optimizers' states; the rest of the model has its "
+     "take only these tables of -init_from, with their optimizers' states; the rest of the model keeps its "
      "initial values"},
     {"-init_from_rows", TRS_OPTION_ENUM, "fatal", NULL, "fatal,grow", NULL,
-     "tables with more rows than -init_from has: an error; or its rows are their first ones, the rest has "
-     "its initial values, and states of zero"},
+     "what to do if tables have more rows than in -init_from. fatal: stop with an error; grow: the file's "
+     "rows become the first ones, and the other rows keep their initial values and zero states"},
 };
 const TrsOptionGroup trs_start_options = TRS_OPTION_GROUP("Start from another model's weights", specs);
 
@@ -49,7 +49,7 @@ static PetscErrorCode check_tables(const TrsSession *s, const TrsCheckpointWante
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* May something be left at its initial values? */
+/* Tell whether tensors may keep their initial values. */
 static PetscBool is_partial(const TrsCheckpointWanted *wanted)
 {
   return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
@@ -78,8 +78,9 @@ static PetscErrorCode read_options(const TrsSession *s, const char *init_from, T
 /* --- what came of it --- */
 
 /*
-  What of the state was not in the file as it is here: optimizer states that are missing or another optimizer's begin at zero, which a resumed
-  training must not do unasked; tables of another type were converted.
+  Report the parts of the state that the file does not have as they are here. Optimizer states that
+  are missing or belong to another optimizer begin at zero, which a resumed training must not do
+  unasked. Tables of another type were converted.
 */
 static PetscErrorCode tell_differences(const TrsSession *s, const char *path, PetscBool resume, int64_t step)
 {
@@ -118,7 +119,10 @@ static PetscErrorCode tell_differences(const TrsSession *s, const char *path, Pe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank 0: a file that holds more than the model is of another model, or of another optimizer. */
+/*
+  Refuse a file that holds more than the model, on rank 0.
+  It belongs to another model or another optimizer.
+*/
 static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const TrsCheckpointInfo *start)
 {
   PetscFunctionBegin;
@@ -134,12 +138,15 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One tensor of the model's weights: a line where the file has not, or not all of it. */
+/*
+  Print a line for a tensor of the model's weights that the file lacks, or does not have completely.
+*/
 static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *tensor, int *n_initial,
                                    int *n_grown)
 {
   PetscFunctionBegin;
-  if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS); /* a state: as its weights */
+  /* The weights of a state report for it. */
+  if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS);
   if (tensor->was_read && tensor->rows_read < tensor->rows) {
     ++*n_grown;
     PetscCall(PetscPrintf(s->comm, "%-10s /%s from row %" PRId64 " on: the file has no more\n", "initial",

@@ -15,20 +15,21 @@ enum {
   TRS_BENCH_DIM = 64,
   TRS_BENCH_POOLING = 16,
   TRS_BENCH_BAGS = 8192,
-  TRS_BENCH_DEVICE_BAGS = 65536 /* 268 MB of rows: beside them a launch is little, and a GPU's cache small */
+  /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
+  TRS_BENCH_DEVICE_BAGS = 65536
 };
 
 static const TrsOptionSpec bench_specs[] = {
     {"-bench_topology", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "option file to write: this machine's bandwidths as -topology_ options"},
+     "write this machine's bandwidths to this option file, as -topology_ options"},
     {"-bench_qcomm", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "train -bench_steps steps, then say what each -qcomm_ precision would lose and save"},
+     "train -bench_steps steps, then print what each -qcomm_ precision would lose and save"},
     {"-bench_steps", TRS_OPTION_INT, "10", "[1,1000000]", NULL, "steps",
-     "trained before -bench_qcomm looks at the pooled rows and their gradients"},
+     "steps to train before -bench_qcomm measures the pooled rows and their gradients"},
     {"-bench_bytes", TRS_OPTION_BYTES, "16MiB", "[1024,1073741824]", NULL, "bytes",
-     "what a rank sends in one timed exchange"},
+     "bytes that a rank sends in one timed exchange"},
     {"-bench_table_bytes", TRS_OPTION_BYTES, "512MiB", "[1048576,]", NULL, "bytes",
-     "size of the table whose random rows are read: much more than the caches hold"},
+     "size of the table whose random rows are read; it should be much larger than the caches"},
 };
 const TrsOptionGroup trs_bench_options = TRS_OPTION_GROUP("Benchmark", bench_specs);
 
@@ -38,7 +39,7 @@ static int by_value(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Median of the rounds of the slowest rank: what a step waits for. Collective. */
+/* The median over the rounds of the slowest rank's time, for which a step waits. Collective. */
 static PetscErrorCode median_of_slowest(MPI_Comm comm, double seconds[TRS_BENCH_ROUNDS], double *median)
 {
   PetscFunctionBegin;
@@ -48,7 +49,10 @@ static PetscErrorCode median_of_slowest(MPI_Comm comm, double seconds[TRS_BENCH_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A round's ids, by way of `host`: other rows each round, the last ones may still be cached. */
+/*
+  Draw a round's ids by way of `host`.
+  Each round uses other rows, because the last ones may still be cached.
+*/
 static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t rows, int64_t n,
                                   int64_t *host, void *values)
 {
@@ -63,12 +67,12 @@ static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes/ms at which a rank's lookups read rows, while all ranks do. */
+/* Measure the bytes/ms at which a rank's lookups read rows while all ranks do the same. */
 static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
                                      int64_t table_bytes, double *bytes_per_ms)
 {
   const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float), rows = table_bytes / row_bytes;
-  const int64_t half = rows / 2 / TRS_BENCH_POOLING; /* of a small table: few rows are read twice */
+  const int64_t half = rows / 2 / TRS_BENCH_POOLING; /* in a small table few rows are read twice */
   const int64_t bags = device->host_memory ? TRS_BENCH_BAGS : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
   const int64_t n = bags * TRS_BENCH_POOLING;
   TrsTbeTable table = {.rows = rows, .stride = TRS_BENCH_DIM, .dim = TRS_BENCH_DIM, .dtype = TRS_FP32};
@@ -82,15 +86,18 @@ static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, 
 
   PetscFunctionBegin;
   PetscCall(device->alloc(rows * row_bytes, &table.weight));
-  PetscCall(device->zero(table.weight, rows * row_bytes, NULL)); /* so that every page is a page of its own */
+  /* Write zeros, so that every page has memory of its own. */
+  PetscCall(device->zero(table.weight, rows * row_bytes, NULL));
   PetscCall(device->alloc(bags * row_bytes, &out));
   PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*host), &offsets));
   PetscCall(device->alloc(n * (int64_t)sizeof(*host), &values));
-  PetscCall(TrsAlloc(n, sizeof(*host), &host)); /* what is on its way to the device: more ids than offsets */
+  /* This memory is staging for ids and for offsets. There are more ids than offsets. */
+  PetscCall(TrsAlloc(n, sizeof(*host), &host));
   PetscCall(compute->workspace_create(&workspace));
   for (int64_t b = 0; b <= bags; b++) host[b] = b * TRS_BENCH_POOLING;
   PetscCall(device->copy(offsets, host, (bags + 1) * (int64_t)sizeof(*host), NULL));
-  PetscCall(device->stream_synchronize(NULL)); /* before others are in `host` */
+  /* Finish the copy before `host` is used again. */
+  PetscCall(device->stream_synchronize(NULL));
   input.offsets = offsets;
   input.values = values;
   for (int round = 0; round < TRS_BENCH_ROUNDS; round++) {
@@ -112,7 +119,10 @@ static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes/ms that a rank sends to the others of its group, while all groups exchange. 0: a group of one. */
+/*
+  Measure the bytes/ms that a rank sends to the others of its group while all groups exchange. The
+  result is 0 for a group of one.
+*/
 static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t bytes, double *bytes_per_ms)
 {
   const int64_t each = bytes / PetscMax(group->size, 1) / (int64_t)sizeof(float);
@@ -130,7 +140,8 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
   }
   PetscCall(TrsDeviceAllocShared(group->device, group->size * each * (int64_t)sizeof(float), &send));
   PetscCall(group->device->alloc(group->size * each * (int64_t)sizeof(float), &recv));
-  for (int round = -1; round < TRS_BENCH_ROUNDS; round++) { /* the first one touches the memory */
+  /* The first round touches the memory. */
+  for (int round = -1; round < TRS_BENCH_ROUNDS; round++) {
     TrsRequest request = NULL;
     double start_s;
     PetscCallMPI(MPI_Barrier(comm));
@@ -138,7 +149,8 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
     PetscCall(
         TrsCommAlltoallv(group, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
     PetscCall(TrsRequestWait(&request, NULL));
-    PetscCall(group->device->stream_synchronize(NULL)); /* the wait above may be the stream's alone */
+    /* The wait above may hold up only the stream and not the host. */
+    PetscCall(group->device->stream_synchronize(NULL));
     if (round >= 0) seconds[round] = TrsReportClock() - start_s;
   }
   PetscCall(median_of_slowest(comm, seconds, &median));
@@ -149,7 +161,10 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The option file, on rank 0. memory: of what the device has for tables, own memory or the host's. */
+/*
+  Write the option file on rank 0. `memory` is the rate of the memory that the device has for
+  tables, its own or the host's.
+*/
 static PetscErrorCode write_topology(const char *path, const TrsCommGroups *groups, double memory,
                                      double intra, double inter)
 {

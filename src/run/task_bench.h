@@ -7,12 +7,16 @@
 extern const TrsOptionGroup trs_bench_options;
 
 /*
-  TrsRunBench - With -bench_topology FILE: memory and collective bandwidths, as an option file that the planner takes.
+  TrsRunBench - Measure bandwidths of memory and collectives (-bench_topology FILE) or quantised
+    communication (-bench_qcomm).
 
-  Collective on comm. Memory: the rate at which tbe_forward reads random rows of a table much larger than the caches, all ranks at once; of the memory
-  that the device has for tables, -topology_hbm_mem_bw where that is its own, else -topology_ddr_mem_bw.
-  Collectives: all-to-all of -bench_bytes a rank inside the hosts, and across them where there are several; bytes sent to others a ms and rank.
-  With -bench_qcomm: run/bench_qcomm.h.
-  Errors: OPTION without either; CANT_CREATE, IO
+  Collective on comm. -bench_topology writes an option file for the planner. The memory rate is that
+  of tbe_forward, which reads random rows of a table much larger than the caches, on all ranks at
+  once. It is written as -topology_hbm_mem_bw if the device has memory of its own for tables, else
+  as -topology_ddr_mem_bw. The collective rates are those of an all-to-all of -bench_bytes for each
+  rank, inside the hosts, and across hosts if there are several: bytes that a rank sends to others
+  in a ms. For -bench_qcomm see run/bench_qcomm.h.
+
+  Errors: OPTION without either option; CANT_CREATE, IO
 */
 PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options);

@@ -5,10 +5,14 @@
 #include "run/column_cuts.h"
 #include "run/session.h"
 #include "run/text_output.h"
+#include "train/model_parallel.h"
 
 enum { TRS_SHOWN_TABLES = 50 };
 
-/* A dataset that is there tells what the options leave open; where they name the tables, none needs to be there. */
+/*
+  Read the tables. If a dataset is there, it supplies what the options leave open. If the options
+  name the tables, no dataset needs to be there.
+*/
 static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables)
 {
   const char *const *paths = NULL, *const * names;
@@ -31,7 +35,10 @@ static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableCon
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The planner leaves out tables of another device group, as TorchRec's does: the user is told which. */
+/*
+  Tell the user which tables the planner leaves out. Like TorchRec's, it leaves out tables of
+  another device group.
+*/
 static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
 {
   int n = 0;
@@ -55,7 +62,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   TrsTableConfigs tables = {0};
   TrsShardingPlan plan = {0};
   TrsPlanner planner;
-  PetscBool reported, explained;
+  PetscBool reported, explained, listed;
   const char *text;
 
   PetscFunctionBegin;
@@ -64,10 +71,14 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsPlannerSetFromOptions(planner, options));
   PetscCall(TrsPlannerSetTables(planner, &tables));
   PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
+  PetscCall(TrsPlannerSetSummary(planner));
+  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDenseBytes));
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
-  if (!reported && !explained) PetscCall(TrsShardingPlanView(&plan, comm, TRS_SHOWN_TABLES));
+  listed = (PetscBool)(tables.n <= TRS_PLAN_LISTED_TABLES && !reported && !explained);
+  PetscCall(TrsOptionsGetBool(options, "-plan_list_tables", &listed, NULL));
+  if (listed) PetscCall(TrsShardingPlanViewTables(&plan, comm, plan.n_tables));
   PetscCall(name_left_out(comm, &tables, &plan));
   PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
   PetscCall(TrsPlannerDestroy(&planner));

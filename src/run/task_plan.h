@@ -5,9 +5,10 @@
 #include "core/options.h"
 
 /*
-  TrsRunPlan - Plan for the tables and the topology of the options; needs no GPU and, when tables are given, no dataset.
+  TrsRunPlan - Plan for the tables and the topology of the options.
 
-  Collective on comm: rank 0 plans. Prints a short summary, or the report that -plan_report asks for.
+  Collective on comm: rank 0 plans. Needs no GPU, and no dataset if tables are given. Prints a short
+  summary, or the report that -plan_report asks for.
 
   Errors: NO_PLAN, OPTION, DATA, NO_INPUT, CANT_CREATE, IO as TrsPlannerSolve()
 */

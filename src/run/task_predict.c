@@ -17,8 +17,8 @@ typedef struct {
   TrsSession session;
   TrsResults results;
   TrsOutputs outputs;
-  char *path;             /* of the checkpoint */
-  TrsStoredTable *stored; /* [tables] what it has */
+  char *path;             /* path of the checkpoint */
+  TrsStoredTable *stored; /* [tables] form of each table in the checkpoint */
   TrsCheckpointInfo info;
   TrsLatency latency;
   TrsWatchdog watchdog;
@@ -26,7 +26,7 @@ typedef struct {
 
 enum { TRS_N_TRIES = 20 };
 
-/* -init_from, else the newest in -checkpoint_dir. */
+/* Find the checkpoint: -init_from, else the newest in -checkpoint_dir. */
 static PetscErrorCode find_checkpoint(TrsPrediction *p)
 {
   TrsOptions options = p->session.options;
@@ -46,7 +46,7 @@ static PetscErrorCode find_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The most memory this run had, of the rank that had most. */
+/* Report the peak memory of the rank that had most. */
 static PetscErrorCode report_peak(const TrsPrediction *p)
 {
   struct rusage usage;
@@ -63,7 +63,7 @@ static PetscErrorCode report_peak(const TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was asked for beside a prediction and contradicts it. */
+/* Refuse options that contradict a prediction. */
 static PetscErrorCode check_options(TrsOptions options)
 {
   enum { TRS_SHARDER_TRAINING };
@@ -78,8 +78,8 @@ static PetscErrorCode check_options(TrsOptions options)
 }
 
 /*
-  Do this with the checkpoint, and where a training has removed the file meanwhile, with the newest that is there then. Files of one
-  run are alike in all but their numbers.
+  Call `use` with the checkpoint. If a training has removed the file meanwhile, repeat the call with
+  the newest file. Files of one run differ only in their numbers.
 */
 static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPrediction *p))
 {
@@ -111,7 +111,7 @@ static PetscErrorCode look_at_tables(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The checkpoint's dense layers as they are, its tables quantised on the way. */
+/* Read the checkpoint's dense layers, and its tables, which are quantised on the way. */
 static PetscErrorCode read_checkpoint(TrsPrediction *p)
 {
   TrsSession *s = &p->session;
@@ -131,7 +131,7 @@ static PetscErrorCode read_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Of each rank: bytes of its shards as they are held, and as fp32. */
+/* Report for each rank the bytes of its shards as they are held, and as fp32. */
 static PetscErrorCode report_memory(const TrsPrediction *p)
 {
   const TrsSession *s = &p->session;
@@ -185,7 +185,7 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsBatchObserver */
+/* A TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   double loss_sum, double seconds)
 {
@@ -211,13 +211,13 @@ static PetscErrorCode predict(TrsPrediction *p)
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
   TrsMetricValues values;
-  PetscBool stopped; /* the observer's error says so, with its batch */
+  PetscBool stopped; /* not used: the observer's error reports a stop, with its batch */
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
-  /* batch by batch: a latency is one batch's own */
+  /* Predict batch by batch, because a latency is that of one batch. */
   PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, p->results, info->num_samples, &observer,
                         NULL, &values, &stopped));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));

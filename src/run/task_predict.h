@@ -5,9 +5,12 @@
 #include "core/options.h"
 
 /*
-  TrsRunPredict - Tables of a checkpoint (-init_from, else the newest in -checkpoint_dir) quantised to their data_type and sharded, forward over -data_eval,
-  predictions, latency, and metrics where there are labels; the quantised tables to -quant_checkpoint.
+  TrsRunPredict - Quantise and shard the tables of a checkpoint, and predict over -data_eval.
 
-  Collective on comm. Errors: those of its parts; STOPPED when a signal asked for an end before the last batch
+  Collective on comm. The checkpoint is -init_from, else the newest in -checkpoint_dir. Tables are
+  quantised to their data_type. The results are predictions, latency, and metrics if there are
+  labels. -quant_checkpoint gets the quantised tables.
+
+  Errors: those of its parts; STOPPED if a signal asked for an end before the last batch
 */
 PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options);

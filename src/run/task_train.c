@@ -8,6 +8,7 @@
 #include "run/outputs.h"
 #include "run/record.h"
 #include "run/report.h"
+#include "run/report_energy.h"
 #include "run/session.h"
 #include "run/signals.h"
 #include "run/start_state.h"
@@ -17,7 +18,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Steps after which every buffer has seen its largest batch, or nearly so: allocations are counted from there. */
+/*
+  Steps after which every buffer has seen its largest batch, or nearly so. Allocations are counted
+  after these steps.
+*/
 enum { TRS_WARM_UP_STEPS = 8 };
 
 typedef struct {
@@ -28,28 +32,31 @@ typedef struct {
   TrsOutputs outputs;
   TrsHistory history;
   TrsProgress progress;
-  TrsRunningMetrics metrics; /* NULL: not wanted */
+  TrsRunningMetrics metrics; /* NULL if not wanted */
   TrsEarlyStopping early;
+  TrsLearningRates rates;
   TrsWatchdog watchdog;
+  TrsEnergy energy; /* since the first step */
   TrsTrace trace;
-  TrsCheckpointInfo start; /* what the weights had seen when this run took them */
+  TrsCheckpointInfo start; /* updates and samples that the weights had seen before this run */
   char run_id[TRS_RUN_ID_SIZE];
-  int64_t first_step; /* of the reader */
+  int64_t first_step; /* step of the reader */
   int64_t total_steps, per_epoch;
   int64_t done;    /* the reader's step after the last update */
-  int64_t samples; /* since the weights' beginning */
+  int64_t samples; /* samples that the weights have seen */
   int64_t checkpoint_every, checkpoint_keep, eval_every, metrics_every, metrics_window;
-  int64_t metrics_done;      /* step of the last row of metrics, */
-  TrsRunningValues measured; /* and that row */
+  int64_t metrics_done;      /* step of the last row of metrics */
+  TrsRunningValues measured; /* the last row of metrics */
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
-  TrsCheckpointFolder folder; /* NULL: no -checkpoint_dir */
-  PetscBool has_checkpoint;   /* the folder holds one of this run */
-  int64_t allocations;        /* in steps after the warm-up */
+  TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
+  PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
+  int64_t allocations;        /* allocations in steps after the warm-up */
 } TrsTraining;
 
 /*
-  Where in the data a resumed training goes on. With another global batch (other ranks, say) steps are counted anew: whole epochs stay
-  whole, and within one the first new step is the one that holds the first sample not seen yet, so that none is left out.
+  Find the place in the data where a resumed training goes on. With another global batch (for
+  example, other ranks) steps are counted anew. Whole epochs stay whole. Within an epoch the first
+  new step is the one that holds the first unseen sample, so that no sample is left out.
 */
 static PetscErrorCode find_place(TrsTraining *t)
 {
@@ -74,7 +81,7 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a resumed training remembers of itself beside its weights. */
+/* Load the numbers that a resumed training keeps beside its weights. */
 static PetscErrorCode load_memory(TrsTraining *t, const char *path)
 {
   PetscBool same = PETSC_TRUE;
@@ -90,7 +97,7 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A resumed training keeps its run's id. */
+/* Name the run. A resumed training keeps its run's id. */
 static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
 {
   PetscFunctionBegin;
@@ -102,7 +109,7 @@ static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The weights to start from, and of a resumed training its place and memory. */
+/* Load the weights to start from, and for a resumed training its place and its other numbers. */
 static PetscErrorCode load_state(TrsTraining *t)
 {
   char *resumed;
@@ -129,6 +136,7 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   PetscCall(TrsOptionsGetInt(options, "-metrics_every", &t->metrics_every, NULL));
   PetscCall(TrsOptionsGetInt(options, "-metrics_window_samples", &t->metrics_window, NULL));
   PetscCall(TrsEarlyStoppingFromOptions(options, &t->early));
+  PetscCall(TrsLearningRatesFromOptions(options, &t->rates));
   if (t->checkpoint_every && !t->checkpoint_dir)
     PetscCall(TrsOptionError(options, "-checkpoint_every", "needs -checkpoint_dir, the folder to write to"));
   if (t->early.stops && !t->eval_every)
@@ -137,7 +145,10 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The folder of checkpoints, before any other work: an owner that is to leave first still has its memory. */
+/*
+  Open the folder of checkpoints before any other work, because another owner that has to leave
+  first still holds its memory.
+*/
 static PetscErrorCode open_folder(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 {
   TrsRunWait wait = {.stop = &trs_stop_requested};
@@ -156,13 +167,14 @@ static PetscErrorCode open_folder(TrsTraining *t, MPI_Comm comm, TrsOptions opti
     PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
                              "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
   if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!resume) wait.seconds = 0; /* what the other job writes is not this run's in any case */
+  /* The other job's files are not this run's in any case. */
+  if (!resume) wait.seconds = 0;
   PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
   PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What needs the evaluation data, once it is known whether there is any. */
+/* Check the options that need the evaluation data, once it is known whether there is any. */
 static PetscErrorCode check_evaluation(TrsTraining *t)
 {
   TrsOptions options = t->session.options;
@@ -177,7 +189,7 @@ static PetscErrorCode check_evaluation(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsBatchObserver: a step's predictions to the training's own metrics. */
+/* A TrsBatchObserver that adds a step's predictions to the training's own metrics. */
 static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const float *predictions,
                                   double loss_sum, double seconds)
 {
@@ -190,7 +202,7 @@ static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const fl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The data, the pipeline over it and what is measured on the way. */
+/* Set up the data, the pipeline and the measurements. */
 static PetscErrorCode set_up_steps(TrsTraining *t)
 {
   const TrsBatchObserver observer = {add_metrics, t};
@@ -205,7 +217,10 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Can all files be written, whose are those that are there, and what does the run know of itself? */
+/*
+  Check that all files can be written, find out which runs own existing files, and load what the run
+  knows about itself.
+*/
 static PetscErrorCode set_up_outputs(TrsTraining *t)
 {
   const unsigned kinds = 1u << TRS_OUTPUT_RESULTS | 1u << TRS_OUTPUT_FINAL | 1u << TRS_OUTPUT_BEST |
@@ -254,10 +269,12 @@ static PetscErrorCode tear_down(TrsTraining *t)
 {
   PetscFunctionBegin;
   PetscCall(TrsWatchdogStop(&t->watchdog));
+  PetscCall(TrsEnergyStop(&t->energy));
   PetscCall(TrsPipelineDestroy(&t->pipeline));
   PetscCall(TrsReaderDestroy(&t->reader));
   PetscCall(TrsTraceClose());
   PetscCall(TrsRunningMetricsDestroy(&t->metrics));
+  PetscCall(TrsLearningRatesFree(&t->rates));
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
   PetscCall(TrsOutputsClose(&t->outputs));
@@ -266,7 +283,7 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* To the file of that kind, or with TRS_N_OUTPUTS into the checkpoint folder. */
+/* Write a checkpoint to the file of that kind, or with TRS_N_OUTPUTS into the checkpoint folder. */
 static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 {
   const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
@@ -305,7 +322,10 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Evaluate, and keep the weights if they are the best yet. A request to stop ends it without a result; then the steps' own agreement stops the training. */
+/*
+  Evaluate, and keep the weights if they are the best so far. A request to stop ends the evaluation
+  without a result. The agreement of the steps then stops the training.
+*/
 static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
   const int64_t updates = t->start.step + t->done - t->first_step;
@@ -325,7 +345,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A row of the training's own metrics. */
+/* Compute a row of the training's own metrics. */
 static PetscErrorCode compute_metrics(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -336,7 +356,7 @@ static PetscErrorCode compute_metrics(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What follows a step: its numbers, and whatever is due now. */
+/* Do what follows a step: record its numbers, and do everything that is due. */
 static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, double step_s)
 {
   const int64_t before = t->done;
@@ -353,10 +373,7 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
              result->step, isnan(result->loss) ? "nan" : "infinite");
   t->done = result->step + 1;
   t->samples += result->global_batch;
-  PetscCall(TrsResultsAppendInt(t->results, "train/step", t->start.step + before - t->first_step));
-  PetscCall(TrsResultsAppend(t->results, "train/loss", result->loss));
-  PetscCall(TrsResultsAppend(t->results, "train/samples_per_s",
-                             (double)result->global_batch / PetscMax(step_s, 1e-9)));
+  PetscCall(TrsRecordStep(t->results, t->start.step + before - t->first_step, result, &t->rates, step_s));
   if (t->metrics) {
     PetscCall(TrsRunningMetricsStep(t->metrics, result->global_batch, TrsReportClock()));
     if (t->done % t->metrics_every == 0 && t->done < t->total_steps) PetscCall(compute_metrics(t));
@@ -382,6 +399,7 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscBool more = PETSC_TRUE;
 
   PetscFunctionBegin;
+  PetscCall(TrsEnergyStart(t->session.comm, t->session.device, &t->energy));
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();
@@ -399,7 +417,10 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* How many allocations the steps after the warm-up made, not evaluations and checkpoints between them: 0 where batches do not grow. */
+/*
+  Record the number of allocations in steps after the warm-up, without those of evaluations and
+  checkpoints. It is 0 if batches do not grow.
+*/
 static PetscErrorCode record_allocations(TrsTraining *t)
 {
   int64_t most;
@@ -411,8 +432,8 @@ static PetscErrorCode record_allocations(TrsTraining *t)
 }
 
 /*
-  The last evaluation of a training that went to its end, or why early stopping ended it. stopped is
-  set if a request to stop ended the evaluation.
+  Make the last evaluation of a training that reached its end, or print why early stopping ended it.
+  *stopped is set if a request to stop ended the evaluation.
 */
 static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
@@ -433,8 +454,8 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  The last checkpoints. complete: the training went to its end, or early stopping ended it. Its
-  weights go to -checkpoint_dir, too, where nothing else would keep them.
+  Write the last checkpoints. `complete` says that the training reached its end, or that early
+  stopping ended it. Complete weights also go to -checkpoint_dir if nothing else would keep them.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
@@ -459,6 +480,7 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(train(&t, &stopped));
   PetscCall(record_allocations(&t));
   PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
+  PetscCall(TrsReportEnergy(t.session.comm, t.energy, t.progress.samples, t.results));
   PetscCall(TrsTraceFinish(&t.trace));
   PetscCall(TrsDatasetGetInfo(t.session.train, &info));
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));

@@ -8,6 +8,8 @@
   TrsRunTrain - Train, checkpoint and evaluate as the options say.
 
   Collective on comm.
-  Errors: STOPPED after a checkpoint on request; NOT_FINITE when the loss is; all of set-up, reading and writing
+
+  Errors: STOPPED after a checkpoint on request; NOT_FINITE for a loss that is not finite; all
+          errors of set-up, reading and writing
 */
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options);

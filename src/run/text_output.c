@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An error of the file's, with the option in front. */
+/* Put the option in front of an error with the file. */
 static PetscErrorCode name_option(const char *option, const char *path, PetscErrorCode ierr)
 {
   char message[2048];

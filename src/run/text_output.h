@@ -5,9 +5,12 @@
 #include "spec/text.h"
 
 /*
-  TrsTextOutput - The text becomes the file `path` as a whole, or the file stays as it was. "stdout" and "/dev/stdout" are standard output.
+  TrsTextOutput - Write the text as the whole file `path`, or leave the file as it was.
 
-  Not collective: a TrsPlanWriter of rank 0. In: text  NULL: nothing is written, only the path is tried
-  Errors: CANT_CREATE, IO naming the option, the path and the reason; those of standard output are found by TrsStop()
+  "stdout" and "/dev/stdout" are standard output. Not collective: a TrsPlanWriter of rank 0.
+
+  In:     text  NULL only checks that the path can be written
+  Errors: CANT_CREATE, IO with the option, the path and the reason. TrsStop() finds the errors of
+          standard output
 */
 PetscErrorCode TrsTextOutput(const char *option, const char *path, const TrsText *text);

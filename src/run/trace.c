@@ -10,10 +10,10 @@
 
 static const TrsOptionSpec trace_specs[] = {
     {"-trace", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "file for a picture of some steps of a training, all ranks in one (Perfetto, chrome://tracing); the "
-     "report then has the share of exchanges' time in which the rank computed, as with -log_view"},
+     "file for a picture of some steps of a training, with all ranks (Perfetto, chrome://tracing). The "
+     "report then shows how much of the exchanges' time was hidden under computation, as with -log_view"},
     {"-trace_first_step", TRS_OPTION_INT, "10", "[0,]", NULL, "steps",
-     "steps of this run before the first one in the picture"},
+     "steps of this run before the first step in the picture"},
     {"-trace_steps", TRS_OPTION_INT, "10", "[1,1000000000]", NULL, "steps", "steps in the picture"},
 };
 const TrsOptionGroup trs_trace_options = TRS_OPTION_GROUP("Trace", trace_specs);
@@ -35,7 +35,7 @@ PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step
   if (!trace->wanted) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (trace->path) PetscCall(TrsAgree(comm, rank == 0 ? TrsAtomicTry(trace->path) : PETSC_SUCCESS));
-  first = PetscMin(first, INT64_MAX / 4); /* no run gets there; sums stay in range */
+  first = PetscMin(first, INT64_MAX / 4); /* no run gets there, and sums stay in range */
   trace->first_step = run_step + first;
   trace->end_step = trace->first_step + n;
   PetscCall(TrsClockMeasure(comm, &trace->start));
@@ -44,7 +44,7 @@ PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Of all ranks together. Collective. */
+/* Find the overlap of all ranks together. Collective. */
 static PetscErrorCode find_overlap(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span, unsigned kinds,
                                    TrsOverlap *all)
 {
@@ -67,7 +67,7 @@ static PetscErrorCode find_overlap(const TrsTrace *trace, int64_t n, const TrsTr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lines of the report. Collective. */
+/* Print the lines of the report. Collective. */
 static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span)
 {
   static const struct {
@@ -95,7 +95,7 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
     PetscCall(PetscPrintf(trace->comm,
                           "%-10s %.1f%% of a step: under way on the device while it computed nothing\n",
                           "exposed", 100 * (overlap.under_way_s - overlap.hidden_s) / overlap.steps_s));
-  /* gaps between the kernels of a stage count as kernels: a profiler tells them apart */
+  /* Gaps between the kernels of a stage count as kernels. A profiler can separate them. */
   if (overlap.compute_s > 0 && overlap.n_steps > 0)
     PetscCall(
         PetscPrintf(trace->comm,
@@ -105,7 +105,10 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was recorded, on rank 0's clock. Collective. Free span with PetscFree(). */
+/*
+  Take the recorded spans and express them on rank 0's clock.
+  Free span with PetscFree(). Collective.
+*/
 static PetscErrorCode take_spans(const TrsTrace *trace, int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
 {
   TrsClockOffset end;
@@ -123,10 +126,10 @@ static PetscErrorCode take_spans(const TrsTrace *trace, int64_t *n, TrsTraceSpan
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Adds the spans that overlap too deeply to be drawn to n_lost. */
+/* Write the file. Spans that overlap too deeply to be drawn are added to n_lost. */
 static PetscErrorCode write_file(const TrsTrace *trace, int64_t n, TrsTraceSpan *span, int64_t *n_lost)
 {
-  double zero_s = trace->start.at_s; /* rank 0's is everyone's */
+  double zero_s = trace->start.at_s; /* rank 0's value holds for all ranks */
   int64_t n_all;
 
   PetscFunctionBegin;

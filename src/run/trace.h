@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  -trace FILE: a picture of some steps of a training, of all ranks on rank 0's clock, for chrome://tracing and ui.perfetto.dev (input/FORMAT.md).
+  -trace FILE draws some steps of a training, of all ranks on rank 0's clock, for chrome://tracing
+  and ui.perfetto.dev (input/FORMAT.md).
 
-  The overlap of exchanges and compute in these steps is printed with -log_view, too, and always where a device works behind the host's back: there the
-  host's stages do not tell (device/timeline.h). Recording takes 8 MiB a rank, with a device 16; afterwards rank 0 takes the spans of one rank after the other, some thousands at a time, so its memory does not grow with ranks.
+  The overlap of exchanges and compute in these steps is also printed with -log_view. It is always
+  printed if a device works independently of the host, because then the host's stages do not show
+  the overlap (device/timeline.h). Recording takes 8 MiB for each rank, or 16 MiB with a device.
+  Rank 0 takes the spans of one rank after the other, some thousands at a time, so its memory does
+  not grow with the number of ranks.
 */
 #pragma once
 
@@ -15,9 +19,9 @@
 typedef struct {
   MPI_Comm comm; /* borrowed */
   const TrsDeviceOps *device;
-  PetscBool wanted;  /* are steps recorded? */
-  const char *path;  /* NULL: without a file; borrowed from the options */
-  TrsOutput *output; /* the file's place; borrowed, rank 0's counts */
+  PetscBool wanted;  /* whether steps are recorded */
+  const char *path;  /* borrowed from the options; NULL without a file */
+  TrsOutput *output; /* the file's place; borrowed, only rank 0's counts */
   int64_t first_step, end_step;
   TrsClockOffset start;
 } TrsTrace;
@@ -25,17 +29,21 @@ typedef struct {
 extern const TrsOptionGroup trs_trace_options;
 
 /*
-  TrsTraceStart - Read the options; where steps are to be recorded see that the file can be made, compare clocks, make room for the spans.
+  TrsTraceStart - Read the options, and prepare the recording if steps will be recorded.
 
-  Collective on comm. Before readers start.
+  Collective on comm. Call this before readers start. The preparation checks that the file can be
+  made, compares clocks and allocates memory for the spans.
 
-  In:     run_step  the run's first step: -trace_first_step counts from there
+  In:     run_step  the run's first step, from which -trace_first_step counts
           device    borrowed until TrsTraceFinish()
-          output    the place of -trace, likewise
+          output    the place of -trace, borrowed until TrsTraceFinish()
   Errors: CANT_CREATE
 */
 PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step, const TrsDeviceOps *device,
                              TrsOutput *output, TrsTrace *trace);
 
-/* Wait for what the device was given in recorded steps, compare clocks again, write the file, print where it is and the measured overlap. Collective. Errors: IO, CANT_CREATE */
+/*
+  Finish the trace: wait for the device's work of recorded steps, compare clocks again, write the
+  file, print its name and the measured overlap. Collective. Errors: IO, CANT_CREATE.
+*/
 PetscErrorCode TrsTraceFinish(TrsTrace *trace);

@@ -14,7 +14,7 @@ enum { TRS_TAG_HEADER = 1, TRS_TAG_SPANS };
 
 typedef struct {
   int64_t n, n_lost, n_rows;
-  int64_t has_device; /* are there rows of a device's streams? */
+  int64_t has_device; /* whether there are rows of a device's streams */
 } TrsTraceHeader;
 
 int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
@@ -42,7 +42,7 @@ int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
 
 /* --- rank 0 --- */
 
-/* Names of a rank and of its rows. */
+/* Write the names of a rank and of its rows. */
 static void write_names(FILE *out, int rank, const TrsTraceHeader *header)
 {
   static const char *const names[] = {"stages",           "reader",        "compute stream",
@@ -81,7 +81,10 @@ static void write_spans(FILE *out, int rank, int64_t n, const TrsTraceSpan *span
   }
 }
 
-/* Take the spans of another rank; without a file they come all the same, so that no rank waits for ever. */
+/*
+  Receive the spans of another rank.
+  They are received without a file, too, so that no rank waits forever.
+*/
 static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_s, TrsTraceSpan *piece,
                                 TrsTraceHeader *sum)
 {
@@ -102,7 +105,7 @@ static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A stream into the temporary file; NULL when it cannot be made. */
+/* Open a stream into the temporary file, or set it to NULL if it cannot be made. */
 static PetscErrorCode open_stream(const char *path, TrsAtomicFile *file, FILE **out)
 {
   int fd;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/choose.h"
 
-/* How a table is to be treated, which its pooling and the options say. */
+/* The treatment of a table; its pooling and the options decide. */
 typedef enum {
   TRS_TREAT_POOLED,
   TRS_TREAT_POOLED_IN_ORDER, /* -reproducible */
@@ -74,7 +74,7 @@ static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTab
 }
 
 /*
-  Refuse what is not done in the order of the global batch: sums that a rank makes before they
+  Refuse what cannot be done in the order of the global batch: sums that a rank makes before they
   travel, and rows that are updated by column shard.
 */
 static PetscErrorCode check_reproducible(const TrsShardingContext *context, int t, TrsTreatment treatment,

@@ -4,12 +4,12 @@
   samples. Only gradients travel.
 
   A row is updated once, with the sum of all ranks' gradients for it (src/RULES.md, rule A13;
-  TorchRec hands the dense gradient to the dense optimizer instead). The ids of a batch tell which rows it touches. In
-  the input dist the ranks exchange lists of these rows and merge the lists in row order, equal rows
-  in rank order; this runs under the compute of the batch before. The backward sends the gradients
-  in the order of the lists. All ranks then make the same additions in the same order, so the
-  replicas stay equal bit for bit, and nothing waits for the host. One rank alone updates the table
-  as its owner does.
+  TorchRec hands the dense gradient to the dense optimizer instead). The ids of a batch tell which
+  rows it touches. In the input dist the ranks exchange lists of these rows and merge the lists in
+  row order, equal rows in rank order; this runs under the compute of the batch before. The backward
+  sends the gradients in the order of the lists. All ranks then make the same additions in the same
+  order, so the replicas stay equal bit for bit, and nothing waits for the host. One rank alone
+  updates the table as its owner does.
 
   For sequence tables whose rows are not averaged, the distinct rows of a batch are looked up once;
   their gradients are the lists' gradients.
@@ -35,18 +35,19 @@ typedef struct {
 
 typedef struct {
   int n_tables;
-  const TrsTbeTable *table; /* [n_tables] as the lookup numbers them */
-  int64_t row_stride;       /* floats from row gradient to row gradient: the widest table's dim */
-  int64_t *row_begin;       /* [n_tables + 1] of this rank's lists */
+  const TrsTbeTable *table; /* [n_tables] in the order of the lookup */
+  int64_t row_stride;       /* floats from one row's gradient to the next: D of the widest table */
+  int64_t *row_begin;       /* [n_tables + 1] where this rank's lists begin */
   TrsRowLists lists[TRS_TRAINING_SLOTS];
   TrsDeviceBuffer rows, all_rows; /* int64, of the batch whose input dist is under way */
   TrsDeviceBuffer grads, all_grads;
   TrsRequest rows_request, grads_request;
-  TrsWorkspace update; /* apart from the group's, which the next batch's input dist uses */
-  /* of sequence tables */
+  /* A workspace apart from the group's, which the next batch's input dist uses at the same time. */
+  TrsWorkspace update;
+  /* The remaining fields are for sequence tables. */
   TrsSequence sequence;
-  TrsSequenceRows *where;        /* [tables of the group] of the batch under way */
-  TrsDeviceBuffer distinct_rows; /* rows themselves, distinct within each table */
+  TrsSequenceRows *where;        /* [tables of the group] for the batch under way */
+  TrsDeviceBuffer distinct_rows; /* numbers of rows, distinct within each table */
 } TrsDataParallel;
 
 static PetscErrorCode setup_data_parallel(TrsSharding sharding)
@@ -93,9 +94,9 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- which rows --- */
+/* --- the rows of a batch --- */
 
-/* One rank has nothing to exchange: pooled tables are updated in one go. */
+/* Does nothing travel? A single rank updates pooled tables in one go. */
 static PetscBool is_alone(TrsSharding sharding)
 {
   const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
@@ -103,7 +104,7 @@ static PetscBool is_alone(TrsSharding sharding)
   return (PetscBool)(sharding->context->groups->world->size == 1 && !dp->where);
 }
 
-/* The lists of the slot's batch; NULL: it needs none. */
+/* The row lists of the slot's batch; NULL: the batch needs none. */
 static TrsRowLists *lists_of(TrsSharding sharding, const TrsShardingSlot *slot)
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
@@ -112,7 +113,7 @@ static TrsRowLists *lists_of(TrsSharding sharding, const TrsShardingSlot *slot)
   return i < TRS_TRAINING_SLOTS && !is_alone(sharding) ? &dp->lists[i] : NULL;
 }
 
-/* Tell everybody how many rows this rank's lists have: rows, list t from row_begin[t] on. */
+/* Tell all ranks how many rows this rank's lists have. List t has the rows from row_begin[t] on. */
 static PetscErrorCode tell_rows(TrsSharding sharding, TrsRowLists *lists, const int64_t *row_begin,
                                 const int64_t *rows)
 {
@@ -145,7 +146,7 @@ static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows of all ranks together. */
+/* Number of rows in the lists of all ranks. */
 static int64_t n_of_all(const TrsDataParallel *dp, int W, const TrsRowLists *lists)
 {
   return lists->begin[(int64_t)W * dp->n_tables];
@@ -214,7 +215,7 @@ static PetscErrorCode forward_wait_data_parallel(TrsSharding sharding, TrsShardi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradients of this rank's rows, dp->grads, to everybody. */
+/* Send the gradients of this rank's rows, dp->grads, to all ranks. */
 static PetscErrorCode send_gradients(TrsSharding sharding, TrsStream stream, const TrsRowLists *lists)
 {
   const TrsComm comm = sharding->context->groups->world;

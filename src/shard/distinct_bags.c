@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: distinct bags (-ebc_variable_batch). Of a rank's samples that have the same bag of a
+  Payload: distinct bags (-ebc_variable_batch). Of a rank's samples that have equal bags of a
   feature, one sends the bag and gets its pooled row; the others copy that row.
 
     own ids
@@ -9,15 +9,16 @@
     --expand--> model's matrix
 
   The kernels take one number of bags for all features. Features are therefore cut and looked up as
-  if each had as many bags as the one with most; the additional bags are empty. The host learns the
-  numbers of distinct bags when it sends the counts, in the one wait that all groups share anyway.
+  if each had as many bags as the feature with most; the additional bags are empty. The host learns
+  the numbers of distinct bags when it sends the counts, in the one wait that all groups share
+  anyway.
 
   Pooled rows travel as a flat vector: for each source in the order of arrival, for each entry,
   [bags, D].
 
   Source: TorchRec TwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsAllToAll,
-  RwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsReduceScatter,
-  TwRwPooledEmbeddingSharding with both.
+          RwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsReduceScatter,
+          TwRwPooledEmbeddingSharding with both
 */
 #include "dist/pooled_chunks.h"
 #include "dist/variable_batch.h"
@@ -27,42 +28,43 @@
 typedef struct {
   TrsPinnedBuffer limits;  /* bags and first id of each place sent: TrsUniqueBagsTake() */
   TrsDeviceBuffer inverse; /* int64 [n_entries][B] the bag of each sample */
-  TrsDeviceBuffer offsets; /* of the bags that arrived, empty ones included */
-} TrsDistinctSlot;
+  TrsDeviceBuffer offsets; /* offsets of the arrived bags, empty ones included */
+} TrsDistinctBatch;
 
 typedef struct {
-  PetscBool cuts;      /* Are bags cut by rows? Then means are divided at the sample. */
-  PetscBool repeats;   /* Do the entries differ from the group's features? */
-  int n_sent, n_local; /* features sent to all ranks; entries of this rank */
+  PetscBool cuts;      /* bags are cut by rows, so means are divided at the sample */
+  PetscBool repeats;   /* the entries differ from the group's features */
+  int n_sent, n_local; /* features sent to all ranks, entries of this rank */
   /*
-    [n_sent] what is sent: a feature of the batch (a bucket where bags are cut), and its list of
-    bags
+    [n_sent] what is sent: a feature of the batch (a bucket if bags are cut), and its list of bags
   */
   int *block, *list;
   int64_t *dims;            /* [n_entries] columns of each entry */
   int64_t *columns;         /* [n_entries] first column of each entry in the model's matrix */
   const int64_t *local_dim; /* [n_local] columns of this rank's entries: a part of dims */
-  TrsDistinctSlot slot[TRS_SHARD_SLOTS];
-  /* Of the input dist, which one batch at a time is in. */
+  TrsDistinctBatch batch[TRS_SHARD_SLOTS];
+  /* The next fields belong to the input dist, which serves one batch at a time. */
   TrsUniqueBags bags;
   TrsBuffer id_begin;
   TrsDeviceBuffer device_limits, inverse; /* inverse: int64 [n_features][B] */
-  TrsRowsCopy *repeat;                    /* [n_entries] copies from there to the slot's inverse */
-  /* Of the forward and backward, which one batch at a time is in. */
+  /* [n_entries] copies from `inverse` to the slot's inverse */
+  TrsRowsCopy *repeat;
+  /* The remaining fields belong to the forward and backward, which serve one batch at a time. */
   TrsWorkspace workspace;
-  TrsRowsCopy *copy;     /* [W * n_local] */
-  int64_t *first_bag;    /* [n_local] */
-  int64_t *chunks;       /* [L] floats for the sources that have one place in their hosts */
-  int64_t *strides;      /* [n_entries] bags of this rank's batch */
-  int64_t *displs;       /* [n_entries + 1] floats of their rows */
-  int64_t *host_strides; /* [H][n_local] bags from each host's rank at this rank's place */
+  TrsRowsCopy *copy;  /* [W * n_local] */
+  int64_t *first_bag; /* [n_local] */
+  int64_t *chunks;    /* [L] floats for the sources of each place in a host */
+  int64_t *strides;   /* [n_entries] distinct bags of this rank's batch */
+  int64_t *displs;    /* [n_entries + 1] floats before the rows of each entry */
+  /* [H][n_local] bags from the rank of each host that has this rank's place */
+  int64_t *host_strides;
   TrsDeviceBuffer flat;
-  TrsPooledChunks intra;     /* inside the host, of floats; NULL: shards have all rows */
-  TrsVariableAllToAll cross; /* across the hosts; NULL: there is one host */
+  TrsPooledChunks intra;     /* exchange of floats inside the host; NULL: shards have all rows */
+  TrsVariableAllToAll cross; /* exchange across the hosts; NULL: there is one host */
   TrsVariableExpand expand;
 } TrsDistinctBags;
 
-/* What is sent to each rank, and the columns that come back. */
+/* List the features that are sent to each rank, and the columns that come back. */
 static void list_sent(TrsSharding sharding, TrsDistinctBags *d)
 {
   const TrsRoute *route = &sharding->route;
@@ -139,9 +141,9 @@ static PetscErrorCode destroy_distinct_bags(TrsSharding sharding)
 
   PetscFunctionBegin;
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
-    PetscCall(TrsPinnedBufferFree(device, &d->slot[s].limits));
-    PetscCall(TrsDeviceBufferFree(device, &d->slot[s].inverse));
-    PetscCall(TrsDeviceBufferFree(device, &d->slot[s].offsets));
+    PetscCall(TrsPinnedBufferFree(device, &d->batch[s].limits));
+    PetscCall(TrsDeviceBufferFree(device, &d->batch[s].inverse));
+    PetscCall(TrsDeviceBufferFree(device, &d->batch[s].offsets));
   }
   PetscCall(TrsPooledChunksDestroy(&d->intra));
   PetscCall(TrsVariableAllToAllDestroy(&d->cross));
@@ -160,7 +162,7 @@ static PetscErrorCode destroy_distinct_bags(TrsSharding sharding)
 
 /* --- input dist --- */
 
-/* Ids of the batch in all entries, before any is left out. */
+/* Count the ids of the batch in all entries, before bags are left out. */
 static PetscErrorCode count_ids(TrsSharding sharding, TrsDistinctBags *d, const TrsKjt *batch,
                                 TrsStream stream, int64_t *n)
 {
@@ -182,8 +184,8 @@ static PetscErrorCode count_ids(TrsSharding sharding, TrsDistinctBags *d, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give every entry the bags of its feature's samples. */
-static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsDistinctBags *d, TrsDistinctSlot *own,
+/* Copy each feature's inverse indices to all its entries. */
+static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsDistinctBags *d, TrsDistinctBatch *own,
                                      int64_t B, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
@@ -207,7 +209,7 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
   const TrsDeviceOps *device = sharding->context->device;
   const TrsComputeOps *compute = sharding->context->compute;
   TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
-  TrsDistinctSlot *own = &d->slot[slot - sharding->slot];
+  TrsDistinctBatch *own = &d->batch[slot - sharding->slot];
   TrsRoute *route = &sharding->route;
   const TrsKjt *from = slot->batch;
   TrsBagLists lists;
@@ -219,11 +221,11 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
                               route->group_feature, &d->bags, d->repeats ? &d->inverse : &own->inverse));
   if (d->repeats) PetscCall(repeat_inverse(sharding, d, own, slot->batch->batch, stream));
   lists = d->bags.lists;
-  if (d->cuts) { /* as a batch padded with empty bags */
+  if (d->cuts) { /* the batch is padded with empty bags */
     PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags, &lists, slot->batch,
                                 route->n_entries, route->feature, route->place, n, NULL, &route->entries));
     PetscCall(TrsRouteCut(sharding, stream, &route->entries, NULL, &route->cut));
-    lists.sample = NULL; /* the buckets' first bags */
+    lists.sample = NULL; /* take the first bags of the buckets */
     from = &route->cut;
   }
   PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags, &lists, from, d->n_sent,
@@ -232,13 +234,13 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
 }
 
 /*
-  Make an ordinary batch of the bags that have come: every feature gets as many bags as the one with
+  Make an ordinary batch of the arrived bags: every feature gets as many bags as the feature with
   most. The lengths of the batch are not those of its bags.
 */
 static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsShardingContext *context = sharding->context;
-  TrsDistinctSlot *own = &((TrsDistinctBags *)sharding->data)->slot[slot - sharding->slot];
+  TrsDistinctBatch *own = &((TrsDistinctBags *)sharding->data)->batch[slot - sharding->slot];
   TrsKjt *recv = &slot->recv;
   int64_t most = 0;
 
@@ -257,7 +259,7 @@ static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, 
 
 /* --- rows --- */
 
-/* Count the rows of the batch that come and go. Returns the floats of the flat vector. */
+/* Count the rows of the batch that are sent and received. Returns the floats of the flat vector. */
 static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsShardingSlot *slot,
                           const int64_t *source_strides)
 {
@@ -348,13 +350,13 @@ static PetscErrorCode forward_wait_distinct_bags(TrsSharding sharding, TrsShardi
                                                  TrsStream stream, const TrsPooledMatrix *pooled)
 {
   TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
-  const int64_t *inverse = (const int64_t *)d->slot[slot - sharding->slot].inverse.data, *displs;
+  const int64_t *inverse = (const int64_t *)d->batch[slot - sharding->slot].inverse.data, *displs;
   const float *recv = NULL;
 
   PetscFunctionBegin;
   if (d->intra) PetscCall(TrsPooledChunksWait(d->intra, stream, &recv));
   if (d->intra && d->cross) {
-    float *summed; /* and, from GradWait, its gradient */
+    float *summed; /* from GradWait on: the gradient of these sums */
     PetscCall(TrsPooledChunksGradBuffer(d->intra, &summed));
     PetscCall(TrsVariableAllToAllStart(d->cross, stream, summed, d->host_strides, d->strides));
   }
@@ -370,7 +372,7 @@ static PetscErrorCode backward_start_distinct_bags(TrsSharding sharding, TrsShar
                                                    TrsStream stream, const TrsPooledMatrix *grad)
 {
   TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
-  const int64_t *inverse = (const int64_t *)d->slot[slot - sharding->slot].inverse.data, *displs;
+  const int64_t *inverse = (const int64_t *)d->batch[slot - sharding->slot].inverse.data, *displs;
   float *send;
 
   PetscFunctionBegin;
@@ -399,7 +401,7 @@ static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShard
 
   PetscFunctionBegin;
   (void)grad;
-  /* The gradients from across the hosts come to where intra sends them from. */
+  /* The gradients from across the hosts arrive where intra sends them from. */
   if (d->cross) PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &flat));
   if (d->cross && d->intra) PetscCall(TrsPooledChunksGradStart(d->intra, stream));
   if (d->intra) PetscCall(TrsPooledChunksGradWait(d->intra, stream, &flat));

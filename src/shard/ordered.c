@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: rows in order, for the tables whose sums a plan would cut, with -reproducible. Nothing is
-  added up in parts: pooled rows are summed on the sample's rank in the bag's order, the gradients
-  of a row on its own rank in the order of the global batch. Shards with all rows do so anyway, so
-  that all sharding types on all numbers of ranks give the same bits.
+  Payload: rows in order, for the tables whose sums a plan would cut, with -reproducible. No sum is
+  made in parts: pooled rows are summed on the sample's rank in the bag's order, and the gradients
+  of a row on its own rank in the order of the global batch. Shards with all rows do so in any case.
+  So all sharding types on all numbers of ranks give the same bits.
 
     row_wise, table_row_wise, grid_shard:
       own ids --route--> ids of my rows --lookup--> a row for each id
       --all-to-all--> rows in the order in which ids were sent
       --pool by the bags, divide means--> model's matrix
-    data_parallel: rows are looked up where they are; ids go to all ranks for the update alone.
+    data_parallel: a rank looks up its own samples' rows; ids go to all ranks for the update alone
     Backward: the pooled gradients of all samples go to every rank that has rows of the feature,
       [G, D] there, in the order of samples.
 
@@ -21,27 +21,28 @@
 
 #include <string.h>
 
-/* A batch's ids by entry; where rows travel, also the place to which each id went. */
+/* A batch's ids by entry. If rows travel, also the place to which each id went. */
 typedef struct {
   TrsKjt ids;
   TrsDeviceBuffer places;
 } TrsOrderedBatch;
 
 typedef struct {
-  int *repeat; /* data_parallel [W * n_entries]: entry at each place sent */
+  int *repeat; /* data_parallel: [W * n_entries] the entry at each place that is sent */
   TrsOrderedBatch batch[TRS_SHARD_SLOTS];
-  /* forward by rows */
-  int64_t row_dim; /* floats from row to row on the way: the widest entry */
+  /* The next fields are for the forward by rows. */
+  int64_t row_dim; /* floats from one row to the next on the way: D of the widest entry */
   TrsDeviceBuffer rows, arrival;
   TrsSequenceAllToAll rows_dist;
-  TrsTbeTable *arrived; /* [n_entries] the rows that arrived, as tables; ids are places in them */
+  /* [n_entries] the arrived rows, as tables; ids are places in these tables */
+  TrsTbeTable *arrived;
   TrsTbeFeature *pool_feature;
   TrsTbe pool;
   TrsWorkspace pool_workspace;
-  /* forward of data_parallel */
+  /* The next field is for the forward of data_parallel. */
   TrsLookup local;
-  /* backward */
-  int64_t *dims; /* [W] gradient columns for each rank that has rows of them */
+  /* The remaining fields are for the backward. */
+  int64_t *dims; /* [W] gradient columns for each rank that has some of their rows */
   int64_t *send_counts, *send_displs, *recv_counts, *recv_displs;
   TrsDeviceBuffer send_grad, recv_grad;
   TrsRequest request;
@@ -52,7 +53,7 @@ static PetscBool is_replicated(const TrsSharding sharding)
   return (PetscBool)(sharding->ops == &trs_payload_ordered_replicas);
 }
 
-/* How the rows of each entry are pooled once they have come. */
+/* Describe how the arrived rows of each entry are pooled. */
 static PetscErrorCode setup_rows(TrsSharding sharding, TrsOrdered *o)
 {
   const TrsShardingContext *context = sharding->context;
@@ -169,7 +170,7 @@ static PetscErrorCode forward_start_rows(TrsSharding sharding, TrsShardingSlot *
   PetscCall(TrsDeviceBufferReserve(context->device, &o->rows, bytes));
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->arrival, bytes));
   PetscCall(context->device->zero(o->rows.data, bytes,
-                                  stream)); /* pruned ids come to rank 0, with or without rows */
+                                  stream)); /* pruned ids go to rank 0, which may have no rows */
   PetscCall(TrsLookupForwardRows(sharding->lookup, stream, &slot->recv, (float *)o->rows.data, o->row_dim));
   PetscCall(TrsKjtExchangeRowsToArrival(slot->exchange, stream, o->row_dim, (const float *)o->rows.data,
                                         (float *)o->arrival.data));
@@ -194,7 +195,7 @@ static PetscErrorCode forward_wait_rows(TrsSharding sharding, TrsShardingSlot *s
   PetscFunctionBegin;
   PetscCall(TrsSequenceAllToAllWait(o->rows_dist, stream, &rows));
   for (int e = 0; e < sharding->route.n_entries; e++) {
-    memcpy(&o->arrived[e].weight, &rows, sizeof(rows)); /* only read: a forward */
+    memcpy(&o->arrived[e].weight, &rows, sizeof(rows)); /* a forward only reads the rows */
     o->arrived[e].rows = ids->n_values;
   }
   if (input.batch > 0)

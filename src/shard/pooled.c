@@ -9,18 +9,19 @@
     --all-to-all across the hosts--> [B, D_h] from each host h
     --copy columns--> model's matrix
 
-  TRS_GRID_RANKS has no reduce-scatter, as a shard has all rows. TRS_GRID_WORLD has no all-to-all,
-  as there is one host. The backward goes the same way back, and gradients take the place of the
-  rows. Means are divided in the lookup where a shard has all rows, else at the sample.
+  TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD has no
+  all-to-all, because there is one host. The backward takes the same steps in reverse order, and
+  gradients take the place of the rows. Means are divided in the lookup if a shard has all rows,
+  else at the sample.
 
   A feature is sent once for every column block of its table: two column shards on one rank stay two
   tables. On one rank nothing travels, and the lookup works on the model's matrices, unless an
-  encoding is to change the rows.
+  encoding would change the rows.
 
   Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding,
-  TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact length, not by
-  TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding, GridPooledEmbeddingSharding ("staggered
-  shuffle").
+          TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact
+          length, not by TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding,
+          GridPooledEmbeddingSharding ("staggered shuffle")
 */
 #include "dist/pooled_chunks.h"
 #include "shard/sharding.h"
@@ -30,11 +31,11 @@ typedef struct {
   PetscBool as_is;         /* the group's features are the model's, in order */
   PetscBool divides;       /* means are divided at the sample */
   int64_t *dims;           /* [H] columns of each host */
-  int64_t *chunk_rows;     /* [L] samples of the sources that have one place in their hosts */
+  int64_t *chunk_rows;     /* [L] samples of the sources of each place in a host */
   int64_t *host_batch;     /* [H] samples of the rank of each host that has this rank's place */
-  const float **block;     /* [H] where pooled rows have come */
-  TrsPooledChunks intra;   /* inside the host; NULL: shards have all rows */
-  TrsPooledAllToAll cross; /* across the hosts; NULL: there is one host */
+  const float **block;     /* [H] where the pooled rows of each host have arrived */
+  TrsPooledChunks intra;   /* exchange inside the host; NULL: shards have all rows */
+  TrsPooledAllToAll cross; /* exchange across the hosts; NULL: there is one host */
 } TrsPooled;
 
 /* Does an exchange with these options leave one rank's rows as they are? */
@@ -106,7 +107,7 @@ static PetscErrorCode prepare_pooled(TrsSharding sharding, TrsShardingSlot *slot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The samples of the batch under way. */
+/* Count the samples of the batch under way. */
 static void count_samples(TrsPooled *p, const TrsRoute *route, const int64_t *source_batch, int rank)
 {
   for (int l = 0; l < route->L; l++) p->chunk_rows[l] = 0;
@@ -141,7 +142,7 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
   PetscFunctionBegin;
   if (p->intra) PetscCall(TrsPooledChunksWait(p->intra, stream, &p->block[0]));
   if (p->intra && p->cross) {
-    float *summed; /* and, from GradWait, its gradient */
+    float *summed; /* from GradWait on: the gradient of these sums */
     PetscCall(TrsPooledChunksGradBuffer(p->intra, &summed));
     PetscCall(TrsPooledAllToAllStart(p->cross, stream, summed, p->host_batch));
   }
@@ -156,7 +157,7 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
 static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                             const TrsPooledMatrix *grad)
 {
-  static const int64_t one_block = 0; /* displacement of the only host's */
+  static const int64_t one_block = 0; /* displacement of the only host's block */
   const TrsPooled *p = (const TrsPooled *)sharding->data;
   const int64_t *displs = &one_block;
   float *send, *own = NULL;
@@ -189,7 +190,7 @@ static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot
   (void)slot;
   *arrived = grad->data;
   *stride = p->alone ? grad->stride : sharding->local_dim;
-  /* The gradients from across the hosts come to where intra sends them from. */
+  /* The gradients from across the hosts arrive where intra sends them from. */
   if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, arrived));
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
   if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, arrived));

@@ -3,19 +3,19 @@
 
 #include "shard/sharding.h"
 
-/* The grid's host of this rank. */
+/* The host of this rank, in the grid. */
 static int own_host(TrsSharding sharding)
 {
   return sharding->context->groups->world->rank / sharding->route.L;
 }
 
-/* Shards of a column block that make one entry: one shard where a host is a rank. */
+/* Number of shards of a column block that make one entry: one shard if a host is a rank. */
 static int shards_of_entry(const TrsRoute *route, const TrsColumnBlock *block)
 {
   return route->grid == TRS_GRID_RANKS ? 1 : block->n_shards;
 }
 
-/* Add host h's entries. They are only counted where there is no memory for them. */
+/* Add host h's entries. Without memory for entries they are only counted. */
 static void add_entries(TrsSharding sharding, int h)
 {
   TrsRoute *route = &sharding->route;
@@ -40,7 +40,7 @@ static void add_entries(TrsSharding sharding, int h)
   }
 }
 
-/* The features of the group's tables. */
+/* List the features of the group's tables. */
 static PetscErrorCode list_features(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
@@ -60,22 +60,23 @@ static PetscErrorCode list_features(TrsSharding sharding)
 }
 
 /*
-  Cut entry e's rows: shard [n_shards], consecutive row ranges of which some may be empty, are on
-  as many ranks of the host from `first` on.
+  Cut entry e's rows. shard [n_shards] are consecutive row ranges, of which some may be empty. They
+  lie on n_shards ranks of the host, from `first` on.
 */
 static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard)
 {
   const int n = route->L;
-  const int64_t rows = shard[n_shards - 1].row_offset + shard[n_shards - 1].rows, block = (rows + n - 1) / n;
+  const int64_t rows = shard[n_shards - 1].row_offset + shard[n_shards - 1].rows,
+                bucket_rows = (rows + n - 1) / n;
   int64_t *bounds = route->bounds + (int64_t)e * (n + 1);
   PetscBool even = PETSC_TRUE;
 
   for (int q = 0; q <= n; q++) {
     const int i = PetscMax(q - first, 0);
     bounds[q] = i < n_shards ? shard[i].row_offset : rows;
-    even = (PetscBool)(even && bounds[q] == PetscMin(q * block, rows));
+    even = (PetscBool)(even && bounds[q] == PetscMin(q * bucket_rows, rows));
   }
-  route->cut_by[e] = (TrsBucketSpec){.block_size = block, .bounds = even ? NULL : bounds};
+  route->cut_by[e] = (TrsBucketSpec){.bucket_rows = bucket_rows, .bounds = even ? NULL : bounds};
 }
 
 /* Cut the rows of all entries, and find the order in which their buckets are sent. */
@@ -144,7 +145,7 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The shard of entry e that rank q holds, by its number in the table's plan, or -1. */
+/* The number, in the table's plan, of the shard of entry e that rank q holds; -1: none. */
 static int shard_on(TrsSharding sharding, int e, int q)
 {
   const TrsRouteEntry *entry = &sharding->route.entry[e];
@@ -180,7 +181,7 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a run; it joins the last one where they are adjacent. Called in order of block column. */
+/* Add a run. It joins the last run if the two are adjacent. Called in order of block column. */
 static PetscErrorCode add_run(TrsRoute *route, TrsColumnRun run)
 {
   TrsColumnRun *last = route->n_runs ? &route->run[route->n_runs - 1] : NULL;
@@ -297,7 +298,7 @@ PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): matrices and their strides */
+/* NOLINTNEXTLINE(readability-function-size): matrices and strides take many arguments */
 PetscErrorCode TrsRouteGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                   const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
                                   const int64_t *dims, float *own)

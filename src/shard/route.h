@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The route of a group: which shards its features go to. It is made once, from the plan; all walks
+  The route of a group: which shards its features go to. It is made once, from the plan. All walks
   over a plan in this folder are here.
 
   A route lays the W ranks out as a grid of H hosts with L ranks each. Every column block of a table
@@ -17,8 +17,8 @@
     --bucketize--> [host][rank of the host][its entries][B]
     --all-to-all--> [my host's entries][source][B], the ids of my rows
 
-  An entry is a feature of a column block: what is sent, looked up and pooled as one. Sources arrive
-  in order of their places in their hosts, then of the hosts. Internal to shard/.
+  An entry is a feature of a column block: the unit that is sent, looked up and pooled. Sources
+  arrive in order of their places in their hosts, then of the hosts. Internal to shard/.
 */
 #pragma once
 
@@ -31,9 +31,9 @@ typedef struct TrsShardingImpl *TrsSharding; /* sharding.h */
 typedef enum { TRS_GRID_RANKS, TRS_GRID_HOSTS, TRS_GRID_WORLD } TrsGrid;
 
 typedef struct {
-  int table;               /* of the group's */
-  TrsColumnBlock block;    /* where the entry's shards are in the table's plan */
-  int64_t columns, column; /* of the block in the table: how many, and the first one */
+  int table;               /* index among the group's tables */
+  TrsColumnBlock block;    /* the block that the entry belongs to */
+  int64_t columns, column; /* of the block in the table: number of columns, and the first one */
 } TrsRouteEntry;
 
 /* Adjacent columns that the block of a host (or of a rank) has in the model's matrix. */
@@ -45,25 +45,26 @@ typedef struct {
 typedef struct {
   TrsGrid grid;
   int L, H;
-  int n_features;     /* of the group's tables */
-  int *group_feature; /* [n_features] their numbers in the model, in order of table */
+  int n_features;     /* features of the group's tables */
+  int *group_feature; /* [n_features] the features' numbers in the model, in order of table */
   int *table_feature; /* [n_tables + 1] the first feature of each table of the group */
   int n_entries;
-  TrsRouteEntry *entry;  /* [n_entries] by host, then table, column block, feature */
-  int *host_entry;       /* [H + 1] the first entry of each host */
-  int *place;            /* [n_entries] place of the entry's feature among the group's features */
-  int *feature;          /* [n_entries] number of the entry's feature in the model */
-  int *n_sent;           /* [W] features sent to each rank */
-  int *order;            /* [L * n_entries] the buckets as they are sent; NULL: as they are cut */
+  TrsRouteEntry *entry; /* [n_entries] by host, then table, column block, feature */
+  int *host_entry;      /* [H + 1] the first entry of each host */
+  int *place;           /* [n_entries] place of the entry's feature among the group's features */
+  int *feature;         /* [n_entries] number of the entry's feature in the model */
+  int *n_sent;          /* [W] features sent to each rank */
+  /* [L * n_entries] the order in which buckets are sent; NULL: as they are cut */
+  int *order;
   TrsBucketSpec *cut_by; /* [n_entries] rows over the ranks of a host; NULL for TRS_GRID_RANKS */
-  int64_t *bounds;       /* [n_entries, L + 1] where a cut is uneven */
+  int64_t *bounds;       /* [n_entries, L + 1] used if a cut is uneven */
   TrsKjt entries, cut;   /* scratch of TrsRouteSend() */
   int n_runs;
   TrsColumnRun *run;   /* [n_runs] */
   TrsColumnCopy *copy; /* [n_runs] scratch */
 } TrsRoute;
 
-/* The rank whose samples are the i-th on arrival. */
+/* The rank whose samples are the i-th ones on arrival. */
 static inline int TrsRouteSource(const TrsRoute *route, int i)
 {
   return i % route->H * route->L + i / route->H;
@@ -79,69 +80,70 @@ typedef struct {
   const int64_t *columns;
 } TrsPooledMatrix;
 
-/* The route of the group over its grid. The group's tables are known. Not collective. */
+/* Make the route of a group over its grid. The group's tables must be known. Not collective. */
 PetscErrorCode TrsRouteCreate(TrsSharding sharding);
 PetscErrorCode TrsRouteDestroy(TrsSharding sharding);
 
 /*
-  TrsRouteCreateLookup - The lookup of this rank's shards, one feature for each entry of its host.
+  TrsRouteCreateLookup - Create the lookup of this rank's shards, with one feature for each entry of
+  its host.
 
   Not collective.
 
-  In:  mean    the lookup divides by the lengths of bags where the model sees means
-       direct  the lookup works on the model's matrix; else on one of this rank's entries alone
+  In:  mean    the lookup divides by the lengths of bags if the model sees means
+       direct  the lookup works on the model's matrix; else on a matrix of this rank's entries alone
   Out: dim     columns of this rank's entries; may be NULL
 */
 PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscBool direct, TrsLookup *lookup,
                                     int64_t *dim);
 
 /*
-  TrsRouteCreateRuns - The columns of the model's matrix that each host gives.
+  TrsRouteCreateRuns - List the columns of the model's matrix that each host gives.
 
   Not collective.
 
-  In:  by_rank  columns by rank instead, for each rank that has some of their rows
+  In:  by_rank  list the columns of each rank that has some of their rows instead
   Out: dims     [H, by_rank: W] columns of each block
 */
 PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, int64_t *dims);
 
 /*
-  TrsRouteCreateExchanges - The exchange of ids of every slot.
+  TrsRouteCreateExchanges - Create the exchange of ids for every slot.
 
   Not collective.
 
-  In: in_turn  a batch's ids are laid out before those of the next batch come, which share their
-               memory (TrsKjtExchangeShare()); an evaluation's may come between a training's
+  In: in_turn  a batch's ids are laid out before those of the next batch arrive, so that both share
+               memory (TrsKjtExchangeShare()). An evaluation's batches may come between a training's
 */
 PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn);
 
 /*
-  TrsRouteSend - Ids as they are sent.
+  TrsRouteSend - Bring ids into the order in which they are sent.
 
   Not collective.
 
   In:    in       the batch
          feature  [n_entries] each entry's feature of `in`: route->feature or route->place
-  InOut: entries  the entries' ids before they are cut, where they are: &route->entries, or memory
-                  in which they stay for the caller
-         places   for a grid with one host: int64, where in `send` each id of `entries` went; or
-         NULL
+  InOut: entries  the entries' ids before they are cut: &route->entries, or memory in which they
+                  stay for the caller
+         places   int64, for a grid with one host: the place in `send` of each id of `entries`; or
+                  NULL
          send     grows as needed
 */
 PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt *in, const int *feature,
                             TrsKjt *entries, TrsDeviceBuffer *places, TrsKjt *send);
 
 /*
-  Cut ids of entries, [n_entries][B], by rows: out is [rank of the host][n_entries][B], with ids
+  Cut ids of entries, [n_entries][B], by rows. out is [rank of the host][n_entries][B], with ids
   counted from the start of their shard. places: as for TrsRouteSend(). Not collective.
 */
 PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt *entries, int64_t *places,
                            TrsKjt *out);
 
 /*
-  Copy all runs from the blocks' matrices to the model's (Scatter), or the other way (Gather). Block
-  q is [B, dims[q]], at block[q], or at displs[q] floats of `blocks`; where own is not NULL, the
-  block of this rank's host is there instead. Not collective.
+  Copy all runs from the blocks' matrices to the model's (Scatter), or from the model's to the
+  blocks' (Gather). Block q is [B, dims[q]], at block[q], or at displs[q] floats of `blocks`. If own
+  is not NULL, the block of this rank's host lies there instead. Not collective.
 */
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                    const float *const *block, const int64_t *dims,

@@ -51,8 +51,8 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
 }
 
 /*
-  Spread n ids over the B bags of each of some features: n / (features * B) ids each, the first bags
-  one more. id_begin [features + 1]: the first is set.
+  Spread n ids over the B bags of each of some features. Each bag gets n / (features * B) ids; the
+  first bags get one more. id_begin [features + 1]: its first entry is set.
 */
 static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t *id_begin)
 {
@@ -68,9 +68,9 @@ static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t
 }
 
 /*
-  Put each table's distinct ids into the bags of its features: an exchange needs bags, but it does
-  not matter which. Distinct ids of a table lie side by side, so that they are looked up in row
-  order.
+  Put each table's distinct ids into the bags of its features. An exchange needs bags, but the
+  distribution over bags does not matter. Distinct ids of a table lie side by side, so that they are
+  looked up in row order.
 */
 static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *sequence, TrsSequenceBatch *batch,
                                   TrsStream stream)
@@ -125,7 +125,7 @@ int64_t TrsSequenceIds(const TrsSequence *sequence, const TrsSequenceBatch *batc
   return begin[i + 1] - begin[i];
 }
 
-/* Bags of the k-th feature of the group, as the piece's columns see them. */
+/* Describe the bags of the group's k-th feature for the columns of a piece. */
 static TrsSequenceBags bags_of(TrsSharding sharding, const TrsSequence *sequence,
                                const TrsSequenceBatch *batch, int p, int k, const TrsSequenceRows *where)
 {
@@ -169,12 +169,13 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence
 }
 
 /*
-  Add up a piece's gradients by id into its distinct rows: a step of gradient descent on zeros, with
-  learning rate -1.
+  Add up a piece's gradients by id into its distinct rows. The sum is a step of gradient descent on
+  zeros, with learning rate -1. The table writes to grad_rows.
 */
-static PetscErrorCode add_duplicates(
-    TrsSharding sharding, TrsSequence *sequence, const TrsSequenceBatch *batch, TrsStream stream, int p,
-    const TrsSequenceRows *where, float *grad_rows) /* NOLINT(readability-non-const-parameter): the table's */
+static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
+                                     const TrsSequenceBatch *batch, TrsStream stream, int p,
+                                     const TrsSequenceRows *where,
+                                     float *grad_rows) /* NOLINT(readability-non-const-parameter) */
 {
   const TrsSparseOptimizerArgs add = {.kind = TRS_OPTIM_SGD, .learning_rate = -1.0F, .step = 1};
   const TrsSequencePiece *piece = &sequence->piece[p];

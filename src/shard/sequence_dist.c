@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: rows by id, of sequence tables whose rows come from other ranks.
+  Payload: rows by id, for sequence tables whose rows come from other ranks.
 
   TRS_GRID_RANKS (table_wise, column_wise, table_column_wise): a shard has all rows. A feature's ids
-  go as they are to every shard of its table, and come back as this shard's columns.
+  go as they are to every shard of its table. The columns of each shard come back.
 
     own ids --route--> [my features][G] --lookup--> a row for each id
     --all-to-all--> rows in the order of the ids sent
 
-  TRS_GRID_WORLD (row_wise, table_row_wise, grid_shard): ids are cut into buckets, and the place to
-  which an id went tells which row is its own. Where a table lies on one host, the buckets of the
-  other hosts are empty.
+  TRS_GRID_WORLD (row_wise, table_row_wise, grid_shard): ids are cut into buckets. The place to
+  which an id went tells which arrived row is its own. If a table lies on one host, the buckets of
+  the other hosts are empty.
 
   Source: TorchRec TwSequenceEmbeddingSharding, CwSequenceEmbeddingSharding,
-  RwSequenceEmbeddingSharding.
+          RwSequenceEmbeddingSharding
 */
 #include "dist/sequence_all_to_all.h"
 #include "shard/sequence.h"
 
 typedef struct {
   TrsSequence sequence;
-  PetscBool by_rows;      /* are ids cut into buckets? */
-  TrsSequenceRows *where; /* [pieces] of the batch under way */
-  TrsRowsCopy *found;     /* [pieces] by rows: ids' rows */
+  PetscBool by_rows;      /* ids are cut into buckets */
+  TrsSequenceRows *where; /* [pieces] for the batch under way */
+  TrsRowsCopy *found;     /* [pieces] by rows: the rows of the ids */
   TrsSequenceAllToAll dist;
-  const float *arrived; /* rows of this rank's ids, until the next batch's */
+  const float *arrived; /* rows of this rank's ids, until those of the next batch arrive */
   TrsDeviceBuffer rows, ordered;
 } TrsSequenceDist;
 
@@ -61,8 +61,8 @@ static PetscErrorCode destroy_sequence(TrsSharding sharding)
 }
 
 /*
-  Find the row of every id, piece after piece: by its distinct id, and the place where that one
-  went.
+  Find the row of every id, piece after piece. The row of an id is the place to which its distinct
+  id went.
 */
 static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSequenceBatch *batch,
                               TrsStream stream)
@@ -106,12 +106,12 @@ static PetscErrorCode prepare_sequence(TrsSharding sharding, TrsShardingSlot *sl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where each piece's rows arrive; host arithmetic alone. */
+/* Find where each piece's rows arrive. Only the host computes. */
 static void find_rows(const TrsSharding sharding, TrsSequenceDist *d, const TrsShardingSlot *slot)
 {
   const TrsSequence *sequence = &d->sequence;
   const TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &d->sequence, slot);
-  int64_t at = 0, at_id = 0; /* first row, first id of the group, of the piece */
+  int64_t at = 0, at_id = 0; /* first row of the piece; first id of the group in the piece */
 
   for (int p = 0; p < sequence->n_pieces; p++) {
     const int i = sequence->piece[p].table;

@@ -8,12 +8,12 @@ struct TrsShardedEbcImpl {
   TrsLoan loan;
   int n_groups;
   TrsSharding *group; /* [n_groups], with room for one a table */
-  /* the groups with an exchange, as TrsKjtExchangeStartSplits takes them */
+  /* The groups with an exchange, as TrsKjtExchangeStartSplits() takes them. */
   int n_exchanges[TRS_SHARD_SLOTS];
   TrsKjtExchange *exchange[TRS_SHARD_SLOTS]; /* [n_exchanges] */
   const TrsKjt **send[TRS_SHARD_SLOTS];      /* [n_exchanges] */
-  TrsDeviceBuffer
-      positions[TRS_SHARD_SLOTS]; /* float of each id of the batch, where a group's ids have them */
+  /* float: the position of each id of the batch, if some group's ids have positions */
+  TrsDeviceBuffer positions[TRS_SHARD_SLOTS];
 };
 
 static const TrsOptionSpec specs[] = {
@@ -27,7 +27,9 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
-/* Put table t into the group of its payload, grid and weights; its first table opens a group. */
+/*
+  Put table t into the group of its payload, grid and weights. The first such table opens a group.
+*/
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
   const TrsTableConfig *config = &ebc->context.tables->table[t];
@@ -60,7 +62,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The group's route, payload and update, once its tables are known. */
+/* Set up a group's route, payload and update. The group's tables are known. */
 static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
 {
   PetscFunctionBegin;
@@ -151,7 +153,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The place of every id in its bag, where a group asks for it. */
+/* Find the place of every id in its bag, if some group needs it. */
 static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   int g = 0;
@@ -167,8 +169,8 @@ static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *
 }
 
 /*
-  The batch as the group sees it: with the ids' weights only where its tables are weighted, or with
-  positions for weights.
+  The batch as the group sees it: with the ids' weights only if its tables are weighted, or with
+  positions in the place of weights.
 */
 static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int slot, const TrsKjt *batch)
 {
@@ -185,9 +187,10 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 }
 
 /*
-  Batches are sent one after the other, so that one memory serves the ids of all slots: a batch
-  takes it when it is prepared, and gives it back when its ids have gone. An evaluation's batches
-  may go between a training's, and have memory of their own. Calling this again undoes it.
+  Give a slot the memory for sent ids, or take it back. Batches are sent one after the other, so one
+  memory serves the ids of all slots: a batch takes it when it is prepared, and gives it back when
+  its ids have been sent. An evaluation's batches may go between a training's, and have memory of
+  their own. A second call undoes the first.
 */
 static void swap_sent(TrsSharding group, int slot)
 {
@@ -206,9 +209,10 @@ static void swap_sent(TrsSharding group, int slot)
 }
 
 /*
-  The ids that have come are kept until the batch's update. On a host this comes before the next
-  batch's ids are laid out (unless a pipeline fills caches with its rows earlier), so that one
-  memory serves all slots in turn. Calling this again undoes it.
+  Give a slot the memory for received ids, or take it back. The received ids are kept until the
+  batch's update. On a host this update comes before the next batch's ids are laid out (unless a
+  pipeline fills caches with its rows earlier), so one memory serves all slots in turn. A second
+  call undoes the first.
 */
 static void swap_received(TrsSharding group, int slot)
 {
@@ -293,7 +297,10 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Position weights' gradients are added up by the lookups; a rank without the table has none. */
+/*
+  Zero the gradients of position weights. The lookups add to them, but a rank without the table has
+  no lookup for it.
+*/
 static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
   const TrsShardingContext *context = &ebc->context;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   ShardedEmbeddingBagCollection: all tables of a model as a plan spreads them over the ranks.
-  Source: TorchRec ShardedEmbeddingBagCollection (torchrec.distributed.embeddingbag).
 
-  A batch goes through a slot: InputDistStart (counts), InputDistTensors (ids), InputDistWait
+  A batch goes through a slot:
+    InputDistStart (counts), InputDistTensors (ids), InputDistWait
     ForwardStart (lookups, rows on their way), ForwardWait (rows in the model's matrix)
-    BackwardStart (gradients on their way), BackwardUpdate (fused optimizer) Slots are independent:
-    the next batch's input dist runs under the compute of this one. All calls are collective, in the
-    same order on all ranks, but the Destroy of NULL.
+    BackwardStart (gradients on their way), BackwardUpdate (fused optimizer)
+  Slots are independent: the next batch's input dist runs under the compute of this one. All calls
+  are collective, in the same order on all ranks, except for Destroy of NULL.
+
+  Source: TorchRec ShardedEmbeddingBagCollection (torchrec.distributed.embeddingbag)
 */
 #pragma once
 
@@ -20,9 +22,9 @@ extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup, -ebc_variable
 typedef struct {
   const int64_t *columns;              /* [features] first columns (src/RULES.md, rule A2) */
   const TrsPositionWeight *position;   /* [features] position weights; NULL: no feature has any */
-  TrsPooledDistOptions dist;           /* of all-to-alls of pooled rows */
-  TrsPooledDistOptions reduce_scatter; /* of sums of pooled rows; codecs differ from dist */
-  TrsPooledDistOptions sequence;       /* of sequence tables' rows; codecs differ from dist */
+  TrsPooledDistOptions dist;           /* for all-to-alls of pooled rows */
+  TrsPooledDistOptions reduce_scatter; /* for sums of pooled rows; the codecs differ from dist */
+  TrsPooledDistOptions sequence;       /* for sequence tables' rows; the codecs differ from dist */
   PetscBool index_dedup;               /* -ec_index_dedup */
   PetscBool variable_batch;            /* -ebc_variable_batch */
   /*
@@ -34,12 +36,12 @@ typedef struct {
 } TrsShardedEbcConfig;
 
 /*
-  TrsShardedEbcCreate - Groups of tables, their exchanges, and this rank's lookups.
+  TrsShardedEbcCreate - Create the groups of tables, their exchanges, and this rank's lookups.
 
-  Collective. Everything given is borrowed, but for config itself.
+  Collective. All arguments are borrowed, except config itself.
 
   In:     shards   of this rank, made from the same tables and plan
-  Errors: OPTION where -reproducible does not go with a table
+  Errors: OPTION if -reproducible does not go with a table
 */
 PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceOps *device,
                                    const TrsComputeOps *compute, const TrsTableConfigs *tables,
@@ -48,8 +50,8 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
 
 /*
-  batch: the samples' ids, features in the order of src/RULES.md, rule A2, offsets filled.
-  Borrowed until the slot is used again.
+  Do the input dist of a batch in three steps. batch: the samples' ids, with features in the order
+  of src/RULES.md, rule A2, and offsets filled; borrowed until the slot is used again.
 */
 PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const TrsKjt *batch,
                                            TrsStream stream);
@@ -62,22 +64,27 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
                                         const TrsPooledMatrix *pooled);
 
 /*
-  Fill the caches of tables whose rows are in host memory (embed/row_cache.h) for a slot whose input
-  dist is done, ahead of its forward. Not collective.
+  Fill the caches of tables whose rows are in host memory (embed/row_cache.h), ahead of the forward
+  of the slot's batch. Its input dist must be done. Not collective.
 */
 PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream);
 
-/* A batch without a backward is over; the cache lines that it holds become free. Not collective. */
+/* End a batch without a backward: the cache lines that it holds become free. Not collective. */
 PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream);
 
-/* Write what the caches hold to the shards' memory. Not collective. */
+/* Write the rows in the caches to the shards' memory. Not collective. */
 PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream);
 
-/* This rank's caches: how many, and the i-th. Not collective; Info waits for the stream. */
+/*
+  The number of this rank's caches, and the i-th cache. Info waits for the stream. Not collective.
+*/
 int TrsShardedEbcCaches(TrsShardedEbc ebc);
 PetscErrorCode TrsShardedEbcCacheInfo(TrsShardedEbc ebc, int i, TrsStream stream, TrsRowCacheInfo *info);
 
-/* grad: gradient of the pooled matrix; its embedding columns may be overwritten. */
+/*
+  Do the backward in two steps. grad is the gradient of the pooled matrix; its embedding columns may
+  be overwritten.
+*/
 PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                           const TrsPooledMatrix *grad);
 PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStream stream,

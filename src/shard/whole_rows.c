@@ -4,14 +4,14 @@
   columns.
 
   An optimizer that takes a row as a whole (row-wise statistics, norms) would treat a column shard
-  as a table of its own (src/RULES.md, rule A12). Here the ranks that hold the columns of a row exchange the
-  touched weights, states and summed gradients. Each rank updates the whole row with the kernel of
-  the uncut table, and keeps its columns: this gives the same bits however the columns are cut, and
-  equal row-wise states in all shards.
+  as a table of its own (src/RULES.md, rule A12). Here the ranks that hold the columns of a row
+  exchange the touched weights, states and summed gradients. Each rank updates the whole row with
+  the kernel of the uncut table, and keeps its columns. This gives the same bits however the columns
+  are cut, and equal row-wise states in all shards.
 
   All shards of a table get the same ids, so both sides of an exchange know which rows they have in
-  common, and in which order. The rows of a batch are listed when its ids have come, so that nobody
-  waits for their numbers in the update.
+  common, and in which order. The rows of a batch are listed when its ids have arrived, so that no
+  rank waits for their numbers in the update.
 
   Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
   to each of its other column blocks, and each of these updates the whole row. All tables' touched
@@ -19,46 +19,49 @@
 */
 #include "shard/sharding.h"
 
-/* What belongs to a touched row: its gradient, its weights, its optimizer's states. */
+/* The data of a touched row: its gradient, its weights, its optimizer's states. */
 enum {
   TRS_WHOLE_GRADS,
   TRS_WHOLE_WEIGHTS,
   TRS_WHOLE_STATES,
-  TRS_N_WHOLE = TRS_WHOLE_STATES + TRS_TBE_STATES
+  TRS_N_WHOLE = TRS_WHOLE_STATES + TRS_OPTIMIZER_STATES
 };
 
 /* Rows are copied at once: out of the shards, out of a message, back to the shards. */
 enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
 
-/* Matrices in one buffer begin at multiples of so many bytes; exchanges count in this unit. */
+/*
+  Matrices in one buffer begin at multiples of this number of bytes. Exchanges count in this unit.
+*/
 enum { TRS_WHOLE_UNIT = 16 };
 
 /* Rows [begin, end) that two shards of a table, in different column blocks, have in common. */
 typedef struct {
   int64_t begin, end;
-  int local;      /* the lookup's number of the shard that is here */
+  int local;      /* the lookup's number of this rank's shard */
   int64_t column; /* first column of the sending shard in the table */
   int64_t width;  /* columns of the sending shard */
 } TrsRowsPair;
 
 /*
-  The pairs of one direction, by the other rank. Both sides have them in order of table, sending
-  shard, receiving shard.
+  The pairs of one direction, sorted by the other rank. Both sides have them in order of table,
+  sending shard, receiving shard.
 */
 typedef struct {
   int n;
   TrsRowsPair *pair;
-  int *first;               /* [W + 1] */
+  int *first;               /* [W + 1] first pair of each rank */
   int64_t *counts, *displs; /* [W] units of the exchange under way */
   TrsDeviceBuffer data;
 } TrsRowsTraffic;
 
-/* The rows that a batch touches: table by table, ascending, as the shards count them. */
+/* The rows that a batch touches: table by table, ascending, numbered as in the shards. */
 typedef struct {
-  int64_t *row_begin; /* [n_tables + 1] of the tables' */
+  int64_t *row_begin; /* [n_tables + 1] where each table's rows begin */
   TrsDeviceBuffer rows;
   TrsPinnedBuffer copy;
-  const int64_t *on_host; /* the rows where the host can read them; NULL: it need not */
+  /* the rows in memory that the host reads; NULL: the host does not need them */
+  const int64_t *on_host;
 } TrsTouchedRows;
 
 /* Rows somewhere in device memory: row i is `bytes` at data + (index ? index[i] : i) * stride. */
@@ -70,30 +73,30 @@ typedef struct {
 
 typedef struct {
   TrsSharding sharding;
-  int n_tables; /* of the lookup */
+  int n_tables; /* tables of the lookup */
   const TrsTbeTable *table;
-  TrsTbeTable *uncut;         /* [n_tables] the tables; those that are cut without rows */
-  TrsTbeTable *whole_table;   /* [n_tables] the whole rows of the tables that are cut, first */
+  TrsTbeTable *uncut;         /* [n_tables] the tables; tables that are cut have no rows here */
+  TrsTbeTable *whole_table;   /* [n_tables] first the tables that are cut, with their whole rows */
   TrsEmbeddingStates *states; /* [n_tables] */
-  PetscBool *cut;             /* [n_tables] does the table have other column blocks that matter? */
-  PetscBool any_pair;         /* on any rank */
-  PetscBool any_part;         /* is a pair not all rows of its shard here? */
+  PetscBool *cut;             /* [n_tables] the table has other column blocks that matter */
+  PetscBool any_pair;         /* some rank has a pair */
+  PetscBool any_part;         /* some pair leaves out rows of its shard here */
   int n_cut;
-  int64_t row_stride;   /* floats from summed gradient to summed gradient */
-  int64_t whole_stride; /* floats from whole row's gradient to whole row's gradient */
+  int64_t row_stride;   /* floats from one summed gradient to the next */
+  int64_t whole_stride; /* floats from one whole row's gradient to the next */
   TrsTouchedRows touched[TRS_TRAINING_SLOTS];
   TrsDeviceBuffer grads;
   TrsRowsTraffic send, recv;
   /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of `whole` */
   int64_t *whole_begin;
   TrsDeviceBuffer whole[TRS_N_WHOLE];
-  TrsDeviceBuffer keys, index; /* of the uncut tables' rows */
-  int n_copies;                /* collected */
+  TrsDeviceBuffer keys, index; /* for the rows of the uncut tables */
+  int n_copies;                /* number of copies that were collected */
   TrsRowsCopy *copy;
   TrsWorkspace list_workspace, cut_workspace, uncut_workspace, copy_workspace[TRS_N_COPIES];
 } TrsWholeRows;
 
-/* The lookup's number of a shard of this rank. */
+/* Find the lookup's number of a shard of this rank. */
 static int local_number(const TrsWholeRows *w, int shard)
 {
   const TrsTbeTable *tbe = &w->sharding->context->shards->shard[shard].tbe;
@@ -103,7 +106,7 @@ static int local_number(const TrsWholeRows *w, int shard)
   return t;
 }
 
-/* One table's pairs with rank q into the traffic, or only counted. */
+/* Add one table's pairs with rank q to the traffic, or only count them. */
 static void add_pairs(TrsWholeRows *w, int i, int q, PetscBool outgoing, TrsRowsTraffic *traffic)
 {
   const TrsShardingContext *context = w->sharding->context;
@@ -136,7 +139,7 @@ static PetscErrorCode find_traffic(TrsWholeRows *w, PetscBool outgoing, TrsRowsT
   PetscFunctionBegin;
   PetscCall(
       PetscCalloc3((size_t)W + 1, &traffic->first, (size_t)W, &traffic->counts, (size_t)W, &traffic->displs));
-  for (int pass = 0; pass < 2; pass++) { /* count, then list */
+  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second one lists */
     traffic->n = 0;
     for (int q = 0; q < W; q++) {
       traffic->first[q] = traffic->n;
@@ -159,7 +162,7 @@ static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
   return (PetscBool)(pair->begin > table->row_offset || pair->end < table->row_offset + table->rows);
 }
 
-/* What is known of the tables for good. */
+/* Describe the constant facts about the tables. */
 static PetscErrorCode describe_tables(TrsWholeRows *w)
 {
   const TrsShardingContext *context = w->sharding->context;
@@ -226,8 +229,8 @@ static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
 }
 
 /*
-  Set up, or leave the update to the owners where no table of the group is cut in a way that
-  matters, on any rank.
+  Set up the update. If no table of the group is cut in a way that matters, on any rank, the owners
+  update instead.
 */
 static PetscErrorCode setup_whole_rows(TrsSharding sharding)
 {
@@ -253,14 +256,16 @@ static PetscErrorCode setup_whole_rows(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- which rows a batch touches --- */
+/* --- the rows that a batch touches --- */
 
 static TrsTouchedRows *touched_of(TrsWholeRows *w, const TrsShardingSlot *slot)
 {
   return &w->touched[slot - w->sharding->slot];
 }
 
-/* The rows that a training slot's batch touches. On a device the host waits for their numbers. */
+/*
+  List the rows that a training slot's batch touches. On a device the host waits for their numbers.
+*/
 static PetscErrorCode list_whole_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
@@ -285,7 +290,7 @@ static PetscErrorCode list_whole_rows(TrsSharding sharding, const TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The touched rows of a pair: entries [*begin, *end) of its shard's list, which is sorted. */
+/* Find the touched rows of a pair: entries [*begin, *end) of its shard's sorted list. */
 static void find_entries(const TrsWholeRows *w, const TrsTouchedRows *touched, const TrsRowsPair *pair,
                          int64_t *begin, int64_t *end)
 {
@@ -307,14 +312,14 @@ static void find_entries(const TrsWholeRows *w, const TrsTouchedRows *touched, c
   }
 }
 
-/* --- where their numbers are --- */
+/* --- places of the rows' data --- */
 
 static int n_kinds(const TrsWholeRows *w, int t)
 {
   return TRS_WHOLE_STATES + w->states[t].n;
 }
 
-/* Is that one number a row, equal in all shards of the row? */
+/* Is kind k one number a row, equal in all shards of the row? */
 static PetscBool is_rowwise(const TrsWholeRows *w, int t, int k)
 {
   return (PetscBool)(k >= TRS_WHOLE_STATES && w->states[t].rowwise[k - TRS_WHOLE_STATES]);
@@ -330,7 +335,10 @@ static int64_t round_up(int64_t bytes)
   return (bytes + TRS_WHOLE_UNIT - 1) / TRS_WHOLE_UNIT * TRS_WHOLE_UNIT;
 }
 
-/* In the shard of table t, and its summed gradients: entries of the list from `begin` on. */
+/*
+  The place of kind k in the shard of table t, or in its summed gradients: entries of the list from
+  `begin` on.
+*/
 static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin)
 {
   const TrsTbeTable *table = &w->table[t];
@@ -345,7 +353,10 @@ static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, 
   return (TrsRowsAt){(char *)table->state[k - TRS_WHOLE_STATES], rows, row_bytes, row_bytes};
 }
 
-/* In the whole rows: columns [column, column + width) of entries from `begin` on. */
+/*
+  The place of kind k in the whole rows: columns [column, column + width) of entries from `begin`
+  on.
+*/
 static TrsRowsAt in_whole(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin,
                           int64_t column, int64_t width)
 {
@@ -358,7 +369,7 @@ static TrsRowsAt in_whole(const TrsWholeRows *w, const TrsTouchedRows *touched, 
   return (TrsRowsAt){first + (begin * stride + column) * bytes, NULL, stride * bytes, width * bytes};
 }
 
-/* As they travel: one matrix after the other, rows without gaps. */
+/* The place of kind k in a message: one matrix after the other, rows without gaps. */
 static TrsRowsAt in_message(const TrsWholeRows *w, const TrsRowsPair *pair, int k, char *at)
 {
   const int64_t bytes = pair->width * element_bytes(w, pair->local, k);
@@ -384,7 +395,7 @@ static void add_copy(TrsWholeRows *w, int64_t n, TrsRowsAt from, TrsRowsAt to)
                                            .to_index = to.index};
 }
 
-/* What was collected. */
+/* Make the collected copies. */
 static PetscErrorCode make_copies(TrsWholeRows *w, TrsStream stream, int which)
 {
   PetscFunctionBegin;
@@ -414,7 +425,9 @@ static PetscErrorCode count_bytes(TrsWholeRows *w, const TrsTouchedRows *touched
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All pairs' rows between a message and the shards (outgoing), or the whole rows. */
+/*
+  Add the copies of all pairs' rows between a message and the shards (outgoing) or the whole rows.
+*/
 static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool outgoing,
                             const TrsRowsTraffic *traffic)
 {
@@ -438,7 +451,10 @@ static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Pets
   }
 }
 
-/* Between the shards' own columns and the whole rows: there, or the updated ones back. */
+/*
+  Add the copies between the shards' own columns and the whole rows. back: from the whole rows,
+  after their update.
+*/
 static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool back)
 {
   for (int t = 0; t < w->n_tables; t++) {
@@ -454,7 +470,7 @@ static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Petsc
 }
 
 /*
-  Bring what shards have of the touched rows to the whole rows, here and on the ranks that have the
+  Copy the shards' data of the touched rows to the whole rows, here and on the ranks that have the
   other columns.
 */
 static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream)
@@ -478,7 +494,7 @@ static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched,
 
 /* --- update --- */
 
-/* Room for the whole rows of all cut tables; *n of them. */
+/* Lay out the whole rows of all cut tables. *n is their number. */
 static PetscErrorCode lay_out(TrsWholeRows *w, const TrsTouchedRows *touched, int64_t *n)
 {
   int64_t end[TRS_N_WHOLE] = {0};
@@ -503,7 +519,7 @@ static PetscErrorCode lay_out(TrsWholeRows *w, const TrsTouchedRows *touched, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update the tables of which this rank has some columns, by whole rows. */
+/* Update the cut tables of which this rank has some columns, by whole rows. */
 static PetscErrorCode update_cut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
                                  const TrsSparseOptimizerArgs *args)
 {
@@ -538,7 +554,7 @@ static PetscErrorCode update_cut(TrsWholeRows *w, const TrsTouchedRows *touched,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The other tables, from the same lists. */
+/* Update the uncut tables, from the same lists. */
 static PetscErrorCode update_uncut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
                                    const TrsSparseOptimizerArgs *args)
 {

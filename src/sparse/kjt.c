@@ -67,7 +67,7 @@ PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same from offsets that only the device can read. */
+/* TrsKjtReadLimits() for offsets that only the device can read. */
 static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                   const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin)
 {
@@ -75,7 +75,7 @@ static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOp
   int64_t bag = 0;
 
   PetscFunctionBegin;
-  if (!kjt->strides) { /* evenly apart: put side by side first */
+  if (!kjt->strides) { /* the limits are evenly apart, so they are put side by side first */
     TrsColumnCopy copy = {.from = (const float *)kjt->jagged.offsets,
                           .from_stride = kjt->batch * width,
                           .to_stride = width,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  KeyedJaggedTensor: F features of a batch, feature-major. Source: TorchRec KeyedJaggedTensor
-  (torchrec.sparse.jagged_tensor).
+  KeyedJaggedTensor: F features of a batch, feature-major.
 
-  lengths [F*B] int32: bag b of feature f is at f*B + b. offsets [F*B + 1]. values [N] ids in that order,
-  weights [N] or NULL. Arrays are device memory of the owner's device; they grow and are reused from batch to
-  batch.
+  lengths [F*B] int32: bag b of feature f is at f*B + b. offsets [F*B + 1]. values [N] ids in the
+  order of the bags, weights [N] or NULL. The arrays lie in the memory of the owner's device. They
+  grow, and are reused from batch to batch.
+
+  Source: TorchRec KeyedJaggedTensor (torchrec.sparse.jagged_tensor)
 */
 #pragma once
 
@@ -15,45 +16,52 @@ enum { TRS_KJT_VARIABLE = -1 };
 
 typedef struct {
   int n_features;
-  int64_t batch; /* B; TRS_KJT_VARIABLE when features differ */
+  int64_t batch; /* B; TRS_KJT_VARIABLE if the features differ */
   PetscBool is_weighted;
   TrsJagged jagged; /* borrowed views of the buffers below */
   TrsDeviceBuffer lengths, offsets, values, weights;
-  const int64_t
-      *strides; /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
-  const int64_t
-      *id_begin; /* host [n_features + 1] where each feature's ids begin; NULL: only offsets say so */
-  PetscBool
-      limits_pending; /* strides and id_begin are on their way: valid once the stream has been waited for */
-  TrsBuffer scratch;  /* host memory of TrsKjtPermute() */
-  TrsDeviceBuffer limits; /* of TrsKjtPermute() */
+  /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
+  const int64_t *strides;
+  /* host [n_features + 1] where each feature's ids begin; NULL: only offsets says so */
+  const int64_t *id_begin;
+  /* strides and id_begin are on their way, and valid once the stream has been waited for */
+  PetscBool limits_pending;
+  TrsBuffer scratch;      /* host memory for TrsKjtPermute() */
+  TrsDeviceBuffer limits; /* for TrsKjtPermute() */
 } TrsKjt;
 
 /*
-  Room for n_features * batch bags and n_values ids; sets the views. Contents are undefined where a buffer
-  grew.
+  Make room for n_features * batch bags and n_values ids, and set the views. Contents are undefined
+  where a buffer grew.
 */
 PetscErrorCode TrsKjtReserve(const TrsDeviceOps *device, TrsKjt *kjt, int n_features, int64_t batch,
                              int64_t n_values, PetscBool weighted);
 
 /*
-  The same for a variable batch: feature f has strides[f] bags; lengths are the features' blocks one after the
-  other. strides is borrowed.
+  TrsKjtReserve() for a variable batch: feature f has strides[f] bags. The lengths of a feature
+  follow those of the feature before. strides is borrowed.
 */
 PetscErrorCode TrsKjtReserveVariable(const TrsDeviceOps *device, TrsKjt *kjt, int n_features,
                                      const int64_t *strides, int64_t n_values, PetscBool weighted);
 PetscErrorCode TrsKjtFree(const TrsDeviceOps *device, TrsKjt *kjt);
 
-/* Bags of feature f. */
+/* Number of bags of feature f. */
 static inline int64_t TrsKjtStride(const TrsKjt *kjt, int f)
 {
   return kjt->strides ? kjt->strides[f] : kjt->batch;
 }
 
 /*
-  Where each feature's ids begin: id_begin host [n_features + 1]. What the host does not know already is copied from the device's
-  offsets, in one transfer (a variable batch: one a feature): valid once the caller has synchronised the stream, if *pending was set.
-  limits is scratch that lives as long. Not collective.
+  TrsKjtReadLimits - Find where each feature's ids begin.
+
+  What the host does not know already is copied from the device's offsets, in one transfer (for a
+  variable batch in one a feature).
+
+  Not collective.
+
+  InOut: limits    scratch, which must live as long as id_begin is pending
+  Out:   id_begin  host [n_features + 1]; if *pending was set, valid once the caller has
+                   synchronised the stream
 */
 PetscErrorCode TrsKjtReadLimits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                 const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin,
@@ -63,16 +71,25 @@ PetscErrorCode TrsKjtReadLimits(const TrsDeviceOps *device, const TrsComputeOps 
 PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, TrsKjt *kjt);
 
 /*
-  TrsKjtPermute - Feature j of out is feature indices[j] of in (repeats and omissions allowed). in's offsets
-  must be filled; out's are. Not collective. In: indices host [n_out]. InOut: out grows as needed.
+  TrsKjtPermute - Make feature j of out a copy of feature indices[j] of in. A feature may occur more
+  than once or not at all.
+
+  Not collective.
+
+  In:    in       its offsets are filled
+         indices  host [n_out]
+  InOut: out      grows as needed; its offsets are filled
 */
 PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                              TrsWorkspace workspace, const TrsKjt *in, int n_out, const int *indices,
                              TrsKjt *out);
 
 /*
-  Part p of kjt.split(segments): features begin .. begin+n as a view into kjt (no copy; valid as long as kjt
-  is unchanged; don't free). Its offsets go on counting from the whole kjt's first id, so they index
-  jagged.values, which is the whole array. Not collective.
+  TrsKjtView - Part p of kjt.split(segments): features begin .. begin + n as a view into kjt.
+
+  Nothing is copied. The view is valid as long as kjt is unchanged; do not free it. Its offsets
+  count from the first id of the whole kjt, so they index jagged.values, which is the whole array.
+
+  Not collective.
 */
 PetscErrorCode TrsKjtView(const TrsKjt *kjt, int begin, int n, TrsKjt *view);

@@ -28,7 +28,7 @@ PetscErrorCode TrsUniqueBagsFind(const TrsDeviceOps *device, const TrsComputeOps
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): where from and where to */
+/* NOLINTNEXTLINE(readability-function-size): source and destination take many arguments */
 PetscErrorCode TrsUniqueBagsTake(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                  TrsWorkspace workspace, TrsUniqueBags *bags, const TrsBagLists *lists,
                                  const TrsKjt *from, int n_out, const int *block, const int *list,

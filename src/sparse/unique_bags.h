@@ -1,48 +1,58 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Variable batch per feature from an ordinary batch: samples that have the same bag of a feature share one. Source: TorchRec
-  KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices.
+  Variable batch per feature, made from an ordinary batch: samples that have equal bags of a feature
+  share one bag.
 
-  Nothing here waits for a device: how many bags and ids are left comes to the host with the counts of the exchange (TrsKjt.limits_pending).
+  No function here waits for a device. The numbers of bags and ids that are left reach the host with
+  the counts of the exchange (TrsKjt.limits_pending).
+
+  Source: TorchRec KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices
 */
 #pragma once
 
 #include "sparse/kjt.h"
 
 typedef struct {
-  TrsBagLists
-      lists; /* each feature's distinct bags, in the order in which samples first have them: views of */
-  TrsDeviceBuffer sample, n; /* these */
+  /*
+    each feature's distinct bags, in the order in which samples first have them; views of sample and
+    n
+  */
+  TrsBagLists lists;
+  TrsDeviceBuffer sample, n; /* memory of lists */
   TrsDeviceBuffer limits;    /* scratch of TrsUniqueBagsTake() */
 } TrsUniqueBags;
 
 PetscErrorCode TrsUniqueBagsFree(const TrsDeviceOps *device, TrsUniqueBags *bags);
 
 /*
-  TrsUniqueBagsFind - Distinct bags of some features of a batch: equal ids (and weights, bit for bit) in equal order.
+  TrsUniqueBagsFind - Find the distinct bags of some features of a batch. Two bags are equal if
+  their ids (and weights, bit for bit) are equal, in equal order.
 
   Not collective. Time and memory grow with the ids and with n_features * batch.
 
   In:    batch    offsets filled
          feature  host [n_features]
-  InOut: bags     lists, one a feature; until the next call
-         inverse  int64 [n_features][batch] the place in its list of each sample's bag
+  InOut: bags     lists, one a feature; valid until the next call
+         inverse  int64 [n_features][batch] the place of each sample's bag in its feature's list
 */
 PetscErrorCode TrsUniqueBagsFind(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                  TrsWorkspace workspace, const TrsKjt *batch, int n_features,
                                  const int *feature, TrsUniqueBags *bags, TrsDeviceBuffer *inverse);
 
 /*
-  TrsUniqueBagsTake - Place j of out: the bags of list list[j], out of block[j] of `from`.
+  TrsUniqueBagsTake - Fill place j of out with the bags of list[j], taken from bag block block[j] of
+  `from`.
 
   Not collective.
 
-  In:    lists     of TrsUniqueBagsFind(); or without samples, where a block's first bags are meant
+  In:    lists        of TrsUniqueBagsFind(); without samples the first bags of a bag block are
+                      taken
          block, list  host [n_out]
-         n_values  no fewer ids than out will have
-  InOut: limits    pinned host memory, where out's strides and id_begin are (limits_pending if the stream must be waited for). NULL: out is an ordinary
-                   batch, a list's bags are followed by empty ones
-         out       offsets filled; grows as needed
+         n_values     no fewer ids than out will have
+  InOut: limits       pinned host memory for out's strides and id_begin (limits_pending if the
+                      stream must be waited for). NULL: out is an ordinary batch, where empty bags
+                      follow those of a list
+         out          offsets filled; grows as needed
 */
 PetscErrorCode TrsUniqueBagsTake(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                  TrsWorkspace workspace, TrsUniqueBags *bags, const TrsBagLists *lists,

@@ -17,6 +17,8 @@ PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan)
   PetscCall(PetscFree(plan->table));
   PetscCall(PetscFree(plan->device_storage));
   PetscCall(PetscFree(plan->device_perf));
+  PetscCall(PetscFree(plan->device_capacity));
+  PetscCall(PetscFree(plan->device_available));
   *plan = (TrsShardingPlan){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -46,7 +48,7 @@ int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int 
   return -1;
 }
 
-/* Text may exceed MPI's int counts: send it in pieces. */
+/* The text may be longer than MPI's int counts allow, so it is sent in pieces. */
 static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
 {
   const size_t piece = (size_t)1 << 30;
@@ -67,11 +69,12 @@ static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Every rank's plan, written down again, hashes to the same number. */
+/* Check that the plans of all ranks, written as JSON again, have the same hash. */
 static PetscErrorCode check_hash(MPI_Comm comm, const TrsShardingPlan *plan)
 {
   char *json;
-  uint64_t hash[2]; /* its maximum over ranks, and the complement's: equal hashes are complements */
+  /* the hash and its complement: the ranks agree if their maxima are complements, too */
+  uint64_t hash[2];
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
@@ -136,15 +139,22 @@ static PetscErrorCode view_table(const TrsTablePlan *table, MPI_Comm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables)
+PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables)
 {
   int n_shown = PetscMin(plan->n_tables, max_tables);
 
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(comm, "plan: %d tables on %d ranks, critical path %.4g ms\n", plan->n_tables,
-                        plan->world_size, plan->critical_path));
   for (int t = 0; t < n_shown; t++) PetscCall(view_table(&plan->table[t], comm));
   if (n_shown < plan->n_tables)
     PetscCall(PetscPrintf(comm, "  ... and %d tables more\n", plan->n_tables - n_shown));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(comm, "plan: %d tables on %d ranks, critical path %.4g ms\n", plan->n_tables,
+                        plan->world_size, plan->critical_path));
+  PetscCall(TrsShardingPlanViewTables(plan, comm, max_tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

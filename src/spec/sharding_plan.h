@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  ShardingPlan: which rank holds which rectangle of which table. The planner writes it, the runtime reads it; neither knows the other.
+  ShardingPlan: which rank holds which rectangle of which table. The planner writes a plan and the
+  runtime reads it; neither knows the other.
 */
 #pragma once
 
@@ -23,7 +24,8 @@ typedef struct {
 } TrsShard;
 
 typedef struct {
-  char *name; /* the table's */
+  char *name;       /* the table's */
+  TrsModule module; /* of the table: tables of one module and sharding type exchange together */
   TrsShardingType sharding_type;
   TrsComputeKernel compute_kernel;
   PetscBool has_cache_load_factor;
@@ -34,41 +36,56 @@ typedef struct {
 
 typedef struct {
   int world_size, local_world_size;
-  int pod_size; /* hosts joined by the fast network: pod_size * local_world_size devices count as one host */
+  /* hosts that the fast network joins; pod_size * local_world_size devices count as one host */
+  int pod_size;
   int n_tables;
-  TrsTablePlan *table; /* in the planner's order; find a table by name */
+  TrsTablePlan *table; /* in the planner's order; TrsShardingPlanFind() finds a table by name */
   int n_devices;
   TrsStorage *device_storage; /* [n_devices] sums over the device's shards */
   TrsPerf *device_perf;
-  double critical_path; /* ms */
+  TrsStorage *device_capacity;  /* [n_devices] of the topology; NULL if not known */
+  TrsStorage *device_available; /* [n_devices] room that the reservation leaves; or NULL */
+  double critical_path;         /* ms */
   int64_t proposals, feasible, partitioned;
 } TrsShardingPlan;
 
 PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan);
 
-/* The table's plan by name, or NULL. Borrowed. */
+/*
+  Find a table's plan by its name. The result is borrowed, and NULL if there is none. Not
+  collective.
+*/
 const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table);
 
-/* A column block of a table: the shards that begin at one column. They follow one another in the plan, in order of rows. */
+/*
+  A column block of a table: the shards that begin at one column. They are consecutive in the plan,
+  in order of rows.
+*/
 typedef struct {
-  int index;           /* of the block in its table, from 0 */
+  int index;           /* number of the block in its table, from 0 */
   int first, n_shards; /* the block's shards in the table's plan */
 } TrsColumnBlock;
 
 /*
-  TrsColumnBlockNext - Go on to a table's next column block; to its first one from {0}. PETSC_FALSE: there is no more.
+  TrsColumnBlockNext - Go on to a table's next column block. Returns PETSC_FALSE after the last one.
 
-  Not collective. All walks over a table's plan are for (TrsColumnBlock block = {0}; TrsColumnBlockNext(plan, &block);). A data_parallel
-  table has one block, whose shards are the replicas.
+  Not collective. A walk over a table's plan is written as
+    for (TrsColumnBlock block = {0}; TrsColumnBlockNext(plan, &block);)
+  A data_parallel table has one block, whose shards are the replicas.
+
+  InOut: block  {0} before the first call
 */
 PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block);
 
-/* The shard of the block that the rank holds, by its number in the table's plan; -1: none. Not collective. */
+/*
+  The number, in the table's plan, of the block's shard that the rank holds; -1 if the rank holds
+  none. Not collective.
+*/
 int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank);
 
 /*
-  Plan as JSON text (format: input/FORMAT.md, numbers with 17 digits). Free with PetscFree(). Not
-  collective.
+  Write the plan as JSON text (format: input/FORMAT.md; numbers have 17 digits). The caller frees
+  the text with PetscFree(). Not collective.
 */
 PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json);
 
@@ -76,32 +93,49 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json);
   TrsShardingPlanFromJson - Parse a plan file's text.
 
   Not collective.
-  Errors: DATA naming `source` and the JSON path: not JSON, other format or version, wrong types, missing fields
+
+  Errors: DATA naming `source` and the JSON path: not JSON, other format or version, wrong types,
+          missing fields
 */
 PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, TrsShardingPlan *plan);
 
 /*
-  TrsShardingPlanCheck - Does the plan fit these tables and this world? Every table once, shards tile it exactly, ranks in range, row_wise
-  over all ranks in order, table_row_wise within one host, widths that the sharding type allows.
+  TrsShardingPlanCheck - Check that the plan fits these tables and this world.
 
-  Not collective. Errors: DATA (source names the file) saying what is wrong
+  Every table occurs once and its shards tile it exactly. Ranks are in range: row_wise uses all
+  ranks in order, table_row_wise the ranks of one host. Widths are those that the sharding type
+  allows.
+
+  Not collective.
+
+  In:     source  the file's name, for messages
+  Errors: DATA saying what is wrong
 */
 PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
                                     int world_size, const char *source);
 
 /*
-  TrsShardingPlanBroadcast - Rank 0's plan, or rank 0's error, reaches all ranks; all check that they hold the same (hash).
+  TrsShardingPlanBroadcast - Give all ranks the plan of rank 0, or its error.
+
+  All ranks then check by a hash that their plans are equal.
 
   Collective on comm.
-  In:     ierr  rank 0's result of making the plan (raised, caught); ignored elsewhere
+
+  In:     ierr  rank 0's result of making the plan (raised, caught); ignored on other ranks
   InOut:  plan  read on rank 0, filled on the others
   Errors: rank 0's error, the same code on every rank
 */
 PetscErrorCode TrsShardingPlanBroadcast(MPI_Comm comm, PetscErrorCode ierr, TrsShardingPlan *plan);
 
-/* One line a table, for the banner: name, rows x dim, type, kernel, ranks. Prints on rank 0 of comm; at most max_tables lines. */
+/* Print at most max_tables lines of tables alone, on rank 0 of comm. Collective on comm. */
+PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables);
+
+/*
+  Print one line a table for the banner: name, rows x dim, type, kernel, ranks. Rank 0 of comm
+  prints at most max_tables lines. Collective on comm.
+*/
 PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables);
 
-/* A storage's and a perf's JSON object, for other files that hold them. Not collective. */
+/* Write a storage or a perf as a JSON object, for other files that hold them. Not collective. */
 PetscErrorCode TrsTextJsonStorage(TrsText *text, const TrsStorage *storage);
 PetscErrorCode TrsTextJsonPerf(TrsText *text, const TrsPerf *perf);

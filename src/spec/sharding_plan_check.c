@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Does a plan, perhaps from a file, fit the tables and the world of this run? */
+/* Does a plan, which may come from a file, fit the tables and the world of this run? */
 #include "spec/sharding_plan.h"
 
 #include <inttypes.h>
@@ -8,7 +8,10 @@
 
 #define FAIL_UNLESS(cond, ...) PetscCheck(cond, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
-/* Column block by column block, each row by row, the shards cover the table exactly. `rows_per_block` is the same in all blocks. */
+/*
+  Check that the shards cover the table exactly: column block by column block, and each block row by
+  row. All blocks have the same number of shards, `rows_per_block`.
+*/
 static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig *table, const char *source,
                                   int *rows_per_block)
 {
@@ -65,7 +68,7 @@ static PetscErrorCode check_data_parallel(const TrsTablePlan *plan, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Row shards i.. of one column block lie on consecutive ranks of one host. */
+/* Check that the shards of a column block lie on consecutive ranks of one host. */
 static PetscErrorCode check_on_host(const TrsTablePlan *plan, int n, int group, const char *source)
 {
   PetscFunctionBegin;
@@ -114,7 +117,8 @@ static PetscErrorCode check_type(const TrsTablePlan *plan, const TrsShardingPlan
                 plan->name);
     PetscCall(check_on_host(plan, rows_per_block, group, source));
     break;
-  default: PetscCall(check_on_host(plan, rows_per_block, group, source));
+  case TRS_SHARDING_DATA_PARALLEL:
+  case TRS_SHARDING_GRID_SHARD: PetscCall(check_on_host(plan, rows_per_block, group, source));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -158,7 +162,7 @@ static int compare_configs(const void *a, const void *b)
 PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
                                     int world_size, const char *source)
 {
-  const TrsTablePlan **plans; /* both lists by name, then side by side */
+  const TrsTablePlan **plans; /* both lists are sorted by name, then compared */
   const TrsTableConfig **configs;
   int n_configs = 0, n_common;
 
@@ -167,7 +171,7 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
               plan->world_size, world_size);
   PetscCall(PetscMalloc2(plan->n_tables, &plans, tables->n, &configs));
   for (int t = 0; t < plan->n_tables; t++) plans[t] = &plan->table[t];
-  for (int t = 0; t < tables->n; t++) { /* a plan leaves tables of other device groups out */
+  for (int t = 0; t < tables->n; t++) { /* a plan leaves out tables of other device groups */
     const TrsTableConfig *config = &tables->table[t];
 
     if (!config->constraints.device_group || TrsShardingPlanFind(plan, config->name))

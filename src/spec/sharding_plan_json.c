@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan file: written by hand (it can hold millions of shards), read with jansson. */
+/*
+  The plan file. Our own code writes it, because a plan can hold millions of shards; jansson reads
+  it.
+*/
 #include "spec/sharding_plan.h"
 #include "spec/text.h"
 
@@ -36,7 +39,10 @@ static PetscBool same_costs(const TrsShard *a, const TrsShard *b)
                      a->perf.prefetch_compute == b->perf.prefetch_compute);
 }
 
-/* ", \"storage\": ..., \"perf\": ...}" of a shard; most shards cost what the one before them costs, so its text is copied. */
+/*
+  Write ", \"storage\": ..., \"perf\": ...}" of a shard. Most shards cost what the shard before them
+  costs, so its text is copied.
+*/
 static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const TrsShard *before, size_t *at,
                                   size_t *n)
 {
@@ -45,8 +51,8 @@ static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const Tr
     size_t from = *at;
 
     *at = text->n;
-    for (size_t i = 0; i < *n;
-         i += 64) { /* the source may move when the text grows: copy through a small buffer */
+    /* The text may move in memory when it grows, so the copy goes through a small buffer. */
+    for (size_t i = 0; i < *n; i += 64) {
       char piece[64];
       size_t n_piece = PetscMin(sizeof(piece), *n - i);
 
@@ -72,8 +78,10 @@ static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table)
   PetscFunctionBegin;
   PetscCall(TrsTextPrintf(text, "{\"name\": "));
   PetscCall(TrsTextJsonString(text, table->name));
-  PetscCall(TrsTextPrintf(text, ", \"sharding_type\": \"%s\", \"compute_kernel\": \"%s\",\n   \"ranks\": [",
-                          TrsShardingTypeName(table->sharding_type),
+  PetscCall(TrsTextPrintf(text,
+                          ", \"module\": \"%s\", \"sharding_type\": \"%s\", \"compute_kernel\": "
+                          "\"%s\",\n   \"ranks\": [",
+                          TrsModuleName(table->module), TrsShardingTypeName(table->sharding_type),
                           TrsComputeKernelName(table->compute_kernel)));
   for (int i = 0; i < table->n_shards; i++)
     PetscCall(TrsTextPrintf(text, "%s%d", i ? ", " : "", table->shard[i].rank));
@@ -93,6 +101,23 @@ static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode write_device(TrsText *text, const TrsShardingPlan *plan, int d)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(text, "{\"rank\": %d, \"storage\": ", d));
+  PetscCall(TrsTextJsonStorage(text, &plan->device_storage[d]));
+  PetscCall(TrsTextPrintf(text, ", \"perf\": "));
+  PetscCall(TrsTextJsonPerf(text, &plan->device_perf[d]));
+  if (plan->device_capacity) {
+    PetscCall(TrsTextPrintf(text, ",\n   \"capacity\": "));
+    PetscCall(TrsTextJsonStorage(text, &plan->device_capacity[d]));
+    PetscCall(TrsTextPrintf(text, ", \"available\": "));
+    PetscCall(TrsTextJsonStorage(text, &plan->device_available[d]));
+  }
+  PetscCall(TrsTextPrintf(text, "}"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
 {
   TrsText text = {0};
@@ -108,11 +133,8 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   }
   PetscCall(TrsTextPrintf(&text, "],\n \"devices\": ["));
   for (int d = 0; d < plan->n_devices; d++) {
-    PetscCall(TrsTextPrintf(&text, "%s{\"rank\": %d, \"storage\": ", d ? ",\n  " : "", d));
-    PetscCall(TrsTextJsonStorage(&text, &plan->device_storage[d]));
-    PetscCall(TrsTextPrintf(&text, ", \"perf\": "));
-    PetscCall(TrsTextJsonPerf(&text, &plan->device_perf[d]));
-    PetscCall(TrsTextPrintf(&text, "}"));
+    if (d) PetscCall(TrsTextPrintf(&text, ",\n  "));
+    PetscCall(write_device(&text, plan, d));
   }
   PetscCall(TrsTextPrintf(&text,
                           "],\n \"critical_path\": %.17g, \"proposals\": %" PRId64 ", \"feasible\": %" PRId64
@@ -122,7 +144,7 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the reader is, for messages: "FILE: tables[3].shards[0]". */
+/* The place in the file that is being read, for messages: "FILE: tables[3].shards[0]". */
 typedef struct {
   const char *source;
   char path[256];
@@ -177,7 +199,7 @@ static PetscErrorCode get_real(const json_t *object, const char *key, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A [row, col] pair. */
+/* Read a [row, col] pair. */
 static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsPlace *place, int64_t *row,
                                int64_t *col)
 {
@@ -196,15 +218,25 @@ static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode get_storage(const json_t *object, const char *key, const TrsPlace *place,
+                                  TrsStorage *storage)
+{
+  json_t *field;
+
+  PetscFunctionBegin;
+  PetscCall(get(object, key, JSON_OBJECT, place, &field));
+  PetscCall(get_int(field, "hbm", INT64_MIN, INT64_MAX, place, &storage->hbm));
+  PetscCall(get_int(field, "ddr", INT64_MIN, INT64_MAX, place, &storage->ddr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode get_costs(const json_t *object, const TrsPlace *place, TrsStorage *storage,
                                 TrsPerf *perf)
 {
   json_t *field;
 
   PetscFunctionBegin;
-  PetscCall(get(object, "storage", JSON_OBJECT, place, &field));
-  PetscCall(get_int(field, "hbm", INT64_MIN, INT64_MAX, place, &storage->hbm));
-  PetscCall(get_int(field, "ddr", INT64_MIN, INT64_MAX, place, &storage->ddr));
+  PetscCall(get_storage(object, "storage", place, storage));
   PetscCall(get(object, "perf", JSON_OBJECT, place, &field));
   PetscCall(get_real(field, "fwd_compute", place, &perf->fwd_compute));
   PetscCall(get_real(field, "fwd_comms", place, &perf->fwd_comms));
@@ -214,7 +246,7 @@ static PetscErrorCode get_costs(const json_t *object, const TrsPlace *place, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The index of a named choice: `name_of` counts through the enum of n names. */
+/* Read a named choice as its index. `name_of` gives the names of the enum, which has n values. */
 static PetscErrorCode get_choice(const json_t *object, const char *key, int n, const char *(*name_of)(int),
                                  const TrsPlace *place, int *choice)
 {
@@ -232,6 +264,11 @@ static PetscErrorCode get_choice(const json_t *object, const char *key, int n, c
 static const char *sharding_name(int i)
 {
   return TrsShardingTypeName((TrsShardingType)i);
+}
+
+static const char *module_name(int i)
+{
+  return TrsModuleName((TrsModule)i);
 }
 
 static const char *kernel_name(int i)
@@ -269,6 +306,9 @@ static PetscErrorCode read_table(const json_t *object, int index, TrsPlace *plac
              place->path);
   PetscCall(get(object, "name", JSON_STRING, place, &field));
   PetscCall(PetscStrallocpy(json_string_value(field), &table->name));
+  if (json_object_get(object, "module")) /* plans of older programs have none */
+    PetscCall(get_choice(object, "module", TRS_N_MODULES, module_name, place, &choice));
+  table->module = (TrsModule)choice;
   PetscCall(get_choice(object, "sharding_type", TRS_N_SHARDINGS, sharding_name, place, &choice));
   table->sharding_type = (TrsShardingType)choice;
   PetscCall(get_choice(object, "compute_kernel", TRS_N_KERNELS, kernel_name, place, &choice));
@@ -293,6 +333,9 @@ static PetscErrorCode read_table(const json_t *object, int index, TrsPlace *plac
 
 static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsShardingPlan *plan)
 {
+  /* Plans of older programs do not tell the capacity. */
+  const PetscBool has_capacity = (PetscBool)(json_object_get(json_array_get(devices, 0), "capacity") != NULL);
+
   PetscFunctionBegin;
   PetscCheck((size_t)plan->world_size == json_array_size(devices), PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: world_size is %d, but there are %zu devices", place->source, plan->world_size,
@@ -300,10 +343,16 @@ static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsSh
   plan->n_devices = plan->world_size;
   PetscCall(PetscCalloc1(plan->n_devices, &plan->device_storage));
   PetscCall(PetscCalloc1(plan->n_devices, &plan->device_perf));
+  if (has_capacity) PetscCall(PetscCalloc1(plan->n_devices, &plan->device_capacity));
+  if (has_capacity) PetscCall(PetscCalloc1(plan->n_devices, &plan->device_available));
   for (int d = 0; d < plan->n_devices; d++) {
+    const json_t *device = json_array_get(devices, (size_t)d);
+
     at(place, "devices[%d]", d);
-    PetscCall(get_costs(json_array_get(devices, (size_t)d), place, &plan->device_storage[d],
-                        &plan->device_perf[d]));
+    PetscCall(get_costs(device, place, &plan->device_storage[d], &plan->device_perf[d]));
+    if (!has_capacity) continue;
+    PetscCall(get_storage(device, "capacity", place, &plan->device_capacity[d]));
+    PetscCall(get_storage(device, "available", place, &plan->device_available[d]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* -tables, -tables_<key>, -table_<name>_<key>: read, defaulted from the dataset, checked. */
+/* Read -tables, -tables_<key> and -table_<name>_<key>, take defaults from the dataset, check. */
 #include "spec/table_config.h"
 
 #include <inttypes.h>
@@ -50,17 +50,15 @@ static const TrsOptionSpec table_options[] = {
      "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, "fatal,warning,ignore,none", NULL,
      "as -bounds_check_mode, which is its default"},
-    {"optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_SPARSE_OPTIMIZERS, NULL,
+    {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash", NULL,
+     "how any 64-bit id becomes a row: modulo num_embeddings, or a hash of it modulo num_embeddings "
+     "(FBGEMM's zero_collision_hash, max_probe 1); none: ids are rows"},
+    {"optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
      "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
-    {"learning_rate", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_learning_rate"},
-    {"eps", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_eps"},
-    {"beta1", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL, "as -embedding_beta1"},
-    {"beta2", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL, "as -embedding_beta2"},
-    {"weight_decay", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_weight_decay"},
-    {"weight_decay_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_SPARSE_DECAY_MODES, NULL,
-     "as -embedding_weight_decay_mode"},
-    {"eta", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL, "as -embedding_eta"},
-    {"momentum", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL, "as -embedding_momentum"},
+#define NUMBER_OF_TABLE(word, fallback, range, help) \
+  {#word, TRS_OPTION_REAL, NULL, range, NULL, NULL, "as -embedding_" #word},
+    TRS_OPTIMIZER_NUMBERS(NUMBER_OF_TABLE){"weight_decay_mode", TRS_OPTION_ENUM, NULL, NULL,
+                                           TRS_SPARSE_DECAY_MODES, NULL, "as -embedding_weight_decay_mode"},
     {"max_gradient", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL, "as -embedding_max_gradient"},
     {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
      "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
@@ -82,7 +80,7 @@ static const TrsOptionSpec table_options[] = {
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
      "element type of the pooled output: the planner counts its storage (default: data_type), -task predict "
      "rounds to it (default: fp32)"},
-    {"device_group", TRS_OPTION_ENUM, NULL, NULL, "cpu,cuda", NULL,
+    {"device_group", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DEVICES), NULL,
      "-task plan: plan the table only for this compute device, and name it as left out for another (default: "
      "any); a "
      "run has all its tables on one kind of device"},
@@ -106,7 +104,7 @@ static const TrsOptionSpec table_options[] = {
 const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options);
 
-/* A getter of TrsOptions for a table's key: GET(Int, "num_embeddings", &value, &set). */
+/* Read a table's key with a getter of TrsOptions: GET(Int, "num_embeddings", &value, &set). */
 #define GET(type, key, ...) \
   do { \
     const char *full_name; \
@@ -114,7 +112,7 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF(
     PetscCall(TrsOptionsGet##type(options, full_name, __VA_ARGS__)); \
   } while (0)
 
-/* Raise OPTION at a table's key. */
+/* Raise OPTION naming a table's key. */
 #define FAIL(key, ...) \
   do { \
     const char *full_name; \
@@ -160,22 +158,28 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
 {
   PetscBool has_rows, has_dim;
   int64_t rows = 0, range = 0, dim = 0;
+  int map;
 
   PetscFunctionBegin;
   if (table->feature_keys) {
     for (int i = 0; i < table->n_features; i++)
       range = PetscMax(range, dataset->num_embeddings[table->feature_keys[i]]);
   }
+  GET(Enum, "id_map", &map, NULL);
+  table->id_map = (TrsIdMapKind)map;
+  if (table->id_map != TRS_ID_MAP_NONE) range = 0; /* whatever the ids are, they become rows */
   rows = range;
   GET(Int, "num_embeddings", &rows, &has_rows);
   if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
   if (rows < range)
     FAIL("num_embeddings",
-         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64,
+         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64
+         "; id_map modulo or hash makes rows of larger ids",
          table->name, rows, range);
   GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
-  if (rows > (INT64_MAX >> 6) / dim) /* room for bytes, optimizer state and alignment */
+  /* The factor 64 leaves room for bytes, optimizer state and alignment. */
+  if (rows > (INT64_MAX >> 6) / dim)
     FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
          table->name, rows, dim);
   table->num_embeddings = rows;
@@ -202,7 +206,8 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   table->data_type = (TrsDType)data_type;
   table->init_min = (float)low;
   table->init_max = (float)high;
-  if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN) /* a dry run only counts bytes */
+  /* A dry run, without a dataset, only counts bytes. */
+  if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN)
     FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_NONE)
     FAIL("is_weighted", "table \"%s\" is a sequence table (pooling none), which takes no weights",
@@ -217,7 +222,10 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Was the key given for this table alone? -tables_<key> speaks of all, also of those that have no use for it. */
+/*
+  Was the key given for this table alone? -tables_<key> is for all tables, so it may also reach
+  tables that have no use for the key.
+*/
 static PetscErrorCode is_own(TrsOptions options, const TrsTableConfig *table, const char *key, PetscBool *own)
 {
   const char *name;
@@ -304,7 +312,10 @@ static PetscErrorCode copy_reals(int n, const double *from, int *n_to, double **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* pooling_factors, num_poolings, batch_sizes: one entry a feature; their default lengths are the pooling_factors'. */
+/*
+  Read pooling_factors, num_poolings and batch_sizes. The three lists have one entry a feature. The
+  dataset's mean lengths are the default of pooling_factors.
+*/
 static PetscErrorCode read_lists(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
 {
   TrsTableConstraints *constraints = &table->constraints;
@@ -373,7 +384,7 @@ static PetscErrorCode read_cache(TrsOptions options, TrsTableConfig *table)
 static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatures *dataset,
                                        TrsTableConfig *table)
 {
-  static const char *const groups[] = {"cpu", "cuda"};
+  static const char *const groups[] = {TRS_DEVICES(TRS_WORD_TEXT)};
   TrsTableConstraints *constraints = &table->constraints;
   const int *index = NULL;
   int choice = 0;
@@ -387,7 +398,8 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   GET(Int, "min_partition", &constraints->min_partition, NULL);
   PetscCall(read_lists(options, dataset, table));
   GET(Bool, "enforce_hbm", &constraints->enforce_hbm, &constraints->has_enforce_hbm);
-  GET(Enum, "optimizer", &constraints->optimizer, &constraints->has_optimizer);
+  GET(Enum, "optimizer", &choice, &constraints->has_optimizer);
+  constraints->optimizer = (TrsSparseOptimizerKind)choice;
   GET(Enum, "output_dtype", &choice, &constraints->has_output_dtype);
   constraints->output_dtype = (TrsDType)choice;
   GET(Enum, "device_group", &choice, &set);
@@ -415,7 +427,7 @@ static int compare_names(const void *a, const void *b)
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The first name that occurs twice, or NULL. Sorts a copy: 10,000 tables are usual. */
+/* Find the first name that occurs twice, or NULL. A copy is sorted: 10,000 tables are usual. */
 static PetscErrorCode find_twice(int n, const char *const *names, const char **twice)
 {
   const char **sorted;
@@ -452,7 +464,7 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sequence tables live in one EmbeddingCollection, which has one width. */
+/* Sequence tables live in one EmbeddingCollection, which has one width for all. */
 static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConfigs *tables)
 {
   const TrsTableConfig *first = NULL;

@@ -48,7 +48,7 @@ PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...)
   if (n >= 0 && (size_t)n >= text->capacity - text->n) {
     PetscErrorCode ierr = reserve(text, (size_t)n);
 
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): so is va_copy */
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_copy is above */
     if (!ierr) vsnprintf(text->data + text->n, text->capacity - text->n, format, again);
     va_end(again);
     PetscCall(ierr);

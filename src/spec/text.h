@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Text that grows: what plans, search spaces and reports are written into before they go to a file or to other ranks. */
+/*
+  Text that grows. Plans, search spaces and reports are written into it before they go to a file or
+  to other ranks.
+*/
 #pragma once
 
 #include "core/error.h"
@@ -7,7 +10,7 @@
 #include <stddef.h>
 
 typedef struct {
-  char *data; /* NUL-terminated once something was added; free with PetscFree() */
+  char *data; /* NUL-terminated after the first addition; free with PetscFree() */
   size_t n, capacity;
 } TrsText;
 
@@ -17,7 +20,7 @@ PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...) PETSC_ATTRI
 /* Add n bytes. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
 
-/* Add a JSON string with its quotes. Not collective. */
+/* Add a JSON string with its quotes. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);
 
 PetscErrorCode TrsTextFree(TrsText *text);

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_SHIFT 14 /* bins by the leading bits of a float: 512 for each power of two, 65025 for [0, 1] */
+/* The leading bits of a float give the bin: 512 bins for each power of two, 65025 for [0, 1]. */
+#define KEY_SHIFT 14
 #define N_BINS    65536
 
-/* Non-negative floats are ordered as their bits are. */
+/* The bin of a prediction. Non-negative floats have the same order as their bits. */
 static int bin_of(float p)
 {
   uint32_t bits;
@@ -20,7 +21,10 @@ static int bin_of(float p)
   return (int)(bits >> KEY_SHIFT);
 }
 
-/* owner[bin]: ranks in order of falling predictions, with about equal numbers of records. */
+/*
+  Fill owner[bin]: the ranks own bins in the order of falling
+  predictions, with about equal numbers of records.
+*/
 static PetscErrorCode assign_bins(MPI_Comm comm, int64_t n, const TrsAucRecord *records, int owner[N_BINS])
 {
   int64_t *count, total = 0, before = 0;
@@ -41,7 +45,7 @@ static PetscErrorCode assign_bins(MPI_Comm comm, int64_t n, const TrsAucRecord *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Order records by owner; displs [size + 1] where each owner's begin. */
+/* Sort records by owner. displs [size + 1] gives the place where each owner's records begin. */
 static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *records, const int owner[N_BINS],
                                     TrsAucRecord *sorted, int64_t *displs)
 {
@@ -57,7 +61,7 @@ static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *rec
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Send each owner its records; received ones in `mine`, by source. */
+/* Send each owner its records. `mine` gets the received ones, sorted by source. */
 static PetscErrorCode exchange(MPI_Comm comm, const TrsAucRecord *sorted, const int64_t *displs,
                                int64_t *n_mine, TrsBuffer *mine)
 {
@@ -105,8 +109,9 @@ static int higher_first(const void *a, const void *b)
 }
 
 /*
-  An area as the sum of its digits, each a multiple of its own unit (2^-20, 2^-40, 2^-60). The digits of up to 2^33 points add up exactly in doubles, so the
-  area's bits do not depend on how the points are spread over ranks.
+  An area is the sum of its digits, each a multiple of its own unit (2^-20, 2^-40, 2^-60). The
+  digits of up to 2^33 points add up exactly in doubles, so the area's bits do not depend on how the
+  points are spread over ranks.
 */
 enum { TRS_AREA_DIGITS = 3 };
 
@@ -123,13 +128,16 @@ static void add_to_area(double area[TRS_AREA_DIGITS], double value)
   }
 }
 
-/* Points of the curves up to some prediction, and the areas under them. */
+/* Points of the curves up to some prediction, and the areas under the curves. */
 typedef struct {
   double tp, fp, n, roc, pr[TRS_AREA_DIGITS];
 } TrsCurve;
 enum { TRS_CURVE_DOUBLES = 4 + TRS_AREA_DIGITS };
 
-/* Areas over this rank's records, sorted, that follow those of the ranks before. */
+/*
+  Add the areas over this rank's sorted records.
+  The curves begin where those of the ranks before end.
+*/
 static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *before, TrsCurve *here)
 {
   double tp = before->tp, fp = before->fp;
@@ -141,7 +149,7 @@ static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *be
       tp_here += (double)records[end].weight * (double)records[end].label;
       fp_here += (double)records[end].weight * (1.0 - (double)records[end].label);
     }
-    if (end == i) end++; /* NaN is unlike itself */
+    if (end == i) end++; /* NaN is not equal to itself */
     if (before->n > 0.0 || i > 0 || end > 1) here->roc += fp_here * (tp + 0.5 * tp_here);
     tp += tp_here;
     fp += fp_here;
@@ -191,8 +199,8 @@ PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, Trs
     here.fp += (double)mine[i].weight * (1.0 - (double)mine[i].label);
   }
   here.n = (double)n_mine;
-  PetscCallMPI(
-      MPI_Exscan(&here, &before, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm)); /* leaves rank 0's zeros */
+  /* MPI_Exscan leaves the zeros of rank 0. */
+  PetscCallMPI(MPI_Exscan(&here, &before, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
   add_areas(n_mine, mine, &before, &here);
   PetscCallMPI(MPI_Allreduce(&here, &total, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
   *auc = total.tp * total.fp > 0.0 ? total.roc / (total.tp * total.fp) : 0.5;

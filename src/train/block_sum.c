@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/block_sum.h"
 
-/* Subtree `index` of those with 2^level blocks: blocks index * 2^level on. */
+/* The subtree `index` among those with 2^level blocks. Its first block is index * 2^level. */
 typedef struct {
   int64_t level, index;
 } TrsSubtree;
@@ -12,10 +12,11 @@ enum { TRS_MAX_SUBTREES = 128 };
 struct TrsBlockSumImpl {
   TrsComm comm;
   int64_t n;
-  int n_trees; /* of this rank's blocks, in order */
+  int n_trees; /* subtrees of this rank's blocks, in order */
   TrsSubtree tree[TRS_MAX_SUBTREES];
-  TrsDeviceBuffer vector[TRS_MAX_SUBTREES]; /* [n] each */
-  int64_t *slice;                           /* [W + 1] where each rank's part of the vector begins */
+  TrsDeviceBuffer vector[TRS_MAX_SUBTREES]; /* [n] floats each */
+  /* [W + 1] where each rank's slice of the vector begins */
+  int64_t *slice;
   int64_t *send, *send_at, *recv, *recv_at;
   TrsDeviceBuffer packed, slices;
 };
@@ -49,7 +50,7 @@ PetscErrorCode TrsBlockSumDestroy(TrsBlockSum *sum)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* left = left + right */
+/* Compute left = left + right. */
 static PetscErrorCode add(TrsBlockSum s, TrsStream stream, int64_t n, float *left, const float *right)
 {
   const float *const parts[2] = {left, right};
@@ -59,14 +60,14 @@ static PetscErrorCode add(TrsBlockSum s, TrsStream stream, int64_t n, float *lef
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are the last two of n subtrees siblings? */
+/* Check whether the last two of n subtrees are siblings. */
 static PetscBool end_in_siblings(const TrsSubtree *tree, int n)
 {
   return (PetscBool)(n >= 2 && tree[n - 1].level == tree[n - 2].level && tree[n - 2].index % 2 == 0 &&
                      tree[n - 1].index == tree[n - 2].index + 1);
 }
 
-/* The last two become their parent, whose number stands where the left one's did. */
+/* Join the last two subtrees into their parent, which takes the place of the left one. */
 static void join(TrsSubtree *tree, int *n)
 {
   --*n;
@@ -91,12 +92,12 @@ PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The subtrees that blocks [begin, end) leave: tree [TRS_MAX_SUBTREES], or NULL to count. */
+/* The subtrees that blocks [begin, end) form: tree [TRS_MAX_SUBTREES], or NULL to count. */
 static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
 {
   int n = 0;
 
-  while (begin < end) { /* the largest that begins there */
+  while (begin < end) { /* take the largest subtree that begins there */
     int64_t level = 0;
 
     while (begin % ((int64_t)2 << level) == 0 && begin + ((int64_t)2 << level) <= end) level++;
@@ -107,7 +108,7 @@ static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
   return n;
 }
 
-/* This rank's slice of every subtree of every rank, rank by rank. */
+/* Exchange the slices: this rank's slice of every subtree of every rank, rank by rank. */
 static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block)
 {
   const TrsDeviceOps *device = s->comm->device;
@@ -139,13 +140,16 @@ static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add up the slices as if all blocks had been added one after the other; what is left has no sibling and is added from the right. */
+/*
+  Add up the slices as if all blocks had been added one after the other. Subtrees that remain have
+  no sibling and are added from the right.
+*/
 static PetscErrorCode add_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block,
                                  const float **sum)
 {
   const int64_t n = s->slice[s->comm->rank + 1] - s->slice[s->comm->rank];
   float *from = (float *)s->slices.data, *at[TRS_MAX_SUBTREES] = {from};
-  TrsSubtree tree[TRS_MAX_SUBTREES]; /* of all blocks so far */
+  TrsSubtree tree[TRS_MAX_SUBTREES]; /* subtrees of all blocks so far */
   int n_trees = 0;
 
   PetscFunctionBegin;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sum of one vector a block over all blocks, in a binary tree over their numbers that does not depend on who has which: two siblings are
-  added as soon as both are here, left plus right. A rank is left with the few largest subtrees that its run of blocks holds (one, when the
-  ranks divide a power of two of blocks; at most 2 log2 of the blocks), and these are added up slice by slice like a reduce-scatter, then gathered.
+  The sum of one vector per block over all blocks. The vectors are added in a binary tree over the
+  blocks' numbers, which does not depend on the ranks that hold the blocks. Two siblings are added
+  as soon as both are here, left plus right.
 
-  Memory: the subtrees' vectors. Traffic of a rank: its subtrees' vectors once and the sum once. Device memory.
+  A rank ends with the few largest subtrees in its run of blocks: one if the ranks divide a power of
+  two of blocks, at most 2 log2 of the number of blocks. These subtrees are added up slice by slice
+  like a reduce-scatter, then gathered. Memory: the subtrees' vectors, in device memory. Traffic of
+  a rank: its subtrees' vectors once and the sum once.
 */
 #pragma once
 
@@ -12,15 +15,19 @@
 
 typedef struct TrsBlockSumImpl *TrsBlockSum;
 
-/* In: comm  borrowed; n  floats of a vector. Not collective. */
+/* In: comm is borrowed; n is the number of floats of a vector. Not collective. */
 PetscErrorCode TrsBlockSumCreate(TrsComm comm, int64_t n, TrsBlockSum *sum);
 PetscErrorCode TrsBlockSumDestroy(TrsBlockSum *sum);
 
-/* The vector [n] of the next block of this rank's run, which is block number `block` of all; copied. Not collective; ordered on the stream. */
+/*
+  Add the vector [n] of the next block of this rank's run. `block` is its number among all blocks.
+  The vector is copied. Not collective; ordered on the stream.
+*/
 PetscErrorCode TrsBlockSumAdd(TrsBlockSum sum, TrsStream stream, int64_t block, const float *vector);
 
 /*
-  The sum over all ranks' blocks to total [n], the same bits on every rank and for every share of the blocks; first_block [W + 1]: the ranks' runs.
-  Starts anew. Collective on comm.
+  Write the sum over all ranks' blocks to total [n], with the same bits on every rank and for every
+  distribution of the blocks. first_block [W + 1] gives the ranks' runs. The object is then empty
+  again. Collective on comm.
 */
 PetscErrorCode TrsBlockSumFinish(TrsBlockSum sum, TrsStream stream, const int64_t *first_block, float *total);

@@ -9,19 +9,21 @@ struct TrsBlockwiseImpl {
   const TrsDeviceOps *device;
   TrsDlrm dlrm;
   int num_dense;
-  int64_t stride; /* floats of a row of the interaction's input */
-  float *x, *dx;  /* one block's rows and their gradients: the model's */
-  float *grads;   /* one block's: the model's */
+  int64_t stride; /* floats in a row of the interaction's input */
+  float *x, *dx;  /* rows of one block and their gradients, in the model's memory */
+  float *grads;   /* gradients of one block, in the model's memory */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
-  int64_t *first_sample;                          /* [W + 1] of each rank in the batch */
-  int64_t *n_losses;                              /* [W] blocks of each rank */
-  const int64_t *first_block;                     /* [W + 1] */
-  TrsDeviceBuffer own;                            /* [B, stride] */
-  TrsDeviceBuffer block_losses, losses;           /* double, of each of my blocks, and of all blocks */
-  TrsPinnedBuffer host_losses;                    /* these on the host */
-  int64_t n_host_losses;                          /* 0: not on this rank, or no labels */
-  TrsDeviceBuffer block_grads, block_predictions; /* of my blocks' samples: [n, stride], [n] */
+  /* [W + 1] first sample of each rank in the batch */
+  int64_t *first_sample;
+  int64_t *n_losses;          /* [W] number of each rank's blocks */
+  const int64_t *first_block; /* [W + 1] */
+  TrsDeviceBuffer own;        /* [B, stride] rows of own samples */
+  /* double, for each of my blocks and for all blocks */
+  TrsDeviceBuffer block_losses, losses;
+  TrsPinnedBuffer host_losses;                    /* losses of all blocks on the host */
+  int64_t n_host_losses;                          /* 0 on other ranks and without labels */
+  TrsDeviceBuffer block_grads, block_predictions; /* of my blocks' samples: [n, stride] and [n] */
 };
 
 PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise)
@@ -75,10 +77,10 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a block is computed from, and where its results go. */
+/* The inputs of a block and the places of its results. */
 typedef struct {
-  const float *rows, *dense, *labels; /* of all my blocks' samples; labels NULL: none */
-  const float *weights;               /* NULL: 1 */
+  const float *rows, *dense, *labels; /* of all my blocks' samples; labels may be NULL */
+  const float *weights;               /* NULL: all 1 */
   float scale;
   PetscBool backward, predict;
 } TrsBlockJob;
@@ -105,7 +107,7 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The losses of all blocks on their way to the host. */
+/* Start the losses of all blocks on their way to the host. */
 static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
 {
   const int64_t n = b->first_block[b->comm->size], bytes = n * (int64_t)sizeof(double);
@@ -155,7 +157,7 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the ranks' samples and blocks begin. */
+/* Find where the ranks' samples and blocks begin. */
 static PetscErrorCode share_blocks(TrsBlockwise b, const TrsBatch *batch)
 {
   const int rank = b->comm->rank;

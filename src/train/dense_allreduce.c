@@ -11,22 +11,23 @@ struct TrsDenseAllreduceImpl {
   float *grads;
   int64_t n;
   int64_t bucket_bytes;
-  TrsCodec codec; /* of the numbers that travel */
+  TrsCodec codec; /* encodes the numbers that travel */
   int n_buckets, n_started;
   int64_t *begin;      /* [n_buckets + 1] */
   TrsRequest *request; /* [n_buckets] */
-  int64_t n_ready;     /* elements complete in this step */
+  int64_t n_ready;     /* elements that are complete in this step */
 };
 
 static const TrsOptionSpec specs[] = {
     {"-dense_bucket_bytes", TRS_OPTION_BYTES, "2MiB", "[4,]", NULL, "bytes",
-     "dense gradients are summed over ranks in buckets of this size, during the backward; the first has at "
-     "most 1 MiB"},
+     "size of the buckets in which dense gradients are summed over ranks during the backward; the first one "
+     "has at most 1 MiB"},
     {"-dense_allreduce_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL,
-     "of dense gradients between ranks, which halves their bytes: each rank's are rounded, added in fp32 in "
-     "rank order, and the sum is rounded, to the same bits on all ranks; fp16 clamps to +-65504. DDP's fp16 "
-     "and bf16 hooks add in that precision, and divide by the ranks what they have rounded; here the loss "
-     "carries 1 / global batch, so gradients are as small before they are rounded. One rank rounds nothing"},
+     "precision of dense gradients between ranks; fp16 and bf16 halve the bytes. Each rank rounds its "
+     "gradients, they are added in fp32 in rank order, and the sum is rounded, with the same bits on all "
+     "ranks. fp16 clamps to +-65504. DDP's fp16 and bf16 hooks add in that precision and divide the rounded "
+     "numbers by the number of ranks; here the loss carries 1 / global batch, so gradients are as small "
+     "before they are rounded. One rank rounds nothing"},
 };
 const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);
 

@@ -2,11 +2,14 @@
 /*
   Sum of the dense gradients over ranks, in buckets that travel while the backward goes on.
 
-  The flat gradient array is cut into consecutive buckets in the order in which gradients become ready; a bucket starts when its
-  last element is there. Every rank cuts alike and starts in the same order, so ranks without samples take part.
-  -dense_allreduce_precision: what travels, as TrsCommAllreduce() encodes it.
-  Source: torch.nn.parallel.DistributedDataParallel (Li et al., VLDB 2020), bucket_cap_mb and its small first bucket;
-          fp16_compress_hook, bf16_compress_hook, which TorchRec's DefaultDataParallelWrapper takes for allreduce_comm_precision
+  The flat gradient array is cut into consecutive buckets in the order in which gradients become
+  ready. A bucket starts when its last element is there. Every rank cuts the same buckets and starts
+  them in the same order, so ranks without samples take part. -dense_allreduce_precision is the
+  precision of the message, as TrsCommAllreduce() encodes it.
+
+  Source: torch.nn.parallel.DistributedDataParallel (Li et al., VLDB 2020), bucket_cap_mb and its
+          small first bucket; fp16_compress_hook, bf16_compress_hook, which TorchRec's
+          DefaultDataParallelWrapper takes for allreduce_comm_precision
 */
 #pragma once
 
@@ -16,26 +19,34 @@ typedef struct TrsDenseAllreduceImpl *TrsDenseAllreduce;
 
 extern const TrsOptionGroup trs_dense_allreduce_options;
 
-/* Sum grads [n] over comm's ranks. comm and grads are borrowed until Destroy; nothing else may use comm in between. */
+/*
+  Sum grads [n] over comm's ranks. comm and grads are borrowed until TrsDenseAllreduceDestroy().
+  Nothing else may use comm in between.
+*/
 PetscErrorCode TrsDenseAllreduceCreate(TrsComm comm, TrsStream stream, float *grads, int64_t n,
                                        TrsDenseAllreduce *allreduce);
 
-/* Read -dense_bucket_bytes, -dense_allreduce_precision. */
+/* Read -dense_bucket_bytes and -dense_allreduce_precision. */
 PetscErrorCode TrsDenseAllreduceSetFromOptions(TrsDenseAllreduce allreduce, TrsOptions options);
 
-/* Cut into buckets; all allocation is here. */
+/* Cut the gradients into buckets. All allocation is here. */
 PetscErrorCode TrsDenseAllreduceSetUp(TrsDenseAllreduce allreduce);
 
 /*
-  TrsDenseAllreduceReady - Gradients [begin, end) are complete: start each bucket that is now whole; a model's gradient-ready callback.
+  TrsDenseAllreduceReady - Start each bucket that is whole now that gradients [begin, end) are
+    complete.
 
-  Logically collective: ranges come in the same order on all ranks, each begins where the last one ended, the first of a step at 0.
+  The model's gradient-ready callback. Logically collective: ranges come in the same order on all
+  ranks. Each begins where the last one ended, and the first one of a step at 0.
 
   In:     ctx  a TrsDenseAllreduce
 */
 PetscErrorCode TrsDenseAllreduceReady(void *ctx, int64_t begin, int64_t end);
 
-/* Complete all buckets of this step: grads hold the sums. Collective. Errors: INTERNAL if ranges are missing */
+/*
+  Complete all buckets of this step. grads then holds the sums. Collective. Errors: INTERNAL if
+  ranges are missing.
+*/
 PetscErrorCode TrsDenseAllreduceWait(TrsDenseAllreduce allreduce, TrsStream stream);
 
 PetscErrorCode TrsDenseAllreduceDestroy(TrsDenseAllreduce *allreduce);

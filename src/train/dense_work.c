@@ -2,8 +2,9 @@
 #include "train/model_parallel_impl.h"
 
 /*
-  Quantised tables' output_dtype: pooled vectors are rounded where they are whole, so that the plan does not change them. (TorchRec rounds the partial sums of
-  row_wise shards.)
+  Round pooled vectors to the output_dtype of quantised tables. The vectors are rounded where they
+  are whole, so that the plan does not change them. (TorchRec rounds the partial sums of row_wise
+  shards.)
 */
 static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *pooled)
 {
@@ -22,8 +23,8 @@ static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const Trs
 }
 
 /*
-  -embedding_max_gradient acts on the pooled output's gradient, here where no plan has touched it yet
-  (src/RULES.md, rule A9). Tables that follow each other with one limit are one matrix.
+  Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
+  yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix.
 */
 static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *grad)
 {
@@ -46,7 +47,7 @@ static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lookups and dense arch side by side. */
+/* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {

@@ -12,7 +12,10 @@ PetscErrorCode TrsDeviceBatchCreate(const TrsDeviceOps *device, TrsDeviceBatch *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ids, and on the host where each feature's begin: no stage need ask the device for that again. */
+/*
+  Copy the ids. The host keeps the place where each feature's ids begin, so that no stage must ask
+  the device for it.
+*/
 static PetscErrorCode copy_ids(const TrsDeviceOps *device, TrsStream stream, const TrsKjt *from,
                                TrsDeviceBatch *batch)
 {
@@ -45,7 +48,8 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
 {
   const int64_t dense_bytes = host->batch * num_dense * (int64_t)sizeof(*host->dense);
   const int64_t label_bytes = host->batch * (int64_t)sizeof(*host->labels);
-  const int64_t label_room = label_bytes + (int64_t)sizeof(float); /* NULL would say that there are none */
+  /* NULL would say that there are no labels. */
+  const int64_t label_room = label_bytes + (int64_t)sizeof(float);
   TrsKjt kept = batch->twin.kjt;
 
   PetscFunctionBegin;

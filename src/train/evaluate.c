@@ -3,17 +3,17 @@
 
 typedef struct {
   TrsMetrics metrics;
-  TrsResults results; /* NULL: predictions are not kept */
+  TrsResults results; /* NULL if predictions are not kept */
   int64_t n_total;
-  const TrsBatchObserver *observer; /* NULL: none */
+  const TrsBatchObserver *observer; /* may be NULL */
 } TrsEvaluation;
 
-/* TrsBatchObserver */
+/* A TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   double loss_sum, double seconds)
 {
   const TrsEvaluation *e = (const TrsEvaluation *)context;
-  PetscErrorCode ierr = PETSC_SUCCESS; /* of this rank: predictions are gathered all the same */
+  PetscErrorCode ierr = PETSC_SUCCESS; /* this rank's error; predictions are gathered in any case */
 
   PetscFunctionBegin;
   if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds);

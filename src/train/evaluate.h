@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Evaluation: forward over a dataset once, metrics over all ranks, predictions in dataset order. */
+/*
+  An evaluation runs the forward over a dataset once. It gives metrics over all ranks and
+  predictions in dataset order.
+*/
 #pragma once
 
 #include "io/results.h"
@@ -7,19 +10,20 @@
 #include "train/pipeline.h"
 
 /*
-  TrsEvaluate - Forward of every batch of the reader.
+  TrsEvaluate - Run the forward of every batch of the reader.
 
-  Collective. Needs a fresh reader (one pass); labels may be missing in the data, then the metrics are not meaningful. Memory beside the model's: metrics
-  keep 16 bytes a sample (train/auc.h), and exchanges the ids of the batches in flight. Nothing of it depends on the pipeline.
+  Collective. Needs a fresh reader (one pass). Labels may be missing in the data; then the metrics
+  have no meaning. Memory beside the model's: metrics keep 16 bytes for each sample (train/auc.h),
+  and exchanges keep the ids of the batches in flight. The results do not depend on the pipeline.
 
   In:     control   all ranks
-          options   whose -pipeline says what overlaps; NULL: nothing, one batch after the other
-          results   where predictions go; NULL: not kept
+          options   -pipeline says what overlaps; NULL runs one batch after the other
+          results   destination of predictions, or NULL
           n_total   samples of the dataset
           observer  or NULL
-          stop      not 0 once this rank is asked to stop, by a signal handler; NULL: never. Borrowed
-  Out:    values    on every rank the same; unchanged after a stop
-          stopped   ended early because a rank was asked to, the same on every rank
+          stop      a signal handler sets it to non-zero to stop this rank; NULL: never. Borrowed
+  Out:    values    the same on every rank; unchanged after a stop
+          stopped   ended early because a rank was asked to stop, the same on every rank
   Errors (agreed): those of the reader and of the observer
   Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
 */

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-#define EPS 1e-12 /* predictions and mean label are clamped to [EPS, 1 - EPS] in logarithms */
+/* In logarithms, predictions and the mean label are clamped to [EPS, 1 - EPS]. */
+#define EPS 1e-12
 
 static double clamped(double p)
 {
@@ -12,12 +13,15 @@ static double clamped(double p)
 
 static int bin_of(float p)
 {
-  const float x = p * (float)TRS_METRIC_BINS; /* in fp32, as TorchRec */
+  const float x = p * (float)TRS_METRIC_BINS; /* in fp32, as in TorchRec */
 
   return x >= (float)TRS_METRIC_BINS ? TRS_METRIC_BINS - 1 : x > 0.0f ? (int)x : 0;
 }
 
-/* Cross entropy of a sample. Hard labels of weight 1 multiply into `product` (kept above 1e-300), whose logarithm is to be subtracted. */
+/*
+  Cross entropy of a sample. Hard labels of weight 1 multiply into `product` (kept above 1e-300).
+  The caller subtracts the logarithm of `product`.
+*/
 static double cross_entropy(double in_log, double y, double w, double *product)
 {
   double taken;
@@ -55,7 +59,10 @@ void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *record
   sums->sum[TRS_SUM_SAMPLES] += (double)n;
 }
 
-/* Area under precision over recall, as rectangles from bin to bin, from the highest predictions on. */
+/*
+  The area under precision over recall, as rectangles from bin to
+  bin, starting with the highest predictions.
+*/
 static double precision_recall_area(const TrsMetricSums *total)
 {
   const double all = total->sum[TRS_SUM_POSITIVE];
@@ -80,7 +87,7 @@ void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values)
       .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
       .loss = w == 0.0 ? 0.0 : total->sum[TRS_SUM_LOSS] / w, /* NaN stays NaN */
       .ne = w > 0.0 ? total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean : 0.0,
-      .auc = NAN,
+      .auc = (double)NAN,
       .auprc = precision_recall_area(total),
       .accuracy = w > 0.0 ? total->sum[TRS_SUM_CORRECT] / w : 0.0,
       .calibration = positive > 0.0 ? total->sum[TRS_SUM_PREDICTION] / positive : 0.0,

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sums behind the metrics, one rank's or all ranks' (they add up). Internal to train/; users take metrics.h or running_metrics.h. */
+/*
+  The sums behind the metrics, of one rank or of all ranks (they add up). Internal to train/; users
+  take metrics.h or running_metrics.h.
+*/
 #pragma once
 
 #include "train/auc.h"
 #include "train/metrics.h"
 
-#define TRS_METRIC_BINS 1000 /* of the precision-recall curve */
+#define TRS_METRIC_BINS 1000 /* bins of the precision-recall curve */
 
 enum {
   TRS_SUM_SAMPLES,
@@ -23,12 +26,15 @@ enum {
 
 typedef struct {
   double sum[TRS_N_SUMS];
-  double positive[TRS_METRIC_BINS], negative[TRS_METRIC_BINS]; /* by bin of the prediction */
+  double positive[TRS_METRIC_BINS], negative[TRS_METRIC_BINS]; /* in bins of the prediction */
 } TrsMetricSums;
 enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 
-/* Add samples, all but their loss. Not collective. A logarithm for about 20 samples: products of hard labels' probabilities are taken first. */
+/*
+  Add samples to all sums except the loss. Not collective. This takes one logarithm for about 20
+  samples, because the probabilities of hard labels are multiplied first.
+*/
 void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
 
-/* The values of sums over all ranks. auc is NaN: it needs the samples themselves. */
+/* The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. */
 void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values);

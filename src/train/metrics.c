@@ -5,7 +5,7 @@
 #include "data/weight_sum.h"
 #include "train/metric_sums.h"
 
-/* What ranks add up, doubles alone. */
+/* The values that ranks add up. All fields are doubles. */
 typedef struct {
   TrsMetricSums metrics;
   double weight_digits[TRS_WEIGHT_DIGITS]; /* of samples with weights: data/weight_sum.h */
@@ -14,8 +14,8 @@ typedef struct {
 struct TrsMetricsImpl {
   MPI_Comm comm;
   PetscBool curves;
-  TrsSums sums;      /* of this rank */
-  TrsBuffer records; /* TrsAucRecord [n_records]; of the last call alone without curves */
+  TrsSums sums;      /* sums of this rank */
+  TrsBuffer records; /* TrsAucRecord [n_records]; without curves only those of the last call */
   int64_t n_records;
   TrsAucScratch scratch;
 };
@@ -56,7 +56,8 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Allreduce(&metrics->sums, &total, n, MPI_DOUBLE, MPI_SUM, metrics->comm));
   weight = TrsWeightSumTotal(total.weight_digits);
-  if (weight != 0.0) total.metrics.sum[TRS_SUM_WEIGHTS] = weight; /* without weights: the number of samples */
+  /* Without weights the sum is the number of samples. */
+  if (weight != 0.0) total.metrics.sum[TRS_SUM_WEIGHTS] = weight;
   TrsMetricSumsValues(&total.metrics, values);
   if (metrics->curves)
     PetscCall(TrsAuc(metrics->comm, metrics->n_records, metrics->records.data, &metrics->scratch,

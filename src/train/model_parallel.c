@@ -26,7 +26,8 @@ PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, cons
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
   if (copy->host != batch) PetscCall(TrsDeviceBatchCopy(device, m->memcpy, batch, m->config.num_dense, copy));
-  PetscCall(device->stream_wait(m->data_dist, copy->copied)); /* which waited until nothing used the slot */
+  /* The copy itself waited until nothing used the slot. */
+  PetscCall(device->stream_wait(m->data_dist, copy->copied));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &copy->batch->kjt, m->data_dist));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
@@ -64,8 +65,9 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
 }
 
 /*
-  From the last update, and what was started after it, on: the caches' lines of batches in flight stay, and rows elsewhere change their place only. While
-  nothing is updated, in an evaluation, no forward is waited for.
+  This work is ordered behind the last update and everything started after it. The lines of batches
+  in flight stay in the caches, and other rows only change their place. In an evaluation nothing is
+  updated, so no forward is waited for.
 */
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
 {
@@ -95,7 +97,7 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was started so far is the last to use the slot and its batch. */
+/* Mark the work started so far as the last that uses the slot and its batch. */
 static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
   PetscFunctionBegin;
@@ -104,7 +106,10 @@ static PetscErrorCode release_slot(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The probabilities to where the host can read them, once loss_ready is recorded behind this. */
+/*
+  Copy the probabilities to host memory.
+  They are there once loss_ready, recorded after the copy, has happened.
+*/
 static PetscErrorCode fetch_predictions(TrsModelParallel m, int slot, int64_t n, const float **predictions)
 {
   const TrsDeviceOps *device = m->config.device;
@@ -127,7 +132,10 @@ PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStag
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One over what the samples of the global batch weigh; 0 where they weigh nothing, or where nobody has added it up, for no gradient is wanted. */
+/*
+  One over the sum of the weights of the global batch. It is 0 if the weights are all 0, or if
+  nobody has added them up because no gradient is wanted.
+*/
 static float loss_scale(const TrsBatch *batch)
 {
   const double sum = batch->weights ? batch->weight_sum : (double)PetscMax(batch->global_batch, 1);
@@ -164,9 +172,10 @@ PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, int slot, double *loss_s
   PetscCall(device->stream_wait(m->results, m->slot[slot].loss_ready));
   PetscCall(device->stream_synchronize(m->results));
   *loss_sum = m->blockwise ? TrsBlockwiseLoss(m->blockwise) : *(const double *)m->slot[slot].loss.data;
-  if (slot >= TRS_TRAINING_SLOTS && m->cached) { /* its forward is over */
+  if (slot >= TRS_TRAINING_SLOTS && m->cached) { /* the slot's forward is over */
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
-    PetscCall(device->event_record(m->prefetched, m->prefetch)); /* the lines' locks, too, for who follows */
+    /* The event also covers the locks of the lines. */
+    PetscCall(device->event_record(m->prefetched, m->prefetch));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -188,7 +197,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   TrsStage before;
 
   PetscFunctionBegin;
-  (void)batch; /* the slot has it */
+  (void)batch; /* the slot has the batch */
   for (int i = 0; i < m->optimizers.n; i++) {
     m->step_args[i] = m->optimizers.args[i];
     m->step_args[i].step = step + 1;

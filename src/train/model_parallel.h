@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  ModelParallel: a DLRM whose tables are sharded and whose dense layers are replicated; forward, backward and update of one batch.
+  ModelParallel is a DLRM whose tables are sharded and whose dense layers are replicated. It runs
+  forward, backward and update of one batch.
+
   Source: TorchRec DistributedModelParallel (torchrec.distributed.model_parallel), FusedOptimizer.
 
-  Streams: "memcpy" brings batches to the device, "data_dist" their ids to the shards, "prefetch" rows into caches, "compute" does the rest, "results" takes
-  the loss back; events order them, and slots are used in turn, so that none waits for another's work on the same batch only. A CPU's streams run inline.
+  Streams: "memcpy" brings batches to the device, "data_dist" brings their ids to the shards,
+  "prefetch" brings rows into caches, "results" takes the loss back, and "compute" does everything
+  else. Events order the streams. Slots are used in turn, so that work on one batch does not wait
+  for work on another only because both use the same memory. A CPU's streams run inline.
 
-  A batch takes a slot (shard/sharding.h): CopyStart brings it to the device, InputDist* its ids to the shards, Forward uses them; there its loss comes
-  back. In slots 0 .. TRS_TRAINING_SLOTS - 1 a Backward ends it, in an evaluation's, which follow these, Loss. What
-  travels does so under compute: pooled rows under the dense arch, gradients of rows and of dense layers under the rest of the backward.
+  A batch takes a slot (shard/sharding.h). CopyStart brings the batch to the device, InputDist*
+  brings its ids to the shards, and Forward uses them. The batch's loss comes back in the same slot.
+  A batch ends with Backward in slots 0 .. TRS_TRAINING_SLOTS - 1, and with Loss in the evaluation
+  slots, which follow.
+
+  Exchanges run under compute: pooled rows under the dense arch, gradients of rows and of dense
+  layers under the rest of the backward.
 */
 #pragma once
 
@@ -28,9 +36,10 @@ typedef struct {
   int num_dense;
   int64_t max_batch; /* largest B of a training or evaluation batch on this rank */
   uint64_t seed;
-  PetscBool training; /* with gradients, optimizer states and their exchanges? */
-  PetscBool
-      quantised; /* tables are rows of TRS_ROWS_TBE for lookups, zero until quant/ fills them; never in training */
+  PetscBool training; /* whether there are gradients, optimizer states and their exchanges */
+  /* Tables are rows of TRS_ROWS_TBE for lookups, which are zero until quant/ fills them.
+     Never in training. */
+  PetscBool quantised;
 } TrsModelParallelConfig;
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
@@ -38,38 +47,61 @@ typedef struct TrsModelParallelImpl *TrsModelParallel;
 extern const TrsOptionGroup trs_model_parallel_options; /* -reproducible */
 
 /*
-  Build model, shards, exchanges and optimizers; the dense layers have their initial values, tables are zero. config's pointers are borrowed. Collective.
-  Errors: OPTION, MEMORY
+  Build model, shards, exchanges and optimizers. The dense layers have their initial values, the
+  tables are zero. config's pointers are borrowed. Collective. Errors: OPTION, MEMORY.
 */
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model);
-/* Give the tables their initial values, unless a checkpoint or quant/ gives them others. Not collective. */
+
+/*
+  TrsModelParallelDenseBytes - The bytes of a model's dense parameters in float32, for the planner.
+
+  Not collective.
+
+  In:     tables     whose embeddings the model takes
+          num_dense  dense features
+  Errors: OPTION
+*/
+PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                          int64_t *bytes);
+
+/*
+  Give the tables their initial values, unless a checkpoint or quant/ gives them others. Not
+  collective.
+*/
 PetscErrorCode TrsModelParallelFillTables(TrsModelParallel model);
 PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 
-/* Add all that a checkpoint holds: tables (not quantised ones), dense layers, and in training the optimizers' states. Not collective. */
+/*
+  Add everything that a checkpoint holds: tables (not quantised ones), dense layers, and in training
+  the optimizers' states. Not collective.
+*/
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state);
 
-/* This rank's shards. Borrowed until Destroy. */
+/* This rank's shards, borrowed until TrsModelParallelDestroy(). */
 const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel model);
 
 /*
-  Start the copy of a batch of the reader to the device, ahead of its input dist; the slot's last batch has had its Backward, or Forward in an evaluation.
-  Where it was not called InputDistStart does it. Nothing on a CPU. Not collective. The batch is borrowed until it ends.
+  Start the copy of a reader's batch to the device, ahead of its input dist. The slot's last batch
+  must have had its Backward, or in an evaluation its Forward. If this function is not called,
+  InputDistStart makes the copy. On a CPU there is nothing to do. The batch is borrowed until it
+  ends. Not collective.
 */
 PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel model, int slot, const TrsBatch *batch);
 
 /*
-  The three parts of a batch's input dist (src/RULES.md, section 14). The batch is borrowed until the
-  slot is used again. Collective.
+  The three parts of a batch's input dist (src/RULES.md, section 14). The batch is borrowed until
+  the slot is used again. Collective.
 */
 PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel model, int slot, const TrsBatch *batch);
 PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel model, int slot);
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 
 /*
-  Bring the rows of a batch whose input dist is done into the device's caches, under the work of the batch before (-pipeline prefetch_sparse_dist). After
-  that batch's Forward, before its Backward where it has one; a Forward that finds it undone does it itself. Nothing without caches. Not collective.
+  Bring the rows of a batch into the device's caches, under the work of the previous batch
+  (-pipeline prefetch_sparse_dist). The batch's input dist must be done. Call this after the
+  previous batch's Forward, and before its Backward if it has one. If it was not called, the batch's
+  Forward does this work. Without caches there is nothing to do. Not collective.
 */
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
@@ -78,50 +110,72 @@ PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
   Collective. The host does not wait for the device.
 
-  Out:    predictions  host [B] probabilities, there after TrsModelParallelLoss(): borrowed until the next Forward, on a device the slot's next. NULL: none
+  Out:    predictions  host [B] probabilities, valid after TrsModelParallelLoss() and borrowed until
+                       the next Forward, on a device until the slot's next one. May be NULL
 */
 PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                        const float **predictions);
 
 /*
-  TrsModelParallelLoss - The sum of the slot's samples' losses: of this rank's (with -reproducible of all, on rank 0, and 0 on the others); 0 without labels.
+  TrsModelParallelLoss - The sum of the losses of the slot's samples.
 
-  Not collective. The host waits for the slot's Forward, not for what was started after it. An evaluation's batch is over then, and gives back what it
-  holds of caches.
+  The samples are those of this rank. With -reproducible, rank 0 gets the sum of all samples and the
+  other ranks get 0. Without labels the sum is 0. Not collective. The host waits for the slot's
+  Forward, but not for work that was started after it. A batch of an evaluation is then over and
+  gives back its parts of caches.
 */
 PetscErrorCode TrsModelParallelLoss(TrsModelParallel model, int slot, double *loss_sum);
 
-/* Does work go on behind the host's back, so that the loss is better asked for once the backward has been started? */
+/*
+  Tell whether the device works independently of the host. Then the loss should be asked for after
+  the backward has been started.
+*/
 PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 
-/* So that the next Forward may be started before this one's Loss is asked for? Not with -reproducible, which keeps the losses of one batch. */
+/*
+  Tell whether the next Forward may be started before this one's Loss is asked for. With
+  -reproducible it may not, because the model keeps the losses of only one batch.
+*/
 PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 
 /*
-  TrsModelParallelBackward - Backward and both optimizers' step, after a Forward of the same batch with labels.
+  TrsModelParallelBackward - Backward and the step of both optimizers, after a Forward of the same
+    batch with labels.
 
-  Collective. In: step  updates done before this one, over the life of the weights (t = step + 1)
+  Collective.
+
+  In: step  updates done before this one, over the life of the weights (t = step + 1)
 */
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                         int64_t step);
 
 /*
-  The last batch's pooled rows and, after its backward, their gradients, in device memory: [B, *stride] with the embeddings in *n_columns columns from the
-  pointers on. Borrowed until the next Forward. Not collective.
+  The last batch's pooled rows and, after its backward, their gradients, in device memory. They are
+  matrices [B, *stride], whose embeddings are the *n_columns columns from the pointers on. Borrowed
+  until the next Forward. Not collective.
 */
 PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel model, const float **pooled, const float **grads,
                                           int64_t *stride, int64_t *n_columns);
 
-/* Bytes this rank holds: tables, their optimizer states, dense parameters with gradients and states. Not collective. */
+/*
+  Bytes that this rank holds: tables, their optimizer states, and dense parameters with gradients
+  and states. Not collective.
+*/
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel model, int64_t *tables, int64_t *states,
                                      int64_t *dense);
 
-/* Of the tables' and states' bytes, those in host memory for fused_uvm and fused_uvm_caching; and those of the caches. Not collective. */
+/*
+  The part of the tables' and states' bytes that lies in host memory for fused_uvm and
+  fused_uvm_caching, and the bytes of the caches. Not collective.
+*/
 PetscErrorCode TrsModelParallelHostBytes(TrsModelParallel model, int64_t *host_rows, int64_t *caches);
 
-/* This rank's caches: how many, and the i-th, whose tables are numbered as in the config. Info waits for the device. Not collective. */
+/*
+  The number of this rank's caches, and the i-th cache, whose tables are numbered as in the config.
+  TrsModelParallelCacheInfo() waits for the device. Not collective.
+*/
 int TrsModelParallelCaches(TrsModelParallel model);
 PetscErrorCode TrsModelParallelCacheInfo(TrsModelParallel model, int i, TrsRowCacheInfo *info);
 
-/* Describe the dense layers on rank 0. Logically collective. */
+/* Print a description of the dense layers on rank 0. Logically collective. */
 PetscErrorCode TrsModelParallelView(TrsModelParallel model, MPI_Comm comm);

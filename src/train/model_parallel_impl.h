@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What ModelParallel is made of: set-up (model_parallel_setup.c), its state in checkpoints (model_parallel_state.c), the steps of a batch
-  (model_parallel.c) and the dense layers' work in them, one of two (dense_work.c). Internal to train/.
+  The parts of ModelParallel: set-up (model_parallel_setup.c), its state in checkpoints
+  (model_parallel_state.c), the steps of a batch (model_parallel.c), and the work of the dense
+  layers in these steps, which has two variants (dense_work.c). Internal to train/.
 */
 #pragma once
 
@@ -10,20 +11,28 @@
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
 
-/* A batch from its copy to the end of its backward, or of its forward in an evaluation. */
+/*
+  The slot of a batch, from the batch's copy to the end of its
+  backward, or of its forward in an evaluation.
+*/
 typedef struct {
   TrsDeviceBatch copy;
-  TrsEvent ready;                    /* its ids are at the shards */
-  TrsEvent loss_ready;               /* what its forward gives the host, that is: */
-  TrsPinnedBuffer loss, predictions; /* one double; [B] */
+  TrsEvent ready;                    /* the batch's ids are at the shards */
+  TrsEvent loss_ready;               /* the results of the forward are on the host */
+  TrsPinnedBuffer loss, predictions; /* these results: one double; [B] */
 } TrsModelSlot;
 
-/* Who does which part of the dense layers' work, and how their gradients are summed: chosen at set-up. */
+/*
+  The distribution of the dense layers' work over ranks, and the summation of their gradients.
+  Chosen at set-up.
+*/
 typedef struct {
-  /* Pooled rows to their samples, dense layers, loss. What the backward of a training batch may do at once it does. */
+  /* Bring pooled rows to their samples, run the dense layers, and compute the loss. For a training
+     batch this function may do parts of the backward at once. */
   PetscErrorCode (*forward)(TrsModelParallel model, int slot, const TrsBatch *batch, float scale,
                             const float **predictions);
-  /* Dense layers' backward, gradients of pooled rows to their shards, the tables' update; the layers' gradients are summed. */
+  /* Run the dense layers' backward, bring gradients of pooled rows to their shards, update the
+     tables, and sum the layers' gradients. */
   PetscErrorCode (*backward)(TrsModelParallel model, int slot, const TrsBatch *batch,
                              const TrsSparseOptimizerArgs *args);
 } TrsDenseWork;
@@ -39,27 +48,35 @@ struct TrsModelParallelImpl {
   TrsSparseOptimizerArgs *step_args; /* [optimizers.n] with a step's learning rates */
   TrsSchedule schedule;
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
-  int64_t *columns;             /* [features] first of each one's in them */
+  int64_t *columns;             /* [features] first column of each feature in these matrices */
   TrsPositionWeight *position;  /* [features] */
-  int64_t n_columns;            /* embedding columns of the model's matrix: they are its last */
+  int64_t n_columns;            /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
-  PetscBool cached; /* has this rank caches of tables' rows? If not nothing uses `prefetch` and these */
-  TrsEvent computed, prefetched; /* the prefetch may begin; the last one is done */
-  PetscBool updated;             /* have rows changed since the last prefetch? */
+  /* Whether this rank has caches of tables' rows. Otherwise the stream `prefetch` and the next
+     three fields are not used. */
+  PetscBool cached;
+  TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */
+  PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
   const TrsDenseWork *dense;
-  TrsBlockwise blockwise; /* with -reproducible, else NULL */
+  TrsBlockwise blockwise; /* NULL without -reproducible */
 };
 
-/* A stage of the step begins, for the host and on the compute stream: TrsStageSwitch() and TrsTimelineMark(). */
+/*
+  Begin a stage of the step, for the host and on the compute stream:
+  TrsStageSwitch() and TrsTimelineMark().
+*/
 PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before);
 
-/* The tables' update, once no prefetch changes their caches any more: between BackwardStart and the next use of the rows. */
+/*
+  Update the tables, once no prefetch changes their caches any more. Call this between BackwardStart
+  and the next use of the rows.
+*/
 PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel model, int slot, const TrsPooledMatrix *grad,
                                             const TrsSparseOptimizerArgs *args);
 
-/* Every rank its own samples, under the exchanges and the all-reduce. */
+/* Every rank works on its own samples, under the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;
 
-/* -reproducible: fixed blocks of the global batch (train/blockwise.h). */
+/* -reproducible: the ranks work on fixed blocks of the global batch (train/blockwise.h). */
 extern const TrsDenseWork trs_dense_by_blocks;

@@ -4,23 +4,59 @@
 
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "the same bits of losses and weights for every plan and number of ranks, given the global batch: "
-     "tables' sums are made in one place in the batch's order, which costs exchanges; dense layers work on "
-     "blocks of 64 samples. Among CPUs, or GPUs, of one kind; exchanges in fp32"},
+     "give the same bits of losses and weights for every plan and number of ranks with the same global "
+     "batch. Tables' sums are made in one place in the batch's order, which costs exchanges; dense layers "
+     "work on blocks of 64 samples. This holds among CPUs, or GPUs, of one kind, and needs exchanges in "
+     "fp32"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
 
-/* Position weights of the features that have them: dense parameters of the model. Before or after its set-up. */
-static PetscErrorCode add_position_weights(TrsModelParallel m)
+/*
+  Position weights of the features that have them: dense parameters of the model. Before its set-up.
+*/
+static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *tables)
 {
-  const TrsTableConfigs *tables = m->config.tables;
-
   PetscFunctionBegin;
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     for (int k = 0; table->max_feature_lengths && k < table->n_features; k++)
-      PetscCall(TrsDlrmAddPositionWeights(m->dlrm, table->features[k], table->max_feature_lengths[k]));
+      PetscCall(TrsDlrmAddPositionWeights(dlrm, table->features[k], table->max_feature_lengths[k]));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The widths of the vectors that the model takes of a sample, to be freed. */
+static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **dims)
+{
+  PetscFunctionBegin;
+  *n = 0;
+  for (int t = 0; t < tables->n; t++) *n += tables->table[t].n_features * TrsTableVectors(&tables->table[t]);
+  PetscCall(PetscMalloc1((size_t)*n, dims));
+  for (int t = 0, v = 0; t < tables->n; t++)
+    for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++)
+      (*dims)[v++] = tables->table[t].embedding_dim;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                          int64_t *bytes)
+{
+  const TrsComputeOps *compute;
+  const TrsDeviceOps *device;
+  int n, *dims;
+  TrsDlrm dlrm;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceFind("cpu", &device));
+  PetscCall(TrsComputeFind("cpu", &compute));
+  PetscCall(list_vectors(tables, &n, &dims));
+  PetscCall(TrsDlrmCreate(device, compute, &dlrm));
+  PetscCall(TrsDlrmSetFromOptions(dlrm, options));
+  PetscCall(add_position_weights(dlrm, tables));
+  PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
+  *bytes *= (int64_t)sizeof(float);
+  PetscCall(TrsDlrmDestroy(&dlrm));
+  PetscCall(PetscFree(dims));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -50,24 +86,17 @@ static PetscErrorCode find_features(TrsModelParallel m)
 static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
 {
   const TrsTableConfigs *tables = m->config.tables;
-  int n_features = 0, n = 0, *dims;
+  int n_features = 0, n, *dims;
 
   PetscFunctionBegin;
-  for (int t = 0; t < tables->n; t++) {
-    n_features += tables->table[t].n_features;
-    n += tables->table[t].n_features * TrsTableVectors(&tables->table[t]);
-  }
-  PetscCall(PetscMalloc1((size_t)n, &dims));
+  for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
   PetscCall(PetscCalloc2((size_t)n_features, &m->columns, (size_t)n_features, &m->position));
-  for (int t = 0, v = 0; t < tables->n; t++)
-    for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++, v++) {
-      dims[v] = tables->table[t].embedding_dim;
-      m->n_columns += dims[v];
-    }
+  PetscCall(list_vectors(tables, &n, &dims));
+  for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
-  PetscCall(add_position_weights(m));
+  PetscCall(add_position_weights(m->dlrm, tables));
   if (m->dense == &trs_dense_by_blocks) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
@@ -142,7 +171,10 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* -reproducible: everything travels as it is; codecs [TRS_N_QCOMM_OPS] of the embeddings. */
+/*
+  Check for -reproducible that all messages keep full precision. codecs [TRS_N_QCOMM_OPS] are those
+  of the embeddings.
+*/
 static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
 {
   const char *rounded = NULL;
@@ -163,7 +195,7 @@ static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The exchanges' options. They differ in codecs alone. */
+/* Read the options of the exchanges, which differ only in their codecs. */
 static PetscErrorCode read_dist(TrsModelParallel m, TrsOptions options, TrsShardedEbcConfig *ebc)
 {
   TrsPooledDistOptions *const dist[TRS_N_QCOMM_OPS] = {&ebc->dist, &ebc->reduce_scatter, &ebc->sequence};
@@ -181,7 +213,7 @@ static PetscErrorCode read_dist(TrsModelParallel m, TrsOptions options, TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Without training no table has states. */
+/* Create the tables' optimizers. Without training no table has states. */
 static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions options)
 {
   PetscFunctionBegin;
@@ -190,6 +222,7 @@ static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions op
     m->optimizers.args[i].seed = m->config.seed;
     if (!m->config.training) m->optimizers.args[i].kind = TRS_OPTIM_NONE;
   }
+  PetscCall(TrsSparseOptimizersCheck(&m->optimizers, m->config.compute));
   PetscCall(PetscMalloc1((size_t)PetscMax(m->optimizers.n, 1), &m->step_args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -217,14 +250,14 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->groups->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
-  if (!ebc.dist.reproducible)
-    TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes); /* else its batch is a block's */
+  /* With -reproducible the model's memory is that of one block. */
+  if (!ebc.dist.reproducible) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->columns;
   ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
-  m->updated = PETSC_TRUE; /* they are yet to be filled */
+  m->updated = PETSC_TRUE; /* the tables will be filled first */
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);

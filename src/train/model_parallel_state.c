@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
-/* How io/ reaches tensors on the device: after what was started on the compute stream, which changes them. */
+/*
+  The functions by which io/ accesses tensors on the device. They wait for work on the compute
+  stream, which changes the tensors.
+*/
 static PetscErrorCode alloc_stage(const void *model, int64_t bytes, void **host)
 {
   PetscFunctionBegin;
@@ -26,7 +29,7 @@ static PetscErrorCode copy_stage(const void *model, void *to, const void *from, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Numbers of a checkpoint whose tables were of another type. */
+/* Convert numbers of a checkpoint whose tables have another type. */
 static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *source, TrsDType to, void *result)
 {
   const TrsComputeOps *host;
@@ -34,7 +37,8 @@ static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *sour
 
   PetscFunctionBegin;
   PetscCall(TrsComputeFind("cpu", &host));
-  if (from != TRS_FP32 && to != TRS_FP32) { /* from one half to the other: by way of fp32, which holds both */
+  /* Convert from one half precision to the other by way of fp32, which holds both. */
+  if (from != TRS_FP32 && to != TRS_FP32) {
     PetscCall(TrsAlloc(n, sizeof(*wide), &wide));
     PetscCall(host->convert(NULL, n, from, source, TRS_FP32, wide));
     from = TRS_FP32;
@@ -45,7 +49,10 @@ static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *sour
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows that are in caches go home before they are written to a file. (Files are read before the first batch: the caches are empty.) */
+/*
+  Write rows in caches back to their tables before a file is written. (Files are read before the
+  first batch, when the caches are empty.)
+*/
 static PetscErrorCode settle(const void *model)
 {
   const struct TrsModelParallelImpl *m = (const struct TrsModelParallelImpl *)model;

@@ -3,35 +3,39 @@
 
 #include "core/events.h"
 
-/* What the ranks agree on in a step: sums over ranks. */
+/* The numbers that the ranks agree on in a step. They are sums over ranks. */
 typedef enum {
   TRS_AGREE_LOSS,
   TRS_AGREE_STOP,
   TRS_AGREE_ERROR,
   TRS_AGREE_BAD_IDS,
   TRS_AGREE_BAD_NUMBERS,
-  TRS_AGREE_WEIGHTS, /* where samples have weights: what those of the next batch add up to */
+  TRS_AGREE_WEIGHTS, /* with weighted samples: digits of the sum of the next batch's weights */
   TRS_N_AGREE = TRS_AGREE_WEIGHTS + TRS_WEIGHT_DIGITS
 } TrsAgreement;
 _Static_assert((int)TRS_N_AGREE <= (int)TRS_LANE_COUNTS, "weighted steps would agree by MPI, which is slow");
 
-/* Batches in hand: the one that ends next, those whose forward and input dist are under way, and the one after. */
+/*
+  Batches in hand: the one that ends next, those whose forward and input dist are under way, and the
+  one after these.
+*/
 enum { TRS_IN_HAND = 4 };
 _Static_assert((int)TRS_IN_HAND == (int)TRS_READER_OUT + 1, "the reader lends as many, one more to a device");
 
 typedef struct {
   TrsBatch *batch;
-  const float *predictions; /* once its loss is there */
-  double start_s;           /* of its input dist */
+  const float *predictions; /* valid once the batch's loss is there */
+  double start_s;           /* time of the start of its input dist */
 } TrsInHand;
 
 typedef struct {
   const char *name;
-  /* NULL where nothing runs ahead: start what a first forward finds begun, for the two batches in hand */
+  /* Start what the first forward needs, for the two batches in hand. NULL if nothing runs ahead. */
   PetscErrorCode (*fill)(TrsPipeline pipeline);
-  /* the i-th batch's forward, and what of later ones goes on under it */
+  /* Run the i-th batch's forward, and start the work of later batches that goes on under it. */
   PetscErrorCode (*forward)(TrsPipeline pipeline, int i);
-  /* NULL: nothing; a batch has ended, others moved up: what is started for those behind the forwards */
+  /* Start work for the batches behind the forwards, after a batch has ended and the others have
+     moved up. NULL if there is no such work. */
   PetscErrorCode (*next)(TrsPipeline pipeline);
 } TrsPipelineOps;
 
@@ -40,23 +44,25 @@ struct TrsPipelineImpl {
   TrsComm control;
   TrsModelParallel model;
   TrsReader reader;
-  TrsBatchObserver observer; /* batch NULL: none */
+  TrsBatchObserver observer; /* batch is NULL without an observer */
   PetscBool evaluation;
   int64_t first_update;
   const volatile int *stop;
   PetscBool filled;
-  PetscErrorCode error; /* of this rank's reader or observer, to be agreed on */
+  PetscErrorCode error; /* error of this rank's reader or observer, on which the ranks will agree */
   TrsInHand hand[TRS_IN_HAND];
-  int ahead;                     /* forwards under way: of hand[0] where an evaluation's go on */
-  int first_slot, n_slots, turn; /* slots are taken in turn: hand[0]'s */
+  /* Number of forwards under way. It includes hand[0] if an evaluation's forwards run ahead. */
+  int ahead;
+  int first_slot, n_slots, turn; /* slots are taken in turn, `turn` is hand[0]'s */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   TrsSum agreement;
 };
 
 static const TrsOptionSpec pipeline_specs[] = {
     {"-pipeline", TRS_OPTION_ENUM, "sparse_dist", NULL, "base,sparse_dist,prefetch_sparse_dist", NULL,
-     "what overlaps in trainings and evaluations: nothing; the next batch's input dist; also the fill of "
-     "caches (fused_uvm_caching, lru) with its rows"},
+     "work that overlaps in trainings and evaluations. base: nothing; sparse_dist: the next batch's input "
+     "dist; prefetch_sparse_dist: also the fill of caches (fused_uvm_caching, lru) with the next batch's "
+     "rows"},
 };
 const TrsOptionGroup trs_pipeline_options = TRS_OPTION_GROUP("Pipeline", pipeline_specs);
 
@@ -65,7 +71,7 @@ static int slot_of(TrsPipeline p, int i)
   return p->first_slot + (p->turn + i) % p->n_slots;
 }
 
-/* The reader's next batch into place i; a failure is kept until the ranks agree on it. */
+/* Fetch the reader's next batch into place i. A failure is kept until the ranks agree on it. */
 static PetscErrorCode fetch(TrsPipeline p, int i)
 {
   TrsInHand *hand = &p->hand[i];
@@ -90,7 +96,7 @@ static PetscErrorCode start_counts(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A batch's ids on their way. */
+/* Start a batch's ids on their way. */
 static PetscErrorCode start_ids(TrsPipeline p, int i)
 {
   PetscFunctionBegin;
@@ -106,7 +112,7 @@ static PetscErrorCode wait_for_ids(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Forward of a batch whose input dist is done. */
+/* Run the forward of a batch whose input dist is done. */
 static PetscErrorCode forward(TrsPipeline p, int i)
 {
   TrsInHand *hand = &p->hand[i];
@@ -117,20 +123,23 @@ static PetscErrorCode forward(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does the step's mean go by samples' weights? An evaluation's is not asked for: its forwards run ahead of what the ranks add up. */
+/*
+  Tell whether the step's mean is weighted by samples' weights. In an evaluation this is not used,
+  because its forwards run ahead of the ranks' sum.
+*/
 static PetscBool is_weighted(TrsPipeline p, const TrsBatch *batch)
 {
   return (PetscBool)(batch->weights && !p->evaluation);
 }
 
-/* This rank's part of what a batch's samples weigh, to be added up; NULL: there is none. */
+/* Put this rank's sum of a batch's weights into the sums of the step. batch may be NULL. */
 static void put_weights(TrsPipeline p, const TrsBatch *batch)
 {
   for (int k = 0; k < TRS_WEIGHT_DIGITS; k++)
     p->mine[TRS_AGREE_WEIGHTS + k] = batch ? batch->weight_digits[k] : 0.0;
 }
 
-/* Of the first batch, that no step before it has added up. */
+/* Add up the weights of the first batch, which no earlier step has done. */
 static PetscErrorCode add_first_weights(TrsPipeline p)
 {
   TrsBatch *batch = p->hand[0].batch;
@@ -145,7 +154,9 @@ static PetscErrorCode add_first_weights(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What batch 0's forward gave, and from that and the reader what the ranks agree on. */
+/*
+  Take the results of batch 0's forward, and start the agreement on them and on the reader's state.
+*/
 static PetscErrorCode agreement_start(TrsPipeline p)
 {
   const TrsInHand *hand = &p->hand[0];
@@ -156,7 +167,8 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   PetscFunctionBegin;
   PetscCall(TrsModelParallelLoss(p->model, slot_of(p, 0), loss));
   if (p->observer.batch) {
-    /* with an error that only this rank knows of, too: it may be collective */
+    /* The observer is called even after an error that only this rank
+       knows of, because it may be collective. */
     ierr = p->observer.batch(p->observer.context, hand->batch, hand->predictions, *loss,
                              MPI_Wtime() - hand->start_s);
     if (!p->error) p->error = ierr;
@@ -172,7 +184,7 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bad id of the lowest rank that has one, to all ranks. */
+/* Tell all ranks the bad id of the lowest rank that has one. */
 static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
 {
   const TrsBatch *batch = p->hand[0].batch;
@@ -200,6 +212,8 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
                             .position = batch->position,
                             .loss = weight == 0.0 ? 0.0 : p->sum[TRS_AGREE_LOSS] / weight,
                             .stop = (PetscBool)(p->sum[TRS_AGREE_STOP] > 0),
+                            .ids = (double)batch->kjt.jagged.n_values / (double)PetscMax(batch->batch, 1) *
+                                   (double)batch->global_batch,
                             .bad_ids = (int64_t)p->sum[TRS_AGREE_BAD_IDS],
                             .bad_numbers = (int64_t)p->sum[TRS_AGREE_BAD_NUMBERS]};
   if (weighted && p->hand[1].batch)
@@ -208,7 +222,7 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Batch 0 is done: give it back, the next ones move up. */
+/* Give back batch 0, which is done, and move the next ones up. */
 static PetscErrorCode advance(TrsPipeline p)
 {
   PetscFunctionBegin;
@@ -219,7 +233,7 @@ static PetscErrorCode advance(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A training's, from the forward on: the backward, and under it what the ranks agree on. */
+/* Finish a training's step after the forward: the backward, and under it the agreement. */
 static PetscErrorCode finish_training(TrsPipeline p, TrsStepResult *result)
 {
   const TrsBatch *batch = p->hand[0].batch;
@@ -261,7 +275,7 @@ static PetscErrorCode fill_sparse_dist(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch's input dist is under way when this is called. */
+/* The batch's input dist is under way when this function is called. */
 static PetscErrorCode forward_sparse_dist(TrsPipeline p, int i)
 {
   const PetscBool more = (PetscBool)(p->hand[i + 1].batch != NULL);
@@ -277,7 +291,10 @@ static PetscErrorCode forward_sparse_dist(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ids of the batch behind the next forward are under way when a step ends; its counts are not, because evaluations between steps exchange theirs (comm/shared_lanes.h). */
+/*
+  When a step ends, the ids of the batch behind the next forward are under way. Its counts are not,
+  because evaluations between steps exchange their own counts (comm/shared_lanes.h).
+*/
 static PetscErrorCode next_prefetch(TrsPipeline p)
 {
   PetscFunctionBegin;
@@ -296,8 +313,9 @@ static PetscErrorCode fill_prefetch(TrsPipeline p)
 }
 
 /*
-  The batch's input dist and cache fill are done or under way when this is called, and the next one's ids. Its rows are brought in between the batch's
-  forward, whose lines they leave alone, and its update, which finds rows that have moved.
+  When this function is called, the batch's input dist and cache fill are done or under way, and so
+  are the next batch's ids. The next batch's rows are brought in between this batch's forward and
+  its update. The fill leaves the forward's lines alone, and the update finds rows that have moved.
 */
 static PetscErrorCode forward_prefetch(TrsPipeline p, int i)
 {
@@ -336,7 +354,8 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
   p->reader = reader;
   p->first_update = first_update;
   p->stop = stop;
-  /* two are enough where a batch has ended when its step does; a third, where it goes on, lets the next input dist start under it */
+  /* Two slots are enough if a batch has ended when its step does. If the device goes on, a third
+     slot lets the next input dist start under its work. */
   p->n_slots = TrsModelParallelIsAsynchronous(model) ? TRS_TRAINING_SLOTS : 2;
   *pipeline = p;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -359,7 +378,10 @@ PetscErrorCode TrsPipelineSetObserver(TrsPipeline pipeline, const TrsBatchObserv
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first batches: two in hand, and where input dists run ahead, the first one's under way; where forwards do, its forward. */
+/*
+  Fetch the first two batches. If input dists run ahead, start the first batch's; if forwards run
+  ahead, start its forward.
+*/
 static PetscErrorCode fill(TrsPipeline p)
 {
   PetscFunctionBegin;
@@ -391,7 +413,10 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was left begun: a forward that ran ahead; of the batch behind the forwards its input dist, or where caches are filled ahead of the one after. */
+/*
+  Complete the work that was begun: a forward that ran ahead, and the input dist of the batch behind
+  the forwards. If caches are filled ahead, it is the input dist of the batch after that one.
+*/
 static PetscErrorCode drain(TrsPipeline p)
 {
   const int i = p->ahead + (p->ops->next ? 1 : 0);

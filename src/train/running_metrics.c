@@ -5,34 +5,40 @@
 
 #include <math.h>
 
-/* Steps of a run that throughput leaves out: caches, buffers and the read-ahead fill in them. */
+/*
+  Steps of a run that throughput leaves out, because caches,
+  buffers and the read-ahead fill in them.
+*/
 enum { TRS_THROUGHPUT_WARM_UP = 8 };
 
-/* What a checkpoint keeps, in its order: the sums, then these. */
+/* The numbers that a checkpoint keeps, in their order: first the sums, then these. */
 enum { TRS_KEPT_EXAMPLES = TRS_METRIC_SUM_DOUBLES, TRS_KEPT_TIMED, TRS_KEPT_TIME, TRS_N_KEPT };
 
 struct TrsRunningMetricsImpl {
   MPI_Comm comm;
   int rank;
-  int64_t capacity, n, next; /* of the window: samples of this rank, those there are, place of the next */
-  TrsAucRecord *record;      /* [capacity], a ring */
+  /* The window: its size on this rank, the samples in it, and the place of the next one. */
+  int64_t capacity, n, next;
+  TrsAucRecord *record; /* [capacity], a ring */
   TrsMetricSums lifetime, window, total;
   TrsAucScratch scratch;
-  int64_t steps;                         /* of this run */
-  int64_t examples_before, timed_before; /* of the runs before, */
-  double time_before_s;                  /* and the time those timed took */
-  int64_t examples, timed,
-      window_examples;            /* of this run, of its steps after the warm-up, since the last values */
-  double warm_s, window_s, now_s; /* clock at the end of the warm-up, of the last values, of the last step */
+  int64_t steps; /* steps of this run */
+  /* Samples of earlier runs: all, and those whose time was measured. */
+  int64_t examples_before, timed_before;
+  double time_before_s; /* time of these measured samples */
+  /* Samples of this run, of its steps after the warm-up, and since the last values. */
+  int64_t examples, timed, window_examples;
+  /* Clock at the end of the warm-up, at the last values, and at the last step. */
+  double warm_s, window_s, now_s;
   double kept[TRS_N_KEPT];
 };
 
 static const TrsOptionSpec specs[] = {
     {"-metrics_every", TRS_OPTION_INT, "100", "[0,]", NULL, "steps",
-     "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and all; "
-     "0: never"},
+     "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and over "
+     "all; 0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
-     "how many of the last samples, of all ranks together, window metrics are over"},
+     "number of the last samples, of all ranks together, that the window metrics cover"},
 };
 const TrsOptionGroup trs_metrics_options = TRS_OPTION_GROUP("Metrics", specs);
 
@@ -57,7 +63,7 @@ PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float 
                                     const float *labels, const float *weights)
 {
   PetscFunctionBegin;
-  for (int64_t i = 0; i < n;) { /* runs that do not wrap around */
+  for (int64_t i = 0; i < n;) { /* copy runs that do not wrap around */
     const int64_t run = PetscMin(n - i, m->capacity - m->next);
 
     for (int64_t k = 0; k < run; k++)
@@ -90,7 +96,7 @@ static double rate(int64_t examples, double seconds)
   return seconds > 0.0 ? (double)examples / seconds : (double)NAN;
 }
 
-/* Sums over ranks to values, in m->total. */
+/* Add up the sums over ranks into m->total, and compute the values. */
 static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, TrsMetricValues *values)
 {
   PetscFunctionBegin;

@@ -3,10 +3,12 @@
 
 struct TrsSampleBlocksImpl {
   TrsComm comm;
-  const int64_t *sample;             /* [W + 1] borrowed: first sample of each rank */
-  int64_t *block;                    /* [W + 1] its first block */
-  int64_t *to_blocks, *to_blocks_at; /* [W] own samples in each rank's blocks, and before them */
-  int64_t *to_owners, *to_owners_at; /* [W] samples of my blocks that each rank has */
+  const int64_t *sample; /* [W + 1] borrowed: first sample of each rank */
+  int64_t *block;        /* [W + 1] first block of each rank */
+  /* [W] own samples in each rank's blocks; own samples before these */
+  int64_t *to_blocks, *to_blocks_at;
+  /* [W] samples of my blocks that each rank has; samples before these */
+  int64_t *to_owners, *to_owners_at;
   TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
 };
 
@@ -37,13 +39,16 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* First sample of a block. */
+/* The first sample of a block. */
 static int64_t begin_of(const struct TrsSampleBlocksImpl *b, int64_t block)
 {
   return PetscMin(block * TRS_BLOCK_SAMPLES, b->sample[b->comm->size]);
 }
 
-/* How many of the samples [begin, end) are in [other_begin, other_end); *at: how many come before those. */
+/*
+  The number of samples of [begin, end) that lie in [other_begin, other_end). *at is the number of
+  samples before them.
+*/
 static int64_t overlap(int64_t begin, int64_t end, int64_t other_begin, int64_t other_end, int64_t *at)
 {
   const int64_t from = PetscMin(PetscMax(begin, other_begin), end), to = PetscMin(end, other_end);

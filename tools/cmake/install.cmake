@@ -11,7 +11,7 @@ install(DIRECTORY tools/ DESTINATION ${share}/tools USE_SOURCE_PERMISSIONS
         PATTERN "check_*" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
 install(DIRECTORY jobs/ DESTINATION ${share}/jobs USE_SOURCE_PERMISSIONS PATTERN "quickstart.sh" EXCLUDE)
-install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md src/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The manual page and the completions are made from -help. Where the program cannot run (a login node
 # that bans MPI programs), they are left out.

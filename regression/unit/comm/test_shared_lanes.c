@@ -2,7 +2,7 @@
 /* TEST ranks: 1 2 3 4 */
 /*
   What is special to exchanges by shared memory: the sizes where a message stops being small, more operations under way than there are
-  slots, memory that is used again at once, ranks that cannot share. In all of a host's ranks, and as if a host had two. Expected values say
+  cells, memory that is used again at once, ranks that cannot share. In all of a host's ranks, and as if a host had two. Expected values say
   who sent them.
 */
 #include "comm/comm.h"
@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 8, FLIGHT = 3 * TRS_LANE_SLOTS };
+enum { MAX_RANKS = 8, FLIGHT = 3 * TRS_LANE_CELLS };
 
 static const TrsDeviceOps *device;
 static const TrsComputeOps *compute;
@@ -426,7 +426,7 @@ static void test_pieces(void **state)
 /* Of odd ranks' blocks, which come as messages, one is looked at while a ring full of operations overtakes it, and then two more. */
 static void overtake(TrsComm comm)
 {
-  enum { N = 30011, RING = TRS_LANE_SLOTS / 2 /* an allreduce has two phases */ };
+  enum { N = 30011, RING = TRS_LANE_CELLS / 2 /* an allreduce has two phases */ };
   int64_t send_counts[MAX_RANKS], recv_counts[MAX_RANKS], displs[MAX_RANKS];
   float *send = take(N), *recv = take((int64_t)N * comm->size), value = 1;
   const float *block[MAX_RANKS];
@@ -448,7 +448,7 @@ static void overtake(TrsComm comm)
   value = 1;
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(
-      TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other)); /* in the slot of what is looked at */
+      TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other)); /* in the cell of what is looked at */
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(TrsCommProgress(comm));
   for (int q = 0; q < comm->size; q++)

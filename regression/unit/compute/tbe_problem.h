@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "hosted_compute.h"
 
-enum { N_TABLES = 2, N_FEATURES = 3, MAX_DIM = 130, N_KINDS = 11, N_DTYPES = 3 };
+enum { N_TABLES = 2, N_FEATURES = 3, MAX_DIM = 130, N_KINDS = 12, N_DTYPES = 3 };
 
 static const TrsComputeOps *ops;
 
@@ -45,6 +45,7 @@ static const struct {
     {TRS_OPTIM_PARTIAL_ROWWISE_LAMB, TRS_DECAY_NONE, "er"},
     {TRS_OPTIM_LARS_SGD, TRS_DECAY_NONE, "e"},
     {TRS_OPTIM_LION, TRS_DECAY_NONE, "e"},
+    {TRS_OPTIM_FTRL, TRS_DECAY_NONE, "ee"},
 };
 
 static void *memory(int64_t n, size_t size)
@@ -135,6 +136,9 @@ static void make_problem(const shape *s, problem *p)
                                      .weight_decay = 0.05f,
                                      .eta = 0.1f,
                                      .momentum = 0.8f,
+                                     .beta = 0.5f,
+                                     .l1 = 0.3f,
+                                     .l2 = 0.2f,
                                      .step = 3,
                                      .seed = 5};
   for (int t = 0; t < N_TABLES; t++) make_table(s, t, &p->table[t]);

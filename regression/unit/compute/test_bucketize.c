@@ -70,7 +70,7 @@ static void run_shape(const shape *s)
   TrsBucketSpec *spec = calloc((size_t)s->n_features, sizeof(*spec));
   int64_t *unbucketize = NULL;
 
-  for (int f = 0; f < s->n_features; f++) spec[f].block_size = block;
+  for (int f = 0; f < s->n_features; f++) spec[f].bucket_rows = block;
   for (int64_t b = 0; b < bags; b++) {
     in.lengths[b] = b % 3 == 1 ? 0 : (int32_t)(b * 7 % s->max_length + 1);
     in.offsets[b + 1] = in.offsets[b] + in.lengths[b];
@@ -129,7 +129,7 @@ static void test_product(void **state)
   (void)state;
   assert_petsc_ok(compute->workspace_create(&workspace));
   for (size_t k = 0; k < sizeof(blocks) / sizeof(blocks[0]); k++) {
-    const TrsBucketSpec spec = {.block_size = blocks[k]};
+    const TrsBucketSpec spec = {.bucket_rows = blocks[k]};
     TrsJagged in = {.n_bags = 1, .lengths = &length, .offsets = offsets, .values = ids},
               out = {.lengths = lengths, .values = found};
     int64_t n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Quantised rows by law: a slice of columns has the values of the whole row, sequences look up what rows decode to, halves are rounded; every instruction set. */
 #include "compute/compute_ops.h"
-#include "compute/quant.h"
+#include "dequantise.h"
 #include "trs_test.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void check_slice(TrsDType dtype, int dim, int col, int cols, const uint8_
 
   memset(slice, 0xff, (size_t)(ROWS * bytes));
   assert_petsc_ok(TrsQuantSliceRows(dtype, dim, col, cols, ROWS, rows, slice));
-  assert_petsc_ok(TrsDequantiseRows(dtype, TRS_ROWS_TBE, ROWS, cols, slice, back, cols));
+  dequantise_rows(dtype, TRS_ROWS_TBE, ROWS, cols, slice, back, cols);
   for (int r = 0; r < ROWS; r++) {
     assert_memory_equal(back + r * cols, whole + r * dim + col, (size_t)cols * sizeof(*back));
     for (int64_t b = used; b < bytes; b++) assert_int_equal(slice[r * bytes + b], 0);
@@ -63,7 +63,7 @@ static void test_slices(void **state)
       float *x = make_numbers(dim), *whole = calloc((size_t)ROWS * (size_t)dim, sizeof(*whole));
       uint8_t *rows = quantised(types[t], dim, x);
 
-      assert_petsc_ok(TrsDequantiseRows(types[t], TRS_ROWS_TBE, ROWS, dim, rows, whole, dim));
+      dequantise_rows(types[t], TRS_ROWS_TBE, ROWS, dim, rows, whole, dim);
       for (int col = 0; col < dim; col += per_byte)
         for (int cols = 1; cols <= dim - col; cols += dim > 40 ? 13 : 1)
           check_slice(types[t], dim, col, cols, rows, whole);
@@ -86,7 +86,7 @@ static void test_slices_refused(void **state)
   assert_petsc_error(TrsQuantSliceRows(TRS_INT8, 8, -1, 3, 1, rows, slice), TRS_ERR_INTERNAL);
 }
 
-/* Rows of a sequence are what TrsDequantiseRows() gives; ids that are no rows give zeros. */
+/* Rows of a sequence are what dequantise_rows() gives; ids that are no rows give zeros. */
 static void check_sequence(const TrsComputeOps *compute, TrsDType dtype, int dim)
 {
   enum { N = 5000 };
@@ -103,7 +103,7 @@ static void check_sequence(const TrsComputeOps *compute, TrsDType dtype, int dim
   TrsWorkspace workspace = NULL;
 
   table.weight = quantised(dtype, dim, x);
-  assert_petsc_ok(TrsDequantiseRows(dtype, TRS_ROWS_TBE, ROWS, dim, table.weight, whole, dim));
+  dequantise_rows(dtype, TRS_ROWS_TBE, ROWS, dim, table.weight, whole, dim);
   for (int i = 0; i < N; i++)
     values[i] = (i * 31 + i / 7) % (ROWS + 3) - 1; /* -1 and three beyond the end, too */
   values[17] = INT64_MAX / 2;
@@ -136,7 +136,7 @@ static void test_sequences(void **state)
   }
 }
 
-/* A bag's sum, with and without weights, and its mean: of the rows that TrsDequantiseRows() gives, whatever the width. */
+/* A bag's sum, with and without weights, and its mean: of the rows that dequantise_rows() gives, whatever the width. */
 static void check_pooled(const TrsComputeOps *compute, TrsDType dtype, int dim, int mean, int weighted)
 {
   enum { BAGS = 60, N = 400 };
@@ -152,7 +152,7 @@ static void check_pooled(const TrsComputeOps *compute, TrsDType dtype, int dim, 
   TrsWorkspace workspace = NULL;
 
   table.weight = quantised(dtype, dim, x);
-  assert_petsc_ok(TrsDequantiseRows(dtype, TRS_ROWS_TBE, ROWS, dim, table.weight, whole, dim));
+  dequantise_rows(dtype, TRS_ROWS_TBE, ROWS, dim, table.weight, whole, dim);
   for (int b = 0; b < BAGS; b++) offsets[b + 1] = b == BAGS - 1 ? N : offsets[b] + b % 12;
   for (int i = 0; i < N; i++) {
     values[i] = (i * 17 + i / 5) % (ROWS + 1) - 1;

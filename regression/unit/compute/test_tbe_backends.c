@@ -101,7 +101,8 @@ static int sums_columns(int kind)
 {
   const TrsSparseOptimizerKind k = optimizers[kind].kind;
 
-  return k != TRS_OPTIM_SGD && k != TRS_OPTIM_ADAGRAD && k != TRS_OPTIM_ADAM && k != TRS_OPTIM_LION;
+  return k != TRS_OPTIM_SGD && k != TRS_OPTIM_ADAGRAD && k != TRS_OPTIM_ADAM && k != TRS_OPTIM_LION &&
+         k != TRS_OPTIM_FTRL;
 }
 
 static shape shape_of(int dim, int kind, int batch)

@@ -142,7 +142,7 @@ static void check_bucketize(hid_t group, const TrsJagged *in, int n_keys, int64_
     char path[64];
 
     snprintf(path, sizeof(path), "in/block_pos%d", f);
-    spec[f].block_size = block_sizes[f];
+    spec[f].bucket_rows = block_sizes[f];
     if (golden_has(group, path)) spec[f].bounds = golden_int64(group, path, NULL);
   }
   assert_petsc_ok(compute->workspace_create(&workspace));

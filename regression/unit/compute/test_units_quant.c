@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Golden data of FBGEMM and TorchRec: exchange codecs and quantised rows byte for byte, lookups of quantised tables; every instruction set. */
 #include "compute/compute_ops.h"
-#include "compute/quant.h"
+#include "dequantise.h"
 #include "golden_h5.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ static void check_rows(hid_t group, const char *name, TrsDType dtype)
   assert_petsc_ok(TrsQuantiseRows(dtype, TRS_ROWS_FUSED, n_rows, (int)dim, x, dim, to));
   for (int64_t i = 0; i < n_bytes; i++)
     if (to[i] != bytes[i]) fail_msg("%s: byte %d is %d, expected %d", name, (int)i, to[i], bytes[i]);
-  assert_petsc_ok(TrsDequantiseRows(dtype, TRS_ROWS_FUSED, n_rows, (int)dim, bytes, back, dim));
+  dequantise_rows(dtype, TRS_ROWS_FUSED, n_rows, (int)dim, bytes, back, dim);
   for (int64_t i = 0; i < n_rows * dim; i++) assert_close(back[i], decoded[i], 1e-6, 1e-6);
   free(x);
   free(decoded);

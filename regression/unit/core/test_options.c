@@ -28,7 +28,8 @@ static const TrsOptionSpec plain_specs[] = {
     {"-tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL, "names of the tables"},
     {"-data_train", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset"},
     {"-report", TRS_OPTION_FILE, "stdout", NULL, "stdout", NULL, "file or stdout"},
-    {"-title", TRS_OPTION_STRING, NULL, NULL, NULL, NULL, "any text"}};
+    {"-title", TRS_OPTION_STRING, NULL, NULL, NULL, NULL, "any text"},
+    {"-link_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms", "of a link (default: none)"}};
 static const TrsOptionSpec table_specs[] = {
     {"embedding_dim", TRS_OPTION_INT, "64", "[1,]", NULL, NULL, "columns"},
     {"dim", TRS_OPTION_INT, NULL, "[1,]", NULL, NULL, "a key that ends another key"},
@@ -331,6 +332,7 @@ typedef struct {
 } TrsBadCase;
 
 #define INT_RANGE "[1, 9223372036854775807]"
+#define BANDWIDTH "a bandwidth above 0 (3.35TB/s, 51GiB/s, 400Gbit/s; a plain number is bytes/ms)"
 static const TrsBadCase bad_cases[] = {
     {NULL, "-batch_size 5abc", TRS_ERR_OPTION,
      "-batch_size \"5abc\" (command line): expected an integer in " INT_RANGE},
@@ -449,7 +451,24 @@ static const TrsBadCase bad_cases[] = {
     {NULL, "-options_file nul.opts", TRS_ERR_OPTION, "nul.opts:2: not a text: there is a byte of value 0"},
     {NULL, "-options_file", TRS_ERR_OPTION,
      "-options_file (command line): the value is missing; expected a file name"},
-    {NULL, "-help me", TRS_ERR_OPTION, "-help \"me\" (command line): expected one of true, all"},
+    {NULL, "missing.yaml", TRS_ERR_NO_INPUT,
+     "option file \"missing.yaml\" cannot be opened: No such file or directory"},
+    {"-steps 3\n", "run.opts run.opts", TRS_ERR_OPTION,
+     "command line: \"run.opts\" belongs to no option (-name value; a list has commas and no blanks)"},
+    {NULL, "-link_bw 400Gb/s", TRS_ERR_OPTION,
+     "-link_bw \"400Gb/s\" (command line): expected " BANDWIDTH
+     "; B/s are bytes, bit/s are bits: write one of them"},
+    {NULL, "-link_bw 3GB", TRS_ERR_OPTION, "-link_bw \"3GB\" (command line): expected " BANDWIDTH},
+    {NULL, "-link_bw 0TB/s", TRS_ERR_OPTION, "-link_bw \"0TB/s\" (command line): expected " BANDWIDTH},
+    {NULL, "-link_bw infTB/s", TRS_ERR_OPTION, "-link_bw \"infTB/s\" (command line): expected " BANDWIDTH},
+    {NULL, "-embedding_dim 4", TRS_ERR_OPTION,
+     "-embedding_dim (command line): unknown option; the closest known one is -tables_embedding_dim, of all "
+     "tables; -table_NAME_embedding_dim is that of one"},
+    {NULL, "-bs 4", TRS_ERR_OPTION,
+     "-bs (command line): unknown option; the closest known one is -batch_size, of each rank"},
+    {NULL, "-config x", TRS_ERR_OPTION,
+     "-config (command line): unknown option; the closest known one is -options_file, a file of options "
+     "(.opts or .yaml)"},
     {"batch_size: 4\nsteps: 2\nbatch_size: 5\n", "-options_file run.yaml", TRS_ERR_OPTION,
      "-batch_size is given twice with different values: \"4\" (run.yaml:1) and \"5\" (run.yaml:3)"},
     {"batch:\n  size: 4\nbatch_size: 5\n", "-options_file run.yaml", TRS_ERR_OPTION,
@@ -567,6 +586,104 @@ static void test_text(void **state)
   assert_petsc_ok(PetscFree(again));
 }
 
+/* Exact in doubles: powers of two, and decimal units that 1000 divides. */
+static void test_bandwidth(void **state)
+{
+  static const struct {
+    const char *words;
+    double bytes_per_ms;
+  } cases[] = {{"-link_bw 1e6", 1e6},
+               {"-link_bw 3.35TB/s", 3.35e9},
+               {"-link_bw 51|GiB/s", 51 * 1073741824.0 / 1000},
+               {"-link_bw 400Gbit/s", 50e6},
+               {"-link_bw 2000B/s", 2},
+               {"-link_bw 12.5GiB/s", 12.5 * 1073741824.0 / 1000},
+               {"-link_bw .5MB/s", 500},
+               {"-link_bw 2.039TB/s", 2039000000},
+               {"-link_bw 76.8GB/s", 76800000},
+               {"-link_bw 1Tbit/s", 125e6}};
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    TrsOptions options;
+    double value = 0;
+
+    assert_petsc_ok(create(cases[i].words, &options));
+    assert_petsc_ok(TrsOptionsGetReal(options, "-link_bw", &value, NULL));
+    assert_true(value == cases[i].bytes_per_ms);
+    assert_petsc_ok(TrsOptionsDestroy(&options));
+  }
+}
+
+/* "trshard run.opts": a first word that is a file is the option file; the command line still wins. */
+static void test_first_word(void **state)
+{
+  TrsOptions options;
+  const char *source;
+
+  (void)state;
+  write_file("run.opts", "-steps 3\n-batch_size 7\n");
+  write_file("run.yaml", "steps: 5\nlink: {bw: 2 KiB/s}\n");
+  assert_petsc_ok(create("run.opts -batch_size 9", &options));
+  assert_int_equal(get_int(options, "-steps"), 3);
+  assert_int_equal(get_int(options, "-batch_size"), 9);
+  assert_petsc_ok(TrsOptionsSource(options, "-steps", &source));
+  assert_string_equal(source, "run.opts:1");
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+  assert_petsc_ok(create("run.yaml -options_file run.opts", &options));
+  assert_int_equal(get_int(options, "-steps"), 3);
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+}
+
+/* What -help prints for a word: text of at most n letters. */
+static PetscErrorCode help_for(const char *words, char *text, size_t n)
+{
+  TrsOptions options;
+  PetscErrorCode ierr;
+  int saved;
+
+  assert_petsc_ok(create(words, &options));
+  fflush(stdout);
+  saved = dup(1);
+  if (trs_rank() == 0) assert_non_null(freopen("help.txt", "w", stdout));
+  ierr = TrsOptionsHelp(options, PETSC_COMM_WORLD);
+  fflush(stdout);
+  if (trs_rank() == 0) dup2(saved, 1);
+  close(saved);
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+  MPI_Barrier(MPI_COMM_WORLD);
+  text[0] = '\0';
+  if (!ierr) {
+    FILE *file = fopen("help.txt", "r");
+
+    assert_non_null(file);
+    text[fread(text, 1, n - 1, file)] = '\0';
+    fclose(file);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  return ierr;
+}
+
+static void test_help_word(void **state)
+{
+  char text[4096];
+
+  (void)state;
+  assert_petsc_ok(help_for("-help Batch-Size", text, sizeof(text)));
+  assert_non_null(strstr(text, "-batch_size <int>"));
+  assert_null(strstr(text, "-steps"));
+  assert_petsc_ok(help_for("-help layer", text, sizeof(text)));
+  assert_non_null(strstr(text, "-dense_arch <int,..>"));
+  assert_null(strstr(text, "-batch_size"));
+  assert_petsc_ok(help_for("-help tables", text, sizeof(text))); /* the title of a group, not -tables */
+  assert_non_null(strstr(text, "-tables_pooling <word>"));
+  assert_null(strstr(text, "  -tables <text,..>"));
+  TrsErrorClear();
+  assert_int_equal(help_for("-help zork", text, sizeof(text)), TRS_ERR_OPTION);
+  assert_non_null(strstr(TrsErrorMessage(), "-help \"zork\" (command line): no option and no group has it"));
+  TrsErrorClear();
+}
+
 static void test_help(void **state)
 {
   TrsOptions options;
@@ -607,4 +724,6 @@ TRS_TEST_MAIN(cmocka_unit_test_setup(test_defaults, enter_folder), cmocka_unit_t
               cmocka_unit_test(test_files), cmocka_unit_test(test_yaml), cmocka_unit_test(test_objects),
               cmocka_unit_test(test_many), cmocka_unit_test(test_bad_input),
               cmocka_unit_test(test_long_value), cmocka_unit_test(test_allow_unused),
-              cmocka_unit_test(test_text), cmocka_unit_test_teardown(test_help, leave_folder))
+              cmocka_unit_test(test_text), cmocka_unit_test(test_bandwidth),
+              cmocka_unit_test(test_first_word), cmocka_unit_test(test_help_word),
+              cmocka_unit_test_teardown(test_help, leave_folder))

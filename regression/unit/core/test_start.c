@@ -64,24 +64,25 @@ static void test_version(void **state)
 static void test_one_host(void **state)
 {
   static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",
-                                      "SLURM_STEP_NUM_NODES"};
+                                      "SLURM_STEP_NUM_NODES", "PMI_RANK"};
   static const struct {
-    const char *value[4];
+    const char *value[5];
     PetscBool one_host;
   } launches[] = {
-      {{"2", "2", "0", NULL}, PETSC_TRUE},    {{"2", "4", "0", NULL}, PETSC_FALSE}, /* mpirun */
+      {{"2", "2", "0", NULL}, PETSC_TRUE},          {{"2", "4", "0", NULL}, PETSC_FALSE}, /* mpirun */
       {{"2", "4", "0", "1"}, PETSC_FALSE}, /* mpirun from one node's task */
-      {{NULL, NULL, "0", "1"}, PETSC_TRUE},   {{NULL, NULL, "0", "2"}, PETSC_FALSE}, /* srun */
-      {{NULL, NULL, "0", NULL}, PETSC_FALSE}, /* nobody that is known */
-      {{NULL, NULL, NULL, NULL}, PETSC_TRUE}, {{NULL, NULL, NULL, "4"}, PETSC_TRUE}, /* alone */
+      {{NULL, NULL, "0", "1"}, PETSC_TRUE},         {{NULL, NULL, "0", "2"}, PETSC_FALSE}, /* srun */
+      {{NULL, NULL, "0", NULL}, PETSC_FALSE},       /* nobody that is known */
+      {{NULL, NULL, NULL, NULL, "0"}, PETSC_FALSE}, /* MPICH's mpiexec */
+      {{NULL, NULL, NULL, NULL}, PETSC_TRUE},       {{NULL, NULL, NULL, "4"}, PETSC_TRUE}, /* alone */
   };
-  char before[4][64] = {""};
+  char before[5][64] = {""};
 
   (void)state;
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 5; i++)
     snprintf(before[i], sizeof(before[i]), "%s", getenv(names[i]) ? getenv(names[i]) : "");
   for (size_t l = 0; l < sizeof(launches) / sizeof(launches[0]); l++) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
       if (launches[l].value[i])
         setenv(names[i], launches[l].value[i], 1);
       else
@@ -89,7 +90,7 @@ static void test_one_host(void **state)
     }
     assert_int_equal(TrsStartOnOneHost(), launches[l].one_host);
   }
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 5; i++) {
     if (before[i][0])
       setenv(names[i], before[i], 1);
     else

@@ -166,7 +166,7 @@ static void test_twrw_input_dist(hid_t group)
       for (int f = first; f < first + per_host[h]; f++) shuffle[n++] = l * (int)F + f;
     }
   }
-  for (int64_t f = 0; f < F; f++) spec[f].block_size = (rows[f] + local_size - 1) / local_size;
+  for (int64_t f = 0; f < F; f++) spec[f].bucket_rows = (rows[f] + local_size - 1) / local_size;
   read_kjt(group, "lengths", "values", (int)F, &batch);
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(TrsKjtReserve(device, &bucketized, (int)F * local_size, batch.batch, batch.jagged.n_values,

@@ -298,6 +298,33 @@ static void test_dot(void **state)
   }
 }
 
+static void test_fm(void **state)
+{
+  static const int shapes[][3] = {
+      {1, 0, 1}, {33, 5, 1}, {64, 16, 4}, {1728, 64, 0}};           /* n, copied, floats between */
+  enum { BEFORE = 3, N_SHAPES = sizeof(shapes) / sizeof(*shapes) }; /* columns of deep layers */
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 2 * N_SHAPES; s++) {
+    const int n = shapes[s / 2][0], copied = shapes[s / 2][1], width = copied + BEFORE + 1;
+    const int64_t B = 7, x_stride = n + shapes[s / 2][2], stride = width + 2;
+    const PetscBool to_sum = (PetscBool)(s % 2);
+    Arguments forward = {0}, backward = {0};
+
+    add(&forward, B * x_stride);
+    add(&forward, B * stride);
+    TWINS(forward, 1e-6 * n,
+          ops->fm_forward(NULL, B, n, copied, copied + BEFORE, s % 3, x[0], x_stride, x[1], stride));
+    add(&backward, B * x_stride);
+    add(&backward, B * stride);
+    add(&backward, B * x_stride);
+    TWINS(backward, 1e-6 * n,
+          ops->fm_backward(NULL, B, n, copied, copied + BEFORE, to_sum, x[0], x_stride, x[1], stride, x[2],
+                           x_stride));
+  }
+}
+
 static PetscErrorCode cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                      float *const *x)
 {
@@ -587,8 +614,9 @@ static void test_find(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
               cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
-              cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_cross),
-              cmocka_unit_test(test_loss), cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
-              cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
-              cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
-              cmocka_unit_test(test_all_slots), cmocka_unit_test(test_precision))
+              cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
+              cmocka_unit_test(test_cross), cmocka_unit_test(test_loss), cmocka_unit_test(test_squares),
+              cmocka_unit_test(test_optimizers), cmocka_unit_test(test_zeros_stay),
+              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
+              cmocka_unit_test(test_rounding), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_precision))

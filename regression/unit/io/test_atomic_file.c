@@ -3,36 +3,13 @@
 /* Atomic files: many writers of one name at once, each of which removes left-overs, and no
    writer loses its file. */
 #include "io/atomic_file.h"
-#include "trs_test.h"
+#include "scratch_folder.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { N_ROUNDS = 300, N_WORDS = 1024 };
-
-static char folder[256], path[300];
-
-static void make_folder(void **state)
-{
-  (void)state;
-  if (trs_rank() == 0) {
-    snprintf(folder, sizeof(folder), "%s/trs_atomic_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(folder));
-  }
-  MPI_Bcast(folder, (int)sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
-  snprintf(path, sizeof(path), "%s/run.h5", folder);
-}
-
-static void remove_folder(void **state)
-{
-  char command[400];
-
-  (void)state;
-  MPI_Barrier(MPI_COMM_WORLD);
-  snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-  if (trs_rank() == 0) assert_int_equal(system(command), 0);
-}
 
 /* Is the file at path whole, and of one writer? */
 static void check_whole(void)
@@ -85,5 +62,4 @@ static void test_leftover_is_removed(void **state)
   assert_int_not_equal(access(path, F_OK), 0);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_writers_at_once),
-              cmocka_unit_test(test_leftover_is_removed), cmocka_unit_test(remove_folder))
+TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_writers_at_once), cmocka_unit_test(test_leftover_is_removed))

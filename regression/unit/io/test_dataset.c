@@ -201,7 +201,7 @@ static void too_few_num_embeddings(hid_t file)
 }
 static void zero_num_embeddings(hid_t file)
 {
-  const int64_t values[3] = {50, 0, 50};
+  const int64_t values[3] = {50, -1, 50};
   hid_t group = H5Gopen2(file, "sparse", H5P_DEFAULT);
   made_put_int(group, "num_embeddings", 3, values);
   H5Gclose(group);
@@ -430,7 +430,7 @@ static const struct {
     {no_sparse, "has no group /sparse"},
     {sparse_is_a_dataset, "/sparse is not a group"},
     {too_few_num_embeddings, "num_embeddings of /sparse has 2 entries, expected 3"},
-    {zero_num_embeddings, "num_embeddings of feature \"item\" is 0, expected at least 1"},
+    {zero_num_embeddings, "num_embeddings of feature \"item\" is -1, expected at least 1"},
     {duplicate_features, "features 0 and 2 have the same name \"user\""},
     {nameless_feature, "feature 1 has an empty name"},
     {too_few_features, "num_embeddings of /sparse has 3 entries, expected 2"},

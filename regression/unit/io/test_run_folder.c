@@ -4,7 +4,7 @@
    what of them is kept. */
 #include "core/buffer.h"
 #include "io/checkpoint.h"
-#include "trs_test.h"
+#include "scratch_folder.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -14,28 +14,6 @@
 
 static const TrsRunWait no_wait = {.seconds = 0};
 static const char one[] = "0123456789abcdef", two[] = "fedcba9876543210";
-static char folder[256];
-
-static void make_folder(void **state)
-{
-  (void)state;
-  if (trs_rank() == 0) {
-    snprintf(folder, sizeof(folder), "%s/trs_run_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(folder));
-  }
-  MPI_Bcast(folder, (int)sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
-}
-
-static void remove_folder(void **state)
-{
-  char command[400];
-
-  (void)state;
-  MPI_Barrier(MPI_COMM_WORLD);
-  snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-  if (trs_rank() == 0) assert_int_equal(system(command), 0);
-}
-
 static void test_id(void **state)
 {
   char first[TRS_RUN_ID_SIZE], second[TRS_RUN_ID_SIZE], of_rank_0[TRS_RUN_ID_SIZE];
@@ -127,10 +105,10 @@ static void write_step(TrsCheckpointFolder f, int64_t step, const char *run_id)
 
 static PetscBool has_step(const char *where, int step)
 {
-  char path[400];
+  char file[400];
 
-  snprintf(path, sizeof(path), "%s/step-%09d.h5", where, step);
-  return (PetscBool)(access(path, F_OK) == 0);
+  snprintf(file, sizeof(file), "%s/step-%09d.h5", where, step);
+  return (PetscBool)(access(file, F_OK) == 0);
 }
 
 /* A run's files are counted by themselves, and the one just written stays, whatever step the
@@ -175,6 +153,5 @@ static void test_keep(void **state)
   assert_petsc_ok(TrsCheckpointFolderClose(&f));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_id), cmocka_unit_test(test_lock),
-              cmocka_unit_test(test_lock_and_child), cmocka_unit_test(test_keep),
-              cmocka_unit_test(remove_folder))
+TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_id), cmocka_unit_test(test_lock),
+                        cmocka_unit_test(test_lock_and_child), cmocka_unit_test(test_keep))

@@ -128,6 +128,25 @@ static void test_refused(void **state)
   TrsErrorClear();
 }
 
+/* shampoo is a word without an update: on no device can it be trained, were it not refused by its option. */
+static void test_no_update(void **state)
+{
+  TrsSparseOptimizerArgs args = {.step = 1};
+  const TrsSparseOptimizers one = {.n = 1, .args = &args};
+
+  (void)state;
+  for (int b = 0; trs_compute_backends[b]; b++)
+    for (int kind = 0; kind < TRS_N_OPTIMS; kind++) {
+      PetscErrorCode ierr;
+
+      args.kind = (TrsSparseOptimizerKind)kind;
+      PetscCallAbort(PETSC_COMM_SELF, PetscPushErrorHandler(PetscReturnErrorHandler, NULL));
+      ierr = TrsSparseOptimizersCheck(&one, trs_compute_backends[b]);
+      PetscCallAbort(PETSC_COMM_SELF, PetscPopErrorHandler());
+      assert_int_equal(ierr, kind == TRS_OPTIM_SHAMPOO ? TRS_ERR_UNAVAILABLE : PETSC_SUCCESS);
+    }
+}
+
 static void test_states(void **state)
 {
   static const struct {
@@ -147,12 +166,13 @@ static void test_states(void **state)
       {"partial_rowwise_lamb", 2, {"exp_avg", "exp_avg_sq"}, {0, 1}, 1},
       {"lars_sgd", 1, {"momentum1"}, {0}, 1},
       {"lion", 1, {"exp_avg"}, {0}, 0},
+      {"ftrl", 2, {"z", "n"}, {0, 0}, 0},
   };
 
   (void)state;
   for (int kind = 0; kind < (int)(sizeof(expected) / sizeof(expected[0])); kind++) {
-    const char *names[TRS_SPARSE_MAX_STATES];
-    PetscBool rowwise[TRS_SPARSE_MAX_STATES];
+    const char *names[TRS_OPTIMIZER_STATES];
+    PetscBool rowwise[TRS_OPTIMIZER_STATES];
     int n = -1;
 
     TrsSparseOptimizerStates((TrsSparseOptimizerKind)kind, &n, names, rowwise);
@@ -168,4 +188,4 @@ static void test_states(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_defaults), cmocka_unit_test(test_given),
               cmocka_unit_test(test_of_a_table), cmocka_unit_test(test_refused),
-              cmocka_unit_test(test_states))
+              cmocka_unit_test(test_states), cmocka_unit_test(test_no_update))

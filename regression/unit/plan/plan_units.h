@@ -80,31 +80,23 @@ static inline TrsPlanPipeline unit_pipeline(const char *name)
 
 /* Options that modules above the planner declare in the program. */
 static const TrsOptionSpec units_outer_specs[] = {
-    {"-task", TRS_OPTION_ENUM, "train", NULL, "train,plan,eval,predict,bench", NULL, ""},
-    {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL, ""},
+    {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL, ""},
+    {"-device", TRS_OPTION_ENUM, "auto", NULL, TRS_CHOICES(TRS_DEVICE_CHOICES), NULL, ""},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,]", NULL, NULL, ""},
     {"-num_dense", TRS_OPTION_INT, NULL, "[0,]", NULL, NULL, ""},
-    {"-dense_arch", TRS_OPTION_INTS, NULL, "[1,]", NULL, NULL, ""},
-    {"-over_arch", TRS_OPTION_INTS, NULL, "[1,]", NULL, NULL, ""},
-    {"-interaction", TRS_OPTION_ENUM, "dot", NULL, "dot,dcn,cat", NULL, ""},
-    {"-dcn_num_layers", TRS_OPTION_INT, "3", "[1,]", NULL, NULL, ""},
-    {"-dcn_low_rank_dim", TRS_OPTION_INT, "512", "[1,]", NULL, NULL, ""},
-    {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL,
-     "none,sgd,adagrad,rowwise_adagrad,adam,partial_rowwise_adam,lamb,partial_rowwise_lamb,lars_sgd,lion,"
-     "shampoo",
+    {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS),
      NULL, ""},
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""},
-    {"-qcomm_forward_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
-    {"-qcomm_backward_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
-    {"-qcomm_all_to_all_forward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
-    {"-qcomm_all_to_all_backward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL,
+    {"-qcomm_forward_precision", TRS_OPTION_ENUM, "fp32", NULL, TRS_CHOICES(TRS_CODECS), NULL, ""},
+    {"-qcomm_backward_precision", TRS_OPTION_ENUM, "fp32", NULL, TRS_CHOICES(TRS_CODECS), NULL, ""},
+    {"-qcomm_all_to_all_forward_precision", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_CODECS), NULL, ""},
+    {"-qcomm_all_to_all_backward_precision", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_CODECS), NULL, ""},
+    {"-qcomm_reduce_scatter_forward_precision", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_CODECS), NULL,
      ""},
-    {"-qcomm_reduce_scatter_forward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL,
+    {"-qcomm_reduce_scatter_backward_precision", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_CODECS), NULL,
      ""},
-    {"-qcomm_reduce_scatter_backward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL,
-     ""},
-    {"-qcomm_sequence_forward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
-    {"-qcomm_sequence_backward_precision", TRS_OPTION_ENUM, NULL, NULL, "fp32,fp16,bf16,fp8,int8", NULL, ""},
+    {"-qcomm_sequence_forward_precision", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_CODECS), NULL, ""},
+    {"-qcomm_sequence_backward_precision", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_CODECS), NULL, ""},
 };
 static const TrsOptionGroup units_outer_group = TRS_OPTION_GROUP("Outer", units_outer_specs);
 

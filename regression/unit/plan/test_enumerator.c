@@ -34,6 +34,12 @@ static void check_case(const json_t *x)
   assert_int_equal(table_alone, -1);
   assert_int_equal(space.n_options, 1);
   assert_int_equal(space.option[0].n_shards, json_array_size(sizes));
+  for (int k = 0; k < space.option[0].n_classes; k++) { /* counted without a pass over the shards */
+    int n = 0;
+
+    for (int s = 0; s < space.option[0].n_shards; s++) n += TrsOptionShardClass(&space.option[0], s) == k;
+    assert_int_equal(TrsOptionClassShards(&space.option[0], k), n);
+  }
   for (int s = 0; s < space.option[0].n_shards; s++) {
     const json_t *size = json_array_get(sizes, (size_t)s), *offset = json_array_get(offsets, (size_t)s);
 

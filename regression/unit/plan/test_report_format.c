@@ -90,4 +90,37 @@ static void test_lists(void **state)
   json_decref(root);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_imbalance), cmocka_unit_test(test_numbers), cmocka_unit_test(test_lists))
+/* By hand. */
+static void test_units(void **state)
+{
+  static const struct {
+    double bytes;
+    const char *text;
+  } sizes[] = {{0, "0"},
+               {1.5 * 1073741824, "1.5"},
+               {27.18 * 1073741824, "27.2"},
+               {2048.0 * 1073741824, "2048"},
+               {1048576, "0.000977"}};
+  static const struct {
+    double bytes_per_ms;
+    const char *text;
+  } bandwidths[] = {{3.35e9, "3.35TB/s"},
+                    {897 * 1073741824.0 / 1000, "897GiB/s"},
+                    {12.5 * 1073741824.0 / 1000, "12.5GiB/s"},
+                    {50e6, "50GB/s"},
+                    {1, "0.001MB/s"}};
+  char text[64];
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    TrsGibText(sizes[i].bytes, text, sizeof(text));
+    assert_string_equal(text, sizes[i].text);
+  }
+  for (size_t i = 0; i < sizeof(bandwidths) / sizeof(bandwidths[0]); i++) {
+    TrsBandwidthText(bandwidths[i].bytes_per_ms, text, sizeof(text));
+    assert_string_equal(text, bandwidths[i].text);
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_imbalance), cmocka_unit_test(test_numbers), cmocka_unit_test(test_lists),
+              cmocka_unit_test(test_units))

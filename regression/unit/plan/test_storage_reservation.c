@@ -34,7 +34,7 @@ static void set_up(const json_t *given, TrsOptions *options, TrsTableConfigs *ta
   assert_petsc_ok(units_options(n, words, options));
   assert_petsc_ok(TrsTableConfigsFromOptions(*options, NULL, tables));
   assert_petsc_ok(TrsTopologyFromOptions(*options, &defaults, topology));
-  assert_petsc_ok(TrsPlanSettingsFromOptions(*options, tables, 0, settings));
+  assert_petsc_ok(TrsPlanSettingsFromOptions(*options, settings));
 }
 
 static void check_term(const TrsStorage *found, const json_t *expected)

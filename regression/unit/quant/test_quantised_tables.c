@@ -9,35 +9,15 @@
 #include "compute/quant.h"
 #include "golden_h5.h"
 #include "quant/quantised_tables.h"
+#include "scratch_folder.h"
 
 #include <string.h>
 
 enum { MAX_TABLES = 8 };
 typedef enum { CUT_NOT, CUT_ROWS, CUT_COLUMNS, CUT_BOTH, N_CUTS } cut;
 
-static char folder[256], path[300], rows_path[300];
+static char rows_path[300];
 static const TrsDeviceOps *device;
-
-/* A folder of this program's own, the same on all ranks. */
-static void make_folder(void)
-{
-  if (trs_rank() == 0) {
-    snprintf(folder, sizeof(folder), "%s/trs_quant_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(folder));
-  }
-  MPI_Bcast(folder, (int)sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
-  snprintf(path, sizeof(path), "%s/floats.h5", folder);
-  snprintf(rows_path, sizeof(rows_path), "%s/rows.h5", folder);
-}
-
-static void remove_folder(void)
-{
-  char command[400];
-
-  MPI_Barrier(MPI_COMM_WORLD);
-  snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-  if (trs_rank() == 0) assert_int_equal(system(command), 0);
-}
 
 /* The golden tables of one group. */
 typedef struct {
@@ -232,12 +212,11 @@ static void test_golden(void **state)
   int n_groups = 0;
 
   (void)state;
-  make_folder();
+  snprintf(rows_path, sizeof(rows_path), "%s/rows.h5", folder);
   assert_petsc_ok(TrsDeviceFind("cpu", &device));
   golden_for_each_group(file, one_group, &n_groups);
   assert_true(n_groups >= 3);
   golden_close(file);
-  remove_folder();
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_golden))
+TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_golden))

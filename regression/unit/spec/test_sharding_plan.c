@@ -93,6 +93,38 @@ static void test_json_round_trip(void **state)
   assert_petsc_ok(TrsShardingPlanFree(&plan));
 }
 
+/* A plan without capacities is read as such; with them, each device's come back. */
+static void test_json_capacity(void **state)
+{
+  TrsShardingPlan plan = make_plan(), again;
+  char *json, *broken;
+
+  (void)state;
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
+  assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
+  assert_null(again.device_capacity);
+  assert_petsc_ok(PetscFree(json));
+  assert_petsc_ok(TrsShardingPlanFree(&again));
+  assert_petsc_ok(PetscCalloc1(W, &plan.device_capacity));
+  assert_petsc_ok(PetscCalloc1(W, &plan.device_available));
+  plan.device_capacity[3] = (TrsStorage){1234567890123, 5};
+  plan.device_available[3] = (TrsStorage){1000, -7};
+  plan.table[2].module = TRS_MODULE_EC;
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
+  assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
+  assert_int_equal(again.device_capacity[3].hbm, 1234567890123);
+  assert_int_equal(again.device_available[3].ddr, -7);
+  assert_int_equal(again.table[2].module, TRS_MODULE_EC);
+  assert_petsc_ok(TrsShardingPlanFree(&again));
+  broken = strstr(strstr(json, "\"available\"") + 1, "\"available\"");
+  memcpy(broken, "\"avail\"    ", strlen("\"available\""));
+  assert_petsc_error(TrsShardingPlanFromJson(json, "file.json", &again), TRS_ERR_DATA);
+  assert_non_null(strstr(TrsErrorMessage(), "devices[1] has no field \"available\""));
+  TrsErrorClear();
+  assert_petsc_ok(PetscFree(json));
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+}
+
 static void test_json_errors(void **state)
 {
   static const char *const wrong[] = {
@@ -211,6 +243,7 @@ static void test_broadcast_error(void **state)
   TrsErrorClear();
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_json_errors),
-              cmocka_unit_test(test_check), cmocka_unit_test(test_check_shards),
-              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_broadcast_error))
+TRS_TEST_MAIN(cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_json_capacity),
+              cmocka_unit_test(test_json_errors), cmocka_unit_test(test_check),
+              cmocka_unit_test(test_check_shards), cmocka_unit_test(test_broadcast),
+              cmocka_unit_test(test_broadcast_error))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The checkers of documents find what they are there to find (docs.py, tools/check_documents.py)."""
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "tools")]
+import check_documents  # noqa: E402
+import docs  # noqa: E402
+
+
+class Blocks(unittest.TestCase):
+    def test_fences_and_indents(self):
+        text = "a\n\n    one\n    two\n\n```sh\nthree\n```\n```text\nfour\n```\n"
+        self.assertEqual(docs.markdown_blocks(text), [["one", "two"], ["three"]])
+
+    def test_block_without_rule_fails(self):
+        with self.assertRaises(AssertionError):
+            docs.rule_of("README.md", ["rm -rf everything"])
+        self.assertIs(docs.rule_of("README.md", ["$ build/trshard"]), docs.transcript)
+        self.assertIs(docs.rule_of("README.md", ["# run.yaml"]), docs.kept_file)
+
+    def test_exchanges(self):
+        lines = ["$ one \\", "    two", "out", "exit code 64", "$ three"]
+        self.assertEqual(docs.exchanges_of(lines), [("one two", "out", 64), ("three", "", 0)])
+
+    def test_options(self):
+        text = "`-batch_size 3`, `--other`, `-plan_...`, `-table_a_pooling`\n```sh\n# a.opts\n-steps 3 # -no\n```\n"
+        self.assertEqual({name for name, _ in docs.options_named(text)}, {"batch_size", "plan_", "table_a_pooling", "steps"})
+
+
+class Printed(unittest.TestCase):
+    OUTPUT = "first line 12\nloss 0.58  AUC -1.2e-05 of f1\n/tmp/x/run.h5 is there\n"
+
+    def check(self, printed):
+        docs.compare_printed(printed, self.OUTPUT, "/tmp/x")
+
+    def test_equal(self):
+        self.check("first line 99\n...\nloss 1 AUC +3 of\nf1 ...")
+        self.check("run.h5 is there")
+
+    def test_different(self):
+        for printed in ("second line", "loss 0.58  AUC 1 of f2", "...\nloss 1\n...\nfirst line 1"):
+            with self.assertRaises(AssertionError):
+                self.check(printed)
+
+
+class Documents(unittest.TestCase):
+    def problems(self, name, text):
+        """What is found in a page of this name, beside which only other.md lies."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder).resolve()
+            (root / "other.md").write_text("# A heading: `code`\n")
+            (root / name).write_text(text)
+            found = []
+            check_documents.check_plain(name, text, found)
+            check_documents.check_links(root, root / name, found)
+            return found
+
+    def test_good(self):
+        text = f"# Title\n\n{'word ' * 19}word.\n{'Word ' * 19}word\n\n- {'word ' * 18}word\n- [link](other.md#a-heading-code)\n\n```sh\n[x](none.md)\n```\n"
+        self.assertEqual(self.problems("README.md", text), [])
+
+    def test_bad(self):
+        for text in ("x" * 101, "line\n" * 121, "word " * 31, "| cell | " + "word " * 31 + "|\n", "- " + "word\n  " * 31,
+                     "[link](none.md)\n", "[link](other.md#nothing)\n", "![picture](none.png)\n", "[out](../../etc/passwd)\n"):
+            self.assertTrue(self.problems("README.md", text), text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""summary.py TRSHARD: what -task plan says first holds: of the plan's file, of a run with the optimal proposer, of runs with the changes that it proposes."""
+import re
+import shlex
+import tempfile
+
+from planner_test import Checks, load, run, tables
+
+GIB = 2.0**30
+ADVICE = ("-plan_advice_seconds", "5")  # the budget is in steps: what is found does not depend on the machine
+
+
+def problem(n, world_size, local_world_size, **keys):
+    """Uneven tables, of which the default proposers make uneven loads."""
+    options = {**tables(n, dim=64), "topology_world_size": world_size, "topology_local_world_size": local_world_size, "topology_compute_device": "cuda",
+               "topology_hbm_cap": "16GiB", "plan_dense_parameter_bytes": 0, **keys}
+    for i in range(n):
+        options["table_t%d_num_embeddings" % i] = 1000 * 7 ** (i % 6) + i
+        options["table_t%d_pooling_factors" % i] = (1, 3, 10, 70)[i % 4]
+    return options
+
+
+def line(text, word):
+    found = re.search(r"^  %s +(.*)$" % word, text, re.M)
+    return found.group(1) if found else ""
+
+
+def check_numbers(c, folder, n, world_size, local_world_size):
+    code, text = run(folder, problem(n, world_size, local_world_size), "-plan_output", "plan.json", *ADVICE)
+    c.check(code == 0, text)
+    plan = load(folder, "plan.json")
+    head = text.splitlines()[0]
+    c.check(head == "plan: %d tables on %d ranks, critical path %.4g ms" % (n, world_size, plan["critical_path"]), head)
+    used = [d["storage"]["hbm"] for d in plan["devices"]]
+    fits = re.match(r"device memory: the fullest rank is (\d+) with ([0-9.e-]+) of 16 GiB", line(text, "fits"))
+    c.check(fits and used[int(fits.group(1))] == max(used) and float(fits.group(2)) >= max(used) / GIB * 0.99, line(text, "fits"))
+    total = [sum(d["perf"].values()) for d in plan["devices"]]
+    slowest = re.match(r"rank (\d+) with ([0-9.e-]+) ms", line(text, "slowest"))
+    c.check(slowest and abs(total[int(slowest.group(1))] / max(total) - 1) < 1e-9 and abs(float(slowest.group(2)) / max(total) - 1) < 1e-3, line(text, "slowest"))
+    behind = re.search(r": (t\d+) \((\w+)\) (\d+)%", line(text, "slowest"))
+    table = next(t for t in plan["tables"] if behind and t["name"] == behind.group(1))
+    there = sum(sum(s["perf"].values()) for s in table["shards"] if s["rank"] == int(slowest.group(1)))
+    c.check(table["sharding_type"] == behind.group(2) and abs(100 * there / max(total) - int(behind.group(3))) <= 0.51, line(text, "slowest"))
+    better = re.match(r"-(\d+)%: -plan_proposers optimal", line(text, "better"))
+    code, text_2 = run(folder, problem(n, world_size, local_world_size), "-plan_output", "best.json", "-plan_proposers", "optimal", "-plan_optimal_seconds", "5")
+    saved = 100 * (1 - load(folder, "best.json")["critical_path"] / plan["critical_path"])
+    c.check(abs(saved - int(better.group(1))) <= 0.51 if better else saved < 1, "%s, but %.2f%%" % (line(text, "better"), saved))
+    c.check(code == 0 and (line(text_2, "saved").startswith("-%.0f%%" % saved) or saved < 0.01) and not line(text_2, "better"), text_2)
+    c.check(load(folder, "plan.json") == plan, "the advice changed the plan")
+    listed = len(re.findall(r"^  t\d+ .* rank", text, re.M))
+    c.check(listed == (n if n <= 50 else 0) and len(text.splitlines()) - listed <= 10, text)
+    c.check(" GB" not in text, text)
+
+
+def check_explain(c, folder):
+    options = problem(16, 8, 8)
+    run(folder, options, "-plan_output", "plan.json")
+    plan = load(folder, "plan.json")
+    total = [sum(d["perf"].values()) for d in plan["devices"]]
+    slowest = total.index(max(total))
+    for table in plan["tables"]:
+        ranks = {s["rank"] for s in table["shards"]}
+        text = run(folder, options, "-plan_explain", table["name"])[1]
+        found = re.search(r"On rank (\d+) (?:it|one of its shards) would add ([0-9.e-]+) ms: ([0-9.e-]+) ms", text)
+        cost = max(sum(s["perf"].values()) for s in table["shards"])
+        if slowest in ranks:
+            c.check("of the slowest rank, %d" % slowest in text and not found, text)
+        else:
+            c.check(found and int(found.group(1)) == slowest and abs(float(found.group(3)) / (max(total) + cost) - 1) < 1e-3, text)
+
+
+def check_rating(c, folder):
+    """The explanation of the optimal proposer's plan is measured by that plan."""
+    options = {**problem(26, 8, 8), "plan_proposers": "optimal", "plan_optimal_seconds": 1}
+    text = run(folder, options, "-plan_explain", "t3", "-plan_output", "plan.json")[1]
+    total = [sum(d["perf"].values()) for d in load(folder, "plan.json")["devices"]]
+    now = re.search(r"the slowest rank now: ([0-9.e-]+) ms", text)
+    c.check(now and abs(float(now.group(1)) / max(total) - 1) < 1e-4, text)
+    c.check(re.search(r"%s ms \(\+0%%\)  <- chosen" % re.escape(now.group(1)), text), text)
+
+
+def check_changes(c, folder):
+    """Each change that is proposed gives a plan; the number that is next below it does not."""
+    options = {**problem(12, 4, 4), "topology_hbm_cap": "1GiB", "tables_compute_kernels": "fused"}
+    code, text = run(folder, options, *ADVICE)
+    c.check(code == 72 and text.startswith("plan: none: the 12 tables do not fit on 4 ranks") and text.count("trshard: error") == 1, text)
+    changes = [words for words in re.findall(r"^  (?:change|or) +(.*)$", text, re.M) if words.startswith("-")]
+    c.check(len(changes) >= 2, text)
+    for change in changes:
+        code, said = run(folder, options, *shlex.split(change.split(" (")[0]))
+        c.check(code == 0, "%s: %s" % (change, said))
+    hosts = re.search(r"-topology_world_size (\d+)", text)
+    if hosts:
+        code, said = run(folder, options, "-topology_world_size", str(int(hosts.group(1)) - 4), "-topology_local_world_size", "4")
+        c.check(code == 72, "one host less fits, too: " + said)
+    code, text = run(folder, options)
+    c.check(code == 72 and "  needs " in text and "  change " not in text, text)
+
+
+def main():
+    c = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        for n, world_size, local_world_size in ((8, 2, 2), (26, 8, 8), (60, 16, 4)):
+            check_numbers(c, folder, n, world_size, local_world_size)
+        check_explain(c, folder)
+        check_rating(c, folder)
+        check_changes(c, folder)
+    c.finish()
+
+
+main()

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""tools/exchange.py: there and back with equal bits, names, files that are wrong, and TorchRec's own DLRM where it can be imported.
+
+By hand, with a python3 that has torch, torchrec, h5py and tqdm: TRSHARD=build/trshard PYTHONPATH=tools PYTHON regression/tools/test_exchange.py
+"""
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import unittest
+import zipfile
+
+import h5py
+import numpy as np
+
+import scratch
+import trscheckpoint
+import trsdata
+import trsformats
+
+TOOLS = os.path.dirname(trsdata.__file__)
+PROGRAM = os.environ.get("TRSHARD")
+HAS = {module: importlib.util.find_spec(module) is not None for module in ("torch", "torchrec")}
+TABLE = "sparse_arch.embedding_bag_collection.embedding_bags.t_a.weight"
+MODEL = "-dense_arch 16,8 -over_arch 16,8,1 -tables_embedding_dim 8 -batch_size 64"
+
+
+def exchange(*arguments, environment=None):
+    command = [sys.executable, os.path.join(TOOLS, "exchange.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ, **(environment or {})))
+
+
+def everything(path):
+    """All that a checkpoint holds: bits of tensors and checksums, types, attributes."""
+    found = {}
+
+    def visit(name, item):
+        found[name + "@"] = {key: trscheckpoint.plain(value) for key, value in item.attrs.items()}
+        if isinstance(item, h5py.Dataset):
+            found[name] = (str(item.dtype), item.shape, item[()].tobytes())
+    with h5py.File(path) as handle:
+        visit("", handle)
+        handle.visititems(visit)
+    return found
+
+
+def random_tensors():
+    """A DLRM with cross layers and states, as (path, numbers, attributes)."""
+    rng = np.random.default_rng(7)
+    real = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    bf16 = (real(6, 4).view(np.uint32) >> 16).astype(np.uint16)
+    yield "embedding/t_a/weight", real(9, 4), {}
+    yield "embedding/t_b/weight", bf16, {"dtype": "bf16"}
+    yield "embedding/t_c/weight", real(300000, 8).astype(np.float16), {}  # more than one block
+    yield "embedding/t_a/momentum1", real(9), {"optimizer": "rowwise_adagrad"}
+    yield "embedding/t_a/momentum1_columns", real(9, 2), {"optimizer": "rowwise_adagrad", "column_offsets": [0, 2]}
+    for module, widths in (("dense_arch", (3, 5, 4)), ("over_arch", (8, 7, 6, 1))):
+        for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+            for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
+                yield f"dense/{module}/{i}/{name}", real(*shape), {}
+                yield f"dense_optimizer/{module}/{i}/{name}/exp_avg", real(*shape), {}
+    for name, shape in (("W", (8, 2)), ("V", (2, 8)), ("bias", (8,))):
+        yield f"dense/crossnet/0/{name}", real(*shape), {}
+    yield "dense/position_weights/hist/weight", real(5), {}
+
+
+def make_checkpoint(path, leave=()):
+    sums = trscheckpoint.Hash.available()
+    with h5py.File(path, "w") as handle:
+        for name, numbers, attributes in random_tensors():
+            if name in leave:
+                continue
+            item = handle.create_dataset(name, data=numbers)
+            parts = trscheckpoint.Parts(numbers.shape, numbers.itemsize)
+            if sums:
+                parts.add(numbers)
+                handle["checksums/" + name] = parts.end()
+            trscheckpoint.set_attributes(item, attributes, None)
+        attributes = {"step": 12, "run_id": "0123456789abcdef", "metrics": [0.1, 3.0, -1e300], "options": "-seed 1\n" * 500, "plan": "{}",
+                      "epoch": 1, "samples_seen": 99, "run_step": 4, "global_batch": 8, "format": "trshard-checkpoint", "version": 1}
+        trscheckpoint.set_attributes(handle, attributes, handle["checksums"] if sums else None)
+    return path
+
+
+class Folder(scratch.Scratch):
+    def good(self, *arguments):
+        result = exchange(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def refused(self, status, words, *arguments, environment=None):
+        result = exchange(*arguments, environment=environment)
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+
+class ThereAndBack(Folder):
+    def test_bits(self):
+        model = make_checkpoint(self.path("model.h5"))
+        for kind in ("safetensors", "npz") + (("torch", "dcp") if HAS["torch"] else ()):
+            with self.subTest(kind):
+                out, back = self.path("model." + kind), self.path(f"{kind}.h5")
+                self.good(model, "--to", kind, "--states", out)
+                self.good(out, "--from", kind, "--states", "--output", back)
+                expected, found = everything(model), everything(back)
+                self.assertEqual(expected.keys(), found.keys())
+                for name, value in expected.items():
+                    self.assertEqual(value, found[name], name)
+                self.refused(73, [out, "--force"], model, "--to", kind, out)
+                self.good(model, "--to", kind, "--force", out)
+                self.good(out, "--from", kind, "--output", back, "--force")
+                self.assertFalse([name for name in everything(back) if "optimizer" in name or "momentum" in name])
+        self.assertFalse([name for name in os.listdir(self.folder) if name.startswith(".")])
+
+    def test_names(self):
+        model, out = make_checkpoint(self.path("model.h5")), self.path("m.safetensors")
+        self.good(model, "--to", "safetensors", "--prefix", "model.", "--states", out)
+        with open(out, "rb") as file:
+            names = set(json.loads(file.read(int.from_bytes(file.read(8), "little"))))
+        self.assertLess({"model." + TABLE, "model.over_arch.model.0._mlp.1._linear.bias", "model.over_arch.model.1.weight",
+                         "model.inter_arch.crossnet.V_kernels.0", f"optimizer.state.model.{TABLE}.t_a.momentum1",
+                         "optimizer.state.model.over_arch.model.1.weight.exp_avg"}, names)
+        self.refused(65, [out, "is not known", "--prefix model."], out, "--from", "safetensors", "--output", self.path("b.h5"))
+        self.good(out, "--from", "safetensors", "--prefix", "model.", "--states", "--output", self.path("b.h5"))
+        self.assertEqual(everything(model), everything(self.path("b.h5")))
+
+    def test_key_map(self):
+        model, out, keys = make_checkpoint(self.path("model.h5")), self.path("m.npz"), self.path("keys")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write("# ours theirs\nembedding/t_*/weight  emb.*\ndense/over_arch/*/weight top.*.w\ndense/position_weights/hist/weight - # not wanted\n")
+        self.good(model, "--to", "npz", "--key-map", keys, "--states", out)
+        with zipfile.ZipFile(out) as file:
+            self.assertLess({"emb.a.npy", "emb.b.npy", "top.0.w.npy", "top.2.w.npy", "optimizer.state.emb.a.t_a.momentum1.npy"}, set(file.namelist()))
+        self.good(out, "--from", "npz", "--key-map", keys, "--states", "--output", self.path("b.h5"))
+        expected = {name: value for name, value in everything(model).items() if "position_weights" not in name}
+        self.assertEqual(expected, everything(self.path("b.h5")))
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write("embedding/*/weight\n")
+        self.refused(64, ["line 1"], model, "--to", "npz", "--key-map", keys, self.path("c.npz"))
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write("embedding/t_a/weight x\nembedding/t_b/weight x\n")
+        self.refused(65, ["/embedding/t_a/weight", "/embedding/t_b/weight"], model, "--to", "npz", "--key-map", keys, self.path("c.npz"))
+
+    def test_checkpoints_that_do_not_go_out(self):
+        out = self.path("out")
+        self.refused(66, ["none.h5"], self.path("none.h5"), "--to", "npz", out)
+        with open(self.path("text.h5"), "w", encoding="utf-8") as file:
+            file.write("no HDF5")
+        self.refused(65, ["text.h5"], self.path("text.h5"), "--to", "npz", out)
+        model = make_checkpoint(self.path("model.h5"))
+        if trscheckpoint.Hash.available():
+            with h5py.File(model, "a") as handle:
+                handle["embedding/t_c/weight"][77777, 3] += 1
+            self.refused(65, ["damaged", "/embedding/t_c/weight"], model, "--to", "npz", out)
+        with h5py.File(model, "a") as handle:
+            handle["embedding/t_q/weight_quantised"] = np.zeros((4, 16), np.uint8)
+            handle["embedding/t_q/weight_quantised"].attrs["data_type"] = "int8"
+        self.refused(65, ["/embedding/t_q/weight_quantised", "quantised (int8)"], model, "--to", "npz", out)
+        self.assertFalse(os.path.exists(out))
+
+    def test_without_torch(self):
+        model, hidden = make_checkpoint(self.path("model.h5")), self.path("hidden")
+        os.makedirs(hidden)
+        with open(os.path.join(hidden, "torch.py"), "w", encoding="utf-8") as file:
+            file.write("raise ImportError\n")
+        for kind in ("torch", "dcp"):
+            self.refused(69, ["pip install torch"], model, "--to", kind, self.path("out"),
+                         environment={"PYTHONPATH": hidden + os.pathsep + os.environ.get("PYTHONPATH", "")})
+
+
+class Malformed(Folder):
+    """Each source has one thing wrong, and one message names it."""
+
+    def setUp(self):
+        super().setUp()
+        small = {name: numbers for name, numbers, attributes in random_tensors() if "t_a" not in name and "t_c" not in name
+                 and not attributes and "optimizer" not in name and "position" not in name}
+        names = {"dense_arch": "dense_arch.model._mlp.{0}._linear.{1}", "over_arch": "over_arch.model.0._mlp.{0}._linear.{1}"}
+        self.tensors = {TABLE: np.ones((9, 4), np.float32)}
+        for path, numbers in small.items():
+            _, module, i, parameter = path.split("/")
+            if module in names and (module, i) != ("over_arch", "2"):
+                self.tensors[names[module].format(i, parameter)] = numbers
+            elif module == "over_arch":
+                self.tensors["over_arch.model.1." + parameter] = numbers
+
+    def safetensors(self, change=None, cut=None, metadata=None):
+        """A file whose header was changed, cut to so many bytes."""
+        header, data = {}, b""
+        for name, numbers in self.tensors.items():
+            kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[str(numbers.dtype)]
+            header[name] = {"dtype": kind, "shape": list(numbers.shape), "data_offsets": [len(data), len(data) + numbers.nbytes]}
+            data += numbers.tobytes()
+        if metadata is not None:
+            header["__metadata__"] = {"trshard": metadata}
+        header = change(header) if change else header
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        with open(self.path("in.safetensors"), "wb") as file:
+            file.write((len(text).to_bytes(8, "little") + text + data)[:cut])
+        return self.path("in.safetensors")
+
+    def refuse(self, words, path, kind="safetensors"):
+        self.refused(65, [path] + words, path, "--from", kind, "--output", self.path("out.h5"))
+        self.assertFalse([name for name in os.listdir(self.folder) if "out.h5" in name])
+
+    def test_good(self):
+        """What the others are made of by one change is taken, with nothing but weights in it."""
+        self.good(self.safetensors(), "--from", "safetensors", "--output", self.path("out.h5"))
+        with h5py.File(self.path("out.h5")) as handle:
+            self.assertEqual(handle["dense/over_arch/2/weight"].shape, (1, 6))
+            self.assertEqual(int(handle.attrs["step"]), 0)
+
+    def test_headers(self):
+        def entry(key, value):
+            def change(header):
+                header[TABLE][key] = value
+                return header
+            return change
+        over, size = "over_arch.model.1.bias", 9 * 4 * 4
+        cases = [({"cut": 0}, ["cut off"]), ({"cut": 5}, ["cut off"]), ({"cut": 100}, ["cut off"]), ({"cut": -4}, [over, "outside"]),
+                 ({"change": lambda _: b"{"}, ["JSON"]), ({"change": lambda _: b"[]"}, ["object"]), ({"change": lambda _: b"[" * 100000}, ["JSON"]),
+                 ({"change": lambda _: b'{"a": {}, "a": {}}'}, ["'a' twice"]),
+                 ({"change": lambda h: dict(h, x=3)}, ["tensor x", "lacks"]),
+                 ({"change": entry("dtype", "F8_E4M3")}, [TABLE, "F8_E4M3"]),
+                 ({"change": entry("shape", [9, -4])}, [TABLE, "[9, -4]"]),
+                 ({"change": entry("shape", [1 << 40, 1 << 40])}, [TABLE, "takes"]),
+                 ({"change": entry("data_offsets", [0, 1 << 60])}, [TABLE, "outside"]),
+                 ({"change": entry("data_offsets", [size, 0])}, [TABLE, "outside"]),
+                 ({"change": entry("data_offsets", [4, size + 4])}, [TABLE, "a gap"]),
+                 ({"change": lambda h: dict(h, copy=h[TABLE])}, ["another one is"]),
+                 ({"change": lambda h: {name: value for name, value in h.items() if name != over}}, ["belong to none"])]
+        for i, (made, words) in enumerate(cases):
+            with self.subTest(i):
+                self.refuse(words, self.safetensors(**made))
+
+    def test_models(self):
+        first, bias = "dense_arch.model._mlp.0._linear.weight", "over_arch.model.1.bias"
+        nan = np.ones((9, 4), np.float32)
+        nan[5, 2] = np.nan
+        cases = [({TABLE: np.ones((9, 4))}, [TABLE, "F64"]), ({TABLE: np.ones(9, np.float32)}, [TABLE, "[9]"]),
+                 ({TABLE: np.ones((0, 4), np.float32)}, [TABLE, "[0, 4]"]), ({TABLE: nan}, [TABLE, "row 5", "not finite"]),
+                 ({first: np.ones((6, 3), np.float32)}, ["_mlp.0._linear.bias", "[5]", "expected [6]"]),
+                 ({first: None}, ["no tensor " + first]), ({bias: None}, ["no tensor " + bias]),
+                 ({bias: np.ones(2, np.float32)}, [bias, "[2]", "[1]"]), ({"strange": np.ones(1, np.float32)}, ["tensor strange", "not known"]),
+                 ({"dense/over_arch/2/bias": np.ones(1, np.float32)}, ["no tensor", "/dense/over_arch/3/weight"]), ({"embedding/../weight/x": nan}, ["not a path"]),
+                 ({"embedding/t_a/weight": self.tensors[TABLE]}, ["both", TABLE])]
+        all_of_them = dict(self.tensors)
+        for i, (changes, words) in enumerate(cases):
+            with self.subTest(i):
+                self.tensors = {name: numbers for name, numbers in dict(all_of_them, **changes).items() if numbers is not None}
+                self.refuse(words, self.safetensors())
+        self.tensors = {}
+        self.refuse(["no tensor"], self.safetensors())
+
+    def test_descriptions(self):
+        missing = {"attributes": {}, "tensors": {"embedding/t_z/weight": {"dtype": "F32", "shape": [1, 1], "attributes": {}}}}
+        other = {"attributes": {}, "tensors": {"embedding/t_a/weight": {"dtype": "F32", "shape": [1, 1], "attributes": {}}}}
+        for text, words in ((b"", ["damaged"]), ([], ["damaged"]), ({"attributes": {"a": {}}, "tensors": {}}, ["damaged"]),
+                            (missing, ["embedding_bags.t_z.weight"]), (other, [TABLE, "[1, 1]"])):
+            with self.subTest(words):
+                self.refuse(words, self.safetensors(metadata=json.dumps(text) if text != b"" else "{"))
+
+    def test_npz(self):
+        path = self.path("in.npz")
+        with open(path, "wb") as file:
+            file.write(b"no zip")
+        self.refuse(["npz"], path, "npz")
+        for changes, words in (({TABLE: np.array([{}], object)}, [TABLE, "object"]), ({TABLE: np.ones((9, 4), ">f4")}, [TABLE, ">f4"]),
+                               ({TABLE: np.asfortranarray(np.ones((9, 4), np.float32))}, [TABLE, "by columns"])):
+            with self.subTest(words):
+                np.savez(path, **dict(self.tensors, **changes))
+                self.refuse(words, path, "npz")
+        np.savez(path, **self.tensors)
+        with zipfile.ZipFile(path, "a") as file:
+            file.writestr("bad.npy", b"\x93NUMPY\x01\x00")
+        self.refuse(["bad.npy"], path, "npz")
+
+    @unittest.skipUnless(HAS["torch"], "torch is not there")
+    def test_pickles(self):
+        """A pickle that would make a file makes none."""
+        import pickle
+        import torch
+
+        class Evil:
+            def __reduce__(self):
+                return open, (self.made, "w")
+        Evil.made = self.path("made")
+        torch.save({TABLE: torch.ones(9, 4), "evil": Evil()}, self.path("in.pt"))
+        self.refuse(["weights_only"], self.path("in.pt"), "torch")
+        os.makedirs(self.path("in.dcp"))
+        with open(self.path("in.dcp/.metadata"), "wb") as file:
+            pickle.dump(Evil(), file)
+        self.refuse([".metadata", "not of an index"], self.path("in.dcp"), "dcp")
+        torch.save([1], self.path("list.pt"))
+        self.refuse(["state_dict"], self.path("list.pt"), "torch")
+        self.assertFalse(os.path.exists(Evil.made))
+
+
+@unittest.skipUnless(PROGRAM, "TRSHARD does not name the program")
+class Program(Folder):
+    def run_program(self, *options):
+        result = subprocess.run([PROGRAM, *options], cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def data(self, *options):
+        command = [sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", self.path("data.h5"), "--num-samples", "512", "--features",
+                   "user,item,hist", "--num-embeddings", "100,50,50", "--pooling", "1,1,1:5", *options]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def series(self, name, path):
+        with h5py.File(self.path(name)) as handle:
+            return handle[path][()]
+
+    def test_goes_on(self):
+        """-init_from of what came back gives the losses that the checkpoint itself gives."""
+        self.data()
+        model = [*MODEL.split(), "-data_train", "data.h5", "-embedding_optimizer", "rowwise_adagrad", "-dense_optimizer", "adam",
+                 "-table_user_data_type", "bf16", "-table_item_data_type", "fp16", "-reproducible"]
+        self.run_program(*model, "-steps", "4", "-checkpoint_final", "model.h5")
+        self.good(self.path("model.h5"), "--to", "safetensors", "--states", self.path("model.safetensors"))
+        self.good(self.path("model.safetensors"), "--from", "safetensors", "--states", "--output", self.path("back.h5"))
+        self.assertEqual(everything(self.path("model.h5")), everything(self.path("back.h5")))
+        for name in ("model", "back"):
+            self.run_program(*model, "-init_from", name + ".h5", "-steps", "4", "-output", name + "_run.h5")
+        losses = self.series("model_run.h5", "train/loss")
+        self.assertEqual(len(losses), 4)
+        self.assertEqual(losses.tolist(), self.series("back_run.h5", "train/loss").tolist())
+
+    @unittest.skipUnless(HAS["torchrec"], "torchrec is not there")
+    def test_torchrec(self):
+        """TorchRec's DLRM and DLRM_DCN take the weights with strict=True, and predict what /predictions has; and the way back."""
+        self.data()
+        tables = {name: (rows, [name]) for name, rows in (("user", 100), ("item", 50), ("hist", 50))}
+        for name, options in (("dot", ["-interaction", "dot"]), ("dcn", "-interaction dcn -dcn_num_layers 2 -dcn_low_rank_dim 3".split())):
+            with self.subTest(name):
+                model = [*MODEL.split(), *options, "-tables_pooling", "mean"]
+                self.run_program(*model, "-data_train", "data.h5", "-steps", "8", "-checkpoint_final", name + ".h5")
+                make = lambda ebc: self.torchrec(ebc, [16, 8], [16, 8, 1], (2, 3) if name == "dcn" else None)
+                self.compare(name + ".h5", "data.h5", model, tables, 8, make)
+
+    @unittest.skipUnless(HAS["torchrec"] and os.path.exists(os.path.join(os.environ.get("TRSHARD_DATA", ""), "ml100k_eval.h5")), "torchrec or MovieLens is not there")
+    def test_movielens(self):
+        """The whole evaluation, with the weights of one epoch."""
+        folder = os.environ["TRSHARD_DATA"]
+        golden = os.path.join(TOOLS, "../regression/golden/ml100k/run.opts")
+        model = ["-options_file", golden, "-data_train", folder + "/ml100k_train.h5", "-data_eval", folder + "/ml100k_eval.h5"]
+        self.run_program(*model, "-epochs", "1", "-init_from", os.path.join(os.path.dirname(golden), "init.h5"), "-checkpoint_final", "model.h5")
+        rows = {"user": 944, "item": 1683, "genre": 20, "occupation": 22, "gender": 3, "zip": 1001, "title": 3001}
+        tables = {name: (count, ["item", "hist"] if name == "item" else [name]) for name, count in rows.items()}
+        self.compare("model.h5", folder + "/ml100k_eval.h5", model, tables, 16, lambda ebc: self.torchrec(ebc, [32, 16], [64, 32, 1], None))
+
+    def torchrec(self, ebc, dense_arch, over_arch, dcn):
+        from torchrec.models.dlrm import DLRM, DLRM_DCN
+        return DLRM_DCN(ebc, self.num_dense, dense_arch, over_arch, *dcn) if dcn else DLRM(ebc, self.num_dense, dense_arch, over_arch)
+
+    def compare(self, checkpoint, data, model, tables, dim, make):
+        import torch
+        import torchrec
+        with h5py.File(os.path.join(self.folder, data)) as handle:
+            names = [trsdata.text(name) for name in handle["sparse"].attrs["features"]]
+            self.num_dense = handle["dense"].shape[1]
+            dense, lengths, values = torch.from_numpy(handle["dense"][()]), handle["sparse/lengths"][()], handle["sparse/values"][()]
+        by_feature = np.argsort(np.tile(np.arange(len(names)), len(lengths)).repeat(lengths.reshape(-1)), kind="stable")
+        bags = torchrec.KeyedJaggedTensor(names, torch.from_numpy(values[by_feature]).long(), lengths=torch.from_numpy(lengths.T.copy().reshape(-1)))
+        ebc = torchrec.EmbeddingBagCollection(tables=[torchrec.EmbeddingBagConfig(
+            name=name, embedding_dim=dim, num_embeddings=rows, feature_names=features, pooling=torchrec.PoolingType.MEAN)
+            for name, (rows, features) in tables.items()])
+        network = make(ebc)
+        self.good(self.path(checkpoint), "--to", "torch", "--force", self.path("model.pt"))
+        network.load_state_dict(torch.load(self.path("model.pt"), weights_only=True), strict=True)
+        with torch.no_grad():
+            theirs = torch.sigmoid(network(dense, bags)).squeeze(1).numpy()
+        torch.save(network.state_dict(), self.path("theirs.pt"))
+        self.good(self.path("theirs.pt"), "--from", "torch", "--force", "--output", self.path("theirs.h5"))
+        for weights in (checkpoint, "theirs.h5"):
+            self.run_program("-task", "predict", *model, "-data_eval", data, "-init_from", weights, "-output", "predictions.h5")
+            ours = self.series("predictions.h5", "predictions")
+            worst = np.abs(ours - theirs).max()
+            print(f"{weights}: {len(ours)} predictions, greatest difference to TorchRec's {worst:.2g}", file=sys.stderr)
+            self.assertEqual(len(ours), len(theirs))
+            self.assertLess(worst, 1e-6)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""trsread, plot_plan and plot_run on plans and runs made by hand, and on files that are none."""
+import os
+import unittest
+
+import h5py
+import numpy as np
+
+import handmade
+import trsread
+
+
+class Plans(handmade.Scratch):
+    def test_numbers(self):
+        plan = trsread.Plan(handmade.make_plan(), "plan")
+        self.assertEqual((plan.memory("hbm") / handmade.GIB).tolist(), [1, 4, 1, 1])
+        self.assertEqual(plan.dearest(5), [0, 1])
+        self.assertEqual((plan.rows, plan.dims, plan.hosts), ([1000, 40], [16, 16], 2))
+        self.assertTrue(np.allclose(plan.time(), [1.3, 5.0, 1.3, 1.3]))
+        parts = plan.critical_parts()
+        self.assertEqual([(p["name"], p["rank"]) for p in parts],
+                         [("forward compute", 1), ("forward comms row_wise", 0), ("forward comms table_wise", 1), ("backward comms row_wise", 0), ("backward comms table_wise", 1),
+                          ("backward compute", 1)])
+        self.assertTrue(np.allclose([p["ms"] for p in parts], [1.5, 0.2, 0.4, 0.1, 0.3, 2.5]))
+        self.assertEqual(parts[0]["tables"][0][0], "a <b>&\"$x$")
+        self.assertIsNone(trsread.Plan(handmade.make_plan(critical_path=6.0), "plan").critical_parts())  # parts that do not add up are not told
+        self.assertEqual(plan.fullest("hbm"), (1, 4 / 60))
+        old = trsread.Plan(handmade.make_plan(capacity=None), "plan")
+        self.assertEqual((old.capacity, old.fullest("hbm")), (None, (1, None)))
+
+    def test_texts(self):
+        self.assertEqual([trsread.bytes_text(b) for b in (0, 12, 1024, 1.5 * handmade.GIB)], ["0 bytes", "12 bytes", "1 KiB", "1.5 GiB"])
+        self.assertEqual([trsread.count_text(n) for n in (7, 1234, 999999, 2.5e9)], ["7", "1.23k", "1M", "2.5G"])
+        self.assertEqual([trsread.ms_text(t) for t in (0, 0.0125, 3.25, 1500)], ["0 ms", "12.5 µs", "3.25 ms", "1.5 s"])
+        self.assertEqual([trsread.ranks_text(r, 8) for r in ([3], [0, 1, 2, 5], range(8))], ["3", "0-2, 5", "all"])
+
+    def test_pictures(self):
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan()), start=handmade.process)
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan()), "--order", "time", "--top", "1")
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(capacity=None)), output="old.png")
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(capacity=(3 << 40, 0))), output="new/far.svg", magic=b"<?xml")
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(1, 1, [("only", "table_wise", [handmade.shard(0, [0, 0], [1, 1], 0, ddr=5)])], None, 0)))
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(1024, 8)), output="1024.png")
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(100, 100)), output="100.png")
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(66, 4)), output="66.png")  # the last host has two ranks
+
+    def test_refusals(self):
+        self.refuse("cannot be read", "plot_plan.py", self.path("none.json"), start=handmade.process)
+        self.refuse("cannot be read", "plot_plan.py", self.folder)
+        for text, words in (("", "is not JSON"), ("[", "is not JSON"), ("[" * 100000, "is not JSON"), ("[]", "is not a plan"), ("{\"format\": 3}", "is not a plan"),
+                            ("{\"format\": \"trshard-plan-error\", \"error_type\": \"OTHER\", \"message\": \"why\"}", "no plan (OTHER): why")):
+            self.refuse(words, "plot_plan.py", self.plan_file(text))
+        self.refuse("is not JSON", "plot_plan.py", self.run_file())
+        for words, change in (("devices", lambda p: p["devices"].pop()), ("rank is 9, of 4", lambda p: p["tables"][0]["shards"][0].update(rank=9)),
+                              ("tables[1].shards[2].perf has no field \"bwd_comms\"", lambda p: p["tables"][1]["shards"][2]["perf"].pop("bwd_comms")),
+                              ("no size or time", lambda p: p["tables"][0]["shards"][0]["storage"].update(hbm=10**400)),
+                              ("no size or time", lambda p: p.update(critical_path=float("nan"))), ("is not a number", lambda p: p.update(world_size="4")),
+                              ("has no field \"available\"", lambda p: p["devices"][2].pop("available")), ("neither memory nor time", lambda p: p.update(tables=[])),
+                              ("is not [row, column]", lambda p: p["tables"][0]["shards"][0].update(size=[1]))):
+            plan = handmade.make_plan()
+            change(plan)
+            self.refuse(words, "plot_plan.py", self.plan_file(plan))
+        self.refuse("cannot be written", "plot_plan.py", self.plan_file(handmade.make_plan()), "-o", self.path("x.nonsense"))
+        self.refuse("cannot be written", "plot_plan.py", self.plan_file(handmade.make_plan()), "-o", os.path.join(self.plan_file(handmade.make_plan()), "x.png"))
+
+
+class Runs(handmade.Scratch):
+    def test_wall_times(self):
+        """Steps of 2 s end where the start had run 100 s, and 40 s."""
+        run = trsread.read_run(self.run_file())
+        times = run.wall_times()
+        self.assertTrue(np.allclose(times[:25], 1e9 + 100 - 2 * np.arange(24, -1, -1)))
+        self.assertTrue(np.allclose(times[25:], 1e9 + 86400 + 40 - 2 * np.arange(14, -1, -1)))
+        self.assertTrue(np.allclose(run.times_at([20, 40]), times[[19, 39]]))
+        self.assertEqual(run.options()[0], ("-data_train", "<b>a&b.h5</b>", "command line"))
+        self.assertEqual(run.options()[-1], ("-task", "train", "default"))
+
+    def test_pictures(self):
+        a, b = self.run_file("a.h5"), self.run_file("_b$.h5", starts=1, evaluations=False)
+        self.draws("plot_run.py", a, start=handmade.process)
+        self.draws("plot_run.py", b)
+        self.draws("plot_run.py", a, a, b)
+
+    def test_refusals(self):
+        self.refuse("does not exist", "plot_run.py", self.path("none.h5"), start=handmade.process)
+        self.refuse("cannot be read", "plot_run.py", self.plan_file(handmade.make_plan()))
+        with h5py.File(self.path("empty.h5"), "w") as h:
+            h.attrs["format"] = "trshard-run"
+        self.refuse("no step, evaluation or prediction", "plot_run.py", self.path("empty.h5"))
+        self.refuse("no results of a run", "plot_run.py", self.run_file(format="trshard-checkpoint"))
+        with h5py.File(self.run_file(), "a") as h:
+            h["train/more"] = [1.0]
+        self.refuse("differ in length", "plot_run.py", self.path("run.h5"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""report and tensorboard_events on runs and plans made by hand: the page's tables against the HDF5's numbers, event files by a decoder of its own."""
+import base64
+import html.parser
+import importlib.util
+import os
+import struct
+import subprocess
+import sys
+import unittest
+
+import h5py
+import numpy as np
+
+import handmade
+import trsread
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements that ask for something, tables as rows of (text, value), texts, ids; and whether elements are closed in order."""
+
+    VOID = {"meta", "img"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.sources, self.tables, self.ids, self.words, self.images, self.policy = [], [], {}, [], [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.sources += [attrs[name] for name in ("src", "srcset", "data", "action", "poster") if name in attrs] + ([attrs["href"]] if tag not in ("a",) and "href" in attrs else [])
+        if "id" in attrs:
+            self.ids.append(attrs["id"])
+        if tag == "table":
+            self.rows = self.tables.setdefault(attrs["id"], [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append(["", attrs.get("data-value")])
+        elif tag == "img":
+            self.images.append(attrs)
+        elif tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attrs["content"]
+        elif tag == "a":
+            self.words.append(attrs.get("href"))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        self.words.append(data.strip())
+        if self.open and ({"td", "th"} & set(self.open)):
+            self.rows[-1][-1][0] += data
+
+
+class Reports(handmade.Scratch):
+    def page(self, *arguments, output="report.html"):
+        result = handmade.tool("report.py", *arguments, "-o", self.path(output))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        with open(self.path(output), encoding="utf-8") as text:
+            words = text.read()
+        page = Reader()
+        page.feed(words)
+        page.close()
+        self.assertEqual(page.open, [])
+        self.assertEqual(len(set(page.ids)), len(page.ids))
+        self.assertTrue(all(source.startswith("data:image/") for source in page.sources), "nothing from elsewhere")
+        self.assertIn("default-src 'none'", page.policy)
+        self.assertNotRegex(words, r"(?i)https?://|url\(|@import")
+        for image in page.images:
+            self.assertTrue(image["alt"])
+            data = base64.b64decode(image["src"].split(",", 1)[1])
+            self.assertTrue(data.startswith((b"<?xml", b"\x89PNG")))
+        return page
+
+    def column(self, page, table, name):
+        rows = page.tables["table-" + table]
+        i = [text for text, _ in rows[0]].index(name)
+        return [float(row[i][1]) if row[i][1] is not None else row[i][0] for row in rows[1:]]
+
+    def test_run(self):
+        path = self.run_file()
+        with open(self.path("trace.json"), "w", encoding="ascii") as trace:
+            trace.write("{}")
+        page = self.page(path)
+        with h5py.File(path) as h:
+            self.assertEqual(self.column(page, "evaluations", "loss"), h["eval/loss"][()].tolist())
+            self.assertEqual(self.column(page, "evaluations", "auc"), h["eval/auc"][()].tolist())
+            self.assertEqual(self.column(page, "starts", "from step"), h["starts/first_step"][()].tolist())
+            self.assertEqual(self.column(page, "stages", "measured, mean of ranks"), h["stages/measured_ms"][()].mean(axis=0).tolist())
+            self.assertEqual(self.column(page, "stages", "predicted, slowest")[0], 0.75)
+            self.assertEqual(self.column(page, "memory", "peak"), h["memory/held_bytes"][()].sum(axis=1).tolist())
+            self.assertIn(f"{h['train/loss'][-1]:.5f}", page.words)
+        self.assertEqual(self.column(page, "tables", "memory, all ranks"), [3 * handmade.GIB, 4 * handmade.GIB])
+        self.assertEqual(self.column(page, "tables", "table")[0], "a <b>&\"$x$")
+        self.assertEqual(self.column(page, "options", "value")[0], "<b>a&b.h5</b>")
+        self.assertAlmostEqual(sum(self.column(page, "critical-parts", "time")), 5.0)
+        self.assertIn("./trace.json", page.words)
+        self.assertEqual(len(page.images), 3)
+
+    def test_without(self):
+        """No evaluation, no trace file, no plan: no such section."""
+        page = self.page(self.run_file(starts=1, evaluations=False, plan=""))
+        self.assertEqual([name for name in page.ids if "table" not in name], ["summary", "curves", "starts", "stages-and-memory", "configuration"])
+        self.assertTrue(any("is not there now" in words for words in page.words if words))
+
+    def test_plan(self):
+        page = self.page(self.plan_file(handmade.make_plan()))
+        self.assertEqual(self.column(page, "ranks", "device memory"), [handmade.GIB, 4 * handmade.GIB, handmade.GIB, handmade.GIB])
+        self.assertEqual(len(self.page(self.plan_file(handmade.make_plan(1024, 8))).tables["table-ranks"]), 1025)
+
+    def test_deterministic(self):
+        path = self.plan_file(handmade.make_plan())
+        self.page(path, output="a.html")
+        self.page(path, output="b.html")
+        with open(self.path("a.html"), "rb") as a, open(self.path("b.html"), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+
+    def test_refusals(self):
+        self.refuse("cannot be read", "report.py", self.path("none.h5"), "-o", self.path("x.html"), start=handmade.process)
+        self.refuse("is not a plan", "report.py", self.plan_file("{}"), "-o", self.path("x.html"))
+        self.refuse("is not JSON", "report.py", self.plan_file("x", "x.h5"), "-o", self.path("x.html"))
+        self.refuse("cannot be written", "report.py", self.run_file(), "-o", self.folder)
+        self.refuse("is no file", "report.py", self.run_file(), "--trace", self.path("no.json"), "-o", self.path("x.html"))
+        with h5py.File(self.run_file("cut.h5"), "a") as h:
+            h.attrs["plan"] = "{\"format\": \"trshard-plan\""
+        self.refuse("the plan in", "report.py", self.path("cut.h5"), "-o", self.path("x.html"))
+        self.assertFalse(os.path.exists(self.path("x.html")))
+
+
+def crc32c(data):
+    """Bit by bit, from the polynomial 0x1EDC6F41 as RFC 3720 gives it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def message(data):
+    """Fields of a protobuf message: [(number, bytes or int)]."""
+    def varint(i):
+        n = shift = 0
+        while True:
+            n |= (data[i] & 0x7F) << shift
+            shift, i = shift + 7, i + 1
+            if data[i - 1] < 0x80:
+                return n, i
+
+    fields, i = [], 0
+    while i < len(data):
+        key, i = varint(i)
+        if key & 7 == 0:
+            value, i = varint(i)
+        elif key & 7 == 2:
+            size, i = varint(i)
+            value, i = data[i:i + size], i + size
+        else:
+            size = 8 if key & 7 == 1 else 4
+            value, i = data[i:i + size], i + size
+        fields.append((key >> 3, value))
+    return fields
+
+
+def events(path):
+    """[(wall time, step, tag, number)] of a file, its checksums checked; and its other events."""
+    scalars, others = [], []
+    with open(path, "rb") as handle:
+        data = handle.read()
+    i = 0
+    while i < len(data):
+        size, crc = struct.unpack_from("<QI", data, i)
+        body, (end,) = data[i + 12:i + 12 + size], struct.unpack_from("<I", data, i + 12 + size)
+        for part, stored in ((data[i:i + 8], crc), (body, end)):
+            plain = crc32c(part)
+            assert stored == ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        fields = dict(message(body))
+        value = dict(message(dict(message(fields[5]))[1])) if 5 in fields else {}
+        if 2 in value:
+            scalars.append((struct.unpack("<d", fields[1])[0], fields.get(2, 0), value[1].decode(), struct.unpack("<f", value[2])[0]))
+        else:
+            others.append(fields)
+        i += 16 + size
+    return scalars, others
+
+
+class TensorBoard(handmade.Scratch):
+    def test_checksum(self):
+        self.assertEqual(crc32c(b"123456789"), 0xE3069283)  # the check value of CRC-32C
+
+    def write(self, path, folder="tb"):
+        result = handmade.tool("tensorboard_events.py", path, self.path(folder))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return {os.path.basename(os.path.dirname(line.split()[1])): line.split()[1] for line in result.stdout.splitlines()}
+
+    def test_events(self):
+        path = self.run_file()
+        files = self.write(path)
+        self.assertEqual(set(files), {"train", "eval"})
+        run = trsread.read_run(path)
+        scalars, others = events(files["train"])
+        self.assertEqual(others[0][3], b"brain.Event:2")
+        loss = [s for s in scalars if s[2] == "loss"]
+        self.assertEqual([s[1] for s in loss], list(range(1, 41)))
+        self.assertEqual([s[3] for s in loss], np.float32(run["train/loss"]).tolist())
+        self.assertEqual([s[0] for s in loss], run.wall_times().tolist())
+        self.assertEqual({s[2] for s in scalars}, {"loss", "dense_learning_rate", "embedding_learning_rate", "samples_per_s"})
+        self.assertIn(b"-batch_size", others[1][5])
+        scalars, _ = events(files["eval"])
+        self.assertEqual([(s[1], s[2], s[3]) for s in scalars], [(20, "loss", np.float32(0.61)), (20, "ne", np.float32(0.9)), (20, "auc", np.float32(0.7)),
+                                                                 (40, "loss", np.float32(0.55)), (40, "auc", 0.8125)])  # NaN is nothing
+        before = scalars, os.listdir(self.path("tb/eval"))
+        self.assertEqual(self.write(path), files)  # again: the same file, not a second one
+        self.assertEqual((events(files["eval"])[0], os.listdir(self.path("tb/eval"))), before)
+
+    @unittest.skipUnless(importlib.util.find_spec("tensorboard") or os.environ.get("TRSHARD_TENSORBOARD_PYTHON"), "no tensorboard here")
+    def test_tensorboard_reads(self):
+        files = self.write(self.run_file())
+        code = ("import sys\nfrom tensorboard.backend.event_processing.event_accumulator import EventAccumulator as A\na = A(sys.argv[1]); a.Reload()\n"
+                "print([(s.step, s.value) for s in a.Scalars('loss')], a.Tags()['tensors'])")
+        result = subprocess.run([os.environ.get("TRSHARD_TENSORBOARD_PYTHON", sys.executable), "-c", code, os.path.dirname(files["train"])], capture_output=True, text=True, check=False)
+        wanted = list(zip(range(1, 41), np.float32(np.linspace(0.7, 0.5, 40)).astype(float).tolist()))
+        self.assertEqual(result.stdout.strip(), f"{wanted} ['configuration']", result.stderr)
+
+    def test_refusals(self):
+        self.refuse("does not exist", "tensorboard_events.py", self.path("no.h5"), self.path("tb"), start=handmade.process)
+        self.refuse("cannot be read", "tensorboard_events.py", self.plan_file("x"), self.path("tb"))
+        self.refuse("cannot be written", "tensorboard_events.py", self.run_file(), self.plan_file("x"))
+        with h5py.File(self.path("empty.h5"), "w") as h:
+            h.attrs["format"] = "trshard-run"
+        self.refuse("no series", "tensorboard_events.py", self.path("empty.h5"), self.path("tb"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""tools/sweep.py on results that are written by hand: which trials go on, table and picture."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import h5py
+
+TOOL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "sweep.py")
+
+
+def sweep(folder, *words, status=0):
+    done = subprocess.run([sys.executable, TOOL, *words], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def write(folder, trial, name, steps, values):
+    """A trial's evaluations."""
+    path = os.path.join(folder, "s", f"trial-{trial}")
+    os.makedirs(path, exist_ok=True)
+    with h5py.File(os.path.join(path, "run.h5"), "w") as h:
+        h["eval/step"], h[f"eval/{name}"] = steps, values
+
+
+def places(folder, r, n):
+    """The trials of a round, by their options."""
+    lines = [sweep(folder, "options", "s", str(r), str(place)) for place in range(n)]
+    sweep(folder, "options", "s", str(r), str(n), status=3)
+    return [line.split(" -steps ")[0] for line in lines], lines[0]
+
+
+def test_halving(folder):
+    """Nine trials, then three, then one. A tie goes to the first; no score is the worst."""
+    text = sweep(folder, "new", "s", "--try", "-a 1,2,3", "--try", "-b 8,4 8,2 'x y'", "--steps", "90")
+    assert "9 trials to step 10" in text and "3 trials to step 30" in text and "1 trials to step 90" in text, text
+    assert "there already" in sweep(folder, "new", "s", "--try", "-a 1", "--steps", "1", status=1)
+    names, first = places(folder, 0, 9)
+    assert names[0] == "-a 1 -b 8,4" and names[2] == "-a 1 -b 'x y'" and names[8] == "-a 3 -b 'x y'", names
+    assert first.split(" -steps ")[1].split() == ["10", "-output", "s/trial-0/run.h5", "-checkpoint_dir", "s/trial-0/checkpoints", "-resume"], first
+    for trial, auc in enumerate((0.5, 0.7, 0.6, 0.7, 0.4, float("nan"), 0.7, 0.7, None)):
+        if auc is not None:
+            write(folder, trial, "auc", [5, 10], [0.9, auc])
+    names, first = places(folder, 1, 3)
+    assert names == ["-a 1 -b 8,2", "-a 2 -b 8,4", "-a 3 -b 8,4"] and " -steps 30 " in first, names
+    for trial, auc in ((1, 0.71), (3, 0.73), (6, 0.72)):
+        write(folder, trial, "auc", [10, 30], [0.7, auc])
+    names, _ = places(folder, 2, 1)
+    assert names == ["-a 2 -b 8,4"], names
+    write(folder, 3, "auc", [10, 30, 90], [0.7, 0.73, 0.8])
+    lines = sweep(folder, "table", "s", "--csv", "s.csv").splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
+    states = [" ".join(line.split("-a ")[0].split()) for line in lines[2:]]
+    assert "finished" in states[0] and "stopped after round 1" in states[1] and "stopped after round 0" in states[3] and "no score" in states[8], states
+    with open(os.path.join(folder, "s.csv"), encoding="utf-8") as file:
+        assert len(file.read().splitlines()) == 10
+    sweep(folder, "plot", "s", "--output", "s.png")
+    with open(os.path.join(folder, "s.png"), "rb") as file:
+        assert file.read(4) == b"\x89PNG"
+
+
+def test_downwards(folder):
+    """A smaller loss is better; while a round is under way nothing is stopped."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3,4", "--steps", "4", "--rounds", "2", "--keep", "1/2", "--metric", "ne")
+    for trial, ne in ((0, 0.9), (1, 1.0), (2, 0.8)):
+        write(folder, trial, "ne", [2], [ne])
+    assert sweep(folder, "table", "s").count("under way") == 3
+    write(folder, 3, "ne", [2], [0.7])
+    names, _ = places(folder, 1, 2)
+    assert names == ["-a 3", "-a 4"], names
+    assert sweep(folder, "table", "s").count("stopped after round 0") == 2
+
+
+def test_submit(folder):
+    """One array job a round, each after the one before; other options are sbatch's."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "2")
+    with open(os.path.join(folder, "sbatch"), "w", encoding="ascii") as out:
+        out.write('#!/bin/sh\necho "$@" >> calls\nwc -l < calls\n')
+    os.chmod(os.path.join(folder, "sbatch"), 0o755)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = folder + ":" + path
+    sweep(folder, "submit", "s", "--limit", "2", "--nodes=2")
+    os.environ["PATH"] = path
+    with open(os.path.join(folder, "calls"), encoding="ascii") as file:
+        calls = file.read().splitlines()
+    assert len(calls) == 2 and "--array=0-2%2" in calls[0] and "--dependency" not in calls[0] and calls[0].endswith("s 0"), calls
+    assert "--array=0-0%2 --job-name=sweep-1 --dependency=afterany:1 --nodes=2" in calls[1] and calls[1].endswith("s 1"), calls
+
+
+def test_mistakes(folder):
+    """One line for what cannot be."""
+    assert "expected an option and its values" in sweep(folder, "new", "s", "--try", "a 1", "--steps", "9", status=1)
+    assert "sweep.py new makes it" in sweep(folder, "table", "nowhere", status=1)
+    sweep(folder, "new", "s", "--try", "-a 1,2,3,4,5,6", "--steps", "9", "--at-most", "2")
+    with open(os.path.join(folder, "s", "sweep.json"), encoding="utf-8") as file:
+        assert len(json.load(file)["trials"]) == 2
+    assert "has rounds 0 to 1, not 7" in sweep(folder, "options", "s", "7", "0", status=1)
+    assert "no trial has results" in sweep(folder, "plot", "s", status=1)
+
+
+for test in (test_halving, test_downwards, test_submit, test_mistakes):
+    with tempfile.TemporaryDirectory() as scratch:
+        test(scratch)
+        print("ok", test.__name__)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Tables of interactions: none has a hole, and a hole is found at set-up. fm and deepfm against
+  TorchRec's, recorded by record_deepfm.py.
+*/
+#include "golden_h5.h"
+#include "model/interaction.h"
+#include "trs_test.h"
+
+#include <math.h>
+
+enum { MAX_LAYERS = 4 };
+
+/* --- tables --- */
+
+static void test_tables(void **state)
+{
+  static const char *const words[] = {TRS_INTERACTIONS(TRS_WORD_TEXT)};
+
+  (void)state;
+  for (size_t kind = 0; kind < sizeof(words) / sizeof(words[0]); kind++) {
+    const TrsInteractionOps *ops;
+    TrsInteractionOps hole;
+
+    assert_petsc_ok(TrsInteractionFind((TrsInteractionKind)kind, &ops));
+    assert_string_equal(ops->word, words[kind]);
+    PetscCallAbort(PETSC_COMM_SELF, PetscPushErrorHandler(PetscReturnErrorHandler, NULL));
+    for (int slot = 0; slot < 4; slot++) {
+      hole = *ops;
+      if (slot == 0) hole.width = NULL;
+      if (slot == 1) hole.forward = NULL;
+      if (slot == 2) hole.backward = NULL;
+      if (slot == 3) hole.flops = NULL;
+      assert_int_equal(TrsInteractionCheck(&hole), TRS_ERR_INTERNAL);
+    }
+    PetscCallAbort(PETSC_COMM_SELF, PetscPopErrorHandler());
+  }
+}
+
+/* --- golden --- */
+
+/* One case of the file. */
+typedef struct {
+  hid_t group;
+  TrsOptions options;
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsParameters params;
+  TrsInteraction interaction;
+  int64_t batch;
+} Case;
+
+static void set_options(Case *c)
+{
+  static const TrsOptionGroup *const groups[] = {&trs_model_options};
+  static char program[] = "test", name[] = "-deepfm_arch", text[128];
+  char *words[] = {program, name, text};
+  int64_t n = 0, *sizes;
+
+  text[0] = '\0';
+  if (golden_has_attribute(c->group, "sizes")) {
+    sizes = golden_attribute_int64(c->group, "sizes", &n);
+    for (int64_t i = 0, used = 0; i < n; i++)
+      used += snprintf(text + used, sizeof(text) - (size_t)used, i ? ",%d" : "%d", (int)sizes[i]);
+    free(sizes);
+  }
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, n ? 3 : 1, words, groups, 1, &c->options));
+}
+
+static void set_up(hid_t group, Case *c)
+{
+  const int copied = (int)golden_number(group, "copied", 0),
+            vectors = (int)golden_number(group, "vectors", 0);
+  char word[16];
+  int64_t shape[2];
+
+  *c = (Case){.group = group};
+  assert_petsc_ok(TrsDeviceFind("cpu", &c->device));
+  assert_petsc_ok(TrsComputeFind("cpu", &c->compute));
+  set_options(c);
+  c->interaction = (TrsInteraction){.device = c->device, .compute = c->compute, .params = &c->params};
+  golden_string(group, "interaction", word, sizeof(word));
+  c->interaction.ops = strcmp(word, "fm") ? &trs_interaction_deepfm : &trs_interaction_fm;
+  assert_string_equal(c->interaction.ops->word, word);
+  if (c->interaction.ops->read) assert_petsc_ok(c->interaction.ops->read(&c->interaction, c->options));
+  free(golden_read(group, "x", H5T_NATIVE_FLOAT, NULL, shape));
+  c->batch = shape[0];
+  TrsInteractionShape(&c->interaction, vectors, 1, copied, shape[1]);
+  if (c->interaction.ops->declare) assert_petsc_ok(c->interaction.ops->declare(&c->interaction));
+  assert_petsc_ok(TrsParametersAllocate(&c->params, c->device, 1));
+}
+
+/* "weight0" for deep_fm/0/weight; "dweight0" for its gradient. */
+static float *golden_parameter(const Case *c, int p, const char *prefix)
+{
+  char part[16], name[32];
+  int layer;
+
+  assert_int_equal(sscanf(c->params.param[p].name, "deep_fm/%d/%15s", &layer, part), 2);
+  snprintf(name, sizeof(name), "%s%s%d", prefix, part, layer);
+  return golden_float(c->group, name, NULL);
+}
+
+static void assert_near(const float *found, const float *wanted, int64_t n, const char *what)
+{
+  for (int64_t i = 0; i < n; i++)
+    if (!(fabsf(found[i] - wanted[i]) <= 2e-5F * (1.0F + fabsf(wanted[i]))))
+      fail_msg("%s[%d]: %g for %g", what, (int)i, (double)found[i], (double)wanted[i]);
+}
+
+static void run_case(Case *c, float *out, float *dout, float *dx)
+{
+  TrsInteraction *in = &c->interaction;
+  float *x = golden_float(c->group, "x", NULL), *wanted = golden_float(c->group, "out", NULL),
+        *given = golden_float(c->group, "dout", NULL), *gradient = golden_float(c->group, "dx", NULL);
+
+  assert_petsc_ok(TrsInteractionAllocate(in, c->batch, out, dx, dout));
+  for (int p = 0; p < c->params.n; p++) {
+    const TrsDenseParameter *param = &c->params.param[p];
+    float *value = golden_parameter(c, p, "");
+
+    assert_int_equal(param->stride, param->cols);
+    memcpy(param->value, value, (size_t)(param->rows * param->cols) * sizeof(float));
+    free(value);
+  }
+  memcpy(in->x, x, (size_t)(c->batch * in->N) * sizeof(float));
+  assert_petsc_ok(in->ops->forward(in, NULL, c->batch));
+  for (int64_t b = 0; b < c->batch; b++) {
+    assert_near(out + b * in->stride, wanted + b * in->width, in->width, "out");
+    for (int64_t k = in->width; k < in->filled; k++) assert_true(out[b * in->stride + k] == 0.0F);
+    memcpy(dout + b * in->stride, given + b * in->width, (size_t)in->width * sizeof(float));
+  }
+  assert_petsc_ok(in->ops->backward(in, NULL, c->batch));
+  assert_near(dx, gradient, c->batch * in->N, "dx");
+  for (int p = 0; p < c->params.n; p++) {
+    float *value = golden_parameter(c, p, "d");
+
+    assert_near(c->params.param[p].grad, value, c->params.param[p].rows * c->params.param[p].cols,
+                c->params.param[p].name);
+    free(value);
+  }
+  free(x);
+  free(wanted);
+  free(given);
+  free(gradient);
+}
+
+static void one_case(hid_t group, const char *name, void *context)
+{
+  float *out, *dout, *dx;
+  Case c;
+
+  (void)name, (void)context;
+  set_up(group, &c);
+  assert_true(c.params.n <= 2 * MAX_LAYERS);
+  out = calloc((size_t)(c.batch * c.interaction.stride), sizeof(float));
+  dout = calloc((size_t)(c.batch * c.interaction.stride), sizeof(float));
+  dx = calloc((size_t)(c.batch * c.interaction.N), sizeof(float));
+  assert_non_null(out);
+  assert_non_null(dout);
+  assert_non_null(dx);
+  run_case(&c, out, dout, dx);
+  assert_petsc_ok(TrsInteractionFree(&c.interaction));
+  assert_petsc_ok(TrsParametersFree(&c.params, c.device));
+  assert_petsc_ok(TrsOptionsDestroy(&c.options));
+  free(out);
+  free(dout);
+  free(dx);
+}
+
+static void test_golden(void **state)
+{
+  hid_t file = golden_open("units_deepfm.h5");
+
+  (void)state;
+  golden_for_each_group(file, one_case, NULL);
+  golden_close(file);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_tables), cmocka_unit_test(test_golden))

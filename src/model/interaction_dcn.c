@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  dcn: a low-rank cross network.
+  Source: torchrec.modules.crossnet.LowRankCrossNet; src/RULES.md, rule A3
+*/
+#include "model/interaction.h"
+
+#include <math.h>
+
+/* A low-rank cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. */
+typedef struct {
+  int W, V, bias; /* indices in the parameters */
+  float *x;       /* x_l [max_batch, N]; X itself for the first */
+  float *v;       /* V x_l [max_batch, rank] */
+  float *u;       /* W V x_l [max_batch, N] */
+} TrsCrossLayer;
+
+typedef struct {
+  int n_layers, rank;
+  TrsCrossLayer *layer; /* [n_layers] */
+  float *dx0, *h, *q;   /* [max_batch, N], [max_batch, N], [max_batch, rank] */
+} TrsCrossNet;
+
+static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
+{
+  int64_t n_layers, rank;
+  TrsCrossNet *cross;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-dcn_num_layers", &n_layers, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-dcn_low_rank_dim", &rank, NULL));
+  PetscCall(PetscNew(&cross));
+  cross->n_layers = (int)n_layers;
+  cross->rank = (int)rank;
+  interaction->own = cross;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int64_t width(const TrsInteraction *interaction)
+{
+  return interaction->N;
+}
+
+static double flops(const TrsInteraction *interaction)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+
+  return 4.0 * cross->n_layers * (double)interaction->N * cross->rank;
+}
+
+static PetscErrorCode declare(TrsInteraction *interaction)
+{
+  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
+  const int64_t N = interaction->N, rank = cross->rank;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)cross->n_layers, &cross->layer));
+  for (int l = cross->n_layers - 1; l >= 0; l--) {
+    TrsCrossLayer *layer = &cross->layer[l];
+    const float std = (float)sqrt(2.0 / (double)(N + rank)); /* torch.nn.init.xavier_normal_ */
+
+    PetscCall(
+        TrsParametersAdd(interaction->params, "crossnet", l, "W", N, rank, TRS_INIT_NORMAL, std, &layer->W));
+    PetscCall(
+        TrsParametersAdd(interaction->params, "crossnet", l, "V", rank, N, TRS_INIT_NORMAL, std, &layer->V));
+    PetscCall(TrsParametersAdd(interaction->params, "crossnet", l, "bias", N, 0, TRS_INIT_ZERO, 0.0f,
+                               &layer->bias));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
+{
+  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
+  const TrsDeviceOps *device = interaction->device;
+  const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
+                rank_bytes = cross->rank * (int64_t)sizeof(float);
+  const PetscBool with_gradients = (PetscBool)!interaction->params->forward_only;
+
+  PetscFunctionBegin;
+  for (int l = 0; l < cross->n_layers; l++) {
+    TrsCrossLayer *layer = &cross->layer[l];
+
+    if (l == 0)
+      layer->x = interaction->x;
+    else
+      PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->x));
+    PetscCall(device->alloc(max_batch * rank_bytes, (void **)&layer->v));
+    PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->u));
+  }
+  if (with_gradients) {
+    PetscCall(device->alloc(max_batch * row_bytes, (void **)&cross->dx0));
+    PetscCall(device->alloc(max_batch * row_bytes, (void **)&cross->h));
+    PetscCall(device->alloc(max_batch * rank_bytes, (void **)&cross->q));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsComputeOps *compute = interaction->compute;
+  const TrsDenseParameter *param = interaction->params->param;
+  const int64_t N = interaction->N, rank = cross->rank;
+
+  PetscFunctionBegin;
+  for (int l = 0; l < cross->n_layers; l++) {
+    const TrsCrossLayer *layer = &cross->layer[l];
+    float *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x : interaction->out;
+
+    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, rank, N, 1.0f, layer->x, N,
+                            param[layer->V].value, N, 0.0f, layer->v, rank));
+    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, N, rank, 1.0f, layer->v, rank,
+                            param[layer->W].value, rank, 0.0f, layer->u, N));
+    PetscCall(compute->cross_forward(stream, n, N, interaction->x, layer->u, param[layer->bias].value,
+                                     layer->x, next));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dW = h^T v; q = h W; dV = q^T x_l;
+  g += q V; in the end dx = g + dx0.
+*/
+static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsComputeOps *compute = interaction->compute;
+  const TrsDenseParameter *param = interaction->params->param;
+  const int64_t N = interaction->N, rank = cross->rank;
+  float *g = interaction->dout, *h = cross->h, *q = cross->q;
+
+  PetscFunctionBegin;
+  for (int l = cross->n_layers - 1; l >= 0; l--) {
+    const TrsCrossLayer *layer = &cross->layer[l];
+    const TrsDenseParameter *W = &param[layer->W], *V = &param[layer->V], *bias = &param[layer->bias];
+    const int place = (l == cross->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
+
+    const TrsCrossBackward backward = {interaction->x, layer->u, bias->value, g, cross->dx0, h, bias->grad};
+
+    PetscCall(compute->cross_backward(stream, n, N, place, &backward));
+    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, rank, n, 1.0f, h, N, layer->v, rank, 0.0f,
+                            W->grad, rank));
+    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, rank, N, 1.0f, h, N, W->value, rank, 0.0f, q,
+                            rank));
+    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, rank, N, n, 1.0f, q, rank, layer->x, N, 0.0f,
+                            V->grad, N));
+    if (l > 0)
+      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, rank, 1.0f, q, rank, V->value, N, 1.0f,
+                              g, N));
+    else
+      PetscCall(compute->cross_input(stream, n, N, rank, q, V->value, g, cross->dx0, interaction->dx));
+    PetscCall(TrsParametersReady(interaction->params, layer->bias));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(comm, "  crossnet     %d layers of rank %d\n", cross->n_layers, cross->rank));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release(TrsInteraction *interaction)
+{
+  const TrsDeviceOps *device = interaction->device;
+  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
+
+  PetscFunctionBegin;
+  if (!cross) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int l = 0; cross->layer && l < cross->n_layers; l++) { /* none before declare */
+    TrsCrossLayer *layer = &cross->layer[l];
+
+    if (l > 0) PetscCall(device->release((void **)&layer->x));
+    PetscCall(device->release((void **)&layer->v));
+    PetscCall(device->release((void **)&layer->u));
+  }
+  PetscCall(device->release((void **)&cross->dx0));
+  PetscCall(device->release((void **)&cross->h));
+  PetscCall(device->release((void **)&cross->q));
+  PetscCall(PetscFree(cross->layer));
+  PetscCall(PetscFree(interaction->own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsInteractionOps trs_interaction_dcn = {.word = "dcn",
+                                               .fewest = 1,
+                                               .equal_dims = PETSC_TRUE,
+                                               .read = read,
+                                               .width = width,
+                                               .flops = flops,
+                                               .declare = declare,
+                                               .allocate = allocate,
+                                               .forward = forward,
+                                               .backward = backward,
+                                               .view = view,
+                                               .free = release};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* dot: the dense vector as it is, and the products of all pairs of vectors. */
+#include "model/interaction.h"
+
+static int64_t width(const TrsInteraction *interaction)
+{
+  const int64_t n = interaction->n_vectors;
+
+  return interaction->copied + n * (n - 1) / 2;
+}
+
+static double flops(const TrsInteraction *interaction)
+{
+  const double n = interaction->n_vectors;
+
+  return n * (n - 1) * interaction->D;
+}
+
+static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  PetscFunctionBegin;
+  PetscCall(interaction->compute->dot_forward(stream, n, interaction->n_vectors, interaction->D,
+                                              interaction->copied,
+                                              (int)(interaction->filled - interaction->width), interaction->x,
+                                              interaction->N, interaction->out, interaction->stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  PetscFunctionBegin;
+  PetscCall(interaction->compute->dot_backward(
+      stream, n, interaction->n_vectors, interaction->D, interaction->copied, interaction->x, interaction->N,
+      interaction->dout, interaction->stride, interaction->dx, interaction->N));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsInteractionOps trs_interaction_dot = {.word = "dot",
+                                               .fewest = 2,
+                                               .equal_dims = PETSC_TRUE,
+                                               .padded = PETSC_TRUE,
+                                               .width = width,
+                                               .flops = flops,
+                                               .forward = forward,
+                                               .backward = backward};

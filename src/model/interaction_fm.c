@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  fm and deepfm: the dense vector as it is, for deepfm the outputs of deep layers on all vectors,
+  and the factorization machine of all numbers of the vectors, ((sum x)^2 - sum x^2) / 2.
+  Source: torchrec.modules.deepfm (FactorizationMachine, DeepFM), torchrec.models.deepfm
+  (FMInteractionArch); Guo et al. 2017; src/RULES.md, rule A3
+*/
+#include "model/interaction.h"
+#include "model/mlp.h"
+
+typedef struct {
+  TrsMlp mlp;
+  int n_layers;
+  const int64_t *sizes; /* [n_layers], borrowed from the options */
+  float *inner;         /* outputs of all layers but the last, and gradients */
+} TrsDeepLayers;
+
+/* --- fm --- */
+
+static int64_t fm_width(const TrsInteraction *interaction)
+{
+  return interaction->copied + 1;
+}
+
+static double fm_flops(const TrsInteraction *interaction)
+{
+  return 3.0 * (double)interaction->N;
+}
+
+/* The factorization machine is the last column of the output. */
+static PetscErrorCode fm_forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  PetscFunctionBegin;
+  PetscCall(interaction->compute->fm_forward(stream, n, interaction->N, interaction->copied,
+                                             interaction->width - 1,
+                                             (int)(interaction->filled - interaction->width), interaction->x,
+                                             interaction->N, interaction->out, interaction->stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode fm_gradient(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                  PetscBool add)
+{
+  PetscFunctionBegin;
+  PetscCall(interaction->compute->fm_backward(
+      stream, n, interaction->N, interaction->copied, interaction->width - 1, add, interaction->x,
+      interaction->N, interaction->dout, interaction->stride, interaction->dx, interaction->N));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode fm_backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  PetscFunctionBegin;
+  PetscCall(fm_gradient(interaction, stream, n, PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsInteractionOps trs_interaction_fm = {.word = "fm",
+                                              .fewest = 1,
+                                              .padded = PETSC_TRUE,
+                                              .width = fm_width,
+                                              .flops = fm_flops,
+                                              .forward = fm_forward,
+                                              .backward = fm_backward};
+
+/* --- deepfm --- */
+
+static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
+{
+  TrsDeepLayers *deep;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&deep));
+  deep->mlp = (TrsMlp){
+      .device = interaction->device, .compute = interaction->compute, .params = interaction->params};
+  PetscCall(TrsOptionsGetInts(options, "-deepfm_arch", &deep->n_layers, &deep->sizes, NULL));
+  interaction->own = deep;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int64_t width(const TrsInteraction *interaction)
+{
+  const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
+
+  return interaction->copied + deep->sizes[deep->n_layers - 1] + 1;
+}
+
+static PetscErrorCode declare(TrsInteraction *interaction)
+{
+  TrsDeepLayers *deep = (TrsDeepLayers *)interaction->own;
+
+  PetscFunctionBegin;
+  PetscCall(TrsMlpDeclare(&deep->mlp, "deep_fm", deep->n_layers, interaction->N, interaction->N, deep->sizes,
+                          PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
+{
+  TrsDeepLayers *deep = (TrsDeepLayers *)interaction->own;
+  const TrsMlpRoom room = TrsMlpPlace(&deep->mlp, max_batch, NULL, NULL, 1);
+  const int64_t floats = interaction->params->forward_only ? room.outputs : room.end;
+
+  PetscFunctionBegin;
+  if (floats > 0)
+    PetscCall(interaction->device->alloc(floats * (int64_t)sizeof(float), (void **)&deep->inner));
+  (void)TrsMlpPlace(&deep->mlp, max_batch, deep->inner, interaction->out + interaction->copied,
+                    interaction->stride);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
+
+  PetscFunctionBegin;
+  PetscCall(TrsMlpForward(&deep->mlp, stream, n, interaction->x, interaction->N));
+  PetscCall(fm_forward(interaction, stream, n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
+
+  PetscFunctionBegin;
+  PetscCall(TrsMlpBackward(&deep->mlp, stream, n, interaction->x, interaction->N,
+                           interaction->dout + interaction->copied, interaction->stride, interaction->dx,
+                           interaction->N));
+  PetscCall(fm_gradient(interaction, stream, n, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsMlpView(&((const TrsDeepLayers *)interaction->own)->mlp, "deep_fm", comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release(TrsInteraction *interaction)
+{
+  TrsDeepLayers *deep = (TrsDeepLayers *)interaction->own;
+
+  PetscFunctionBegin;
+  if (!deep) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsMlpFree(&deep->mlp));
+  PetscCall(interaction->device->release((void **)&deep->inner));
+  PetscCall(PetscFree(interaction->own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsInteractionOps trs_interaction_deepfm = {.word = "deepfm",
+                                                  .fewest = 1,
+                                                  .padded = PETSC_TRUE,
+                                                  .read = read,
+                                                  .width = width,
+                                                  .flops = fm_flops,
+                                                  .declare = declare,
+                                                  .allocate = allocate,
+                                                  .forward = forward,
+                                                  .backward = backward,
+                                                  .view = view,
+                                                  .free = release};

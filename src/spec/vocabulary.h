@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The words that options, files and code share, each named once: optimizers of embedding tables and
+  their numbers, interactions, tasks, devices, and codes of what ranks send.
+
+  A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
+  and the planner's bytes are made from it. The order is that of the enums and of -help.
+
+  This header includes nothing, and every folder may include it (src/folders.txt).
+*/
+#pragma once
+
+/* The choices of an option: TRS_CHOICES(LIST) is "a,b,c". X's second argument is the word. */
+#define TRS_CHOICES(LIST)         (&("" LIST(TRS_COMMA_WORD))[1])
+#define TRS_COMMA_WORD(KIND, ...) "," TRS_FIRST_TEXT(__VA_ARGS__, )
+#define TRS_FIRST_TEXT(word, ...) #word
+
+/* The words for an array, {LIST(TRS_WORD_TEXT)}, and how many they are, 0 LIST(TRS_COUNT_WORD). */
+#define TRS_WORD_TEXT(KIND, ...) TRS_FIRST_TEXT(__VA_ARGS__, ),
+#define TRS_COUNT_WORD(...)      +1
+
+/* --- optimizers of embedding tables --- */
+
+/* A state is a tensor that an optimizer keeps for a table: one number for each row, or element. */
+typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShape;
+
+/*
+  X(KIND, word, shape, name, shape, name, planned, columns, decay)
+
+  shape, name  of the first and second state
+  planned      what the planner takes the states to be, as TorchRec's planner does: it knows adam,
+               sgd and rowwise_adagrad, and counts one number for each weight for the others
+  columns      COUPLED: the update depends on the row as a whole, so that a column shard differs
+               from the table (src/RULES.md, rule A12); APART: each element is on its own
+  decay        DECAYS, or KEEPS: takes no weight decay
+
+  A word whose kernels are missing in compute/ or gpu/ is refused when a run is set up.
+*/
+#define TRS_EMBEDDING_OPTIMIZERS(X) \
+  X(NONE, none, ABSENT, "", ABSENT, "", NONE, APART, DECAYS) \
+  X(SGD, sgd, ABSENT, "", ABSENT, "", NONE, APART, KEEPS) \
+  X(ADAGRAD, adagrad, ELEMENT, "momentum1", ABSENT, "", ONE, APART, KEEPS) \
+  X(ROWWISE_ADAGRAD, rowwise_adagrad, ROW, "momentum1", ABSENT, "", ROWWISE, COUPLED, DECAYS) \
+  X(ADAM, adam, ELEMENT, "exp_avg", ELEMENT, "exp_avg_sq", TWO, APART, DECAYS) \
+  X(PARTIAL_ROWWISE_ADAM, partial_rowwise_adam, ELEMENT, "exp_avg", ROW, "exp_avg_sq", ONE, COUPLED, DECAYS) \
+  X(LAMB, lamb, ELEMENT, "exp_avg", ELEMENT, "exp_avg_sq", ONE, COUPLED, DECAYS) \
+  X(PARTIAL_ROWWISE_LAMB, partial_rowwise_lamb, ELEMENT, "exp_avg", ROW, "exp_avg_sq", ONE, COUPLED, DECAYS) \
+  X(LARS_SGD, lars_sgd, ELEMENT, "momentum1", ABSENT, "", ONE, COUPLED, DECAYS) \
+  X(LION, lion, ELEMENT, "exp_avg", ABSENT, "", ONE, APART, DECAYS) \
+  X(FTRL, ftrl, ELEMENT, "z", ELEMENT, "n", TWO, APART, KEEPS) \
+  X(SHAMPOO, shampoo, ABSENT, "", ABSENT, "", ONE, APART, DECAYS) /* known, and refused */
+
+#define TRS_OPTIMIZER_KIND(KIND, ...) TRS_OPTIM_##KIND,
+typedef enum { TRS_EMBEDDING_OPTIMIZERS(TRS_OPTIMIZER_KIND) } TrsSparseOptimizerKind;
+
+enum {
+  TRS_N_OPTIMS = 0 TRS_EMBEDDING_OPTIMIZERS(TRS_COUNT_WORD),
+  TRS_OPTIMIZER_STATES = 2 /* at most */
+};
+
+/*
+  The numbers of an optimizer, X(word, default, range, help): fields of TrsSparseOptimizerArgs, and
+  options -embedding_<word>, -tables_<word>, -table_<name>_<word>.
+*/
+#define TRS_OPTIMIZER_NUMBERS(X) \
+  X(learning_rate, "0.01", "[0,]", "learning rate of the embedding tables") \
+  X(eps, "1e-8", "[0,]", "added to the root: the adagrads, adams and lambs") \
+  X(beta1, "0.9", "[0,1)", "decay of the mean of the gradient: adams, lambs, lion") \
+  X(beta2, "0.999", "[0,1)", "decay of the mean of its square: adams, lambs; of lion's mean") \
+  X(weight_decay, "0", "[0,]", \
+    "weight decay; not for sgd, adagrad and ftrl; rowwise_adagrad needs a mode for it") \
+  X(eta, "0.001", "[0,]", "lars_sgd: trust coefficient") \
+  X(momentum, "0.9", "[0,1)", "lars_sgd: momentum") \
+  X(beta, "1", "[0,]", \
+    "ftrl: the rate of a weight is learning_rate / (beta + sqrt(n)), n the sum of its squared gradients") \
+  X(l1, "0", "[0,]", "ftrl: L1 penalty; a weight is 0 where it holds the gradients so far") \
+  X(l2, "0", "[0,]", "ftrl: L2 penalty")
+
+/* --- interactions of the dense vector with the embeddings --- */
+
+#define TRS_INTERACTIONS(X) \
+  X(DOT, dot) \
+  X(DCN, dcn) \
+  X(CAT, cat) \
+  X(FM, fm) \
+  X(DEEPFM, deepfm)
+
+#define TRS_INTERACTION_KIND(KIND, ...) TRS_INTERACTION_##KIND,
+typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
+
+/*
+  The numbers of an interaction, X(word, type, default, range, help): options -<word>. Their words
+  begin with the interaction's.
+*/
+#define TRS_INTERACTION_NUMBERS(X) \
+  X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn") \
+  X(dcn_low_rank_dim, INT, "512", "[1,1000000]", "rank of dcn's cross layers") \
+  X(deepfm_arch, INTS, "64", "[1,1000000]", "output sizes of deepfm's deep layers, each ending in ReLU")
+
+/* --- tasks: X(KIND, word, Name), run by TrsRun<Name>() --- */
+
+#define TRS_TASKS(X) \
+  X(TRAIN, train, Train) \
+  X(PLAN, plan, Plan) \
+  X(EVAL, eval, Eval) \
+  X(PREDICT, predict, Predict) \
+  X(BENCH, bench, Bench)
+
+#define TRS_TASK_KIND(KIND, ...) TRS_TASK_##KIND,
+typedef enum { TRS_TASKS(TRS_TASK_KIND) } TrsTask;
+
+/* --- devices; -device has auto before them --- */
+
+#define TRS_DEVICES(X) \
+  X(CPU, cpu) \
+  X(CUDA, cuda)
+#define TRS_DEVICE_CHOICES(X) X(AUTO, auto) TRS_DEVICES(X)
+
+#define TRS_DEVICE_CHOICE(KIND, ...) TRS_DEVICE_##KIND,
+typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
+
+/* --- codes: X(KIND, word, bytes of a value, and where values are summed on the way) --- */
+
+#define TRS_CODECS(X) \
+  X(FP32, fp32, 4, 4) \
+  X(FP16, fp16, 2, 2) \
+  X(BF16, bf16, 2, 2) \
+  X(FP8, fp8, 1, 2) \
+  X(INT8, int8, 1, 1)
+
+#define TRS_CODEC_KIND(KIND, ...) TRS_CODEC_##KIND,
+typedef enum { TRS_CODECS(TRS_CODEC_KIND) } TrsCodecKind;

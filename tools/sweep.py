@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A sweep over options that stops the worst trials early (successive halving).
+
+  sweep.py new FOLDER --try "-embedding_learning_rate 0.01,0.03,0.1" --try "-dense_arch 32,16 64,16" --steps 1000
+  sweep.py submit FOLDER --nodes=1 --ntasks-per-node=4   one array job a round, each after the one before
+  sweep.py table FOLDER                                  scores of all trials, the best first
+  sweep.py plot FOLDER --output sweep.png
+
+Every trial gets one value of each --try (words apart; commas alone part values, too, where there is only one word).
+Round 0 trains all trials for a part of the steps. Each next round goes on with the best third of them (--keep), from
+their checkpoints, for three times the steps; the last round has --steps. Scores are those of the last evaluation, or of
+the training itself with --metric train_loss; a trial without a score counts as the worst.
+
+jobs/sweep.sbatch runs a trial of a round: "sweep.py options FOLDER ROUND PLACE" gives it the options of the trial that
+has this place among those that are left.
+"""
+import argparse
+import csv
+import itertools
+import json
+import math
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+
+import trspython
+
+trspython.require("h5py", "numpy")
+
+import h5py
+import numpy as np
+
+import trsdata
+
+UPWARDS = ("auc", "auprc", "accuracy")
+METRICS = UPWARDS + ("loss", "ne", "mse", "rmse", "mae", "train_loss")
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def values_of(text):
+    """The option of a --try and its values."""
+    words = shlex.split(text)
+    if len(words) < 2 or not words[0].startswith("-"):
+        trsdata.fail(f'--try "{text}": expected an option and its values, such as "-embedding_learning_rate 0.01,0.1"')
+    return words[0], words[1].split(",") if len(words) == 2 else words[1:]
+
+
+def make_rounds(n_trials, keep, steps, n_rounds):
+    """Trials and steps of each round: shares of keep, the last round with all steps."""
+    trials = [max(1, math.ceil(n_trials * keep**r - 1e-9)) for r in range(n_rounds)]
+    trials = trials[:trials.index(1) + 1] if 1 in trials else trials
+    return [{"trials": n, "steps": max(1, round(steps * keep ** (len(trials) - 1 - r)))} for r, n in enumerate(trials)]
+
+
+def new(args):
+    tries = [values_of(text) for text in args.trials]
+    trials = [dict(zip([name for name, _ in tries], values)) for values in itertools.product(*(values for _, values in tries))]
+    if args.at_most and args.at_most < len(trials):
+        trials = random.Random(args.seed).sample(trials, args.at_most)
+    os.makedirs(args.folder, exist_ok=True)
+    path = os.path.join(args.folder, "sweep.json")
+    if os.path.exists(path):
+        trsdata.fail(f"{path} is there already: choose another folder, or remove it to begin again")
+    sweep = {"metric": args.metric, "rounds": make_rounds(len(trials), args.keep, args.steps, args.rounds), "trials": trials}
+    with open(path + ".new", "w", encoding="utf-8") as out:
+        json.dump(sweep, out, indent=1)
+    os.rename(path + ".new", path)
+    print(f"{path}: {len(trials)} trials")
+    for r, entry in enumerate(sweep["rounds"]):
+        print(f"  round {r}: {entry['trials']} trials to step {entry['steps']}")
+
+
+def load(folder):
+    path = os.path.join(folder, "sweep.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError) as error:
+        trsdata.fail(f"{path}: {error} (sweep.py new makes it)")
+    return None
+
+
+def run_file(folder, trial):
+    return os.path.join(folder, f"trial-{trial}", "run.h5")
+
+
+def curve(folder, trial, metric):
+    """Steps and values of the metric, as far as the trial has come; samples/s."""
+    group, key = ("train", "loss") if metric == "train_loss" else ("eval", metric)
+    try:
+        with h5py.File(run_file(folder, trial)) as h:
+            speeds = h["train/samples_per_s"][()] if "train/samples_per_s" in h else np.zeros(0)
+            speed = float(np.median(speeds[len(speeds) // 10:])) if len(speeds) else math.nan
+            if f"{group}/{key}" not in h:
+                return np.zeros(0), np.zeros(0), speed
+            return h[f"{group}/step"][()], h[f"{group}/{key}"][()], speed
+    except OSError:
+        return np.zeros(0), np.zeros(0), math.nan
+
+
+def score(folder, trial, metric, steps):
+    """The metric at a round's end, None where the trial did not come so far. The training's loss
+    counts by the mean of the round's last tenth."""
+    at, values, _ = curve(folder, trial, metric)
+    if metric == "train_loss":
+        inside = (at >= steps - max(1, steps // 10)) & (at < steps)
+        found = values[inside] if len(at) and at[-1] >= steps - 1 else []
+    else:
+        found = values[at == steps][-1:]
+    return float(np.mean(found)) if len(found) and np.isfinite(found).all() else None
+
+
+def ranking(folder, sweep, trials, r):
+    """These trials by their score of round r, the best first. Those without one come last."""
+    sign = -1 if sweep["metric"] in UPWARDS else 1
+    scores = {t: score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) for t in trials}
+    return sorted(trials, key=lambda t: (scores[t] is None, sign * (scores[t] or 0), t)), scores
+
+
+def alive(folder, sweep, r):
+    """The trials of round r: the best of the round before, so far as it has scores."""
+    trials = list(range(len(sweep["trials"])))
+    for before in range(r):
+        order, scores = ranking(folder, sweep, trials, before)
+        trials = [t for t in order[:sweep["rounds"][before + 1]["trials"]] if scores[t] is not None]
+    return trials
+
+
+def option_text(trial):
+    return " ".join(f"{name} {shlex.quote(value)}" for name, value in trial.items())
+
+
+def options(args):
+    """Prints a trial's folder, number and options. Ends with 3 where no trial has this place."""
+    sweep = load(args.folder)
+    if not 0 <= args.round < len(sweep["rounds"]):
+        trsdata.fail(f"{args.folder} has rounds 0 to {len(sweep['rounds']) - 1}, not {args.round}")
+    trials = alive(args.folder, sweep, args.round)
+    if args.place >= len(trials):
+        return 3
+    # Places follow the trials' numbers, so that a requeued task finds its own trial again.
+    trial = sorted(trials)[args.place]
+    folder = os.path.join(args.folder, f"trial-{trial}")
+    os.makedirs(folder, exist_ok=True)
+    print(f"{option_text(sweep['trials'][trial])} -steps {sweep['rounds'][args.round]['steps']}"
+          f" -output {shlex.quote(run_file(args.folder, trial))} -checkpoint_dir {shlex.quote(os.path.join(folder, 'checkpoints'))} -resume")
+    return 0
+
+
+def submit(args, sbatch_options):
+    sweep, before = load(args.folder), None
+    for r, entry in enumerate(sweep["rounds"]):
+        command = ["sbatch", "--parsable", f"--array=0-{entry['trials'] - 1}{args.limit}", f"--job-name=sweep-{r}"]
+        command += [f"--dependency=afterany:{before}"] if before else []
+        command += sbatch_options + [args.script, args.folder, str(r)]
+        print(shlex.join(command), flush=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            trsdata.fail(f"sbatch ended with {done.returncode}")
+        before = re.split(r"[;\s]", done.stdout.strip())[0]
+        print(f"  round {r}: job {before}")
+
+
+def states(folder, sweep):
+    """Of each trial its scores, its last round and how it ended; then the trials in order, the best first."""
+    n_rounds, n_trials = len(sweep["rounds"]), len(sweep["trials"])
+    left = [alive(folder, sweep, r) for r in range(n_rounds)]
+    scores = [[score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) if t in left[r] else None for r in range(n_rounds)] for t in range(n_trials)]
+    over = [all(scores[t][r] is not None for t in left[r]) or (r + 1 < n_rounds and any(scores[t][r + 1] is not None for t in left[r])) for r in range(n_rounds)]
+    found = {}
+    for t in range(n_trials):
+        last = max((r for r in range(n_rounds) if scores[t][r] is not None), default=-1)
+        state = "no score" if last < 0 else "under way"
+        if last == n_rounds - 1:
+            state = "finished"
+        elif last >= 0 and over[last] and t not in left[last + 1]:
+            state = f"stopped after round {last}"
+        found[t] = (scores[t], last, state)
+    sign = -1 if sweep["metric"] in UPWARDS else 1
+    return found, sorted(found, key=lambda t: (-found[t][1], sign * found[t][0][found[t][1]] if found[t][1] >= 0 else 0, t))
+
+
+def table(args):
+    sweep = load(args.folder)
+    found, order = states(args.folder, sweep)
+    rows = []
+    for t in order:
+        scores, _, state = found[t]
+        speed = curve(args.folder, t, sweep["metric"])[2]
+        rows.append([str(t)] + ["" if s is None else f"{s:.5f}" for s in scores] + ["" if math.isnan(speed) else f"{speed:,.0f}", state, option_text(sweep["trials"][t])])
+    head = ["trial"] + [f"step {entry['steps']}" for entry in sweep["rounds"]] + ["samples/s", "state", "options"]
+    print(f"{sweep['metric']}, {'larger' if sweep['metric'] in UPWARDS else 'smaller'} is better")
+    widths = [max(len(row[c]) for row in rows + [head]) for c in range(len(head))]
+    for row in [head] + rows:
+        print("  ".join(text.ljust(width) if c >= len(row) - 2 else text.rjust(width) for c, (text, width) in enumerate(zip(row, widths))).rstrip())
+    if args.csv:
+        with open(args.csv, "w", newline="", encoding="utf-8") as out:
+            csv.writer(out).writerows([head] + rows)
+
+
+def plot(args):
+    trspython.require("h5py", "matplotlib", "numpy")
+    import matplotlib  # noqa: PLC0415 (the batch scripts need no pictures)
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    sweep = load(args.folder)
+    found, order = states(args.folder, sweep)
+    figure, axes = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
+    colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"]
+    # The axis covers the better half: a trial that diverged would flatten the others.
+    shown = []
+    for place, t in reversed(list(enumerate(order))):
+        steps, values, _ = curve(args.folder, t, sweep["metric"])
+        if not len(steps):
+            continue
+        named = place < len(colours)
+        axes.plot(steps, values, color=colours[place] if named else "0.75", linewidth=1.8 if named else 1, zorder=3 if named else 2,
+                  marker="." if len(steps) < 40 else None, label=option_text(sweep["trials"][t]) if named else None)
+        if found[t][2].startswith("stopped"):
+            axes.plot(steps[-1], values[-1], marker="x", markersize=8, color=colours[place] if named else "0.5", zorder=4)
+        if place <= len(order) // 2:
+            shown.extend(values)
+    if not shown:
+        trsdata.fail(f"{args.folder}: no trial has results yet")
+    margin = 0.08 * (max(shown) - min(shown)) or 0.01
+    axes.set_ylim(min(shown) - margin, max(shown) + margin)
+    for entry in sweep["rounds"]:
+        axes.axvline(entry["steps"], color="0.85", linewidth=1, zorder=1)
+    axes.set_xlabel("steps (grey lines: ends of rounds, crosses: stopped)")
+    axes.set_ylabel(sweep["metric"])
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(args.output, dpi=120)
+    print(args.output)
+
+
+def share(text):
+    parts = [float(part) for part in text.split("/")]
+    value = parts[0] / parts[1] if len(parts) == 2 and parts[1] else parts[0]
+    if not 0 < value < 1 or len(parts) > 2:
+        raise argparse.ArgumentTypeError(f"{text} is no share between 0 and 1, such as 1/3")
+    return value
+
+
+def positive(text):
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return int(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = parser.add_subparsers(dest="task", required=True)
+    task = {name: tasks.add_parser(name) for name in ("new", "submit", "options", "table", "plot")}
+    for one in task.values():
+        one.add_argument("folder")
+    task["new"].add_argument("--try", action="append", required=True, dest="trials", metavar='"-OPTION VALUES"')
+    task["new"].add_argument("--steps", type=positive, required=True, help="of the last round")
+    task["new"].add_argument("--rounds", type=positive, default=3, help="(default: %(default)s)")
+    task["new"].add_argument("--keep", type=share, default=1 / 3, help="share that goes on after a round (default: 1/3)")
+    task["new"].add_argument("--metric", choices=METRICS, default="auc", help="(default: %(default)s)")
+    task["new"].add_argument("--at-most", type=positive, help="draw so many trials at random from all combinations")
+    task["new"].add_argument("--seed", type=int, default=1)
+    task["submit"].add_argument("--limit", type=lambda text: f"%{positive(text)}", default="", metavar="N", help="at most N trials at once")
+    task["submit"].add_argument("--script", default=os.path.join(HERE, "..", "jobs", "sweep.sbatch"))
+    task["options"].add_argument("round", type=int)
+    task["options"].add_argument("place", type=int)
+    task["table"].add_argument("--csv", metavar="FILE")
+    task["plot"].add_argument("--output", default="sweep.png", metavar="PNG")
+    args, rest = parser.parse_known_args()
+    if rest and args.task != "submit":
+        parser.error(f"unknown: {' '.join(rest)}")
+    if args.task == "submit":
+        return submit(args, rest)
+    return {"new": new, "options": options, "table": table, "plot": plot}[args.task](args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of runs, for plot_run.py and report.py: curves over the steps, measured against predicted times, memory, predictions."""
+import matplotlib
+import numpy as np
+
+import trsfigures
+import trsread
+from trsfigures import plain, plt
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of runs
+STYLES = ("-", "--", "-.", ":")
+SHOWN = (("auc", "AUC"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
+SERIES = (("window", "metrics/window_", "metrics/step", "train, window"), ("lifetime", "metrics/lifetime_", "metrics/step", "train, lifetime"),
+          ("evaluation", "eval/", "eval/step", "evaluation"))
+OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
+# What the cost model predicts, and the stages of a step that it is about.
+PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
+             ("exchange of ids and rows", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms")), ("cache", ("cache",), ("prefetch_compute",)))
+UNPREDICTED = ("dense forward", "dense backward", "optimizer", "I/O", "waiting")
+HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
+        "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
+MOST_POINTS = 4000  # of a curve: more than a picture has columns
+
+
+def smooth(values, window):
+    """Mean over the window around each step, shorter at the ends."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    low, high = np.maximum(0, index - window // 2), np.minimum(len(values), index + window // 2 + 1)
+    return (total[high] - total[low]) / (high - low)
+
+
+def thin(*series):
+    """Every n-th point, where there are more than a picture shows."""
+    n = max(1, -(-len(series[0]) // MOST_POINTS))
+    return [values[::n] for values in series]
+
+
+class Style:
+    """How run i of n is drawn: the first is widest, so that a later one on top of it hides none."""
+
+    def __init__(self, i, n, label):
+        self.colour, self.line = COLOURS[i % len(COLOURS)], STYLES[i % len(STYLES)] if n > 1 else "-"
+        self.width = 1.6 + (1.4 * (n - 1 - i) / (n - 1) if n > 1 else 0)
+        self.marker = 5 + (3 * (n - 1 - i) / (n - 1) if n > 1 else 0)
+        self.prefix = plain(label, 24) + ": " if n > 1 else ""
+        self.single = n == 1
+
+    def of(self, series):
+        return OF_SERIES[series] if self.single else self.colour
+
+
+def finish(axes, title, ylabel, legend=True):
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel("step")
+    if axes.get_xlim()[1] >= 1e4:
+        axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
+    axes.set_ylabel(ylabel)
+    trsfigures.clean(axes)
+    if legend and axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2 if len(axes.get_legend_handles_labels()[0]) > 1 else 1)
+
+
+def draw_starts(axes, run, style, words=False):
+    """A line where the run was taken up again, in the first panel with the ranks that went on."""
+    first, ranks = run["starts/first_step"], run["starts/ranks"]
+    for i in range(1, len(first)):
+        axes.axvline(first[i], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
+        if words and style.single and len(first) <= 6:
+            axes.annotate(f"start {i + 1}: {ranks[i]:.0f} ranks" if len(ranks) > i else f"start {i + 1}", (first[i], 1), (3, -2), xycoords=("data", "axes fraction"),
+                          textcoords="offset points", fontsize=8, color="0.35", va="top", rotation=90)
+    if words and len(first) > 1 and not (style.single and len(first) <= 6):
+        axes.plot([], [], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), label=f"{style.prefix}taken up again, {len(first) - 1}x")
+
+
+def draw_loss(axes, runs, styles, window):
+    seen, points = [], []
+    for run, style in zip(runs, styles):
+        step, loss = run["train/step"], run["train/loss"]
+        n = window or max(1, len(loss) // 100)
+        if len(loss):
+            axes.plot(*thin(step, loss), color=style.of("window"), alpha=0.22, linewidth=0.6)
+            axes.plot(*thin(step, smooth(loss, n)), color=style.of("window"), linewidth=style.width, linestyle=style.line,
+                      label=f"{style.prefix}train" + (f", mean over {n} steps" if n > 1 else ""))
+        if len(run["eval/loss"]):
+            axes.plot(run["eval/step"], run["eval/loss"], "o-", color=style.of("evaluation"), markersize=style.marker, markerfacecolor="white", linewidth=1,
+                      label=f"{style.prefix}evaluation, last {run['eval/loss'][-1]:.4f}")
+            points.append(run["eval/loss"])
+        if "stopped_early" in run.attrs and len(step):
+            axes.axvline(step[-1], color=style.of("window"), linewidth=1.2, linestyle=":", label=f"{style.prefix}stopped early")
+        draw_starts(axes, run, style, words=True)
+        seen.append(loss[np.isfinite(loss)])
+    seen, points = np.concatenate(seen), np.concatenate(points + [np.zeros(0)])
+    points = points[np.isfinite(points)]
+    if seen.size or points.size:  # single batches and the first steps may not squeeze the rest; an evaluation is always inside
+        edges = np.concatenate([np.percentile(seen, [0.5, 99.5]) if seen.size else [], points])
+        low, high = edges.min(), edges.max()
+        axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
+    finish(axes, "loss", "binary cross entropy")
+
+
+def draw_metric(axes, runs, styles, metric, title):
+    for run, style in zip(runs, styles):
+        for series, prefix, steps, words in SERIES:
+            values = run[prefix + metric]
+            if not len(values):
+                continue
+            shape = {"window": style.line, "lifetime": (0, (1, 1)), "evaluation": "-"}[series]
+            axes.plot(run[steps], values, linestyle=shape, marker="o" if series == "evaluation" or len(values) == 1 else None, color=style.of(series),
+                      markersize=style.marker, markerfacecolor="white", linewidth=style.width if series == "window" else 1.1,
+                      label=f"{style.prefix}{words} {values[-1]:.4f}")
+        draw_starts(axes, run, style)
+    finish(axes, title, "")
+
+
+def draw_rates(axes, runs, styles):
+    for run, style in zip(runs, styles):
+        dense, embedding = run["train/dense_learning_rate"], run["train/embedding_learning_rate"]
+        both = np.array_equal(dense, embedding)
+        for name, values, colour, line in (("dense and embedding" if both else "dense", dense, "#0072b2", style.line), ("embedding", embedding, "#d55e00", ":")):
+            if len(values) and not (both and name == "embedding"):
+                axes.plot(*thin(run["train/step"], values), color=colour if style.single else style.colour, linestyle=line, linewidth=style.width,
+                          label=f"{style.prefix}{name}, last {values[-1]:.3g}")
+        draw_starts(axes, run, style)
+    axes.set_ylim(bottom=0)
+    finish(axes, "learning rate", "")
+
+
+def draw_speed(axes, runs, styles):
+    most = 0.0
+    for run, style in zip(runs, styles):
+        speed = run["train/samples_per_s"]
+        speed, step = speed[np.isfinite(speed)], run["train/step"][np.isfinite(speed)]
+        if not len(speed):
+            continue
+        middle = np.median(speed)
+        most = max(most, np.percentile(speed, 99.5))
+        axes.plot(*thin(step, speed), color=style.of("window"), linewidth=0.6, alpha=0.35)
+        axes.plot(*thin(step, smooth(speed, max(1, len(speed) // 50))), color=style.of("window"), linewidth=style.width, linestyle=style.line,
+                  label=f"{style.prefix}median {trsread.count_text(middle)}/s")
+        draw_starts(axes, run, style)
+    axes.set_ylim(0, 1.1 * most or 1)
+    axes.yaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
+    finish(axes, "speed", "samples/s, all ranks")
+
+
+# --- what was predicted, and what was measured ---
+
+
+def stage_rows(run):
+    """[(name, measured ms [ranks], predicted ms [ranks] or None)] of a step's stages that took or were to take any time."""
+    predicted, kinds = run["stages/predicted_ms"], [name.strip() for name in ",".join(run.names("predicted_names")).split(";")[0].split(",")]
+    rows = []
+    for name, stages, parts in PREDICTED:
+        measured = [run.stage(stage) for stage in stages if len(run.stage(stage))]
+        found = [predicted[:, kinds.index(part)] for part in parts if part in kinds] if predicted.ndim == 2 and predicted.shape[1] == len(kinds) else []
+        if measured:
+            rows.append((name, sum(measured), sum(found) if found else None))
+    rows += [(name, run.stage(name), None) for name in UNPREDICTED if len(run.stage(name))]
+    return [row for row in rows if row[1].any() or (row[2] is not None and row[2].any())]
+
+
+def draw_stages(axes, runs, styles):
+    """A bar each: the mean over ranks, a line to the slowest; diamonds are the plan's prediction for its slowest rank."""
+    rows = [{name: (measured, predicted) for name, measured, predicted in stage_rows(run)} for run in runs]
+    names = [name for name in [p[0] for p in PREDICTED] + list(UNPREDICTED) if any(name in row for row in rows)]
+    size, unit = trsread.unit(max(max(measured.max(), 0 if predicted is None else predicted.max()) for row in rows for measured, predicted in row.values()), trsread.TIMES)
+    height = 0.8 / len(runs)
+    told = False
+    for i, (row, style) in enumerate(zip(rows, styles)):
+        for y, name in enumerate(names):
+            if name not in row:
+                continue
+            measured, predicted = row[name]
+            at = y - 0.4 + height * (i + 0.5)
+            axes.barh(at, measured.mean() / size, height=0.9 * height, color=style.of("window"), label=f"{style.prefix}measured, mean of ranks" if y == 0 else None)
+            axes.plot([measured.mean() / size, measured.max() / size], [at, at], color="0.35", linewidth=1.2)
+            axes.plot(measured.max() / size, at, "|", color="0.35", markersize=9 / len(runs) + 3, label="slowest rank" if y == 0 and i == 0 else None)
+            words = f"{measured.mean() / size:.3g}"
+            if predicted is not None:
+                axes.plot(predicted.max() / size, at, "D", markersize=5.5, markerfacecolor="white", markeredgecolor="#a00000", markeredgewidth=1.3, clip_on=False, zorder=4,
+                          label=None if told else "predicted, slowest rank")
+                words, told = words + f" ({predicted.max() / size:.2g} predicted)", True
+            if len(runs) <= 2:
+                end = max(measured.max(), 0 if predicted is None else predicted.max()) / size
+                axes.annotate(words, (end, at), (7, 0), textcoords="offset points", va="center", fontsize=8, color="0.25")
+    axes.set_yticks(range(len(names)), names, fontsize=9)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.35 * axes.get_xlim()[1])
+    finish(axes, "a step's stages", "")
+    axes.grid(False, axis="y")
+    axes.set_xlabel(unit)
+    trsfigures.clean(axes, "x")
+
+
+def memory_rows(run):
+    """[(kind, bytes [ranks])] that the ranks held, by kind where the run tells, and the predicted bytes [ranks] of tables or None."""
+    held, names = run["memory/held_bytes"], run.names("held_names")
+    if held.ndim != 2 or held.shape[1] != len(names):
+        held, names = run["memory/measured_bytes"], run.names("memory_names")
+        names = names[:-1] + ["libraries_and_rest"] if names else names
+        if held.ndim == 2 and held.shape[1] == len(names):
+            held = np.column_stack([held[:, :-1], np.maximum(0, held[:, -1] - held[:, :-1].sum(axis=1))])
+    predicted = run["memory/predicted_bytes"]
+    rows = [(name, held[:, i]) for i, name in enumerate(names)] if held.ndim == 2 and held.shape[1] == len(names) else []
+    return rows, predicted.sum(axis=1) if predicted.ndim == 2 else None
+
+
+def draw_memory(axes, runs, styles):
+    """One run: each rank's memory by kind (beyond 64 ranks from most to least). Several: that of the fullest rank of each."""
+    shown = [(memory_rows(run), style) for run, style in zip(runs, styles) if memory_rows(run)[0]]
+    largest = max(sum(held for _, held in rows).max() for (rows, _), _ in shown)
+    size, unit = trsread.unit(largest, trsread.BYTES)
+    bars = []  # (rows of one column each, predicted)
+    for (rows, predicted), _ in shown:
+        total = sum(held for _, held in rows)
+        order = [int(total.argmax())] if len(runs) > 1 else np.argsort(-total, kind="stable") if len(total) > trsfigures.MOST_BARS else np.arange(len(total))
+        bars += [([(name, held[r]) for name, held in rows], None if predicted is None else predicted[r]) for r in order]
+    x, bottom = np.arange(len(bars)), np.zeros(len(bars))
+    kinds = list(dict.fromkeys(name for rows, _ in bars for name, _ in rows))
+    for kind in kinds:
+        height = np.array([dict(rows).get(kind, 0.0) for rows, _ in bars]) / size
+        if height.any():
+            axes.bar(x, height, bottom=bottom, width=0.86 if len(bars) <= trsfigures.MOST_BARS else 1.0, color=HELD.get(kind, "#444444"), label=kind.replace("_", " "))
+        bottom = bottom + height
+    if any(predicted for _, predicted in bars):
+        axes.plot(x, [np.nan if predicted is None else predicted / size for _, predicted in bars], linestyle="", marker="D", markersize=5 if len(bars) <= 64 else 2,
+                  markerfacecolor="white", markeredgecolor="#a00000", label="predicted, of tables")
+    several = len(runs) > 1
+    if several:
+        axes.set_xticks(x, [style.prefix.rstrip(": ") for _, style in shown], fontsize=8)
+    else:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylim(0, 1.06 * bottom.max())
+    finish(axes, "memory, fullest rank" if several else "memory of each rank", unit)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3)
+    axes.set_xlabel("" if several else "ranks, most first" if len(bars) > trsfigures.MOST_BARS else "rank")
+
+
+def draw_predictions(axes, runs, styles):
+    edges = np.linspace(0, 1, 51)
+    for run, style in zip(runs, styles):
+        p = run["predictions"]
+        if len(p):
+            axes.hist(p, edges, histtype="stepfilled" if style.single else "step", color=style.colour, linewidth=style.width, label=f"{style.prefix}{len(p):,} samples, mean {p.mean():.4f}")
+    finish(axes, "predictions", "samples")
+    axes.set_xlabel("probability")
+
+
+def draw_latency(axes, runs, styles):
+    for run, style in zip(runs, styles):
+        ms = np.sort(run["predict/latency_ms"])
+        if len(ms):
+            axes.plot(ms, 100 * np.arange(1, len(ms) + 1) / len(ms), color=style.colour, linewidth=style.width, linestyle=style.line,
+                      label=style.prefix + ", ".join(f"{p} %: {ms[-(-p * len(ms) // 100) - 1]:.3g} ms" for p in (50, 90, 99)))
+    seen = np.concatenate([run["predict/latency_ms"] for run in runs])
+    if seen.min() > 0 and seen.max() > 20 * np.median(seen):
+        axes.set_xscale("log")
+    finish(axes, "latency of a batch", "% of batches within")
+    axes.set_xlabel("ms")
+
+
+# --- pictures of several panels ---
+
+
+def curve_panels(runs, styles, window=None):
+    """Those that the runs have data for."""
+    panels = []
+    if any(len(run["train/loss"]) for run in runs) or any(len(run["eval/loss"]) > 1 for run in runs):
+        panels.append(lambda axes: draw_loss(axes, runs, styles, window))
+    for metric, title in SHOWN:
+        if any(len(run["eval/" + metric]) > 1 or len(run["metrics/window_" + metric]) or (len(run["eval/" + metric]) and len(run["train/loss"])) for run in runs):
+            panels.append(lambda axes, metric=metric, title=title: draw_metric(axes, runs, styles, metric, title))
+    if any(np.ptp(run["train/dense_learning_rate"]) > 0 or np.ptp(run["train/embedding_learning_rate"]) > 0 for run in runs if len(run["train/dense_learning_rate"])):
+        panels.append(lambda axes: draw_rates(axes, runs, styles))
+    if any(np.isfinite(run["train/samples_per_s"]).any() for run in runs):
+        panels.append(lambda axes: draw_speed(axes, runs, styles))
+    if any(len(run["predictions"]) for run in runs):
+        panels.append(lambda axes: draw_predictions(axes, runs, styles))
+    if any(len(run["predict/latency_ms"]) for run in runs):
+        panels.append(lambda axes: draw_latency(axes, runs, styles))
+    return panels
+
+
+def cost_panels(runs, styles):
+    panels = []
+    if any(stage_rows(run) for run in runs):
+        panels.append(lambda axes: draw_stages(axes, runs, styles))
+    if any(memory_rows(run)[0] for run in runs):
+        panels.append(lambda axes: draw_memory(axes, runs, styles))
+    return panels
+
+
+def compose(panels, columns=3):
+    n = len(panels)
+    columns = min(columns, n)
+    rows = -(-n // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(5.6 * columns, 4.7 * rows), layout="constrained", squeeze=False)
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    for rest in axes.flat[n:]:
+        rest.remove()
+    for draw, panel in zip(panels, axes.flat):
+        draw(panel)
+    return figure
+
+
+def styles_of(labels):
+    return [Style(i, len(labels), label) for i, label in enumerate(labels)]

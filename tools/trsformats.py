@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Named tensors in the files of other programs: safetensors, numpy's npz, torch.save and torch.distributed.checkpoint.
+
+A source has .tensors, a Tensor for each name, and .description, the text that the writers here put beside them (or None).
+Both ways go block by block, so that memory does not grow with the tensors. Nothing that a file brings is executed: npz is
+read without objects, torch with weights_only, and the index of a distributed checkpoint with the types of an index alone.
+"""
+import collections
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import pickle
+import sys
+import tempfile
+import zipfile
+from typing import Callable, Optional
+
+import numpy as np
+
+BLOCK_BYTES = 4 << 20  # what is held in memory at once
+MOST_HEADER_BYTES = 100 << 20  # of a safetensors header, as in its own library
+DESCRIPTION = "trshard"  # the key of the description
+# Types by their safetensors names. bf16 is 16 bits that numpy has no name for.
+NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
+TORCH = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
+         "I8": "int8", "U8": "uint8", "BOOL": "bool"}
+
+
+class FormatError(Exception):
+    """What is wrong with a file: its name, the tensor, what was found."""
+
+
+class NoModule(Exception):
+    """A module that a format needs is not installed."""
+
+
+@dataclasses.dataclass
+class Tensor:
+    """dtype: a key of NUMPY. blocks(): its rows in order, some at a time. mapped(): all of it as memory of a file, where that can be."""
+    dtype: str
+    shape: tuple
+    blocks: Callable
+    mapped: Optional[Callable] = None
+
+    @property
+    def bytes(self):
+        return count(self.shape) * np.dtype(NUMPY[self.dtype]).itemsize
+
+
+def count(shape):
+    """Elements of a shape, in integers that do not overflow."""
+    n = 1
+    for size in shape:
+        n *= int(size)
+    return n
+
+
+def strips(shape, dtype):
+    """(first row, rows) of blocks of about BLOCK_BYTES; a number without dimensions is one row."""
+    rows = int(shape[0]) if shape else 1
+    row_bytes = count(shape[1:]) * np.dtype(NUMPY[dtype]).itemsize
+    at_once = max(1, BLOCK_BYTES // max(1, row_bytes))
+    for first in range(0, rows, at_once):
+        yield first, min(at_once, rows - first)
+
+
+def stream_blocks(stream, dtype, shape, where):
+    """Blocks of a tensor whose bytes come next in a stream."""
+    for _, n in strips(shape, dtype):
+        size = n * count(shape[1:]) * np.dtype(NUMPY[dtype]).itemsize
+        data = stream.read(size)
+        if len(data) != size:
+            raise FormatError(f"{where} ends early")
+        yield np.frombuffer(data, NUMPY[dtype]).reshape((n,) + tuple(shape[1:]) if shape else ())
+
+
+# --- safetensors: the header's length in 8 bytes, the header as JSON, the data ---
+
+
+def _once(path):
+    def pairs(items):
+        found = dict(items)
+        if len(found) != len(items):
+            names = [name for name, _ in items]
+            raise FormatError(f"{path}: the header names {next(n for n in names if names.count(n) > 1)!r} twice")
+        return found
+    return pairs
+
+
+def _whole(value):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _safetensors_entry(path, name, entry, size):
+    """(begin, end, dtype, shape) of one tensor; size: bytes of the data."""
+    where = f"{path}: tensor {name}"
+    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
+        raise FormatError(f"{where} lacks one of dtype, shape, data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in NUMPY:
+        raise FormatError(f"{where} is of type {dtype!r}, expected one of {', '.join(NUMPY)}")
+    if not isinstance(shape, list) or not all(map(_whole, shape)):
+        raise FormatError(f"{where} has shape {shape!r}, expected a list of integers of at least 0")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_whole, offsets)) or not offsets[0] <= offsets[1] <= size:
+        raise FormatError(f"{where} lies at {offsets!r}, which is outside of the {size} bytes of data")
+    needed = count(shape) * np.dtype(NUMPY[dtype]).itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise FormatError(f"{where} has {offsets[1] - offsets[0]} bytes, its shape {shape} of {dtype} takes {needed}")
+    return offsets[0], offsets[1], dtype, tuple(shape)
+
+
+def _safetensors_header(path, file):
+    size = os.fstat(file.fileno()).st_size
+    head = file.read(8)
+    length = int.from_bytes(head, "little")
+    if len(head) < 8 or length > min(MOST_HEADER_BYTES, size - 8):
+        raise FormatError(f"{path}: its header is cut off: {size} bytes in all" + (f", {length} of them in the header" if len(head) == 8 else ""))
+    try:
+        header = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once(path))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: its header is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise FormatError(f"{path}: its header is not a JSON object")
+    return header, 8 + length, size - 8 - length
+
+
+class Safetensors:
+    def __init__(self, path, stack):
+        self.file = stack.enter_context(open(path, "rb"))
+        self.path = path
+        header, self.start, size = _safetensors_header(path, self.file)
+        metadata = header.pop("__metadata__", {})
+        self.description = metadata.get(DESCRIPTION) if isinstance(metadata, dict) else None
+        entries = {name: _safetensors_entry(path, name, entry, size) for name, entry in header.items()}
+        end = 0
+        for name, (first, last, _, _) in sorted(entries.items(), key=lambda item: item[1][:2]):
+            if first != end:
+                raise FormatError(f"{path}: tensor {name} begins at byte {first}, " + ("where another one is" if first < end else f"a gap after {end}"))
+            end = last
+        if end != size:
+            raise FormatError(f"{path}: {size - end} bytes behind the last tensor belong to none")
+        self.tensors = {name: Tensor(dtype, shape, self._reader(name, first, dtype, shape)) for name, (first, _, dtype, shape) in entries.items()}
+
+    def _reader(self, name, first, dtype, shape):
+        def blocks():
+            self.file.seek(self.start + first)
+            yield from stream_blocks(self.file, dtype, shape, f"{self.path}: tensor {name}")
+        return blocks
+
+
+def write_safetensors(path, tensors, description):
+    header, end = {"__metadata__": {"format": "pt", DESCRIPTION: description}}, 0
+    order = sorted(tensors, key=lambda name: -np.dtype(NUMPY[tensors[name].dtype]).itemsize)  # every tensor is aligned then
+    for name in order:
+        tensor = tensors[name]
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [end, end + tensor.bytes]}
+        end += tensor.bytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > MOST_HEADER_BYTES:
+        raise FormatError(f"{path}: the header would have {len(text)} bytes, safetensors allows {MOST_HEADER_BYTES}")
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            for block in tensors[name].blocks():
+                file.write(np.ascontiguousarray(block).data)
+
+
+# --- npz: a zip of npy files; bf16 is uint16 there, and the description says so ---
+
+
+class Npz:
+    def __init__(self, path, stack):
+        self.path = path
+        try:
+            self.zip = stack.enter_context(zipfile.ZipFile(path))
+        except (zipfile.BadZipFile, ValueError) as error:
+            raise FormatError(f"{path} is not an npz file: {error}") from None
+        names = self.zip.namelist()
+        if len(set(names)) != len(names):
+            raise FormatError(f"{path}: it has {next(n for n in names if names.count(n) > 1)} twice")
+        found = {name[:-4]: self._tensor(name) for name in names if name.endswith(".npy")}
+        text = found.pop(DESCRIPTION, None)
+        self.description = None if text is None else b"".join(block.tobytes() for block in text.blocks()).decode("utf-8", "replace")
+        self.tensors = found
+
+    def _header(self, stream, name):
+        try:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return read(stream)
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile, SyntaxError) as error:
+            raise FormatError(f"{self.path}: {name} is not an array of numbers: {str(error).splitlines()[0]}") from None
+
+    def _tensor(self, name):
+        with self.zip.open(name) as stream:
+            shape, fortran, dtype = self._header(stream, name)
+        # ml_dtypes writes bfloat16 as V2.
+        known = {np.dtype(text): key for key, text in NUMPY.items() if key != "BF16"} | {np.dtype("<u2"): "BF16", np.dtype("V2"): "BF16"}
+        if dtype not in known:
+            raise FormatError(f"{self.path}: {name} is of type {dtype}, expected little-endian float32, float16 or bfloat16 as uint16")
+        if fortran and len(shape) > 1:
+            raise FormatError(f"{self.path}: {name} is stored by columns: save numpy.ascontiguousarray() of it")
+
+        def blocks():
+            with self.zip.open(name) as stream:
+                self._header(stream, name)
+                try:
+                    yield from stream_blocks(stream, known[dtype], shape, f"{self.path}: {name}")
+                except zipfile.BadZipFile as error:
+                    raise FormatError(f"{self.path}: {name} is damaged: {error}") from None
+        return Tensor(known[dtype], tuple(shape), blocks)
+
+
+def write_npz(path, tensors, description):
+    text = np.frombuffer(description.encode(), np.uint8)
+    every = dict(tensors, **{DESCRIPTION: Tensor("U8", text.shape, lambda: [text])})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as out:
+        for name, tensor in every.items():
+            with out.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as stream:
+                np.lib.format.write_array_header_1_0(stream, {"descr": NUMPY[tensor.dtype], "fortran_order": False, "shape": tuple(tensor.shape)})
+                for block in tensor.blocks():
+                    stream.write(np.ascontiguousarray(block).data)
+
+
+# --- torch.save and torch.distributed.checkpoint ---
+
+
+def import_torch(kind):
+    try:
+        import torch
+    except ImportError:
+        raise NoModule(f"{kind} files need torch, which {sys.executable} has not: {sys.executable} -m pip install torch, "
+                       "or TRSHARD_PYTHON=<a python3 that has torch, h5py and numpy>") from None
+    return torch
+
+
+def _first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _of_torch(torch, where, value):
+    """A torch tensor as one of ours."""
+    names = {getattr(torch, name): key for key, name in TORCH.items()}
+    if value.layout != torch.strided or value.dtype not in names:
+        raise FormatError(f"{where} is {value.dtype} with layout {value.layout}, expected a plain tensor of float32, float16 or bfloat16")
+    dtype, shape = names[value.dtype], tuple(value.shape)
+
+    def blocks():
+        for first, n in strips(shape, dtype):
+            part = (value[first:first + n] if shape else value).detach().contiguous()
+            yield (part.view(torch.int16) if dtype == "BF16" else part).numpy().view(NUMPY[dtype])
+    return Tensor(dtype, shape, blocks)
+
+
+def _flat(torch, value, name=""):
+    """(name, tensor) of nested dictionaries, names joined by dots. What is no tensor is left out."""
+    for key, item in value.items():
+        if isinstance(item, torch.Tensor):
+            yield f"{name}{key}", item
+        elif isinstance(item, dict):
+            yield from _flat(torch, item, f"{name}{key}.")
+
+
+class Torch:
+    def __init__(self, path, _):
+        torch = import_torch("torch")
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of many kinds: pickle.UnpicklingError, RuntimeError, ...
+            raise FormatError(f"{path}: torch.load with weights_only and mmap refuses it: {_first_line(error)}") from None
+        if not isinstance(found, dict):
+            raise FormatError(f"{path} holds a {type(found).__name__}, expected a state_dict")
+        self.description = getattr(found, DESCRIPTION, None)
+        self.tensors = {}
+        for name, value in _flat(torch, found):
+            if name in self.tensors:
+                raise FormatError(f"{path}: tensor {name} is there twice")
+            self.tensors[name] = _of_torch(torch, f"{path}: tensor {name}", value)
+
+
+@contextlib.contextmanager
+def _torch_tensors(torch, tensors, folder):
+    """The tensors for torch, as memory of files: of the checkpoint itself, or of temporary ones that have no name."""
+    with contextlib.ExitStack() as stack:
+        out = {}
+        for name, tensor in tensors.items():
+            data = tensor.mapped() if tensor.mapped and tensor.bytes else None
+            if data is None:
+                file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                for block in tensor.blocks():
+                    file.write(np.ascontiguousarray(block).data)
+                file.flush()
+                data = np.memmap(file, NUMPY[tensor.dtype], "c", shape=tensor.shape) if tensor.bytes else np.zeros(tensor.shape, NUMPY[tensor.dtype])
+            value = torch.from_numpy(data.view("<i2") if tensor.dtype == "BF16" else data)
+            out[name] = value.view(torch.bfloat16) if tensor.dtype == "BF16" else value
+        yield out
+
+
+@contextlib.contextmanager
+def _as_os_error(path):
+    """torch tells of full disks by exceptions of its own."""
+    try:
+        yield
+    except Exception as error:
+        raise OSError(errno.EIO, _first_line(error), path) from None
+
+
+def write_torch(path, tensors, description):
+    torch = import_torch("torch")
+    with _torch_tensors(torch, tensors, os.path.dirname(path)) as values:
+        state = collections.OrderedDict(values)
+        setattr(state, DESCRIPTION, description)  # beside the keys, as load_state_dict(strict=True) wants the keys of the model alone
+        with _as_os_error(path):
+            torch.save(state, path)
+
+
+def _safe_index(torch, path):
+    """The index of a distributed checkpoint, a pickle, with nothing called but the types that an index is made of."""
+    from torch.distributed.checkpoint import filesystem, metadata
+    allowed = {("torch", "Size"), ("torch", "device"), ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "PurePosixPath"),
+               ("pathlib._local", "PosixPath"), ("torch.serialization", "_get_layout"), (filesystem.__name__, "_StorageInfo"),
+               ("builtins", "set")}
+    allowed |= {(metadata.__name__, name) for name in ("ChunkStorageMetadata", "_MEM_FORMAT_ENCODING", "TensorProperties", "TensorStorageMetadata",
+                                                       "BytesStorageMetadata", "StorageMeta", "Metadata", "MetadataIndex")}
+
+    class Index(pickle.Unpickler):
+        def find_class(self, module, name):
+            is_type = module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout))
+            if (module, name) not in allowed and not is_type:
+                raise pickle.UnpicklingError(f"{module}.{name} is not of an index")
+            return super().find_class(module, name)
+
+    with open(os.path.join(path, ".metadata"), "rb") as file:
+        try:
+            found = Index(file).load()
+            names = [info.relative_path for info in found.storage_data.values()]
+            if any(os.path.basename(str(name)) != str(name) for name in names):
+                raise ValueError("it names files of other folders")
+            return found
+        except Exception as error:  # a damaged pickle raises anything
+            raise FormatError(f"{path}/.metadata is not the index of a distributed checkpoint: {_first_line(error)}") from None
+
+
+class Dcp:
+    """Each tensor is gathered from its shards in a temporary file when it is read."""
+
+    def __init__(self, path, _):
+        torch = import_torch("dcp")
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
+        from torch.distributed.checkpoint.metadata import StorageMeta, TensorStorageMetadata
+        self.torch, self.path, index = torch, path, _safe_index(torch, path)
+
+        class Reader(FileSystemReader):
+            def read_metadata(self, *_args, **_kwargs):
+                index.storage_meta = index.storage_meta or StorageMeta()
+                index.storage_meta.load_id = self.load_id
+                return index
+
+        self.reader, self.tensors, names = Reader, {}, {getattr(torch, name): key for key, name in TORCH.items()}
+        for name, entry in index.state_dict_metadata.items():
+            if isinstance(entry, TensorStorageMetadata):
+                if entry.properties.dtype not in names:
+                    raise FormatError(f"{path}: tensor {name} is {entry.properties.dtype}, expected float32, float16 or bfloat16")
+                self._check_cover(name, entry)
+                dtype, shape = names[entry.properties.dtype], tuple(entry.size)
+                self.tensors[name] = Tensor(dtype, shape, self._reader(name, dtype, shape))
+        text = self.tensors.pop(DESCRIPTION, None)
+        self.description = None if text is None else b"".join(block.tobytes() for block in text.blocks()).decode("utf-8", "replace")
+
+    def _check_cover(self, name, entry):
+        """Shards that leave a part out would leave zeros there."""
+        covered = sum(count(chunk.sizes) for chunk in entry.chunks)
+        if covered != count(entry.size):
+            raise FormatError(f"{self.path}: the shards of tensor {name} hold {covered} of its {count(entry.size)} elements")
+
+    def _reader(self, name, dtype, shape):
+        def blocks():
+            from torch.distributed.checkpoint import load
+            with tempfile.TemporaryFile() as file:
+                file.truncate(max(1, count(shape) * np.dtype(NUMPY[dtype]).itemsize))
+                data = np.memmap(file, NUMPY[dtype], "r+", shape=shape) if count(shape) else np.zeros(shape, NUMPY[dtype])
+                value = self.torch.from_numpy(data.view("<i2") if dtype == "BF16" else data)
+                value = value.view(self.torch.bfloat16) if dtype == "BF16" else value
+                try:
+                    load({name: value}, storage_reader=self.reader(self.path), no_dist=True)
+                except Exception as error:  # of many kinds
+                    raise FormatError(f"{self.path}: tensor {name} cannot be read: {_first_line(error)}") from None
+                for first, n in strips(shape, dtype):
+                    yield data[first:first + n] if shape else data
+        return blocks
+
+
+def write_dcp(path, tensors, description):
+    torch = import_torch("dcp")
+    from torch.distributed.checkpoint import FileSystemWriter, save
+    with _torch_tensors(torch, tensors, os.path.dirname(path)) as values:
+        values[DESCRIPTION] = torch.frombuffer(bytearray(description.encode()), dtype=torch.uint8)
+        with _as_os_error(path):
+            save(values, storage_writer=FileSystemWriter(path), no_dist=True)
+
+
+READERS = {"safetensors": Safetensors, "npz": Npz, "torch": Torch, "dcp": Dcp}
+WRITERS = {"safetensors": write_safetensors, "npz": write_npz, "torch": write_torch, "dcp": write_dcp}
+
+
+@contextlib.contextmanager
+def source(kind, path):
+    with contextlib.ExitStack() as stack:
+        yield READERS[kind](path, stack)
