@@ -49,7 +49,6 @@ static PetscErrorCode run(int argc, char **argv)
   TrsStartWarning(warning, sizeof(warning));
   if (warning[0]) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "trshard: warning: %s\n", warning));
   PetscCall(TrsStartCheckStack());
-  PetscCall(TrsSignalsInstall());
   PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, trs_option_groups, trs_n_option_groups, &options));
   PetscCall(TrsOptionsHelpWanted(options, &help, &all));
   PetscCall(TrsOptionsGetBool(options, "-version", &version, NULL));
@@ -69,7 +68,7 @@ int main(int argc, char **argv)
   MPI_Comm comm;
   int status, rank;
 
-  if (TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
+  if (TrsSignalsInstall() != 0 || TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* used only for the end of the run */
   ierr = run(argc, argv);

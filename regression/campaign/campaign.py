@@ -86,8 +86,8 @@ class Setting:
 
 
 def processes(marker):
-    """pid -> rank (None: mpirun, a shell) of the live processes that a job with this marker started."""
-    found, wanted = {}, f"TRS_JOB={marker}".encode()
+    """pid -> rank (None: mpirun, a shell, the child with which a rank checks a file) of the live processes that a job with this marker started."""
+    found, parents, wanted = {}, {}, f"TRS_JOB={marker}".encode()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -97,13 +97,13 @@ def processes(marker):
             if wanted not in words:
                 continue
             with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                state = file.read().rsplit(")", 1)[1].split()[0]
+                state, parent = file.read().rsplit(")", 1)[1].split()[:2]
         except (OSError, IndexError):
             continue
         if state != "Z":
             rank = [word for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")]
-            found[int(name)] = int(rank[0].split(b"=")[1]) if rank else None
-    return found
+            found[int(name)], parents[int(name)] = int(rank[0].split(b"=")[1]) if rank else None, int(parent)
+    return {pid: rank if found.get(parents[pid]) is None else None for pid, rank in found.items()}
 
 
 class Victim:

@@ -79,6 +79,15 @@ def test_stop_without_folder(binary, folder):
     check("nothing was saved: there is no -checkpoint_dir" in result.text, f"no word of it:\n{result.text[-2000:]}")
 
 
+def test_stop_while_mpi_starts(binary, folder):
+    """SIGUSR1 before MPI has started, as a busy machine or a large job gets it, is a request like any other."""
+    make(folder)
+    preload = os.path.join(os.path.dirname(binary), "regression", "fault", "libfault_preload.so")
+    fault = {"TRS_FAULT": f"MPI_Init_thread 1 {int(signal.SIGUSR1)} 1", "TRS_FAULT_PROGRAM": os.path.realpath(binary), "LD_PRELOAD": preload}
+    result = Job(binary, 2, EVER, folder, environment=fault, launcher=PATIENT).wait(20)
+    check(result.ranks == {0: 75, 1: 75} and "info: stopped on request after step" in result.text, f"exit status {result.ranks}:\n{result.text[-2000:]}")
+
+
 def test_watchdog(binary, folder):
     """A rank that stands still ends the job, with the step and the stage named."""
     make(folder)

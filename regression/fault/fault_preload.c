@@ -3,14 +3,18 @@
   The injector as a library for LD_PRELOAD, told by the environment what to do on which rank:
 
     TRS_FAULT="FUNCTION N WHAT RANK"   WHAT: a number of errno, SHORT, KILL, KILL_HALF or KILL_JOB
+    TRS_FAULT="MPI_Init_thread 1 SIGNAL RANK"  a signal of this number reaches the rank while MPI starts
     TRS_FAULT_PROGRAM=PATH             of the program that is meant, as /proc/self/exe has it: mpirun and shells
                                        have the same environment
     TRS_FAULT_PATH=PART                only calls on files whose path contains this
     TRS_FAULT_COUNTS=FILE              each rank writes its calls by name to FILE.<rank> when it ends
 */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include "fault_injector.h"
 #include "fault_memory.h"
 
+#include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +22,7 @@
 
 static char function[32];
 static pid_t process;
+static int start_signal; /* 0: none */
 
 static int rank_of_process(void)
 {
@@ -56,7 +61,20 @@ __attribute__((constructor)) static void begin(void)
   if (!fault || !is_program() || sscanf(fault, "%31s %d %15s %d", function, &n, what, &rank) != 4) return;
   process = getpid();
   if (strcmp(function, "malloc") == 0) fault_memory_watch();
+  if (strcmp(function, "MPI_Init_thread") == 0 && rank == rank_of_process()) start_signal = atoi(what);
   fault_arm(function, part ? part : "", rank == rank_of_process() ? n : 0, number_of(what));
+}
+
+/* In the place of MPI's own, which comes after it. */
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+  int (*next)(int *, char ***, int, int *);
+  void *found = dlsym(RTLD_NEXT, "MPI_Init_thread");
+
+  memcpy(&next, &found, sizeof(next));
+  if (start_signal) raise(start_signal);
+  return next(argc, argv, required, provided);
 }
 
 __attribute__((destructor)) static void end(void)

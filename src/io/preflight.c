@@ -102,6 +102,16 @@ static PetscErrorCode wait_for_verdict(const TrsWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Tell whether a signal that ended the child came from outside, as from the kernel when memory runs
+  out. The file is not to blame then.
+*/
+static PetscBool is_from_outside(int number)
+{
+  return (PetscBool)(number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP ||
+                     number == SIGUSR1);
+}
+
 static PetscErrorCode take_verdict(const TrsWait *w)
 {
   TrsVerdict v;
@@ -114,6 +124,11 @@ static PetscErrorCode take_verdict(const TrsWait *w)
     n = read(w->in, &v, sizeof(v));
   } while (n < 0 && errno == EINTR);
   while (waitpid(w->child, &status, 0) < 0 && errno == EINTR) continue;
+  PetscCheck(n == (ssize_t)sizeof(v) || !WIFSIGNALED(status) || !is_from_outside(WTERMSIG(status)),
+             PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "%s could not be checked: the process that read it was killed, as the system does when memory "
+             "runs out (%s)",
+             w->path, strsignal(WTERMSIG(status)));
   PetscCheck(n == (ssize_t)sizeof(v), PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s is damaged: the HDF5 library does not survive reading it (%s)", w->path,
              WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");

@@ -18,7 +18,7 @@
   In:     path     of the file, for its size and the message
           check    raises an error if it finds one
           context  the argument of check
-  Errors: those of check, raised here; DATA if the child crashed or computed without end; IO if it
-          waited without end; STOPPED
+  Errors: those of check, raised here; DATA if the child crashed or computed without end; MEMORY if
+          something killed it; IO if it waited without end; STOPPED
 */
 PetscErrorCode TrsPreflight(const char *path, PetscErrorCode (*check)(void *context), void *context);

@@ -17,8 +17,12 @@
 
 #include <stdint.h>
 
-/* Install the handlers. Call this after TrsStart(). Not collective. Errors: INTERNAL. */
-PetscErrorCode TrsSignalsInstall(void);
+/*
+  Install the handlers. Call this before TrsStart(): a request that comes while MPI starts, which
+  takes seconds in a large job, would end the process without a word. Not collective. Returns 0, or
+  another value if the system refused.
+*/
+int TrsSignalsInstall(void);
 
 /*
   From now on the first signal ends this process with 130. A signal that has already come ends it

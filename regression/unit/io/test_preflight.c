@@ -28,6 +28,13 @@ static PetscErrorCode crashes(void *context)
   return PETSC_SUCCESS;
 }
 
+static PetscErrorCode is_killed(void *context)
+{
+  (void)context;
+  (void)raise(SIGKILL);
+  return PETSC_SUCCESS;
+}
+
 static PetscErrorCode computes_for_ever(void *context)
 {
   volatile int *number = context;
@@ -51,6 +58,7 @@ static void test_verdicts(void **state)
   assert_int_equal(number, 5);
   assert_petsc_error(TrsPreflight("file", is_bad, &number), TRS_ERR_NO_INPUT);
   assert_petsc_error(TrsPreflight("file", crashes, NULL), TRS_ERR_DATA);
+  assert_petsc_error(TrsPreflight("file", is_killed, NULL), TRS_ERR_MEMORY);
 }
 
 static void test_endless(void **state)
