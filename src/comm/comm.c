@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 
 #include "comm/shared_lanes.h"
+#include "core/function_table.h"
 #include "core/trace.h"
 
 #include <string.h>
@@ -37,6 +38,22 @@ const TrsCommOps *const trs_comm_backends[] = {&trs_comm_mpi,
 #endif
                                                NULL};
 
+PetscErrorCode TrsCommCheck(const TrsCommOps *ops)
+{
+  const TrsTableEntry entries[] = {TRS_TABLE_ENTRY(ops, name),       TRS_TABLE_ENTRY(ops, setup),
+                                   TRS_TABLE_ENTRY(ops, destroy),    TRS_TABLE_ENTRY(ops, alltoallv),
+                                   TRS_TABLE_ENTRY(ops, allgatherv), TRS_TABLE_ENTRY(ops, reduce_scatterv),
+                                   TRS_TABLE_ENTRY(ops, allreduce),  TRS_TABLE_ENTRY(ops, progress),
+                                   TRS_TABLE_ENTRY(ops, wait)};
+
+  PetscFunctionBegin;
+  PetscCall(TrsFunctionTableCheck("-comm_backend", ops->name, entries,
+                                  (int)(sizeof(entries) / sizeof(entries[0]))));
+  PetscCheck(!ops->alltoallv_blocks == !ops->arrive, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "-comm_backend %s: it has one of alltoallv_blocks and arrive, which belong together", ops->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode find_backend(const char *name, const TrsDeviceOps *device, const TrsCommOps **ops)
 {
   char known[128] = "";
@@ -51,9 +68,7 @@ static PetscErrorCode find_backend(const char *name, const TrsDeviceOps *device,
   }
   PetscCheck(*ops, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-comm_backend %s: this build has only%s", name,
              known);
-  PetscCheck((*ops)->setup && (*ops)->destroy && (*ops)->alltoallv && (*ops)->reduce_scatterv &&
-                 (*ops)->allgatherv && (*ops)->allreduce && (*ops)->progress && (*ops)->wait,
-             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "communication backend %s lacks an operation", name);
+  PetscCall(TrsCommCheck(*ops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -70,7 +70,6 @@ struct TrsCommOps {
   PetscErrorCode (*allgatherv)(TrsComm comm, TrsStream stream, const void *send, void *recv,
                                const int64_t *counts, const int64_t *displs, int64_t elem_bytes,
                                TrsRequest *request);
-  /* TrsCommAlltoallvBlocks() and TrsRequestArrive(); both are NULL if the backend lacks them. */
   PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
                               TrsRequest *request);
   /* TrsCommAlltoallvBlocks() and TrsRequestArrive(). A backend has both, or NULL for both. */
@@ -87,6 +86,9 @@ struct TrsCommOps {
 extern const TrsOptionGroup trs_comm_options;
 extern const TrsCommOps trs_comm_mpi;
 extern const TrsCommOps *const trs_comm_backends[]; /* the list ends with NULL */
+
+/* Check that a backend has every operation it needs. Not collective. Errors: INTERNAL. */
+PetscErrorCode TrsCommCheck(const TrsCommOps *ops);
 
 /*
   TrsCommCreate - Create a communicator for bulk data.

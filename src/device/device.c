@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/device.h"
 
+#include "core/function_table.h"
 #include "device/device_cpu.h"
 
 #include <string.h>
@@ -11,6 +12,30 @@ const TrsDeviceOps *const trs_device_backends[] = {&trs_device_cpu,
 #endif
                                                    NULL};
 
+PetscErrorCode TrsDeviceCheck(const TrsDeviceOps *ops)
+{
+  const TrsTableEntry entries[] = {
+      TRS_TABLE_ENTRY(ops, name),           TRS_TABLE_ENTRY(ops, available),
+      TRS_TABLE_ENTRY(ops, setup),          TRS_TABLE_ENTRY(ops, identity),
+      TRS_TABLE_ENTRY(ops, memory),         TRS_TABLE_ENTRY(ops, alloc),
+      TRS_TABLE_ENTRY(ops, release),        TRS_TABLE_ENTRY(ops, alloc_host),
+      TRS_TABLE_ENTRY(ops, release_host),   TRS_TABLE_ENTRY(ops, copy),
+      TRS_TABLE_ENTRY(ops, zero),           TRS_TABLE_ENTRY(ops, stream_create),
+      TRS_TABLE_ENTRY(ops, stream_destroy), TRS_TABLE_ENTRY(ops, stream_synchronize),
+      TRS_TABLE_ENTRY(ops, event_create),   TRS_TABLE_ENTRY(ops, event_destroy),
+      TRS_TABLE_ENTRY(ops, event_record),   TRS_TABLE_ENTRY(ops, stream_wait)};
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsFunctionTableCheck("-device", ops->name, entries, (int)(sizeof(entries) / sizeof(entries[0]))));
+  PetscCheck(!ops->timed_event_create == !ops->clock_align && !ops->clock_align == !ops->timed_event_read,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "-device %s: it has some of timed_event_create, clock_align and timed_event_read, which belong "
+             "together",
+             ops->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
 {
   char known[128] = "";
@@ -19,6 +44,7 @@ PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
   for (int i = 0; trs_device_backends[i]; i++) {
     if (strcmp(trs_device_backends[i]->name, name) == 0) {
       *device = trs_device_backends[i];
+      PetscCall(TrsDeviceCheck(*device));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(PetscStrlcat(known, i ? ", " : "", sizeof(known)));

@@ -96,6 +96,9 @@ extern const TrsDeviceOps trs_device_cuda; /* gpu/device_cuda.c, built with TRS_
 /* All backends of this build. The CPU is the first, NULL ends the list. */
 extern const TrsDeviceOps *const trs_device_backends[];
 
+/* Check that a backend has every function it needs. Not collective. Errors: INTERNAL. */
+PetscErrorCode TrsDeviceCheck(const TrsDeviceOps *ops);
+
 /*
   Find the backend with a name. The error says what this build has. Not collective. Errors:
   UNAVAILABLE.

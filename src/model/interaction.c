@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/interaction.h"
 
+#include "core/function_table.h"
+
 #define ALIGNMENT 16 /* floats: padded rows of the output start a cache line */
 
 PetscErrorCode TrsInteractionCheck(const TrsInteractionOps *ops)
 {
-  const char *missing = !ops->word       ? "word"
-                        : !ops->width    ? "width"
-                        : !ops->flops    ? "flops"
-                        : !ops->forward  ? "forward"
-                        : !ops->backward ? "backward"
-                                         : NULL;
+  const TrsTableEntry entries[] = {TRS_TABLE_ENTRY(ops, word), TRS_TABLE_ENTRY(ops, width),
+                                   TRS_TABLE_ENTRY(ops, flops), TRS_TABLE_ENTRY(ops, forward),
+                                   TRS_TABLE_ENTRY(ops, backward)};
 
   PetscFunctionBegin;
-  PetscCheck(!missing, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "-interaction %s has no %s",
-             ops->word ? ops->word : "?", missing);
+  PetscCall(
+      TrsFunctionTableCheck("-interaction", ops->word, entries, (int)(sizeof(entries) / sizeof(entries[0]))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -120,8 +120,11 @@ static const char *reservation_option(const TrsPlanSettings *settings)
   switch (settings->reservation) {
   case TRS_RESERVATION_FIXED_ABSOLUTE: return "-plan_storage_reservation_bytes";
   case TRS_RESERVATION_SKU_AWARE: return "-plan_storage_reservation_runtime_overhead";
-  default: return settings->reservation_percentage > 0 ? "-plan_storage_reservation_percentage" : NULL;
+  case TRS_RESERVATION_HEURISTICAL:
+  case TRS_RESERVATION_FIXED_PERCENTAGE:
+  case TRS_RESERVATION_INFERENCE: break;
   }
+  return settings->reservation_percentage > 0 ? "-plan_storage_reservation_percentage" : NULL;
 }
 
 /* Bytes of a table's rows. */

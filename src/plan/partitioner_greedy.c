@@ -459,7 +459,8 @@ static PetscErrorCode place_option(TrsPartitioner p, const TrsPlanOption *option
   switch (option->partition_by) {
   case TRS_PARTITION_DEVICE: *placed = place_on_devices(p, option, rank); break;
   case TRS_PARTITION_HOST: *placed = place_on_hosts(p, option, rank); break;
-  default: *placed = place_on_grid(p, option, rank);
+  case TRS_PARTITION_UNIFORM:
+  case TRS_PARTITION_MULTI_HOST: *placed = place_on_grid(p, option, rank); break;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Tables of functions (devices, exchanges, interactions) are checked when a run is set up. A table
+  with an empty entry, as of a kind that was only begun, ends the run there.
+*/
+#pragma once
+
+#include "core/error.h"
+
+typedef struct {
+  const char *name;
+  PetscBool filled;
+} TrsTableEntry;
+
+#define TRS_TABLE_ENTRY(table, entry) \
+  { \
+    #entry, (PetscBool)((table)->entry != NULL) \
+  }
+
+/*
+  TrsFunctionTableCheck - Check that the entries a table must have are filled.
+
+  Not collective.
+
+  In:     what, name  name the table in the message, such as "-device" and "cpu"
+          entries     entries[0 .. n)
+  Errors: INTERNAL, which names the first empty entry
+*/
+PetscErrorCode TrsFunctionTableCheck(const char *what, const char *name, const TrsTableEntry *entries, int n);
