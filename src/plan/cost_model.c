@@ -65,6 +65,31 @@ static PetscBool prefetches(const TrsCostModel *model, const TrsTableConfig *tab
   return (PetscBool)(table->constraints.cache_prefetch_pipeline || model->settings->prefetch_pipeline);
 }
 
+static PetscBool has_cache_stats(const TrsCostModel *model, const TrsPlanOption *option)
+{
+  return (PetscBool)(option->kernel == TRS_KERNEL_FUSED_UVM_CACHING && option->has_load_factor &&
+                     model->tables->table[option->table].constraints.has_cache_stats);
+}
+
+/* The share of a batch's distinct ids that the option's cache does not hold. */
+static double miss_rate(const TrsCostModel *model, const TrsPlanOption *option)
+{
+  const TrsTableConfig *table = &model->tables->table[option->table];
+
+  return TrsCacheMissRate(table->constraints.n_cache_stats_mrc_hist, table->constraints.cache_stats_mrc_hist,
+                          table->num_embeddings, option->load_factor);
+}
+
+/*
+  The share of the rows that a caching kernel reads on the device. TorchRec takes the load factor;
+  with -plan_cache_hit_rates a table with statistics has its hit rate.
+*/
+static double share_on_device(const TrsCostModel *model, const TrsPlanOption *option)
+{
+  if (model->settings->cache_hit_rates && has_cache_stats(model, option)) return 1 - miss_rate(model, option);
+  return option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR;
+}
+
 static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, TrsPerfInput *in)
 {
   const TrsTopology *topology = model->topology;
@@ -104,12 +129,9 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
   }
   in->kernel_bw = TrsTopologyKernelBandwidth(
       topology, !topology->is_cuda && TrsKernelIsUvm(option->kernel) ? TRS_KERNEL_FUSED : option->kernel,
-      option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR, prefetches(model, table));
-  if (option->kernel == TRS_KERNEL_FUSED_UVM_CACHING && option->has_load_factor &&
-      constraints->has_cache_stats)
-    in->missed_ids = TrsCacheMissRate(constraints->n_cache_stats_mrc_hist, constraints->cache_stats_mrc_hist,
-                                      table->num_embeddings, option->load_factor) *
-                     constraints->cache_stats_expected_lookups;
+      share_on_device(model, option), prefetches(model, table));
+  if (has_cache_stats(model, option))
+    in->missed_ids = miss_rate(model, option) * constraints->cache_stats_expected_lookups;
 }
 
 void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in)

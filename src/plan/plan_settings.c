@@ -66,6 +66,9 @@ static const TrsOptionSpec specs[] = {
      "training pipeline whose buffers are counted"},
     {"-plan_prefetch_pipeline", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "plan for caches that are filled one batch ahead"},
+    {"-plan_cache_hit_rates", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "take the bandwidth of fused_uvm_caching from the hit rate where a table has cache_stats_ keys; else "
+     "from the load factor, as TorchRec does"},
     {"-plan_run_embedding_at_peak_memory", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "count the embedding outputs at the peak of memory"},
     {"-plan_is_inference", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -145,6 +148,7 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   s->is_quant = (PetscBool)(sharder == 1);
   PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &s->is_inference, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_prefetch_pipeline", &s->prefetch_pipeline, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-plan_cache_hit_rates", &s->cache_hit_rates, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_run_embedding_at_peak_memory", &s->at_peak_memory, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_use_exact_enumerate_order", &s->exact_enumerate_order, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-plan_pipeline_type", &pipeline, NULL));
