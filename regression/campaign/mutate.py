@@ -130,6 +130,8 @@ def replace(rng, h, name, values):
         options = rng.choice([{"chunks": tuple(max(1, n // 2) for n in values.shape)}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True},
                               {"fletcher32": True}, {"compression": "lzf"}, {"maxshape": tuple(None for _ in values.shape), "chunks": True},
                               {"scaleoffset": 0} if values.dtype.kind in "iu" else {"compression": "gzip"}])
+    if values.dtype.kind == "O":  # h5py writes no string with a zero byte, which an edit before this one may have made
+        values = np.array([text.replace(b"\0", b"") if isinstance(text, bytes) else text for text in values.reshape(-1)], h[name].dtype).reshape(values.shape)
     del h[name]
     h.create_dataset(name, data=values, **options)
     for key, value in attributes.items():
