@@ -130,8 +130,6 @@ def replace(rng, h, name, values):
         options = rng.choice([{"chunks": tuple(max(1, n // 2) for n in values.shape)}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True},
                               {"fletcher32": True}, {"compression": "lzf"}, {"maxshape": tuple(None for _ in values.shape), "chunks": True},
                               {"scaleoffset": 0} if values.dtype.kind in "iu" else {"compression": "gzip"}])
-    if values.dtype.kind == "O":  # h5py writes no string with a zero byte, which an edit before this one may have made
-        values = np.array([text.replace(b"\0", b"") if isinstance(text, bytes) else text for text in values.reshape(-1)], h[name].dtype).reshape(values.shape)
     del h[name]
     h.create_dataset(name, data=values, **options)
     for key, value in attributes.items():
@@ -167,7 +165,7 @@ def other_attribute(rng, node):
     value, edit = node.attrs[name], rng.randrange(6)
     del node.attrs[name]
     if edit == 1:
-        node.attrs[name] = rng.choice([0, -1, 2**62, np.nan, "text", b"\xff\xfe", "x" * 5000, [], h5py.Empty("i4"), np.zeros((2, 2)), ["", "\x00", "a/b"], ["user"] * 3])
+        node.attrs[name] = rng.choice([0, -1, 2**62, np.nan, "text", b"\xff\xfe", "x" * 5000, [], h5py.Empty("i4"), np.zeros((2, 2)), ["", "\x01", "a/b"], ["user"] * 3])
     elif edit == 2:
         node.attrs[name] = [value] if isinstance(value, (str, int)) else list(value) * 2 if hasattr(value, "__len__") and len(value) < 999 else 0
     elif edit == 3 and isinstance(value, np.ndarray):
