@@ -26,7 +26,7 @@ from tqdm import tqdm
 import trsdata
 
 ROWS_AT_ONCE = 1 << 16
-OPTIONS_SHOWN = 100
+OPTIONS_SHOWN, LINE_SHOWN = 100, 1000
 
 
 def size(count):
@@ -169,9 +169,10 @@ def model(handle):
     names = {name for name, _ in of_model}
     of_run = [line for name, line in option_lines(handle.attrs.get("options", "")) if name not in names]
     for title, lines in (("model", [line for _, line in of_model]), ("options of its run", of_run)):
+        lines = sorted(lines, key=lambda line: line.startswith("-table_"))  # those of single tables last: they may be thousands
         if lines:
             print(f"  {title}:")
-            print("\n".join(f"    {line}" for line in lines[:OPTIONS_SHOWN]) + (f"\n    and {len(lines) - OPTIONS_SHOWN} more" if len(lines) > OPTIONS_SHOWN else ""))
+            print("\n".join(f"    {line if len(line) <= LINE_SHOWN else line[:LINE_SHOWN] + '...'}" for line in lines[:OPTIONS_SHOWN]) + (f"\n    and {len(lines) - OPTIONS_SHOWN} more" if len(lines) > OPTIONS_SHOWN else ""))
     if not of_model:
         print("  without its model: -task eval and -task predict need all options of it")
 
