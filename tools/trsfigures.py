@@ -337,13 +337,13 @@ def memory_kinds(plan):
 
 
 def type_legend(figure, plan, dear):
-    """The sharding types at the top; light is what the numbered tables leave."""
+    """The sharding types at the top; light is what the dearest tables leave."""
     shown = [kind for kind in TYPES if kind in plan.types] + sorted(set(plan.types) - set(TYPES))
     handles = [plt.Rectangle((0, 0), 1, 1, color=TYPES.get(kind, OTHER_TYPE)) for kind in shown]
     labels = [f"{kind} ({plan.types.count(kind)})" for kind in shown]
     if len(plan.names) > len(dear):
         handles.append(tuple(plt.Rectangle((0, 0), 1, 1, color=colour_of(kind, 0)) for kind in shown[:2]))
-        labels.append("light: the tables without a number")
+        labels.append(f"light: all but the {len(dear)} dearest tables")
     figure.legend(handles, labels, loc="upper center", ncol=len(shown) + 1, frameon=False, fontsize=9, bbox_to_anchor=(0.5, 1 - 0.45 / figure.get_figheight()),
                   handler_map={tuple: matplotlib.legend_handler.HandlerTuple(ndivide=None)})
 
