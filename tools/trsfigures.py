@@ -408,7 +408,7 @@ def many_ranks(plan, dear):
     figure = plt.figure(figsize=(17, 1.2 + 3.3 * n))
     height = figure.get_figheight()
     grid = figure.add_gridspec(n, 2, width_ratios=(1.35, 1), left=0.045, right=0.895, top=1 - 1.1 / height, bottom=0.55 / height, wspace=0.16, hspace=0.42)
-    rows = [(title, plan.memory(kind), trsread.BYTES, plan.bytes[:, trsread.KINDS.index(kind)], kind) for kind, title in kinds]
+    rows = [(f"{title} of tables", plan.memory(kind), trsread.BYTES, plan.bytes[:, trsread.KINDS.index(kind)], kind) for kind, title in kinds]
     if time.any():
         rows.append(("time of a step", time, trsread.TIMES, plan.parts.sum(axis=1), None))
     for i, (title, values, units, of_shards, kind) in enumerate(rows):
