@@ -53,7 +53,8 @@ typedef struct {
   In:     wish    [n_tables]
   InOut:  table   [n_tables] described, with host rows if cached; lines, line_bytes and cache_first
                   are set
-  Errors: MEMORY, also if reserved_bytes leave no room for one set; UNAVAILABLE if the device has no cache kernels
+  Errors: MEMORY, also if reserved_bytes leave no room for one set; UNAVAILABLE if the device has no
+          cache kernels
 */
 PetscErrorCode TrsRowCachesCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, int n_tables,
                                   TrsTbeTable *table, const TrsRowCacheWish *wish, TrsRowCaches *caches);

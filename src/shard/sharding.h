@@ -5,8 +5,8 @@
 
   A group is all tables with one payload (what travels: TrsShardingOps), one update (who applies
   gradients: TrsUpdateOps), one grid of ranks (route.h), one kind of weights and one output_dtype;
-  choose.h makes the choice. Each group has exchanges of its own; the counts of all groups travel together
-  (sharded_ebc.c).
+  choose.h makes the choice. Each group has exchanges of its own; the counts of all groups travel
+  together (sharded_ebc.c).
 
   Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist
           (torchrec.distributed.sharding)

@@ -167,7 +167,8 @@ static void test_normal(void **state)
                0); /* moments 0, 1, 3 of a normal law, with five standard errors */
   assert_close(squares / TRS_N_DRAWN, 1, 5 * sqrt(2.0 / TRS_N_DRAWN), 0);
   assert_close(fourth / TRS_N_DRAWN, 3, 5 * sqrt(96.0 / TRS_N_DRAWN), 0);
-  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 0.0f, 2.0f, part); /* a part is the same as in the whole */
+  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 0.0f, 2.0f,
+                      part); /* a part is the same as in the whole */
   assert_memory_equal(part, out + 1001, sizeof(part));
   free(out);
 }
