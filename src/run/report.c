@@ -443,9 +443,11 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   held[1] = (double)states;
   held[2] = (double)dense;
   held[3] = (double)peak_bytes;
-  PetscCall(record_by_rank(session, results, "stages/predicted_ms", 5, predicted_ms));
+  if (session->plan.has_costs) {
+    PetscCall(record_by_rank(session, results, "stages/predicted_ms", 5, predicted_ms));
+    PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
+  }
   PetscCall(record_by_rank(session, results, "stages/measured_ms", TRS_STAGE_NONE, measured_ms));
-  PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
   PetscCall(record_by_rank(session, results, "memory/measured_bytes", 4, held));
   PetscCall(TrsResultsSetText(results, "predicted_names",
                               "fwd_compute,fwd_comms,bwd_compute,bwd_comms,prefetch_compute; hbm,ddr"));

@@ -30,10 +30,10 @@ static const char *const learned[] = {"-data_train",
 #define NUMBER_OPTION(word, ...) "-" #word,
                                       TRS_INTERACTION_NUMBERS(NUMBER_OPTION)};
 static const char *const placed[] = {
-    "_sharding_types",    "_compute_kernels",  "_min_partition",     "_pooling_factors",
-    "_num_poolings",      "_batch_sizes",      "_enforce_hbm",       "_device_group",
-    "_cache_load_factor", "_cache_algorithm",  "_prefetch_pipeline", "_num_passes",
-    "_cacheability",      "_expected_lookups", "_mrc_hist",          "_bucket_bytes"};
+    "_sharding_types",    "_compute_kernels", "_min_partition", "_pooling_factors",       "_num_poolings",
+    "_batch_sizes",       "_enforce_hbm",     "_device_group",  "_cache_load_factor",     "_cache_algorithm",
+    "_prefetch_pipeline", "_num_passes",      "_cacheability",  "_cache_reserved_memory", "_cache_precision",
+    "_expected_lookups",  "_mrc_hist",        "_bucket_bytes"};
 
 /* An option in a configuration's text: "-name value # source", or "# -name value" for a default. */
 typedef struct {

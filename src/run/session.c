@@ -8,6 +8,7 @@
 #include "quant/quantised_tables.h"
 #include "run/memory_check.h"
 #include "run/text_output.h"
+#include "spec/table_choices.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -254,6 +255,25 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A plan may count outputs of any type, but a run makes three. */
+static PetscErrorCode check_outputs(const TrsSession *s)
+{
+  const char *name;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < s->tables.n; t++) {
+    const TrsTableConfig *table = &s->tables.table[t];
+    const TrsDType dtype = TrsTableOutputDType(table);
+
+    if (TrsDTypeBits(dtype) >= 16) continue;
+    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "output_dtype", &name));
+    PetscCall(TrsOptionError(s->options, name,
+                             "pooled outputs of a run are fp32, fp16 or bf16, table \"%s\" asks for %s",
+                             table->name, TrsDTypeName(dtype)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Refuse quantised tables, and plans for them. They belong to -task predict. */
 static PetscErrorCode refuse_quantised(const TrsSession *s)
 {
@@ -281,10 +301,26 @@ static PetscErrorCode refuse_quantised(const TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Refuse a cache whose lines would not have the table's type. */
+static PetscErrorCode check_precision(const TrsTableConfig *table)
+{
+  const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
+
+  PetscFunctionBegin;
+  PetscCheck(
+      !precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+      "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
+      "that it does not change the numbers (-table_%s_cache_precision)",
+      table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value), table->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Refuse a table's own cache options, or those of all tables, if this run would ignore them. */
 static PetscErrorCode check_caches(const TrsSession *s)
 {
-  static const char *const keys[] = {"cache_load_factor", "cache_algorithm"};
+  static const char *const keys[] = {"cache_load_factor", "cache_algorithm", "cache_reserved_memory",
+                                     "cache_precision"};
+  enum { TRS_N_CACHE_KEYS = sizeof(keys) / sizeof(keys[0]) };
   /* The planner may choose no cache. */
   const PetscBool choice = (PetscBool)(strcmp(s->device->name, "cuda") == 0);
   PetscBool any = PETSC_FALSE;
@@ -292,17 +328,20 @@ static PetscErrorCode check_caches(const TrsSession *s)
   PetscFunctionBegin;
   for (int t = 0; t < s->plan.n_tables; t++)
     any = (PetscBool)(any || s->plan.table[t].compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING);
-  for (int i = 0; i < 2 * s->tables.n; i++) {
-    const TrsTableConfig *table = &s->tables.table[i / 2];
+  for (int i = 0; i < TRS_N_CACHE_KEYS * s->tables.n; i++) {
+    const TrsTableConfig *table = &s->tables.table[i / TRS_N_CACHE_KEYS];
     const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
     const unsigned named = table->constraints.compute_kernels;
-    PetscBool set = table->constraints.has_cache_load_factor;
-    const char *name;
-    int algorithm;
+    const char *name, *source;
 
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % 2], &name));
-    if (i % 2 == 1) PetscCall(TrsOptionsGetEnum(s->options, name, &algorithm, &set));
-    if (!set || !plan || plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) continue;
+    if (!plan) continue;
+    if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) {
+      PetscCall(check_precision(table));
+      continue;
+    }
+    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % TRS_N_CACHE_KEYS], &name));
+    PetscCall(TrsOptionsSource(s->options, name, &source));
+    if (strcmp(source, "default") == 0) continue;
     if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
     if (any && strncmp(name, "-tables_", 8) == 0) continue;
     PetscCall(
@@ -376,6 +415,8 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
   PetscFunctionBegin;
   PetscCall(make_plan(session));
   PetscCall(TrsOptionsGetString(session->options, "-plan_input", &source, NULL));
+  PetscCall(TrsTableChoicesFromPlan(session->options, &session->plan, source, &session->tables));
+  PetscCall(check_outputs(session));
   if (quantised)
     PetscCall(TrsQuantCheckPlan(&session->plan, &session->tables, source));
   else
