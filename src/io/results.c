@@ -286,38 +286,58 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put every rank's values at their places, on rank 0. */
-static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, const int64_t *range)
+/* What a rank has of an array of one number for each sample. */
+typedef struct {
+  const char *path;
+  TrsItemKind kind;
+  MPI_Datatype type;
+  int64_t bytes; /* of a number */
+  int64_t n_total, first, n;
+  const void *values;
+} TrsSamplePart;
+
+/* The array on rank 0. A new one holds the value of samples that are missing: NaN, or 0. */
+static PetscErrorCode find_array(TrsResults results, const TrsSamplePart *part, TrsItem **found)
 {
-  TrsItem *predictions;
-  float *to;
-  const float *from = results->gathered.data;
-
   PetscFunctionBegin;
-  PetscCall(find_item(results, "predictions", TRS_ITEM_ARRAY_FLOAT, &predictions));
-  if (predictions->rows != n_total) {
-    PetscCall(TrsBufferReserve(&predictions->data, n_total * (int64_t)sizeof(float), PETSC_FALSE));
-    predictions->rows = n_total;
-    predictions->n_bytes = n_total * (int64_t)sizeof(float);
-    to = predictions->data.data;
-    for (int64_t i = 0; i < n_total; i++) to[i] = NAN; /* the value of samples that are missing */
-  }
-  to = predictions->data.data;
-  for (int r = 0; r < results->size; r++) {
-    int64_t first = range[2 * (size_t)r], n = range[2 * (size_t)r + 1];
+  PetscCall(find_item(results, part->path, part->kind, found));
+  if ((*found)->rows == part->n_total) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBufferReserve(&(*found)->data, part->n_total * part->bytes, PETSC_FALSE));
+  (*found)->rows = part->n_total;
+  (*found)->n_bytes = part->n_total * part->bytes;
+  memset((*found)->data.data, 0, (size_t)(*found)->n_bytes);
+  if (part->kind == TRS_ITEM_ARRAY_FLOAT) {
+    float *to = (*found)->data.data;
 
-    PetscCheck(first >= 0 && n >= 0 && n <= n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "predictions %" PRId64 " .. +%" PRId64 " of %" PRId64, first, n, n_total);
-    if (n) memcpy(to + first, from, (size_t)n * sizeof(float));
-    from += n;
+    for (int64_t i = 0; i < part->n_total; i++) to[i] = NAN;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
-                                        const float *values)
+/* Put every rank's values at their places, on rank 0. */
+static PetscErrorCode place_samples(TrsResults results, const TrsSamplePart *part, const int64_t *range)
 {
-  int64_t mine[2] = {first, n}, *range = NULL, total = 0;
+  const char *from = results->gathered.data;
+  TrsItem *array;
+
+  PetscFunctionBegin;
+  PetscCall(find_array(results, part, &array));
+  for (int r = 0; r < results->size; r++) {
+    const int64_t first = range[2 * (size_t)r], n = range[2 * (size_t)r + 1];
+
+    PetscCheck(first >= 0 && n >= 0 && n <= part->n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "samples %" PRId64 " .. +%" PRId64 " of %" PRId64 " in /%s", first, n, part->n_total,
+               part->path);
+    if (n) memcpy((char *)array->data.data + first * part->bytes, from, (size_t)(n * part->bytes));
+    from += n * part->bytes;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Gather the parts of all ranks. Collective. */
+static PetscErrorCode add_samples(TrsResults results, const TrsSamplePart *part)
+{
+  int64_t mine[2] = {part->first, part->n}, *range = NULL, total = 0;
   int *counts = NULL, *places = NULL;
 
   PetscFunctionBegin;
@@ -333,13 +353,35 @@ PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int
     places[r] = (int)total;
     total += counts[r];
   }
-  PetscCall(TrsBufferReserve(&results->gathered, total * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscCallMPI(MPI_Gatherv(values, (int)n, MPI_FLOAT, results->gathered.data, counts, places, MPI_FLOAT, 0,
-                           results->comm));
+  PetscCall(TrsBufferReserve(&results->gathered, total * part->bytes, PETSC_FALSE));
+  PetscCallMPI(MPI_Gatherv(part->values, (int)part->n, part->type, results->gathered.data, counts, places,
+                           part->type, 0, results->comm));
   if (results->rank == 0) {
-    PetscCall(place_predictions(results, n_total, range));
+    PetscCall(place_samples(results, part, range));
     PetscCall(PetscFree3(range, counts, places));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
+                                        const float *values)
+{
+  const TrsSamplePart part = {
+      "predictions", TRS_ITEM_ARRAY_FLOAT, MPI_FLOAT, (int64_t)sizeof(*values), n_total, first, n, values};
+
+  PetscFunctionBegin;
+  PetscCall(add_samples(results, &part));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                       int64_t n, const int64_t *values)
+{
+  const TrsSamplePart part = {
+      path, TRS_ITEM_ARRAY_INT, MPI_INT64_T, (int64_t)sizeof(*values), n_total, first, n, values};
+
+  PetscFunctionBegin;
+  PetscCall(add_samples(results, &part));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

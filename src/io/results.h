@@ -100,6 +100,10 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
 PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
                                         const float *values);
 
+/* The same for whole numbers int64 [n_total] of samples, under the given path ("group"). */
+PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                       int64_t n, const int64_t *values);
+
 /*
   Bytes of the file as it would be written now, without HDF5's overhead.
   0 if nothing is collected. Not collective.

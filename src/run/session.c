@@ -4,6 +4,7 @@
 #include "core/events.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
+#include "data/label.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/memory_check.h"
@@ -207,6 +208,31 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Choose the label: that of -data_label, else the first of the training data, or of the evaluation
+  data if there is no other. All data must have it.
+*/
+static PetscErrorCode choose_label(TrsSession *s)
+{
+  const TrsDataset datasets[2] = {s->train, s->eval};
+  PetscBool given, chosen;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
+  chosen = given;
+  for (int i = 0; i < 2; i++) {
+    const TrsDatasetInfo *info;
+    int label;
+
+    if (!datasets[i]) continue;
+    PetscCall(TrsDatasetGetInfo(datasets[i], &info));
+    if (!chosen && info->label_names) s->label = info->label_names[0];
+    chosen = (PetscBool)(chosen || info->has_labels);
+    PetscCall(TrsLabelFind(info, s->label, given, &label));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables)
 {
   const TrsDatasetInfo *info;
@@ -365,6 +391,7 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscFunctionBegin;
   PetscCall(TrsSessionCreateMachine(comm, options, session));
   PetscCall(open_datasets(session, training));
+  PetscCall(choose_label(session));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -434,7 +461,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   TrsBoundsCheckMode *mode;
   TrsIdMapKind *map;
   int64_t *rows;
-  int n = 0, *keys, *max_length;
+  int n = 0, label, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
@@ -458,6 +485,8 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
   PetscCall(TrsReaderSetIdMaps(*reader, map));
   PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
+  PetscCall(TrsLabelFind(info, session->label, PETSC_FALSE, &label));
+  PetscCall(TrsReaderSetLabel(*reader, label));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
   PetscCall(PetscFree5(keys, rows, mode, map, max_length));

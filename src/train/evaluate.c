@@ -8,6 +8,19 @@ typedef struct {
   const TrsBatchObserver *observer; /* may be NULL */
 } TrsEvaluation;
 
+/* Keep the predictions of a batch, and beside them what tells its samples apart. Collective. */
+static PetscErrorCode keep_samples(const TrsEvaluation *e, const TrsBatch *batch, const float *predictions)
+{
+  const int64_t first = batch->first, n = batch->batch;
+
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAddPredictions(e->results, e->n_total, first, n, predictions));
+  if (batch->group)
+    PetscCall(TrsResultsAddSampleInts(e->results, "group", e->n_total, first, n, batch->group));
+  if (batch->time) PetscCall(TrsResultsAddSampleInts(e->results, "time", e->n_total, first, n, batch->time));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   double loss_sum, double seconds)
@@ -19,8 +32,7 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds);
   if (!ierr && batch->labels)
     ierr = TrsMetricsAdd(e->metrics, batch->batch, predictions, batch->labels, batch->weights, loss_sum);
-  if (e->results)
-    PetscCall(TrsResultsAddPredictions(e->results, e->n_total, batch->first, batch->batch, predictions));
+  if (e->results) PetscCall(keep_samples(e, batch, predictions));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
