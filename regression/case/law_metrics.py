@@ -98,6 +98,46 @@ def test_groups_and_times(binary, folder):
             check(len(h["predictions"]) == 130, f"{task}: {len(h['predictions'])} predictions")
 
 
+def single_users(path):
+    """Every sample of a dataset gets one id of the first feature, which is its group, too. Returns the groups."""
+    with h5py.File(path, "r+") as h:
+        rng, lengths = np.random.default_rng(11), h["sparse/lengths"][()]
+        lengths[:, 0] = 1
+        user = rng.integers(0, 9, len(lengths))
+        ids = [np.concatenate([[one], rng.integers(0, 11, n.sum() - 1)]) for one, n in zip(user, lengths)]
+        for name, values in (("lengths", lengths), ("offsets", np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])), ("values", np.concatenate(ids).astype(np.int32))):
+            del h["sparse"][name]
+            h["sparse"][name] = values
+        h["group"] = user.astype(np.int64)
+        return user
+
+
+def test_group_metrics(binary, folder):
+    """Metrics of groups: the same bits on 1 to 4 ranks, by /group or by the feature with its ids; those of /predictions by hand; early stopping."""
+    for name, seed in (("train.h5", 7), ("eval.h5", 8)):
+        group = single_users(write_dataset(os.path.join(folder, name), 120, seed=seed, features=FEATURES))  # whole batches: the same window on any ranks
+    shared = "-epochs 2 -metrics_at 2,5 -metrics_every 2 -metrics_window_samples 48 -data_shuffle -data_eval eval.h5 -eval_every 4 -reproducible"
+    wanted = {}
+    for ranks, name in ((1, "user"), (2, "/group"), (3, "user"), (4, "/group")):
+        _, state = train(binary, folder, "run", ranks, f"{shared} -metrics_group {name}")
+        for part in ("metrics", "eval"):
+            found = {column: values for column, values in rows(os.path.join(folder, "run.h5"), part).items()
+                     if any(word in column for word in ("gauc", "group", "_at_"))}
+            check(len(found) == 3 + 4 + 2 * 4, f"{part} has {sorted(found)}")
+            check(all(np.isfinite(values).all() for values in found.values()), f"{part}: {found}")
+            for column, values in found.items():
+                check(same_bits(values, wanted.setdefault((part, column), values)), f"{ranks} ranks, {name}: another {part}/{column}")
+    run(binary, 3, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -output eval_out.h5 -metrics_group user {MODEL} {TABLES}", folder)
+    with h5py.File(os.path.join(folder, "eval_out.h5")) as h, h5py.File(os.path.join(folder, "eval.h5")) as data:
+        p, y, found = h["predictions"][()], data["labels"][()], h["eval/gauc"][-1]
+        check((h["group"][()] == group).all(), "other groups beside the predictions")
+    areas = [by_hand(p[group == one], y[group == one])["auc"] for one in np.unique(group) if 0 < y[group == one].sum() < (group == one).sum()]
+    check(abs(found - np.mean(areas)) < 1e-9, f"GAUC is {found}, by hand {np.mean(areas)}")
+    text = run(binary, 2, f"-data_train train.h5 -data_eval eval.h5 -batch_size 9 {MODEL} {TABLES} {STANDSTILL} -epochs 3 -eval_every 2 -metrics_group user "
+               "-early_stopping_metric ndcg -early_stopping_patience 2", folder).text
+    check("eval/ndcg has not risen above" in text, text[-900:])
+
+
 def test_sample_weights(binary, folder):
     """/weights of samples: the weighted mean in losses and metrics, on any ranks and pipeline; equal weights are none."""
     path, samples = os.path.join(folder, "train.h5"), 130

@@ -153,7 +153,8 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   float *dense = shuffle ? scratch->dense : batch->dense;
   float *labels = !spec->with_labels ? NULL : shuffle ? scratch->labels : batch->labels;
   float *weights = !spec->with_sample_weights ? NULL : shuffle ? scratch->sample_weights : batch->weights;
-  int64_t *group = !spec->with_group ? NULL : shuffle ? scratch->group : batch->group;
+  const PetscBool read_group = (PetscBool)(spec->with_group && spec->group_key == TRS_GROUP_OF_DATASET);
+  int64_t *group = !read_group ? NULL : shuffle ? scratch->group : batch->group;
   int64_t *time = !spec->with_time ? NULL : shuffle ? scratch->time : batch->time;
   const PetscBool choose = (PetscBool)(labels && spec->info->n_labels > 1);
   TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
@@ -345,6 +346,34 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
+/* Take a feature's only id as each sample's group, as the file has it. */
+static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                  TrsFault *fault)
+{
+  const PetscBool narrow = (PetscBool)(spec->info->value_bytes == 4);
+  const char *path;
+  int64_t at = 0, row;
+
+  for (int64_t i = 0; i < batch->batch; i++) {
+    const int32_t *lengths = scratch->lengths + i * spec->info->n_features;
+    int64_t *group = &batch->group[scratch->sample[i].place];
+
+    for (int k = 0; k < spec->info->n_features; at += lengths[k++]) {
+      if (k != spec->group_key) continue;
+      if (lengths[k] != 1) {
+        path = TrsDatasetLocate(spec->info, scratch->sample[i].sample, &row);
+        return TrsFaultSet(fault, TRS_ERR_DATA,
+                           "%s: feature \"%.100s\" of sample %" PRId64 " has %" PRId32
+                           " ids, expected one, the sample's group (-metrics_group)",
+                           path, spec->info->features[k], row, lengths[k]);
+      }
+      *group = narrow ? ((const int32_t *)scratch->values.data)[at]
+                      : ((const int64_t *)scratch->values.data)[at];
+    }
+  }
+  return PETSC_SUCCESS;
+}
+
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault)
 {
@@ -354,6 +383,9 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
   if (TrsDatasetReadValues(spec->dataset, scratch->n_runs, scratch->run, scratch->values.data,
                            spec->with_weights ? (float *)scratch->weights.data : NULL,
                            fault) != PETSC_SUCCESS)
+    return fault->code;
+  if (spec->with_group && spec->group_key != TRS_GROUP_OF_DATASET &&
+      take_groups(spec, scratch, batch, fault) != PETSC_SUCCESS)
     return fault->code;
   fill_lengths(spec, scratch, batch);
   code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)

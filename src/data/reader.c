@@ -59,7 +59,7 @@ struct TrsReaderImpl {
   PetscBool copied;    /* whether the device computes with copies of the batches */
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given, or -1 */
-  PetscBool training, shuffle, weighted;
+  PetscBool training, shuffle, weighted, grouped;
   int64_t seed, read_ahead;
   TrsBatchSpec spec;
   int64_t start, total, max_batch;
@@ -91,6 +91,7 @@ PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
   r->steps = r->epochs = -1;
   r->read_ahead = 2;
   r->weighted = PETSC_TRUE;
+  r->spec.group_key = TRS_GROUP_OF_DATASET;
   PetscCall(TrsDeviceFind("cpu", &cpu));
   PetscCall(TrsReaderSetDevice(r, cpu));
   PetscCheck(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, NULL) == 0,
@@ -176,6 +177,14 @@ PetscErrorCode TrsReaderSetLabel(TrsReader reader, int label)
 {
   PetscFunctionBegin;
   reader->spec.label = label;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key)
+{
+  PetscFunctionBegin;
+  reader->grouped = PETSC_TRUE;
+  reader->spec.group_key = key;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -384,7 +393,7 @@ static PetscErrorCode set_up(TrsReader reader)
   spec->with_labels = spec->info->has_labels;
   spec->with_sample_weights = (PetscBool)(spec->info->has_sample_weights && reader->weighted);
   /* An evaluation's groups and times stand beside its predictions. */
-  spec->with_group = (PetscBool)(spec->info->has_group && !reader->training);
+  spec->with_group = (PetscBool)(reader->grouped || (spec->info->has_group && !reader->training));
   spec->with_time = (PetscBool)(spec->info->has_time && !reader->training);
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;

@@ -98,6 +98,15 @@ PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
 PetscErrorCode TrsReaderSetLabel(TrsReader reader, int label);
 
 /*
+  Read the samples' groups: the dataset's /group (TRS_GROUP_OF_DATASET), or the ids of a feature, by
+  its place in the dataset's key order. A sample must have one id of this feature; the id is that of
+  the file, before maps and checks. Otherwise a training reads no groups, and an evaluation those of
+  a dataset that has them. Call this before TrsReaderSetUp().
+*/
+enum { TRS_GROUP_OF_DATASET = -1 };
+PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key);
+
+/*
   Set the device that batches are copied to. The batches then lie in memory from which the device
   copies quickly. The default is cpu. Call this before TrsReaderSetUp().
 */

@@ -361,10 +361,29 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsM
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Print the metrics of groups, with the groups that counted, if there are any. */
+static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGroupValues *values)
+{
+  PetscFunctionBegin;
+  if (values->n_at == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(comm,
+                        "%-10s %" PRId64 " groups: GAUC %.5f  NE %.5f (%" PRId64
+                        " groups with both classes)  MSE %.5f  MAE %.5f",
+                        what, values->n_groups, values->gauc, values->ne, values->n_both, values->mse,
+                        values->mae));
+  for (int k = 0; k < values->n_at; k++)
+    PetscCall(PetscPrintf(comm, "\n%-10s @%" PRId64 ": NDCG %.5f  recall %.5f  hit rate %.5f  precision %.5f",
+                          "", values->at[k], values->ndcg[k], values->recall[k], values->hit_rate[k],
+                          values->precision[k]));
+  PetscCall(PetscPrintf(comm, " (%" PRId64 " groups with a positive)\n", values->n_positive));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsRunningValues *values)
 {
   PetscFunctionBegin;
   PetscCall(report_running(comm, "window", &values->window));
+  PetscCall(print_groups(comm, "in groups", &values->window.groups));
   PetscCall(report_running(comm, "lifetime", &values->lifetime));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -375,6 +394,7 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetric
   PetscCall(PetscPrintf(
       comm, "%s: loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " samples)\n",
       what, values->loss, values->auc, values->ne, values->accuracy, values->calibration, values->n_samples));
+  PetscCall(print_groups(comm, "groups", &values->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

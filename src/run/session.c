@@ -233,6 +233,42 @@ static PetscErrorCode choose_label(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Find the groups that -metrics_group names in a dataset: the place of a feature, or /group. */
+static PetscErrorCode find_group(const TrsDatasetInfo *info, const char *name, int *key)
+{
+  PetscFunctionBegin;
+  *key = TRS_GROUP_OF_DATASET;
+  if (strcmp(name, "/group") == 0) {
+    PetscCheck(info->has_group, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s has no dataset /group, which -metrics_group names", info->path);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int k = 0; k < info->n_features; k++)
+    if (strcmp(info->features[k], name) == 0) *key = k;
+  PetscCheck(*key != TRS_GROUP_OF_DATASET, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-metrics_group %.100s: %s has no feature of this name, expected one, or /group", name,
+             info->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check that all data has the groups of -metrics_group. */
+static PetscErrorCode choose_group(TrsSession *s)
+{
+  const TrsDataset datasets[2] = {s->train, s->eval};
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-metrics_group", &s->group, NULL));
+  for (int i = 0; s->group && i < 2; i++) {
+    const TrsDatasetInfo *info;
+    int key;
+
+    if (!datasets[i]) continue;
+    PetscCall(TrsDatasetGetInfo(datasets[i], &info));
+    PetscCall(find_group(info, s->group, &key));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables)
 {
   const TrsDatasetInfo *info;
@@ -392,6 +428,7 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscCall(TrsSessionCreateMachine(comm, options, session));
   PetscCall(open_datasets(session, training));
   PetscCall(choose_label(session));
+  PetscCall(choose_group(session));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -452,6 +489,17 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode set_groups(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
+{
+  int key;
+
+  PetscFunctionBegin;
+  if (!session->group) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(find_group(info, session->group, &key));
+  PetscCall(TrsReaderSetGroup(reader, key));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
                                 TrsReader *reader)
 {
@@ -487,6 +535,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
   PetscCall(TrsLabelFind(info, session->label, PETSC_FALSE, &label));
   PetscCall(TrsReaderSetLabel(*reader, label));
+  PetscCall(set_groups(session, info, *reader));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
   PetscCall(PetscFree5(keys, rows, mode, map, max_length));

@@ -11,13 +11,16 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
                                   PetscBool *stopped)
 {
   const TrsDatasetInfo *info;
+  TrsGroupMetrics groups;
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
+  PetscCall(TrsGroupMetricsCreate(session->comm, session->options, 0, &groups));
   PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, results,
-                        info->num_samples, NULL, &trs_stop_requested, values, stopped));
+                        info->num_samples, groups, NULL, &trs_stop_requested, values, stopped));
+  PetscCall(TrsGroupMetricsDestroy(&groups));
   if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&reader));

@@ -20,6 +20,7 @@
           options   -pipeline says what overlaps; NULL runs one batch after the other
           results   destination of predictions, or NULL
           n_total   samples of the dataset
+          groups    metrics of groups without samples, or NULL if not wanted
           observer  or NULL
           stop      a signal handler sets it to non-zero to stop this rank; NULL: never. Borrowed
   Out:    values    the same on every rank; unchanged after a stop
@@ -28,5 +29,6 @@
   Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
 */
 PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
-                           TrsResults results, int64_t n_total, const TrsBatchObserver *observer,
-                           const volatile int *stop, TrsMetricValues *values, PetscBool *stopped);
+                           TrsResults results, int64_t n_total, TrsGroupMetrics groups,
+                           const TrsBatchObserver *observer, const volatile int *stop,
+                           TrsMetricValues *values, PetscBool *stopped);
