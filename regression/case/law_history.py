@@ -220,6 +220,19 @@ def test_refuse_and_replace(binary, folder):
     check(len(losses(os.path.join(folder, "run.h5"))) == 2, "replace: the old file is there")
 
 
+def test_killed_before_a_checkpoint(binary, folder):
+    """A job that is killed before its first checkpoint and queued again goes on with its own files, whatever -existing_outputs says."""
+    make(folder)
+    job = Job(binary, 2, words(2, "-checkpoint_dir ckpt -checkpoint_every 1000000 -resume -existing_outputs refuse -output_every 0.1 -report_interval 0.1 -steps 1000000000"), folder)
+    wait_for(lambda: os.path.exists(os.path.join(folder, "run.h5")), job)
+    os.kill(job.pid(0), signal.SIGKILL)
+    job.wait(20)
+    run(binary, 3, words(3, "-checkpoint_dir ckpt -resume -existing_outputs refuse -checkpoint_final final.h5 -steps 4"), folder)
+    check(len(losses(os.path.join(folder, "run.h5"))) == 4 and not [name for name in names(folder) if "~" in name], f"{names(folder)}")
+    result = run(binary, 2, words(2, "-checkpoint_dir other -resume -existing_outputs refuse -steps 4"), folder, status=None)
+    check(result.all_left_with(73, 2, patient=False), f"another folder is another run: exit {result.ranks}:\n{result.text[-2000:]}")
+
+
 def test_kept(binary, folder):
     """The last lines say what was kept; weights that nobody asked to keep are named; a folder alone holds them."""
     make(folder)

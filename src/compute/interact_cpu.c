@@ -94,7 +94,7 @@ PetscErrorCode TrsFmForwardCpu(TrsStream stream, int64_t batch, int64_t n, int c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the slot's parameters, matrices and their strides */
+/* NOLINTNEXTLINE(readability-function-size): the kernel takes matrices and their strides */
 PetscErrorCode TrsFmBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
                                 PetscBool add, const float *x, int64_t x_stride, const float *dout,
                                 int64_t dout_stride, float *dx, int64_t dx_stride)

@@ -167,10 +167,14 @@ PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder); /* accepts
 PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder folder, PetscBool resume, const char *aside);
 
 /*
-  The id of the run whose files a resume has found, or "" if there is none or an older program wrote
-  the files. The string is borrowed. Not collective.
+  The id of the run that a resume goes on with: the run of the files that are there or, if there are
+  none, of a job that was killed before its first one. "" if there is none or an older program wrote
+  the files. Accepts NULL. The string is borrowed. Not collective.
 */
 const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder);
+
+/* Write down whose folder it is, in case that this job is killed. Accepts NULL. Not collective. */
+void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id);
 
 /*
   TrsCheckpointFolderWrite - Publish the file of info->step, then remove surplus files of this run.

@@ -126,6 +126,8 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume,
 
   PetscFunctionBegin;
   if (resume) PetscCall(TrsCheckpointListOneRun(f->path, &f->list, f->run_id));
+  if (resume && f->list.n == 0)
+    PetscCall(PetscStrncpy(f->run_id, TrsRunFolderInterrupted(f->lock), sizeof(f->run_id)));
   if (resume || f->list.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(
       aside, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
@@ -141,7 +143,12 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume,
 
 const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder)
 {
-  return folder->run_id;
+  return folder ? folder->run_id : "";
+}
+
+void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id)
+{
+  if (folder) TrsRunFolderName(folder->lock, run_id);
 }
 
 /* Add the file just written to the list at its place, or replace the entry of the same step. */

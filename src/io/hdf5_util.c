@@ -20,7 +20,7 @@ enum { TRS_MAX_NAME = 1024 };
   Unpacked chunks that HDF5 keeps of each filtered dataset. With the default of 1 MiB, HDF5 would
   unpack some chunks twice.
 */
-static const size_t chunk_slots = 4099, chunk_cache_bytes = (size_t)16 << 20;
+static const size_t chunk_hash_entries = 4099, chunk_cache_bytes = (size_t)16 << 20;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -102,7 +102,7 @@ hid_t TrsHDF5OpenAgain(const char *path)
 
   if (access >= 0 && TrsHDF5DriverUse(access) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
       H5Pset_file_locking(access, 1, 1) >= 0 &&
-      H5Pset_cache(access, 0, chunk_slots, chunk_cache_bytes, 0.75) >= 0)
+      H5Pset_cache(access, 0, chunk_hash_entries, chunk_cache_bytes, 0.75) >= 0)
     id = H5Fopen(path, H5F_ACC_RDONLY, access);
   if (access >= 0) (void)H5Pclose(access);
   return id;

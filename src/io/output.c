@@ -163,10 +163,12 @@ static PetscErrorCode make_backup(TrsOutput *output)
 static PetscErrorCode make_way(TrsOutput *output, const TrsAtomicFile *file)
 {
   const TrsFileIdentity now = identify(output->path);
+  /* An earlier publication may have made the backup and then failed. */
+  const TrsFileIdentity kept = output->backup ? identify(output->backup) : (TrsFileIdentity){0};
 
   PetscFunctionBegin;
   if (!now.is_there || output->existing == TRS_EXISTING_REPLACE || is_same(&now, &output->own) ||
-      (TrsOutputIsOwn(output) && is_same(&now, &output->found)))
+      is_same(&now, &kept) || (TrsOutputIsOwn(output) && is_same(&now, &output->found)))
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(make_backup(output));
   PetscCall(TrsAtomicSyncFolder(file));

@@ -24,7 +24,12 @@ static const char lock_name[] = ".trshard-lock";
 */
 struct TrsRunLockImpl {
   int fd;
+  /* The run of a job that was killed while it owned the folder, or "". */
+  char interrupted[TRS_RUN_ID_SIZE];
 };
+
+/* The second line of the lock's file. */
+static const char run_line[] = "run ";
 
 /* --- the run's id --- */
 
@@ -132,15 +137,46 @@ static void write_owner(int fd)
   if (pwrite(fd, text, (size_t)n, 0) == n) (void)!ftruncate(fd, n);
 }
 
-/* Read the owner's text without its end of line. */
+/* Read the lock's file. Returns the length of its first line, the owner's. */
+static size_t read_text(int fd, char text[TRS_OWNER_TEXT])
+{
+  const ssize_t n = pread(fd, text, TRS_OWNER_TEXT - 1, 0);
+
+  text[n > 0 ? n : 0] = '\0';
+  return strcspn(text, "\n");
+}
+
 static void read_owner(int fd, char owner[TRS_OWNER_SIZE])
 {
   char text[TRS_OWNER_TEXT];
-  const ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 
-  text[n > 0 ? n : 0] = '\0';
-  text[strcspn(text, "\n")] = '\0';
+  text[read_text(fd, text)] = '\0';
   TrsNameEscape(text[0] ? text : "not known yet", owner, TRS_OWNER_SIZE);
+}
+
+/* Read the run from the second line, or "" if there is none. */
+static void read_run(int fd, char id[TRS_RUN_ID_SIZE])
+{
+  char text[TRS_OWNER_TEXT], *line = text + read_text(fd, text);
+
+  id[0] = '\0';
+  if (strncmp(line, "\n", 1) != 0 || strncmp(line + 1, run_line, sizeof(run_line) - 1) != 0) return;
+  line += sizeof(run_line);
+  line[strcspn(line, "\n")] = '\0';
+  if (TrsRunIdIsValid(line)) memcpy(id, line, TRS_RUN_ID_SIZE);
+}
+
+void TrsRunFolderName(TrsRunLock lock, const char *run_id)
+{
+  char text[TRS_OWNER_TEXT];
+  size_t at;
+  int n;
+
+  if (lock->fd < 0) return;
+  at = read_text(lock->fd, text);
+  n = snprintf(text, sizeof(text), "\n%s%s\n", run_line, run_id);
+  /* Without this line a job that follows a killed one starts another run. Errors are ignored. */
+  if (pwrite(lock->fd, text, (size_t)n, (off_t)at) == n) (void)!ftruncate(lock->fd, (off_t)at + n);
 }
 
 /* --- the wait, of all ranks --- */
@@ -148,7 +184,7 @@ static void read_owner(int fd, char owner[TRS_OWNER_SIZE])
 typedef struct {
   const char *folder;
   const TrsRunWait *wait;
-  int fd;
+  TrsRunLock lock;
   int busy, stop; /* on all ranks: another job has the lock; a rank was asked to stop */
   double start_s;
 } TrsLockWait;
@@ -167,7 +203,7 @@ static double clock_s(void)
 */
 static PetscErrorCode try_once(TrsLockWait *w)
 {
-  const int error = try_lock(w->fd);
+  const int error = try_lock(w->lock->fd);
   const PetscBool first = (PetscBool)!w->busy;
   char owner[TRS_OWNER_SIZE], waited[96] = "";
 
@@ -178,10 +214,12 @@ static PetscErrorCode try_once(TrsLockWait *w)
             "trshard: warning: %s: its file system has no locks (%s): nothing keeps another job out\n",
             w->folder, strerror(error));
   if (!w->busy) {
-    write_owner(w->fd);
+    read_run(w->lock->fd, w->lock->interrupted);
+    write_owner(w->lock->fd);
+    if (w->lock->interrupted[0]) TrsRunFolderName(w->lock, w->lock->interrupted);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  read_owner(w->fd, owner);
+  read_owner(w->lock->fd, owner);
   if (w->wait->seconds > 0)
     snprintf(waited, sizeof(waited), ", also after %g s (-checkpoint_lock_seconds)", w->wait->seconds);
   PetscCheck(clock_s() - w->start_s < w->wait->seconds, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
@@ -222,22 +260,30 @@ static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
 
 PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock)
 {
-  TrsLockWait w = {.folder = folder, .wait = wait, .fd = -1, .start_s = clock_s()};
+  TrsLockWait w = {.folder = folder, .wait = wait, .start_s = clock_s()};
   PetscErrorCode ierr;
   int rank;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCall(PetscNew(lock));
-  ierr = TrsAgree(comm, rank == 0 ? open_lock(folder, &w.fd) : PETSC_SUCCESS);
+  (*lock)->fd = -1;
+  w.lock = *lock;
+  ierr = TrsAgree(comm, rank == 0 ? open_lock(folder, &(*lock)->fd) : PETSC_SUCCESS);
   if (ierr == PETSC_SUCCESS) ierr = wait_for_lock(comm, rank, &w);
-  (*lock)->fd = w.fd;
+  if (ierr == PETSC_SUCCESS)
+    PetscCallMPI(MPI_Bcast((*lock)->interrupted, TRS_RUN_ID_SIZE, MPI_CHAR, 0, comm));
   if (ierr != PETSC_SUCCESS) {
-    if (w.fd >= 0) (void)close(w.fd);
+    if ((*lock)->fd >= 0) (void)close((*lock)->fd);
     PetscCall(PetscFree(*lock));
   }
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsRunFolderInterrupted(TrsRunLock lock)
+{
+  return lock->interrupted;
 }
 
 PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock)

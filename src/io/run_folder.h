@@ -49,5 +49,14 @@ typedef struct TrsRunLockImpl *TrsRunLock;
 */
 PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock);
 
+/*
+  The id of the run whose job was killed while it owned the folder, or "". The string is borrowed.
+  Not collective.
+*/
+const char *TrsRunFolderInterrupted(TrsRunLock lock);
+
+/* Write down whose folder it is, in case that this job is killed. Not collective. */
+void TrsRunFolderName(TrsRunLock lock, const char *run_id);
+
 /* Give the folder back. The lock's file stays. Accepts NULL. Not collective. */
 PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock);

@@ -30,7 +30,7 @@ typedef struct {
   void *own;              /* what the table's functions keep, from its read to its free */
 } TrsInteraction;
 
-/* A table without one of the slots that are not optional is refused by TrsInteractionCheck(). */
+/* TrsInteractionCheck() refuses a table without a function that is not optional. */
 struct TrsInteractionOps {
   const char *word;
   int fewest;           /* vectors of a sample, at least */
@@ -72,10 +72,10 @@ struct TrsInteractionOps {
 #define TRS_INTERACTION_TABLE(KIND, word) extern const TrsInteractionOps trs_interaction_##word;
 TRS_INTERACTIONS(TRS_INTERACTION_TABLE)
 
-/* The table of a kind, complete. Errors: INTERNAL for an empty slot */
+/* The table of a kind, complete. Errors: INTERNAL for a missing function */
 PetscErrorCode TrsInteractionFind(TrsInteractionKind kind, const TrsInteractionOps **ops);
 
-/* Has the table every slot it needs? Not collective. Errors: INTERNAL naming the slot */
+/* Has the table every function it needs? Not collective. Errors: INTERNAL naming the function */
 PetscErrorCode TrsInteractionCheck(const TrsInteractionOps *ops);
 
 /*

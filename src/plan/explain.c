@@ -30,9 +30,9 @@ static PetscBool is_same(const TrsPlanOption *a, const TrsPlanOption *b)
 }
 
 /* The chosen option counts as the plan has it: the optimal proposer may have placed it better. */
-static PetscErrorCode try_options(const TrsReportInput *in, int slot, TrsTrial *trial)
+static PetscErrorCode try_options(const TrsReportInput *in, int index, TrsTrial *trial)
 {
-  const TrsTableOptions *mine = &in->space->table[slot];
+  const TrsTableOptions *mine = &in->space->table[index];
   const TrsBestPlan *best = &in->search->best;
   const TrsTopology *topology = in->model->topology;
   TrsPartitionerConfig config = {.world_size = topology->world_size,
@@ -189,32 +189,32 @@ static PetscErrorCode say_slowest(const TrsReportInput *in, const TrsTablePlan *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int find_slot(const TrsReportInput *in, const char *name)
+static int find_index(const TrsReportInput *in, const char *name)
 {
-  for (int slot = 0; slot < in->space->n_tables; slot++) {
-    if (!strcmp(in->model->tables->table[in->space->table[slot].table].name, name)) return slot;
+  for (int index = 0; index < in->space->n_tables; index++) {
+    if (!strcmp(in->model->tables->table[in->space->table[index].table].name, name)) return index;
   }
   return -1;
 }
 
 PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *text)
 {
-  int slot = find_slot(in, table), n;
+  int index = find_index(in, table), n;
   const TrsPlanOption *chosen = NULL;
   const TrsTablePlan *plan = TrsShardingPlanFind(in->plan, table);
   const TrsTableConfig *config;
   TrsTrial *trial;
 
   PetscFunctionBegin;
-  PetscCheck(slot >= 0 && plan && in->search->best.found, PETSC_COMM_SELF, TRS_ERR_OPTION,
+  PetscCheck(index >= 0 && plan && in->search->best.found, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-plan_explain %s: no such table in this search (a plan from -plan_input has none)", table);
   for (int i = 0; i < in->search->best.proposal.n && !chosen; i++) {
-    if (in->search->best.proposal.option[i]->table == in->space->table[slot].table)
+    if (in->search->best.proposal.option[i]->table == in->space->table[index].table)
       chosen = in->search->best.proposal.option[i];
   }
   PetscCheck(chosen, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "table %s is in no proposal", table);
   config = &in->model->tables->table[chosen->table];
-  n = in->space->table[slot].n;
+  n = in->space->table[index].n;
   PetscCall(TrsTextPrintf(text, "Table \"%s\": %" PRId64 " x %d %s, %s, is %s/%s on ", table,
                           config->num_embeddings, config->embedding_dim, TrsDTypeName(config->data_type),
                           TrsPoolingName(config->pooling), TrsShardingTypeName(plan->sharding_type),
@@ -224,7 +224,7 @@ PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *
   PetscCall(TrsTextPrintf(text, " (proposer %s).\n", TrsProposerKindName(in->search->best.proposer)));
   if (plan->n_shards > 0) PetscCall(say_slowest(in, plan, text));
   PetscCall(PetscMalloc1(n, &trial));
-  PetscCall(try_options(in, slot, trial));
+  PetscCall(try_options(in, index, trial));
   qsort(trial, (size_t)n, sizeof(*trial), compare_trials);
   PetscCall(say_trials(in, chosen, n, trial, text));
   PetscCall(say_why(in, chosen, n, trial, text));

@@ -66,11 +66,11 @@ typedef struct {
   TrsInt128 sum_hbm, sum_ddr; /* left on all devices */
   /* Needs of all tables, each with the option that needs least device memory. */
   TrsInt128 need_hbm, need_ddr;
-  /* The table slot that exceeds every device by the most bytes, or -1. */
+  /* The table (by its index in the space) that exceeds every device by the most bytes, or -1. */
   int worst;
   const TrsPlanOption *worst_option;
   int64_t worst_bytes;
-  int largest_hbm, largest_ddr; /* table slots that need the most, even with that option */
+  int largest_hbm, largest_ddr; /* tables, by index, that need the most, even with that option */
   int64_t most_hbm, most_ddr;
 } TrsAnalysis;
 

@@ -94,7 +94,7 @@ PetscErrorCode TrsSearchLoad(TrsSearch *s, const TrsBestPlan *plan)
     const TrsPlanOption *option = plan->proposal.option[i];
     int first = plan->placement.first[i];
 
-    PetscCall(TrsPlanStateAdd(&s->state, s->slot_of[option->table], option,
+    PetscCall(TrsPlanStateAdd(&s->state, s->index_of[option->table], option,
                               first < 0 ? NULL : plan->placement.rank + first));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -167,11 +167,11 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
   PetscCall(PetscCalloc1(n, &s->old_capacity));
   PetscCall(PetscMalloc1(n, &s->weight));
   PetscCall(PetscMalloc1(n, &s->by_weight));
-  PetscCall(PetscMalloc1(model->tables->n, &s->slot_of));
+  PetscCall(PetscMalloc1(model->tables->n, &s->index_of));
   for (int t = 0; t < n; t++) {
     double least = HUGE_VAL;
 
-    s->slot_of[space->table[t].table] = t;
+    s->index_of[space->table[t].table] = t;
     for (int i = 0; i < space->table[t].n; i++)
       least = PetscMin(least, space->option[space->table[t].first + i].total_perf);
     s->weight[t] = least;
@@ -192,7 +192,7 @@ static PetscErrorCode destroy(TrsSearch *s)
   PetscCall(PetscFree(s->old_capacity));
   PetscCall(PetscFree(s->weight));
   PetscCall(PetscFree(s->by_weight));
-  PetscCall(PetscFree(s->slot_of));
+  PetscCall(PetscFree(s->index_of));
   PetscCall(TrsPlanStateFree(&s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

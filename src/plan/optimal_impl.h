@@ -21,7 +21,7 @@ typedef struct {
   int *order;                /* order of insertion */
   double *weight;            /* [n_tables] least total ms of a table's options */
   int *by_weight;            /* [n_tables] tables, the largest weight first */
-  int *slot_of;              /* [tables] index of a table in the space */
+  int *index_of;             /* [tables] index of a table in the space */
 } TrsSearch;
 
 /* A random number below n (xorshift64*), the same on every machine. Not collective. */

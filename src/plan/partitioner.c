@@ -43,7 +43,7 @@ PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_
   PetscCall(PetscMalloc1(W + 2, &p->uniform_hbm));
   PetscCall(PetscMalloc1(W + 2, &p->uniform_ddr));
   PetscCall(PetscMalloc1(W + 1, &p->rank_sum));
-  PetscCall(PetscMalloc1(W, &p->rank_slot));
+  PetscCall(PetscMalloc1(W, &p->sum_of));
   *partitioner = p;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -71,7 +71,7 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner)
   PetscCall(PetscFree(p->uniform_hbm));
   PetscCall(PetscFree(p->uniform_ddr));
   PetscCall(PetscFree(p->rank_sum));
-  PetscCall(PetscFree(p->rank_slot));
+  PetscCall(PetscFree(p->sum_of));
   PetscCall(PetscFree(*partitioner));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -106,48 +106,48 @@ PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
   to rounding are summed again. Devices with only uniform shards all sum the same numbers, so one
   stands for all.
 */
-static int choose_slots(TrsPartitioner p, const TrsProposal *proposal, double slowest)
+static int choose_sums(TrsPartitioner p, const TrsProposal *proposal, double slowest)
 {
-  /* Slot 0 is for devices that have only uniform shards. */
-  int W = p->config.world_size, n_slots = 1;
+  /* Sum 0 is for devices that have only uniform shards. */
+  int W = p->config.world_size, n_sums = 1;
   PetscBool by_hand = PETSC_FALSE;
 
   for (int i = 0; i < proposal->n; i++) by_hand = (PetscBool)(by_hand || !proposal->option[i]->same_perf);
-  for (int r = 0; r < W; r++) p->rank_slot[r] = by_hand ? 1 : 0;
-  for (int k = 0; k < p->placement.n_ranks; k++) p->rank_slot[p->placement.rank[k]] = 1;
+  for (int r = 0; r < W; r++) p->sum_of[r] = by_hand ? 1 : 0;
+  for (int k = 0; k < p->placement.n_ranks; k++) p->sum_of[p->placement.rank[k]] = 1;
   for (int r = 0; r < W; r++) {
     if (p->device[r].total < slowest * (1 - ROUNDING)) {
-      p->rank_slot[r] = -1;
-    } else if (p->rank_slot[r] == 1) {
-      p->rank_slot[r] = n_slots++;
+      p->sum_of[r] = -1;
+    } else if (p->sum_of[r] == 1) {
+      p->sum_of[r] = n_sums++;
     }
   }
-  return n_slots;
+  return n_sums;
 }
 
 double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit)
 {
   double slowest = p->slowest, rating = 0;
-  int n_slots;
+  int n_sums;
 
   if (slowest * (1 - ROUNDING) > limit) return slowest;
-  n_slots = choose_slots(p, proposal, slowest);
-  memset(p->rank_sum, 0, (size_t)n_slots * sizeof(*p->rank_sum));
+  n_sums = choose_sums(p, proposal, slowest);
+  memset(p->rank_sum, 0, (size_t)n_sums * sizeof(*p->rank_sum));
   for (int i = 0; i < proposal->n; i++) {
     const TrsPlanOption *option = proposal->option[i];
     PetscBool uniform = (PetscBool)(p->placement.first[i] < 0);
 
     if (uniform && option->same_perf) {
-      for (int k = 0; k < n_slots; k++) p->rank_sum[k] += option->shard_class[0].total;
+      for (int k = 0; k < n_sums; k++) p->rank_sum[k] += option->shard_class[0].total;
       continue;
     }
     for (int s = 0; s < option->n_shards; s++) {
-      int slot = p->rank_slot[TrsPlacementRank(&p->placement, i, s)];
+      int sum = p->sum_of[TrsPlacementRank(&p->placement, i, s)];
 
-      if (slot >= 0) p->rank_sum[slot] += TrsOptionShard(option, s)->total;
+      if (sum >= 0) p->rank_sum[sum] += TrsOptionShard(option, s)->total;
     }
   }
-  for (int k = 0; k < n_slots; k++) rating = PetscMax(rating, p->rank_sum[k]);
+  for (int k = 0; k < n_sums; k++) rating = PetscMax(rating, p->rank_sum[k]);
   return rating;
 }
 

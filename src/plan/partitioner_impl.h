@@ -41,7 +41,7 @@ struct TrsPartitionerImpl {
   TrsStorage *left;
   int64_t *uniform_hbm, *uniform_ddr; /* [W + 2] differences between neighbours */
   double *rank_sum;                   /* [W] sums for the rating */
-  int *rank_slot;                     /* [W] slot of a rank in rank_sum */
+  int *sum_of;                        /* [W] a rank's place in rank_sum */
 };
 
 /*

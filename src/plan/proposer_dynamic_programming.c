@@ -44,7 +44,7 @@ static int compare_hbm(const void *a, const void *b)
 static PetscErrorCode load_dp(TrsProposer *proposer)
 {
   const TrsSearchSpace *space = proposer->space;
-  int n = space->n_options, n_tables = 0, *slot_of, *slot, *fill;
+  int n = space->n_options, n_tables = 0, *table_of, *place, *fill;
   TrsByHbm *order;
   TrsDp *dp;
 
@@ -52,32 +52,32 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
   PetscCall(PetscNew(&dp));
   proposer->data = dp;
   PetscCall(PetscMalloc1(n, &order));
-  PetscCall(PetscMalloc2(n, &slot_of, space->n_tables, &slot));
+  PetscCall(PetscMalloc2(n, &table_of, space->n_tables, &place));
   PetscCall(PetscCalloc1(space->n_tables, &dp->first));
   PetscCall(PetscCalloc1(space->n_tables, &dp->n));
   PetscCall(PetscMalloc1(n, &dp->sorted));
   PetscCall(PetscCalloc1(space->n_tables, &fill));
   for (int t = 0; t < space->n_tables; t++) {
-    slot[t] = -1;
-    for (int i = 0; i < space->table[t].n; i++) slot_of[space->table[t].first + i] = t;
+    place[t] = -1;
+    for (int i = 0; i < space->table[t].n; i++) table_of[space->table[t].first + i] = t;
   }
   for (int i = 0; i < n; i++) order[i] = (TrsByHbm){space->option[i].total_storage.hbm, i};
   qsort(order, (size_t)n, sizeof(*order), compare_hbm);
   for (int i = 0, at = 0; i < n; i++) {
-    int t = slot_of[order[i].index];
+    int t = table_of[order[i].index];
 
-    if (slot[t] < 0) {
-      slot[t] = n_tables++;
-      dp->first[slot[t]] = at;
-      dp->n[slot[t]] = space->table[t].n;
+    if (place[t] < 0) {
+      place[t] = n_tables++;
+      dp->first[place[t]] = at;
+      dp->n[place[t]] = space->table[t].n;
       at += space->table[t].n;
     }
-    dp->sorted[dp->first[slot[t]] + fill[slot[t]]++] = order[i].index;
+    dp->sorted[dp->first[place[t]] + fill[place[t]]++] = order[i].index;
   }
   /* The first proposal takes the least memory of every table. */
   dp->n_proposals = space->n_tables > 0;
   PetscCall(PetscFree(fill));
-  PetscCall(PetscFree2(slot_of, slot));
+  PetscCall(PetscFree2(table_of, place));
   PetscCall(PetscFree(order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -181,12 +181,12 @@ static PetscErrorCode propose_scaleup(TrsProposer *proposer, PetscBool *more)
 static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *scaled)
 {
   TrsScaleup *scaleup = proposer->data;
-  int n = proposer->proposal.n, n_scalable = 0, *slot;
+  int n = proposer->proposal.n, n_scalable = 0, *index;
   TrsScaleupTable *table;
   const TrsPlanOption *low, *high, *fused;
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc2(n, &table, n, &slot));
+  PetscCall(PetscMalloc2(n, &table, n, &index));
   for (int t = 0; t < n; t++) {
     const TrsPlanOption *option = scaleup->start[t];
     float slope, base;
@@ -198,7 +198,7 @@ static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *sca
     slope = (float)(high->total_storage.hbm - low->total_storage.hbm) / (float)(HIGH_FACTOR - LOW_FACTOR);
     base = slope * (float)LOW_FACTOR;
     base = (float)low->total_storage.hbm - base;
-    slot[n_scalable] = t;
+    index[n_scalable] = t;
     table[n_scalable++] = (TrsScaleupTable){slope, base, fused->total_storage.hbm, (float)option->load_factor,
                                             (float)priority_of(proposer, option)};
   }
@@ -206,14 +206,14 @@ static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *sca
   PetscCall(TrsAllocateBudget(n_scalable, table, budget));
   memcpy(proposer->proposal.option, scaleup->start, (size_t)n * sizeof(const TrsPlanOption *));
   for (int i = 0; i < n_scalable; i++) {
-    const TrsPlanOption *option = scaleup->start[slot[i]];
+    const TrsPlanOption *option = scaleup->start[index[i]];
     double factor = (double)table[i].load_factor;
     PetscBool all = (PetscBool)(factor > ALL_CACHED);
 
     PetscCall(recost(proposer, option, all ? TRS_KERNEL_FUSED : option->kernel, (PetscBool)!all, factor,
-                     &proposer->proposal.option[slot[i]]));
+                     &proposer->proposal.option[index[i]]));
   }
-  PetscCall(PetscFree2(table, slot));
+  PetscCall(PetscFree2(table, index));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -102,9 +102,9 @@ static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
 {
   PetscFunctionBegin;
   if (resumed) PetscCall(PetscStrncpy(t->run_id, t->start.run_id, sizeof(t->run_id)));
-  if (resumed && !t->run_id[0])
-    PetscCall(PetscStrncpy(t->run_id, TrsCheckpointFolderRun(t->folder), sizeof(t->run_id)));
+  if (!t->run_id[0]) PetscCall(PetscStrncpy(t->run_id, TrsCheckpointFolderRun(t->folder), sizeof(t->run_id)));
   if (!t->run_id[0]) PetscCall(TrsRunIdMake(t->session.comm, t->run_id));
+  TrsCheckpointFolderName(t->folder, t->run_id);
   PetscCall(TrsResultsSetText(t->results, "run_id", t->run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -131,6 +131,34 @@ static void test_own_files_are_replaced(void **state)
   assert_int_equal(unlink(name), 0);
 }
 
+/* A publication that fails is tried again at the next checkpoint. One backup is enough for all tries. */
+static void test_failing_publication(void **state)
+{
+  TrsOutput output;
+  char name[400];
+
+  (void)state;
+  write_text(path, "other");
+  assert_petsc_ok(TrsOutputOpen(path, TRS_EXISTING_BACKUP, &output));
+  assert_petsc_ok(TrsOutputClaim(&output, "0123456789abcdef"));
+  for (int i = 0; i < 3; i++) {
+    TrsAtomicFile file;
+
+    assert_petsc_ok(TrsAtomicCreate(path, &file));
+    assert_int_equal(unlink(file.temporary), 0); /* so that its rename fails */
+    assert_true(TrsOutputPublish(&output, &file) != PETSC_SUCCESS);
+    TrsErrorClear();
+    assert_petsc_ok(TrsAtomicDiscard(&file));
+  }
+  assert_petsc_ok(publish(&output, "a"));
+  assert_petsc_ok(TrsOutputClose(&output));
+  backup_name(2, name);
+  assert_int_equal(access(name, F_OK), -1);
+  backup_name(1, name);
+  check_text(name, "other");
+  assert_int_equal(unlink(name), 0);
+}
+
 static void test_refused(void **state)
 {
   TrsOutput output;
@@ -198,6 +226,6 @@ static void test_no_room_for_a_name(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(make_folder), cmocka_unit_test(test_backups_are_numbered),
-              cmocka_unit_test(test_own_files_are_replaced), cmocka_unit_test(test_refused),
-              cmocka_unit_test(test_appears_later), cmocka_unit_test(test_link),
-              cmocka_unit_test(test_no_room_for_a_name))
+              cmocka_unit_test(test_own_files_are_replaced), cmocka_unit_test(test_failing_publication),
+              cmocka_unit_test(test_refused), cmocka_unit_test(test_appears_later),
+              cmocka_unit_test(test_link), cmocka_unit_test(test_no_room_for_a_name))
