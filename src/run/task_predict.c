@@ -212,17 +212,18 @@ static PetscErrorCode predict(TrsPrediction *p)
   const TrsDatasetInfo *info;
   TrsMetricValues values;
   PetscBool stopped; /* not used: the observer's error reports a stop, with its batch */
-  TrsGroupMetrics groups;
+  TrsEvaluationTarget target = {.results = p->results};
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
+  target.n_total = info->num_samples;
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* Predict batch by batch, because a latency is that of one batch. */
-  PetscCall(TrsGroupMetricsCreate(s->comm, s->options, 0, &groups));
-  PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, p->results, info->num_samples, groups,
-                        &observer, NULL, &values, &stopped));
-  PetscCall(TrsGroupMetricsDestroy(&groups));
+  PetscCall(TrsGroupMetricsCreate(s->comm, s->options, 0, &target.groups));
+  PetscCall(
+      TrsEvaluate(s->groups.dense, NULL, s->model, reader, &target, &observer, NULL, &values, &stopped));
+  PetscCall(TrsGroupMetricsDestroy(&target.groups));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));

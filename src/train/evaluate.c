@@ -42,11 +42,11 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
 }
 
 PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
-                           TrsResults results, int64_t n_total, TrsGroupMetrics groups,
-                           const TrsBatchObserver *observer, const volatile int *stop,
-                           TrsMetricValues *values, PetscBool *stopped)
+                           const TrsEvaluationTarget *target, const TrsBatchObserver *observer,
+                           const volatile int *stop, TrsMetricValues *values, PetscBool *stopped)
 {
-  TrsEvaluation e = {.groups = groups, .results = results, .n_total = n_total, .observer = observer};
+  TrsEvaluation e = {
+      .groups = target->groups, .results = target->results, .n_total = target->n_total, .observer = observer};
   const TrsBatchObserver mine = {after_batch, &e};
   PetscBool more = PETSC_TRUE;
   TrsStepResult result = {.stop = PETSC_FALSE};
@@ -61,7 +61,7 @@ PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel
   *stopped = result.stop;
   if (!*stopped) {
     PetscCall(TrsMetricsCompute(e.metrics, values));
-    PetscCall(TrsGroupMetricsCompute(groups, &values->groups));
+    PetscCall(TrsGroupMetricsCompute(e.groups, &values->groups));
   }
   PetscCall(TrsMetricsDestroy(&e.metrics));
   PetscFunctionReturn(PETSC_SUCCESS);
