@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/extent.h"
 #include "io/results_impl.h"
 
 #include <inttypes.h>
@@ -66,6 +67,7 @@ static PetscErrorCode free_item(TrsItem *it)
   PetscCall(PetscFree(it->text));
   PetscCall(TrsColumnFree(&it->column));
   PetscCall(TrsBufferFree(&it->data));
+  TrsSpillClose(&it->file);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -120,6 +122,7 @@ static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKin
     memset(*found, 0, sizeof(**found));
     PetscCall(PetscStrallocpy(name, &(*found)->name));
     (*found)->kind = kind;
+    (*found)->file.fd = -1;
   }
   PetscCheck((*found)->kind == kind, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "result %s changes its type", name);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -286,102 +289,162 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a rank has of an array of one number for each sample. */
+/* An array of one number for each sample, float32 or int64. */
 typedef struct {
   const char *path;
   TrsItemKind kind;
-  MPI_Datatype type;
-  int64_t bytes; /* of a number */
-  int64_t n_total, first, n;
-  const void *values;
-} TrsSamplePart;
+  int bytes; /* of a number */
+  int64_t n_total;
+} TrsSampleArray;
 
 /* The array on rank 0. A new one holds the value of samples that are missing: NaN, or 0. */
-static PetscErrorCode find_array(TrsResults results, const TrsSamplePart *part, TrsItem **found)
+static PetscErrorCode find_array(TrsResults results, const TrsSampleArray *array, TrsItem **found)
 {
   PetscFunctionBegin;
-  PetscCall(find_item(results, part->path, part->kind, found));
-  if ((*found)->rows == part->n_total) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsBufferReserve(&(*found)->data, part->n_total * part->bytes, PETSC_FALSE));
-  (*found)->rows = part->n_total;
-  (*found)->n_bytes = part->n_total * part->bytes;
+  PetscCall(find_item(results, array->path, array->kind, found));
+  if ((*found)->rows == array->n_total) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBufferReserve(&(*found)->data, array->n_total * array->bytes, PETSC_FALSE));
+  (*found)->rows = array->n_total;
+  (*found)->n_bytes = array->n_total * array->bytes;
   memset((*found)->data.data, 0, (size_t)(*found)->n_bytes);
-  if (part->kind == TRS_ITEM_ARRAY_FLOAT) {
+  if (array->kind == TRS_ITEM_ARRAY_FLOAT) {
     float *to = (*found)->data.data;
 
-    for (int64_t i = 0; i < part->n_total; i++) to[i] = NAN;
+    for (int64_t i = 0; i < array->n_total; i++) to[i] = NAN;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Put every rank's values at their places, on rank 0. */
-static PetscErrorCode place_samples(TrsResults results, const TrsSamplePart *part, const int64_t *range)
+static PetscErrorCode place_samples(TrsResults results, const TrsSampleArray *array, const int64_t *range)
 {
   const char *from = results->gathered.data;
-  TrsItem *array;
+  TrsItem *it;
 
   PetscFunctionBegin;
-  PetscCall(find_array(results, part, &array));
+  PetscCall(find_array(results, array, &it));
   for (int r = 0; r < results->size; r++) {
     const int64_t first = range[2 * (size_t)r], n = range[2 * (size_t)r + 1];
 
-    PetscCheck(first >= 0 && n >= 0 && n <= part->n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "samples %" PRId64 " .. +%" PRId64 " of %" PRId64 " in /%s", first, n, part->n_total,
-               part->path);
-    if (n) memcpy((char *)array->data.data + first * part->bytes, from, (size_t)(n * part->bytes));
-    from += n * part->bytes;
+    PetscCheck(first >= 0 && n >= 0 && n <= array->n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "samples %" PRId64 " .. +%" PRId64 " of %" PRId64 " in /%s", first, n, array->n_total,
+               array->path);
+    if (n) memcpy((char *)it->data.data + first * array->bytes, from, (size_t)(n * array->bytes));
+    from += n * array->bytes;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gather the parts of all ranks. Collective. */
-static PetscErrorCode add_samples(TrsResults results, const TrsSamplePart *part)
+/*
+  Gather every rank's rows of `row_bytes` on rank 0, rank after rank. Collective.
+  Out: range  on rank 0 [2 size] first sample and number of each rank's rows, free with PetscFree()
+*/
+static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, int row_bytes,
+                                  const void *values, int64_t **range)
 {
-  int64_t mine[2] = {part->first, part->n}, *range = NULL, total = 0;
+  int64_t mine[2] = {first, n}, total = 0;
   int *counts = NULL, *places = NULL;
+  MPI_Datatype row;
 
   PetscFunctionBegin;
-  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
-  if (results->rank == 0)
-    PetscCall(PetscMalloc3(2 * (size_t)results->size, &range, (size_t)results->size, &counts,
-                           (size_t)results->size, &places));
-  PetscCallMPI(MPI_Gather(mine, 2, MPI_INT64_T, range, 2, MPI_INT64_T, 0, results->comm));
-  for (int r = 0; range && r < results->size; r++) {
-    PetscCheck(total + range[2 * r + 1] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+  *range = NULL;
+  if (results->rank == 0) {
+    PetscCall(PetscMalloc1(2 * (size_t)results->size, range));
+    PetscCall(PetscMalloc2((size_t)results->size, &counts, (size_t)results->size, &places));
+  }
+  PetscCallMPI(MPI_Gather(mine, 2, MPI_INT64_T, *range, 2, MPI_INT64_T, 0, results->comm));
+  for (int r = 0; counts && r < results->size; r++) {
+    PetscCheck(total + (*range)[2 * r + 1] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "a step makes too many predictions");
-    counts[r] = (int)range[2 * r + 1];
+    counts[r] = (int)(*range)[2 * r + 1];
     places[r] = (int)total;
     total += counts[r];
   }
-  PetscCall(TrsBufferReserve(&results->gathered, total * part->bytes, PETSC_FALSE));
-  PetscCallMPI(MPI_Gatherv(part->values, (int)part->n, part->type, results->gathered.data, counts, places,
-                           part->type, 0, results->comm));
-  if (results->rank == 0) {
-    PetscCall(place_samples(results, part, range));
-    PetscCall(PetscFree3(range, counts, places));
-  }
+  PetscCall(TrsBufferReserve(&results->gathered, total * row_bytes, PETSC_FALSE));
+  PetscCallMPI(MPI_Type_contiguous(row_bytes, MPI_BYTE, &row));
+  PetscCallMPI(MPI_Type_commit(&row));
+  PetscCallMPI(
+      MPI_Gatherv(values, (int)n, row, results->gathered.data, counts, places, row, 0, results->comm));
+  PetscCallMPI(MPI_Type_free(&row));
+  if (counts) PetscCall(PetscFree2(counts, places));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add this rank's part of an array. Collective. */
+static PetscErrorCode add_samples(TrsResults results, const TrsSampleArray *array, int64_t first, int64_t n,
+                                  const void *values)
+{
+  int64_t *range;
+
+  PetscFunctionBegin;
+  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(gather_rows(results, first, n, array->bytes, values, &range));
+  if (results->rank == 0) PetscCall(place_samples(results, array, range));
+  PetscCall(PetscFree(range));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
                                         const float *values)
 {
-  const TrsSamplePart part = {
-      "predictions", TRS_ITEM_ARRAY_FLOAT, MPI_FLOAT, (int64_t)sizeof(*values), n_total, first, n, values};
+  const TrsSampleArray array = {"predictions", TRS_ITEM_ARRAY_FLOAT, (int)sizeof(*values), n_total};
 
   PetscFunctionBegin;
-  PetscCall(add_samples(results, &part));
+  PetscCall(add_samples(results, &array, first, n, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,
                                        int64_t n, const int64_t *values)
 {
-  const TrsSamplePart part = {
-      path, TRS_ITEM_ARRAY_INT, MPI_INT64_T, (int64_t)sizeof(*values), n_total, first, n, values};
+  const TrsSampleArray array = {path, TRS_ITEM_ARRAY_INT, (int)sizeof(*values), n_total};
 
   PetscFunctionBegin;
-  PetscCall(add_samples(results, &part));
+  PetscCall(add_samples(results, &array, first, n, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write every rank's rows at their places in the array's file, on rank 0. */
+static PetscErrorCode place_rows(TrsResults results, const char *path, int64_t n_total, int cols,
+                                 const int64_t *range)
+{
+  const int64_t row_bytes = cols * (int64_t)sizeof(float);
+  const char *from = results->gathered.data;
+  TrsItem *it;
+
+  PetscFunctionBegin;
+  PetscCall(find_item(results, path, TRS_ITEM_ARRAY_FLOAT, &it));
+  it->rows = n_total;
+  it->cols = cols;
+  it->file.beside = results->path;
+  PetscCheck(TrsSpillOpen(&it->file), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "no temporary file for /%s can be created in the folder of %s", path, results->path);
+  for (int r = 0; r < results->size; r++) {
+    const int64_t first = range[2 * (size_t)r], bytes = range[2 * (size_t)r + 1] * row_bytes;
+    int error;
+
+    PetscCheck(first >= 0 && range[2 * (size_t)r + 1] <= n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "rows from %" PRId64 " on of %" PRId64, first, n_total);
+    error = bytes ? TrsWriteFully(it->file.fd, from, bytes, first * row_bytes) : 0;
+    PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: rows of /%s cannot be written: %s", results->path,
+               path, strerror(error));
+    from += bytes;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                 int64_t n, int cols, const float *values)
+{
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  int64_t *range;
+
+  PetscFunctionBegin;
+  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(gather_rows(results, first, n, cols * (int)sizeof(float), values, &range));
+  if (results->rank == 0) ierr = place_rows(results, path, n_total, cols, range);
+  PetscCall(PetscFree(range));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -395,6 +458,7 @@ int64_t TrsResultsBytes(TrsResults results)
     const TrsItem *it = &results->items[i];
 
     bytes += it->n_bytes + 8 * it->column.rows;
+    if (it->file.fd >= 0) bytes += it->rows * it->cols * (int64_t)sizeof(float);
   }
   return bytes;
 }
