@@ -14,6 +14,7 @@ enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 /* Options that decide what is learned, by how their names begin; not those that only decide
    where and how fast. */
 static const char *const learned[] = {"-data_train",
+                                      "-data_label",
                                       "-data_weights",
                                       "-data_shuffle",
                                       "-drop_last",

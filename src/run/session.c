@@ -4,6 +4,7 @@
 #include "core/events.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
+#include "data/label.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/memory_check.h"
@@ -208,6 +209,67 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Choose the label: that of -data_label, else the first of the training data, or of the evaluation
+  data if there is no other. All data must have it.
+*/
+static PetscErrorCode choose_label(TrsSession *s)
+{
+  const TrsDataset datasets[2] = {s->train, s->eval};
+  PetscBool given, chosen;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
+  chosen = given;
+  for (int i = 0; i < 2; i++) {
+    const TrsDatasetInfo *info;
+    int label;
+
+    if (!datasets[i]) continue;
+    PetscCall(TrsDatasetGetInfo(datasets[i], &info));
+    if (!chosen && info->label_names) s->label = info->label_names[0];
+    chosen = (PetscBool)(chosen || info->has_labels);
+    PetscCall(TrsLabelFind(info, s->label, given, &label));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find the groups that -metrics_group names in a dataset: the place of a feature, or /group. */
+static PetscErrorCode find_group(const TrsDatasetInfo *info, const char *name, int *key)
+{
+  PetscFunctionBegin;
+  *key = TRS_GROUP_OF_DATASET;
+  if (strcmp(name, "/group") == 0) {
+    PetscCheck(info->has_group, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s has no dataset /group, which -metrics_group names", info->path);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int k = 0; k < info->n_features; k++)
+    if (strcmp(info->features[k], name) == 0) *key = k;
+  PetscCheck(*key != TRS_GROUP_OF_DATASET, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-metrics_group %.100s: %s has no feature of this name, expected one, or /group", name,
+             info->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check that all data has the groups of -metrics_group. */
+static PetscErrorCode choose_group(TrsSession *s)
+{
+  const TrsDataset datasets[2] = {s->train, s->eval};
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-metrics_group", &s->group, NULL));
+  for (int i = 0; s->group && i < 2; i++) {
+    const TrsDatasetInfo *info;
+    int key;
+
+    if (!datasets[i]) continue;
+    PetscCall(TrsDatasetGetInfo(datasets[i], &info));
+    PetscCall(find_group(info, s->group, &key));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables)
 {
   const TrsDatasetInfo *info;
@@ -404,6 +466,8 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscFunctionBegin;
   PetscCall(TrsSessionCreateMachine(comm, options, session));
   PetscCall(open_datasets(session, training));
+  PetscCall(choose_label(session));
+  PetscCall(choose_group(session));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -466,6 +530,17 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode set_groups(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
+{
+  int key;
+
+  PetscFunctionBegin;
+  if (!session->group) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(find_group(info, session->group, &key));
+  PetscCall(TrsReaderSetGroup(reader, key));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
                                 TrsReader *reader)
 {
@@ -475,7 +550,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   TrsBoundsCheckMode *mode;
   TrsIdMapKind *map;
   int64_t *rows;
-  int n = 0, *keys, *max_length;
+  int n = 0, label, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
@@ -499,6 +574,9 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
   PetscCall(TrsReaderSetIdMaps(*reader, map));
   PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
+  PetscCall(TrsLabelFind(info, session->label, PETSC_FALSE, &label));
+  PetscCall(TrsReaderSetLabel(*reader, label));
+  PetscCall(set_groups(session, info, *reader));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
   PetscCall(PetscFree5(keys, rows, mode, map, max_length));
