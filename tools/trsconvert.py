@@ -156,11 +156,12 @@ def fields_of(block, fields, place, expected, delimiter=TAB, quoted=False):
     return begins.reshape(lines, fields), ends.reshape(lines, fields)
 
 
-def numbers_of(block, begin, end, base, place, limit):
+def numbers_of(block, begin, end, base, place, limit, hint=""):
     """(value as int64, whether the field is empty) of each field, read digit by digit in base 10 (with sign) or 16.
 
     limit  bytes of a field: at most 18 in base 10 and 16 in base 16, where the upper half of numbers becomes negative
     place  function: row of begin -> where that is, for messages
+    hint   the end of the message on what is not a number
     """
     length = end - begin
     longest = int(length.max(initial=0))
@@ -184,7 +185,7 @@ def numbers_of(block, begin, end, base, place, limit):
         if wrong.any():
             where = tuple(np.argwhere(wrong)[0])
             field = bytes(block[begin[where]:end[where]]).decode("ascii", "replace")
-            trsdata.fail(f"{place(int(where[0]))}: {field!r} is not a number in base {base}", 65)
+            trsdata.fail(f"{place(int(where[0]))}: {field!r} is not a number in base {base}{hint}", 65)
         value = np.where(inside, value * base + digit, value)
     return np.where(negative, -value, value), length == 0
 
