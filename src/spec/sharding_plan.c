@@ -43,6 +43,11 @@ PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block)
 
 int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank)
 {
+  /* Most blocks have their shards on consecutive ranks, so look at that place first. */
+  const int64_t ahead = (int64_t)rank - plan->shard[block->first].rank;
+
+  if (ahead >= 0 && ahead < block->n_shards && plan->shard[block->first + ahead].rank == rank)
+    return block->first + (int)ahead;
   for (int s = block->first; s < block->first + block->n_shards; s++)
     if (plan->shard[s].rank == rank) return s;
   return -1;
