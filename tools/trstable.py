@@ -188,6 +188,11 @@ class Array:
             trsdata.fail(f"{self.where} ends early: expected {self.shape} numbers of {self.dtype}", 65)
         return np.frombuffer(data, self.dtype)
 
+    def close(self):
+        for stream in self.streams.values():
+            stream.close()
+        self.streams = {}
+
     def rows(self, begin, end):
         """[end - begin] or [end - begin, width]"""
         if len(self.shape) == 1:
@@ -258,9 +263,13 @@ class ArrayTable:
             trsdata.fail(f"{self.path}: arrays of {', '.join(f'{array.shape[0]} rows ({name})' for name, array in arrays.items())}, expected as many of each", 65)
         total = rows.pop()
         step = rows_of_block(self.block_bytes, sum(array.width * max(8, array.dtype.itemsize) for array in arrays.values()))
-        for number, first in enumerate(range(0, total, step)):
-            last = min(total, first + step)
-            yield self.size * (last - first) // total, self.block(arrays, first, last) if number >= done else None
+        try:
+            for number, first in enumerate(range(0, total, step)):
+                last = min(total, first + step)
+                yield self.size * (last - first) // total, self.block(arrays, first, last) if number >= done else None
+        finally:
+            for array in arrays.values():
+                array.close()
 
     def block(self, arrays, first, last):
         columns = {name: array_column(array.rows(first, last), array.width) for name, array in arrays.items()}
