@@ -4,7 +4,7 @@
 
   inspect_file.py data/ml100k_train.h5           sizes and statistics of each feature
   inspect_file.py --check data/ml100k_train.h5   also reads all of it: offsets, ids, labels, NaN
-  inspect_file.py results/quickstart/model.h5    tensors, their range and norm
+  inspect_file.py results/quickstart/model.h5    tensors, their range and norm; the model and the options of its run
   inspect_file.py --metrics results/quickstart/eval.h5
 
 Exit status: 0; 1 if the file contradicts itself or its format.
@@ -26,6 +26,7 @@ from tqdm import tqdm
 import trsdata
 
 ROWS_AT_ONCE = 1 << 16
+OPTIONS_SHOWN, LINE_SHOWN = 100, 1000
 
 
 def size(count):
@@ -153,7 +154,27 @@ def checkpoint(handle):
             problems.append(f"table {table} has no weight")
     if "plan" in handle.attrs:
         plan(handle.attrs["plan"])
+    model(handle)
     return problems
+
+
+def option_lines(words):
+    """(-name, the line) of the options in the text of an option file; comments are left out."""
+    return [(line.split()[0], line.split(" # ")[0].strip()) for line in trsdata.text(words).splitlines() if line.startswith("-")]
+
+
+def model(handle):
+    """The options that define a checkpoint's model, then those that its run was given beside them."""
+    of_model = option_lines(handle.attrs["model"]) if "model" in handle.attrs else []
+    names = {name for name, _ in of_model}
+    of_run = [line for name, line in option_lines(handle.attrs.get("options", "")) if name not in names]
+    for title, lines in (("model", [line for _, line in of_model]), ("options of its run", of_run)):
+        lines = sorted(lines, key=lambda line: line.startswith("-table_"))  # those of single tables last: they may be thousands
+        if lines:
+            print(f"  {title}:")
+            print("\n".join(f"    {line if len(line) <= LINE_SHOWN else line[:LINE_SHOWN] + '...'}" for line in lines[:OPTIONS_SHOWN]) + (f"\n    and {len(lines) - OPTIONS_SHOWN} more" if len(lines) > OPTIONS_SHOWN else ""))
+    if not of_model:
+        print("  without its model: -task eval and -task predict need all options of it")
 
 
 def quantised(table, rows):
@@ -225,6 +246,8 @@ def run(handle):
         print(f"  {len(p):,} predictions, mean {p.mean():.4f}" if len(p) else "  no prediction")
         if p.size and not (p.min() >= 0 and p.max() <= 1):
             problems.append("/predictions leave [0, 1]")
+    for name, item in tensors(handle["embeddings"]) if "embeddings" in handle else ():
+        print(f"  embeddings of {name}: {item.shape[0]:,} x {item.shape[1]}")
     return problems
 
 

@@ -32,14 +32,15 @@ die() {
 # Show that a command goes on whose output goes to a file: how long it has taken, and the last line it wrote. On a terminal
 # every second, in one place; else a line every 30 seconds (TRSHARD_SETUP_EVERY).
 show_progress() { # what log
-  local start=$SECONDS shown=$SECONDS line took
+  local start=$SECONDS shown=$SECONDS now line took
   while sleep 1 && kill -0 $$ 2> /dev/null; do
-    took=$(((SECONDS - start) / 60)):$(printf %02d $(((SECONDS - start) % 60)))
-    line=$(tail -c 400 "$2" 2> /dev/null | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]') || continue
+    now=$SECONDS # once: it may go on between two readings
+    took=$(((now - start) / 60)):$(printf %02d $(((now - start) % 60)))
+    line=$(tail -c 400 "$2" 2> /dev/null | tr '\r' '\n' | sed '/^ *$/d' | tail -n 1 | tr -cd '[:print:]') || continue
     if [ -t 1 ]; then
       printf '\r[setup] %s: %s  %-55.55s' "$1" "$took" "$line"
-    elif [ $((SECONDS - shown)) -ge "${TRSHARD_SETUP_EVERY:-30}" ]; then
-      shown=$SECONDS
+    elif [ $((now - shown)) -ge "${TRSHARD_SETUP_EVERY:-30}" ]; then
+      shown=$now
       say "$1: $took  ${line:0:100}"
     fi
   done

@@ -219,6 +219,7 @@ do_start() {
   for ((i = 0; i < NODES; i++)); do start_node "n$i"; done
   t0=$SECONDS
   until [ "$(client timeout 5 sinfo -h -p debug -N -t idle -o %N 2>/dev/null | sort -u | wc -l)" = "$NODES" ]; do
+    for ((i = 0; i < NODES; i++)); do alive "n$i" || { tails; stop_all; die "node n$i ended at once: see its lines above"; }; done
     if [ $((SECONDS - t0)) -gt 180 ]; then client timeout 5 sinfo -N -l; tails; stop_all; die "the nodes did not come up in 180 s"; fi
     sleep 0.2
   done

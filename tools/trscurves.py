@@ -187,7 +187,7 @@ def draw_stages(axes, runs, styles):
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.35 * axes.get_xlim()[1])
-    finish(axes, "a step's stages", "")
+    finish(axes, "a step's stages, mean over all steps", "")
     axes.grid(False, axis="y")
     axes.set_xlabel(unit)
     trsfigures.clean(axes, "x")

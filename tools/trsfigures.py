@@ -337,13 +337,13 @@ def memory_kinds(plan):
 
 
 def type_legend(figure, plan, dear):
-    """The sharding types at the top; light is what the numbered tables leave."""
+    """The sharding types at the top; light is what the dearest tables leave."""
     shown = [kind for kind in TYPES if kind in plan.types] + sorted(set(plan.types) - set(TYPES))
     handles = [plt.Rectangle((0, 0), 1, 1, color=TYPES.get(kind, OTHER_TYPE)) for kind in shown]
     labels = [f"{kind} ({plan.types.count(kind)})" for kind in shown]
     if len(plan.names) > len(dear):
         handles.append(tuple(plt.Rectangle((0, 0), 1, 1, color=colour_of(kind, 0)) for kind in shown[:2]))
-        labels.append("light: the tables without a number")
+        labels.append(f"light: all but the {len(dear)} dearest tables")
     figure.legend(handles, labels, loc="upper center", ncol=len(shown) + 1, frameon=False, fontsize=9, bbox_to_anchor=(0.5, 1 - 0.45 / figure.get_figheight()),
                   handler_map={tuple: matplotlib.legend_handler.HandlerTuple(ndivide=None)})
 
@@ -408,7 +408,7 @@ def many_ranks(plan, dear):
     figure = plt.figure(figsize=(17, 1.2 + 3.3 * n))
     height = figure.get_figheight()
     grid = figure.add_gridspec(n, 2, width_ratios=(1.35, 1), left=0.045, right=0.895, top=1 - 1.1 / height, bottom=0.55 / height, wspace=0.16, hspace=0.42)
-    rows = [(title, plan.memory(kind), trsread.BYTES, plan.bytes[:, trsread.KINDS.index(kind)], kind) for kind, title in kinds]
+    rows = [(f"{title} of tables", plan.memory(kind), trsread.BYTES, plan.bytes[:, trsread.KINDS.index(kind)], kind) for kind, title in kinds]
     if time.any():
         rows.append(("time of a step", time, trsread.TIMES, plan.parts.sum(axis=1), None))
     for i, (title, values, units, of_shards, kind) in enumerate(rows):

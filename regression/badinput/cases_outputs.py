@@ -82,7 +82,7 @@ LONG = "x" * 253 + ".h5"  # 256 bytes
 DEEP = "/".join(["."] * 2100) + "/run.h5"  # a path of 4206 bytes
 
 CASES = [
-    Case("output_folder_missing", 73, r"none/run\.h5 cannot be created: No such file", "-output none/run.h5", after=before_training),
+    Case("output_folder_missing", 73, r"none/run\.h5 cannot be created: No such file or directory; its folder must exist", "-output none/run.h5", after=before_training),
     Case("output_folder_missing_three_ranks", 73, r"none/run\.h5", "-output none/run.h5", ranks=3),
     Case("output_is_a_folder", 73, r"out cannot be created: something that is not a file", "-output out", after=before_training),
     Case("output_names_a_folder", 73, r"out/ cannot be created: it names a folder", "-output out/"),

@@ -165,7 +165,7 @@ def other_attribute(rng, node):
     value, edit = node.attrs[name], rng.randrange(6)
     del node.attrs[name]
     if edit == 1:
-        node.attrs[name] = rng.choice([0, -1, 2**62, np.nan, "text", b"\xff\xfe", "x" * 5000, [], h5py.Empty("i4"), np.zeros((2, 2)), ["", "\x00", "a/b"], ["user"] * 3])
+        node.attrs[name] = rng.choice([0, -1, 2**62, np.nan, "text", b"\xff\xfe", "x" * 5000, [], h5py.Empty("i4"), np.zeros((2, 2)), ["", "\x01", "a/b"], ["user"] * 3])
     elif edit == 2:
         node.attrs[name] = [value] if isinstance(value, (str, int)) else list(value) * 2 if hasattr(value, "__len__") and len(value) < 999 else 0
     elif edit == 3 and isinstance(value, np.ndarray):

@@ -212,7 +212,8 @@ RULES = {
     "input/plan_cluster.yaml": [("build/trshard -task plan", commands)],
     "jobs/scaling.sbatch": [('RANKS="1 2 4 8" sbatch', commands), ("RANKS         numbers", prose)],
     "jobs/README.md": [
-        ("OPTIONS=input/movielens.opts sbatch --nodes=2", Elsewhere("slurm/two_nodes")),
+        # docs/quickstart runs the converter of the first line, which needs a network
+        ("python3 tools/convert_movielens.py --output-dir data", Elsewhere("slurm/two_nodes")),
         ("srun --mpi=pmix build/trshard -options_file run.opts", commands),
         ("PETSC_DIR=/path/of/petsc cmake -B build-mpich", Elsewhere("mpich/build_and_run")),
         ('RANKS="1 2 4 8" sbatch', Elsewhere("jobs/scaling")),

@@ -35,6 +35,8 @@ def check_numbers(c, folder, n, world_size, local_world_size):
     used = [d["storage"]["hbm"] for d in plan["devices"]]
     fits = re.match(r"device memory: the fullest rank is (\d+) with ([0-9.e-]+) of 16 GiB", line(text, "fits"))
     c.check(fits and used[int(fits.group(1))] == max(used) and float(fits.group(2)) >= max(used) / GIB * 0.99, line(text, "fits"))
+    tables = re.search(r", ([0-9.e-]+) GiB of it for tables, ", line(text, "fits"))
+    c.check(tables and abs(float(tables.group(1)) * GIB / max(used) - 1) < 0.01, line(text, "fits"))
     total = [sum(d["perf"].values()) for d in plan["devices"]]
     slowest = re.match(r"rank (\d+) with ([0-9.e-]+) ms", line(text, "slowest"))
     c.check(slowest and abs(total[int(slowest.group(1))] / max(total) - 1) < 1e-9 and abs(float(slowest.group(2)) / max(total) - 1) < 1e-3, line(text, "slowest"))

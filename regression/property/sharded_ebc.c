@@ -206,11 +206,15 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
 {
   const TrsTableConfig *config = &draw->model->tables.table[t];
   const reference_table *table = &draw->reference[t];
+  const TrsSparseOptimizerArgs *optimizer = TrsSparseOptimizersOf(&draw->model->optimizers, t);
   const double size = PetscMax(fabs(expected), fabs(found));
   double allowed;
 
   if (initial) return s < 0 ? 0.5 * spacing(config->data_type, size) : 0.0;
   if (!table->touched[row]) return 0.0;
+  /* FTRL's z takes in w / alpha times a difference of roots, and with it that much of the gradient's rounding; w is at most 1. */
+  if (s == 0 && optimizer->kind == TRS_OPTIM_FTRL)
+    return (1e-5 + 2e-5 * size) * (1.0 + 1.0 / (double)optimizer->learning_rate);
   if (s >= 0) return 1e-5 + 2e-5 * size;
   allowed = 1e-5 + 1e-6 * size + (config->stochastic_rounding ? 1.0 : 0.5) * spacing(config->data_type, size);
   if (table->undetermined[i]) allowed += 2.0 * (double)draw->model->args[0].learning_rate;

@@ -7,7 +7,7 @@ trap 'rm -rf "$folder"' EXIT
 # the functions alone
 sed -n '/^say() /p; /^show_progress() /,/^}/p; /^watched() /,/^}/p' "$1" > "$folder/functions.sh"
 cat > "$folder/job.sh" << 'JOB'
-echo "compiling one.c"
+printf 'compiling one.c\r\n' # as dpkg ends its lines
 until grep -q "a job: 0:0" "$1/said"; do sleep 0.2; done # until the progress was told
 exit 7
 JOB
@@ -23,4 +23,4 @@ TRSHARD_SETUP_EVERY=0 bash "$folder/main.sh" "$folder" >> "$folder/said" 2>&1
 cat "$folder/said"
 grep -q '^\[setup\] a job: 0:0[0-9]  compiling one.c$' "$folder/said"
 grep -q '^ended with 7$' "$folder/said"
-grep -q '^compiling one.c$' "$folder/log"
+grep -q '^compiling one.c.$' "$folder/log"

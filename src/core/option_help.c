@@ -1,42 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file writes options as text: -help, and the configuration of a run. */
+/* This file writes -help. */
 #include "core/options_impl.h"
 #include "core/version.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 enum { TRS_HELP_WIDTH = 100, TRS_HELP_COLUMN = 44, TRS_MAX_LINE = 2048 };
-
-/* A text that grows. */
-typedef struct {
-  char *data;
-  size_t used, capacity;
-} TrsGrowingText;
-
-static PetscErrorCode add_text(TrsGrowingText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
-static PetscErrorCode add_text(TrsGrowingText *text, const char *format, ...)
-{
-  va_list arguments;
-  int n;
-
-  PetscFunctionBegin;
-  va_start(arguments, format);
-  n = vsnprintf(NULL, 0, format, arguments);
-  va_end(arguments);
-  if (text->used + (size_t)n + 1 > text->capacity) {
-    text->capacity = 2 * (text->used + (size_t)n + 1);
-    PetscCall(PetscRealloc(text->capacity, &text->data));
-  }
-  va_start(arguments, format);
-  vsnprintf(text->data + text->used, (size_t)n + 1, format, arguments);
-  va_end(arguments);
-  text->used += (size_t)n;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 static const char *type_word(TrsOptionType type)
 {
@@ -110,17 +82,17 @@ static PetscErrorCode add_wrapped(TrsGrowingText *text, const char *words)
     int n = (int)strcspn(words, " ");
 
     if (column > TRS_HELP_COLUMN && column + 1 + n > TRS_HELP_WIDTH) {
-      PetscCall(add_text(text, "\n%*s", TRS_HELP_COLUMN, ""));
+      PetscCall(TrsTextAdd(text, "\n%*s", TRS_HELP_COLUMN, ""));
       column = TRS_HELP_COLUMN;
     } else if (column > TRS_HELP_COLUMN) {
-      PetscCall(add_text(text, " "));
+      PetscCall(TrsTextAdd(text, " "));
       column++;
     }
-    PetscCall(add_text(text, "%.*s", n, words));
+    PetscCall(TrsTextAdd(text, "%.*s", n, words));
     column += n;
     words += n + (words[n] == ' ');
   }
-  PetscCall(add_text(text, "\n"));
+  PetscCall(TrsTextAdd(text, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -137,9 +109,9 @@ static PetscErrorCode add_option_help(TrsGrowingText *text, const TrsOptionGroup
     n = snprintf(name, sizeof(name), "  %s %s", spec->name, type_word(spec->type));
   }
   if (n < TRS_HELP_COLUMN) {
-    PetscCall(add_text(text, "%-*s", TRS_HELP_COLUMN, name));
+    PetscCall(TrsTextAdd(text, "%-*s", TRS_HELP_COLUMN, name));
   } else {
-    PetscCall(add_text(text, "%s\n%*s", name, TRS_HELP_COLUMN, ""));
+    PetscCall(TrsTextAdd(text, "%s\n%*s", name, TRS_HELP_COLUMN, ""));
   }
   option_words(spec, words);
   PetscCall(add_wrapped(text, words));
@@ -184,8 +156,7 @@ static PetscBool is_wanted(const TrsOptionGroup *group, const TrsOptionSpec *spe
   char name[256];
 
   if (!word || has(group->title, word)) return PETSC_TRUE;
-  snprintf(name, sizeof(name), group->object ? "-%ss_%s" : "%.0s%s", group->object ? group->object : "",
-           spec->name);
+  TrsOptionNameForAll(group, spec, name, sizeof(name));
   return (PetscBool)(has(name, word) || has(spec->help, word) || has(spec->choices, word));
 }
 
@@ -197,9 +168,9 @@ static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *grou
   for (int i = 0; i < group->n; i++) {
     if (!is_wanted(group, &group->spec[i], word)) continue;
     if (++*n == 1) {
-      PetscCall(add_text(text, "\n%s\n", group->title));
+      PetscCall(TrsTextAdd(text, "\n%s\n", group->title));
       if (group->object)
-        PetscCall(add_text(
+        PetscCall(TrsTextAdd(
             text, "  -%ss_KEY holds for every %s, -%s_NAME_KEY for the %s called NAME and goes first.\n",
             group->object, group->object, group->object, group->object));
     }
@@ -217,7 +188,7 @@ static PetscErrorCode refuse_word(TrsOptions options, const char *word)
 
   PetscFunctionBegin;
   for (int g = 0; g < options->n_groups; g++)
-    PetscCall(add_text(&titles, "%s%s", g ? "; " : "", options->groups[g]->title));
+    PetscCall(TrsTextAdd(&titles, "%s%s", g ? "; " : "", options->groups[g]->title));
   snprintf(list, sizeof(list), "%s", titles.data);
   PetscCall(PetscFree(titles.data));
   snprintf(wanted, sizeof(wanted), "-%s", word);
@@ -241,12 +212,12 @@ PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
   if (word && (strcasecmp(word, "true") == 0 || strcasecmp(word, "all") == 0)) word = NULL;
   if (!word)
     PetscCall(
-        add_text(&text,
-                 "%s %s: trains and shards recommendation models\n"
-                 "  mpirun -n 4 %s -options_file run.opts [-option value ...]\n"
-                 "Lists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
-                 "TB and KiB ... TiB.\n",
-                 TRS_NAME, TRS_VERSION, TRS_NAME));
+        TrsTextAdd(&text,
+                   "%s %s: trains and shards recommendation models\n"
+                   "  mpirun -n 4 %s -options_file run.opts [-option value ...]\n"
+                   "Lists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
+                   "TB and KiB ... TiB.\n",
+                   TRS_NAME, TRS_VERSION, TRS_NAME));
   for (int g = 0; g < options->n_groups && word; g++)
     whole = (PetscBool)(whole || is_title(options->groups[g], word));
   for (int g = 0; g < options->n_groups; g++) {
@@ -260,91 +231,5 @@ PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
     fflush(stdout);
   }
   PetscCall(PetscFree(text.data));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Write a value as in an option file, with quotes if a bare word would be read differently. */
-static PetscErrorCode add_value(TrsGrowingText *text, const char *value)
-{
-  PetscBool bare = (PetscBool)(value[0] && !strpbrk(value, " \t") && !strchr("\"'#", value[0]) &&
-                               !(value[0] == '-' && !strchr("0123456789.", value[1])));
-
-  PetscFunctionBegin;
-  if (bare) {
-    PetscCall(add_text(text, " %s", value));
-  } else {
-    PetscCall(add_text(text, " \""));
-    for (; *value; value++) PetscCall(add_text(text, *value == '"' ? "\"\"" : "%c", *value));
-    PetscCall(add_text(text, "\""));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Join entries with commas: "a,b". Free the text with PetscFree(). */
-static PetscErrorCode join(int n, char *const *entries, char **text)
-{
-  size_t bytes = 0, used = 0;
-
-  PetscFunctionBegin;
-  for (int i = 0; i < n; i++) bytes += strlen(entries[i]) + 1;
-  PetscCall(PetscMalloc(bytes, text));
-  for (int i = 0; i < n; i++)
-    used += (size_t)snprintf(*text + used, bytes - used, "%s%s", i ? "," : "", entries[i]);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode add_given(TrsGrowingText *text, const TrsOptionEntry *entry)
-{
-  const TrsGivenOption *given = entry->given;
-
-  PetscFunctionBegin;
-  PetscCall(add_text(text, "%s", given->name));
-  if (entry->spec && (entry->spec->type == TRS_OPTION_FILE || entry->spec->type == TRS_OPTION_FILES)) {
-    TrsOptionValue value;
-    char *joined;
-    PetscBool valid;
-    char detail[TRS_OPTION_DETAIL];
-
-    PetscCall(TrsOptionValueParse(entry->spec, given->value, given->folder, &value, &valid, detail));
-    PetscCall(join(value.n, value.strings, &joined));
-    PetscCall(add_value(text, joined));
-    PetscCall(PetscFree(joined));
-    PetscCall(TrsOptionValueFree(&value));
-  } else if (given->value) {
-    PetscCall(add_value(text, given->value));
-  }
-  PetscCall(add_text(text, " # %s\n", given->source));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsOptionsText(TrsOptions options, char **text)
-{
-  TrsGrowingText all = {NULL, 0, 0};
-
-  PetscFunctionBegin;
-  PetscCall(add_text(&all, "# %s %s (%s)\n", TRS_NAME, TRS_VERSION, TrsVersionCommit()));
-  for (int i = 0; i < options->given.n; i++) {
-    const TrsOptionEntry *entry = TrsOptionsFindEntry(options, options->given.option[i].name);
-
-    if (entry->given == &options->given.option[i] && strcmp(entry->name, "-options_file") != 0)
-      PetscCall(add_given(&all, entry));
-  }
-  PetscCall(add_text(&all, "# defaults\n"));
-  for (int g = 1; g < options->n_groups; g++) {
-    const TrsOptionGroup *group = options->groups[g];
-
-    for (int i = 0; i < group->n; i++) {
-      const TrsOptionSpec *spec = &group->spec[i];
-      char name[256];
-      const TrsOptionEntry *entry;
-
-      if (!spec->fallback) continue;
-      snprintf(name, sizeof(name), group->object ? "-%ss_%s" : "%.0s%s", group->object ? group->object : "",
-               spec->name);
-      entry = TrsOptionsFindEntry(options, name);
-      if (!entry || !entry->given) PetscCall(add_text(&all, "# %s %s\n", name, spec->fallback));
-    }
-  }
-  *text = all.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -134,8 +134,8 @@ static PetscBool may_be_object(TrsOptions options, const char *object, const cha
 
   snprintf(list, sizeof(list), "-%ss", object);
   entry = TrsOptionsFindEntry(options, list);
-  if (!entry || !entry->given || !entry->given->value) return PETSC_TRUE;
-  for (at = entry->given->value; *at; at = end + (*end == ',')) {
+  if (!entry || !TrsOptionCounted(entry) || !TrsOptionCounted(entry)->value) return PETSC_TRUE;
+  for (at = TrsOptionCounted(entry)->value; *at; at = end + (*end == ',')) {
     end = at + strcspn(at, ",");
     if (end - at == n && strncasecmp(at, name, (size_t)n) == 0) return PETSC_TRUE;
   }
@@ -237,7 +237,7 @@ PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, cons
   }
   snprintf(text, n, "-%ss_%s", object, key);
   all = TrsOptionsFindEntry(options, text);
-  *name = !own->given && all && all->given ? all->name : own->name;
+  *name = !own->given && all && (all->given || (all->model && !own->model)) ? all->name : own->name;
   PetscCall(PetscFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -36,25 +36,22 @@ static void describe(const char *name, const char *value, const char *source, ch
   }
 }
 
-/*
-  Parse the value of an entry from the given text or the default. Raises OPTION if it is not valid.
-*/
-static PetscErrorCode parse_given(const TrsOptionSpec *spec, const TrsGivenOption *given,
-                                  TrsOptionValue *value)
+PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *given, TrsOptionValue *value)
 {
   PetscBool valid = PETSC_FALSE;
   char detail[TRS_OPTION_DETAIL], expected[1024], what[TRS_MAX_MESSAGE];
   const char *text = given->value;
+  const int code = given->origin == TRS_OPTION_ORIGIN_MODEL ? TRS_ERR_DATA : TRS_ERR_OPTION;
 
   PetscFunctionBegin;
   if (!text && spec->type == TRS_OPTION_BOOL) text = "true";
   if (!text && strcmp(spec->name, "-help") == 0) text = "true";
   TrsOptionExpected(spec, expected, sizeof(expected));
   describe(given->name, given->value, given->source, what, sizeof(what));
-  PetscCheck(text, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the value is missing; expected %s", what, expected);
-  PetscCheck(text[0], PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the value is empty; expected %s", what, expected);
+  PetscCheck(text, PETSC_COMM_SELF, code, "%s: the value is missing; expected %s", what, expected);
+  PetscCheck(text[0], PETSC_COMM_SELF, code, "%s: the value is empty; expected %s", what, expected);
   PetscCall(TrsOptionValueParse(spec, text, given->folder, value, &valid, detail));
-  PetscCheck(valid, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: expected %s%s", what, expected, detail);
+  PetscCheck(valid, PETSC_COMM_SELF, code, "%s: expected %s%s", what, expected, detail);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -130,7 +127,7 @@ static PetscErrorCode check_given(TrsOptions options)
 
     PetscCall(register_given(options, given, &entry));
     if (!entry->spec) continue;
-    PetscCall(parse_given(entry->spec, given, &value));
+    PetscCall(TrsOptionParse(entry->spec, given, &value));
     PetscCall(TrsOptionValueFree(&value));
     /* PETSc 3.18 has room for 512 options, too few for the options of each table. */
     is_plain = (PetscBool)(entry->spec->name[0] == '-');
@@ -188,10 +185,13 @@ PetscErrorCode TrsOptionsDestroy(TrsOptions *options)
       next = entry->next;
       PetscCall(TrsOptionValueFree(&entry->value));
       PetscCall(PetscFree(entry->name));
+      PetscCall(PetscFree(entry->settled));
       PetscCall(PetscFree(entry));
     }
   }
   PetscCall(TrsGivenOptionsFree(&o->given));
+  PetscCall(TrsGivenOptionsFree(&o->model));
+  PetscCall(PetscFree(o->checkpoint));
   PetscCall(PetscFree(o->groups));
   PetscCall(PetscFree(*options));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -205,6 +205,7 @@ static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned t
                                 const TrsOptionValue **value, PetscBool *set)
 {
   TrsOptionEntry *entry;
+  const TrsGivenOption *counted;
   char folder[] = ".", source[] = "default";
 
   PetscFunctionBegin;
@@ -212,16 +213,17 @@ static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned t
   PetscCheck(entry->spec, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "option %s is in no table", name);
   PetscCheck(types & 1u << entry->spec->type, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "option %s is read as another type than it has", name);
-  if (set) *set = (PetscBool)(entry->given != NULL);
+  counted = TrsOptionCounted(entry);
+  if (set) *set = (PetscBool)(counted != NULL);
   *value = NULL;
-  if (!entry->parsed && entry->given) {
-    PetscCall(parse_given(entry->spec, entry->given, &entry->value));
+  if (!entry->parsed && counted) {
+    PetscCall(TrsOptionParse(entry->spec, counted, &entry->value));
     entry->parsed = PETSC_TRUE;
   } else if (!entry->parsed && entry->spec->fallback) {
     TrsGivenOption standard = {.name = entry->name, .source = source, .folder = folder};
 
     PetscCall(PetscStrallocpy(entry->spec->fallback, &standard.value));
-    PetscCall(parse_given(entry->spec, &standard, &entry->value));
+    PetscCall(TrsOptionParse(entry->spec, &standard, &entry->value));
     PetscCall(PetscFree(standard.value));
     entry->parsed = PETSC_TRUE;
   }
@@ -350,7 +352,7 @@ PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
 
   PetscFunctionBegin;
-  *source = entry && entry->given ? entry->given->source : "default";
+  *source = entry && TrsOptionCounted(entry) ? TrsOptionCounted(entry)->source : "default";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -358,17 +360,23 @@ PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char 
                                int line, const char *format, ...)
 {
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
+  const TrsGivenOption *counted = entry ? TrsOptionCounted(entry) : NULL;
+  const PetscBool lacks_model = (PetscBool)(options->checkpoint && options->model.n == 0);
+  const int code = counted && counted->origin == TRS_OPTION_ORIGIN_MODEL ? TRS_ERR_DATA : TRS_ERR_OPTION;
   char where[TRS_MAX_MESSAGE], what[TRS_MAX_MESSAGE];
   va_list arguments;
 
-  if (entry && entry->given) {
-    describe(entry->given->name, entry->given->value, entry->given->source, where, sizeof(where));
+  if (counted) {
+    describe(counted->name, counted->value, counted->source, where, sizeof(where));
   } else {
     describe(name, entry && entry->spec ? entry->spec->fallback : NULL, "default", where, sizeof(where));
   }
   va_start(arguments, format);
   vsnprintf(what, sizeof(what), format, arguments);
   va_end(arguments);
-  return PetscError(PETSC_COMM_SELF, line, function, file, TRS_ERR_OPTION, PETSC_ERROR_INITIAL, "%s: %s",
-                    where, what);
+  if (lacks_model && !counted && entry && entry->spec && TrsOptionIsOfModel(options, entry->spec))
+    snprintf(what + strlen(what), sizeof(what) - strlen(what),
+             ". %.300s does not say: it is of an earlier version, and needs all options of its model",
+             options->checkpoint);
+  return PetscError(PETSC_COMM_SELF, line, function, file, code, PETSC_ERROR_INITIAL, "%s: %s", where, what);
 }

@@ -55,15 +55,17 @@ typedef struct {
   const char *object;
   const TrsOptionSpec *spec; /* [n] */
   int n;
+  /* Names "a,b,c" of the options that define the model, which a checkpoint keeps
+     (TrsOptionsTakeModel). A run cannot change the fixed ones, on which tensors and rows depend; it
+     can change the kept ones. NULL for none. */
+  const char *fixed, *kept;
 } TrsOptionGroup;
 
-#define TRS_OPTION_GROUP(title, specs) \
+#define TRS_OPTION_GROUP(title, specs)            TRS_OPTION_GROUP_OF_MODEL(title, NULL, specs, NULL, NULL)
+#define TRS_OPTION_GROUP_OF(title, object, specs) TRS_OPTION_GROUP_OF_MODEL(title, object, specs, NULL, NULL)
+#define TRS_OPTION_GROUP_OF_MODEL(title, object, specs, fixed, kept) \
   { \
-    title, NULL, specs, (int)(sizeof(specs) / sizeof((specs)[0])) \
-  }
-#define TRS_OPTION_GROUP_OF(title, object, specs) \
-  { \
-    title, object, specs, (int)(sizeof(specs) / sizeof((specs)[0])) \
+    title, object, specs, (int)(sizeof(specs) / sizeof((specs)[0])), fixed, kept \
   }
 
 typedef struct TrsOptionsImpl *TrsOptions;
@@ -146,8 +148,45 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
 PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char **source);
 
 /*
-  The whole configuration as the text of an option file: given options in the order given, then the
-  defaults as comments. Free the text with PetscFree().
+  TrsOptionsTakeModel - Take the options of a checkpoint's model, which count where the user gave
+    none.
+
+  Not collective: all ranks give the same text. Call this before any option of a model is read.
+
+  In:     text  that of TrsOptionsModelText(), changed here. NULL if the file has none: messages
+                about options of a model then say so
+          path  of the checkpoint, for messages
+  Errors: OPTION for a given option that contradicts a fixed one, naming both; DATA for a text that
+          is not one of options of models. From here on TrsOptionError() raises DATA for an option
+          whose value is the checkpoint's
+*/
+PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *text);
+
+/* The checkpoint whose model has the value of this option that counts, or NULL. Borrowed. */
+const char *TrsOptionsModelOf(TrsOptions options, const char *name);
+
+/*
+  Note the value that the run has found for an option that may have been left open, for
+  TrsOptionsModelText(). Getters do not see it. Not collective.
+*/
+PetscErrorCode TrsOptionsSettle(TrsOptions options, const char *name, const char *value);
+
+/*
+  TrsOptionsModelText - The options that define the model, given, settled or defaulted, as the text
+    of an option file.
+
+  Not collective. A checkpoint keeps it.
+
+  In:     object, n, names  [n] the objects of the model that have options of their own: the tables
+  Out:    text              free with PetscFree()
+*/
+PetscErrorCode TrsOptionsModelText(TrsOptions options, const char *object, int n, const char *const *names,
+                                   char **text);
+
+/*
+  The whole configuration as the text of an option file: the options of the checkpoint's model that
+  count, given options in the order given, then the defaults as comments. Free the text with
+  PetscFree().
 */
 PetscErrorCode TrsOptionsText(TrsOptions options, char **text);
 

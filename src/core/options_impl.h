@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Declarations that options.c, option_table.c and option_help.c share. */
+/* Declarations that the files of the options share (option*.c). */
 #pragma once
 
 #include "core/option_source.h"
@@ -10,7 +10,9 @@
 typedef struct trs_option_entry {
   char *name;
   const TrsOptionSpec *spec;   /* NULL for an option of PETSc and for an unknown one */
-  const TrsGivenOption *given; /* the given option that counts, or NULL for the default */
+  const TrsGivenOption *given; /* what the user gave, or NULL */
+  const TrsGivenOption *model; /* what the checkpoint's model says, or NULL */
+  char *settled;               /* TrsOptionsSettle(), or NULL */
   PetscBool parsed;            /* whether value is filled */
   TrsOptionValue value;
   struct trs_option_entry *next; /* the next entry in the same bucket */
@@ -24,7 +26,44 @@ struct TrsOptionsImpl {
   TrsGivenOptions given;
   TrsOptionEntry *bucket[TRS_OPTION_BUCKETS];
   PetscBool allow_unused;
+  TrsGivenOptions model; /* options of the checkpoint's model, below those of the user */
+  char *checkpoint;      /* the file they come from or that has none; NULL without a file */
 };
+
+/* The origin of options of a checkpoint's model. */
+enum { TRS_OPTION_ORIGIN_MODEL = -1 };
+
+/* What the user gave, else what the checkpoint's model says, or NULL for the default. */
+static inline const TrsGivenOption *TrsOptionCounted(const TrsOptionEntry *entry)
+{
+  return entry->given ? entry->given : entry->model;
+}
+
+/* Does the value of the model count? The user may have given another one, also for all. */
+PetscBool TrsOptionModelCounts(TrsOptions options, const TrsOptionEntry *entry);
+
+/* Does a checkpoint's model hold this option? Not collective. */
+PetscBool TrsOptionIsOfModel(TrsOptions options, const TrsOptionSpec *spec);
+
+/* A text that grows. Free data with PetscFree(). */
+typedef struct {
+  char *data;
+  size_t used, capacity;
+} TrsGrowingText;
+
+PetscErrorCode TrsTextAdd(TrsGrowingText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
+
+/* Add a blank and a value as in an option file, quoted if a bare word would be read differently. */
+PetscErrorCode TrsTextAddValue(TrsGrowingText *text, const char *value);
+
+/*
+  Parse the value of an entry from the given text. Errors: OPTION if it is not valid, DATA where it
+  is of a checkpoint.
+*/
+PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *given, TrsOptionValue *value);
+
+/* Write an option's name for all objects, or its plain name: "-tables_pooling", "-interaction". */
+void TrsOptionNameForAll(const TrsOptionGroup *group, const TrsOptionSpec *spec, char *name, size_t n);
 
 /*
   The entry of a name, or NULL if the name was neither given nor asked for. Case does not count. Not

@@ -115,8 +115,8 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
       errno = EAGAIN;
     }
   }
-  PetscCheck(file->fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be created: %s", path,
-             strerror(errno));
+  PetscCheck(file->fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be created: %s%s", path,
+             strerror(errno), errno == ENOENT ? "; its folder must exist" : "");
   file->made = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -38,6 +38,7 @@ typedef struct {
   char run_id[TRS_RUN_ID_SIZE]; /* id of the run that wrote the file, "" if not known */
   const char *options;          /* text of the configuration */
   const char *plan;             /* the plan as JSON text */
+  const char *model;            /* text of the options that define the model, or NULL */
   TrsCheckpointNumbers metrics, early_stopping; /* those of a training, in its own layout */
   /* TrsCheckpointReadWanted() lists on rank 0 what the file has and the state lacks: tables
      ("embedding/user") and tensors of dense layers. States of optimizers are not counted. */
@@ -131,6 +132,17 @@ typedef struct {
 */
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
                                    TrsStoredTable *stored);
+
+/*
+  TrsCheckpointModel - Read the options that define a checkpoint's model (TrsOptionsModelText()).
+
+  Collective on comm. The checksum of the text is verified.
+
+  Out:    text  the same on all ranks; NULL if the file has none, as those of earlier versions. Free
+                with PetscFree()
+  Errors (agreed): NO_INPUT; DATA for another format, or damage
+*/
+PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text);
 
 /*
   Check that a checkpoint could be made at this file, before hours of training. NULL skips the

@@ -20,6 +20,7 @@
 #define TRS_OPTIMIZER_ATTRIBUTE "optimizer"
 /* Root attributes: the id and the numbers of TrsCheckpointInfo. */
 #define TRS_CHECKPOINT_RUN_ID         "run_id"
+#define TRS_CHECKPOINT_MODEL          "model"
 #define TRS_CHECKPOINT_METRICS        "metrics"
 #define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"
 
@@ -61,6 +62,9 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);
 PetscErrorCode TrsCheckpointSealAttributes(hid_t object, hid_t sums);
 PetscErrorCode TrsCheckpointVerifyAttributes(const TrsHDF5File *file, const char *where, hid_t object,
                                              hid_t sums);
+
+/* Verify the checksums of the root's attributes. Not collective, under the lock. Errors: DATA. */
+PetscErrorCode TrsCheckpointVerifyRoot(const TrsHDF5File *file);
 
 /*
   TrsCheckpointVerify - Check that the file is a checkpoint and that its checksums are right.

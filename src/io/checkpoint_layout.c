@@ -158,6 +158,7 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
   if (info->run_id[0]) PetscCall(TrsHDF5WriteString(file, TRS_CHECKPOINT_RUN_ID, info->run_id, PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "options", info->options ? info->options : "", PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "plan", info->plan ? info->plan : "{}", PETSC_TRUE));
+  if (info->model) PetscCall(TrsHDF5WriteString(file, TRS_CHECKPOINT_MODEL, info->model, PETSC_TRUE));
   if (info->metrics.n)
     PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS, info->metrics.n, info->metrics.value));
   if (info->early_stopping.n)

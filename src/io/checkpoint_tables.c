@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This file finds out what a checkpoint holds of its tables, before memory is allocated for them.
+  This file finds out what a checkpoint holds of its model and of its tables, before memory is
+  allocated for them.
 */
 #include "io/checkpoint_impl.h"
 #include "io/preflight.h"
@@ -138,5 +139,59 @@ PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const
   }
   PetscCall(TrsAgree(comm, ierr));
   PetscCallMPI(MPI_Bcast(stored, n * (int)sizeof(*stored), MPI_BYTE, 0, comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the model --- */
+
+typedef struct {
+  const char *path;
+  char *text; /* NULL if the file has none */
+} TrsModelQuery;
+
+static PetscErrorCode read_model(void *context)
+{
+  TrsModelQuery *q = context;
+  TrsHDF5File file = {.path = NULL};
+  PetscErrorCode ierr;
+  PetscBool found;
+
+  PetscFunctionBegin;
+  ierr = TrsCheckpointOpen(q->path, &file);
+  if (ierr == PETSC_SUCCESS) ierr = TrsCheckpointVerifyRoot(&file);
+  if (ierr == PETSC_SUCCESS)
+    ierr = TrsHDF5ReadString(&file, file.id, "", TRS_CHECKPOINT_MODEL, &found, &q->text);
+  (void)TrsHDF5FileClose(&file);
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_model_twice(TrsModelQuery *q)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPreflight(q->path, read_model, q));
+  PetscCall(read_model(q));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text)
+{
+  TrsModelQuery q = {path, NULL};
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  int rank, bytes;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (rank == 0) {
+    TrsHDF5Lock();
+    ierr = read_model_twice(&q);
+    TrsHDF5Unlock();
+  }
+  PetscCall(TrsAgree(comm, ierr));
+  bytes = q.text ? (int)strlen(q.text) + 1 : 0;
+  PetscCallMPI(MPI_Bcast(&bytes, 1, MPI_INT, 0, comm));
+  if (bytes && rank != 0) PetscCall(PetscMalloc((size_t)bytes, &q.text));
+  PetscCallMPI(MPI_Bcast(q.text, bytes, MPI_CHAR, 0, comm));
+  *text = q.text;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

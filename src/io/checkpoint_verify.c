@@ -110,7 +110,7 @@ static PetscErrorCode check_table(void *context, const char *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode verify_root(const TrsHDF5File *file)
+PetscErrorCode TrsCheckpointVerifyRoot(const TrsHDF5File *file)
 {
   hid_t sums;
 
@@ -128,7 +128,7 @@ PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int s
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(verify_root(file));
+  PetscCall(TrsCheckpointVerifyRoot(file));
   PetscCall(TrsAlloc(v.strip_bytes, 1, &v.strip));
   ierr = TrsHDF5EachDataset(file, TRS_CHECKSUMS, check_table, &v);
   PetscCall(TrsFree(&v.strip));

@@ -20,8 +20,8 @@ void TrsSpillClose(TrsSpill *spill)
   spill->n_blocks = 0;
 }
 
-/* Make a temporary file and remove its name at once. Returns whether there is a file. */
-static PetscBool open_spill(TrsSpill *spill)
+/* The name of the temporary file is removed at once. */
+PetscBool TrsSpillOpen(TrsSpill *spill)
 {
   TrsAtomicFile file;
 
@@ -49,7 +49,7 @@ static PetscErrorCode spill_block(TrsColumn *column, TrsSpill *spill)
 
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&column->place, (column->n_spilled + 1) * (int64_t)sizeof(int64_t), PETSC_TRUE));
-  if (!open_spill(spill) ||
+  if (!TrsSpillOpen(spill) ||
       TrsWriteFully(spill->fd, tail, TRS_BLOCK_BYTES, spill->n_blocks * TRS_BLOCK_BYTES) != 0)
     PetscFunctionReturn(PETSC_SUCCESS);
   ((int64_t *)column->place.data)[column->n_spilled++] = spill->n_blocks++;

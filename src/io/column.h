@@ -31,6 +31,8 @@ typedef struct {
   TrsBuffer tail;    /* rows behind the spilled blocks, at least the last one */
 } TrsColumn;
 
+/* Make the file if there is none yet. Returns whether there is a file. */
+PetscBool TrsSpillOpen(TrsSpill *spill);
 void TrsSpillClose(TrsSpill *spill);
 
 /* Append a number given by its 8 bytes. Errors: MEMORY. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/extent.h"
 #include "io/results_impl.h"
 
 #include <inttypes.h>
@@ -66,6 +67,7 @@ static PetscErrorCode free_item(TrsItem *it)
   PetscCall(PetscFree(it->text));
   PetscCall(TrsColumnFree(&it->column));
   PetscCall(TrsBufferFree(&it->data));
+  TrsSpillClose(&it->file);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -120,6 +122,7 @@ static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKin
     memset(*found, 0, sizeof(**found));
     PetscCall(PetscStrallocpy(name, &(*found)->name));
     (*found)->kind = kind;
+    (*found)->file.fd = -1;
   }
   PetscCheck((*found)->kind == kind, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "result %s changes its type", name);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -314,32 +317,95 @@ static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
-                                        const float *values)
+/*
+  Gather every rank's rows of `cols` floats on rank 0, rank after rank. Collective.
+  Out: range  on rank 0 [2 size] first sample and number of each rank's rows, free with PetscFree()
+*/
+static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, int cols, const float *values,
+                                  int64_t **range)
 {
-  int64_t mine[2] = {first, n}, *range = NULL, total = 0;
+  int64_t mine[2] = {first, n}, total = 0;
   int *counts = NULL, *places = NULL;
+  MPI_Datatype row;
 
   PetscFunctionBegin;
-  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
-  if (results->rank == 0)
-    PetscCall(PetscMalloc3(2 * (size_t)results->size, &range, (size_t)results->size, &counts,
-                           (size_t)results->size, &places));
-  PetscCallMPI(MPI_Gather(mine, 2, MPI_INT64_T, range, 2, MPI_INT64_T, 0, results->comm));
-  for (int r = 0; range && r < results->size; r++) {
-    PetscCheck(total + range[2 * r + 1] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+  *range = NULL;
+  if (results->rank == 0) {
+    PetscCall(PetscMalloc1(2 * (size_t)results->size, range));
+    PetscCall(PetscMalloc2((size_t)results->size, &counts, (size_t)results->size, &places));
+  }
+  PetscCallMPI(MPI_Gather(mine, 2, MPI_INT64_T, *range, 2, MPI_INT64_T, 0, results->comm));
+  for (int r = 0; counts && r < results->size; r++) {
+    PetscCheck(total + (*range)[2 * r + 1] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "a step makes too many predictions");
-    counts[r] = (int)range[2 * r + 1];
+    counts[r] = (int)(*range)[2 * r + 1];
     places[r] = (int)total;
     total += counts[r];
   }
-  PetscCall(TrsBufferReserve(&results->gathered, total * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscCallMPI(MPI_Gatherv(values, (int)n, MPI_FLOAT, results->gathered.data, counts, places, MPI_FLOAT, 0,
-                           results->comm));
-  if (results->rank == 0) {
-    PetscCall(place_predictions(results, n_total, range));
-    PetscCall(PetscFree3(range, counts, places));
+  PetscCall(TrsBufferReserve(&results->gathered, total * cols * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCallMPI(MPI_Type_contiguous(cols, MPI_FLOAT, &row));
+  PetscCallMPI(MPI_Type_commit(&row));
+  PetscCallMPI(
+      MPI_Gatherv(values, (int)n, row, results->gathered.data, counts, places, row, 0, results->comm));
+  PetscCallMPI(MPI_Type_free(&row));
+  if (counts) PetscCall(PetscFree2(counts, places));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
+                                        const float *values)
+{
+  int64_t *range;
+
+  PetscFunctionBegin;
+  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(gather_rows(results, first, n, 1, values, &range));
+  if (results->rank == 0) PetscCall(place_predictions(results, n_total, range));
+  PetscCall(PetscFree(range));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write every rank's rows at their places in the array's file, on rank 0. */
+static PetscErrorCode place_rows(TrsResults results, const char *path, int64_t n_total, int cols,
+                                 const int64_t *range)
+{
+  const int64_t row_bytes = cols * (int64_t)sizeof(float);
+  const char *from = results->gathered.data;
+  TrsItem *it;
+
+  PetscFunctionBegin;
+  PetscCall(find_item(results, path, TRS_ITEM_ARRAY_FLOAT, &it));
+  it->rows = n_total;
+  it->cols = cols;
+  it->file.beside = results->path;
+  PetscCheck(TrsSpillOpen(&it->file), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "no temporary file for /%s can be created in the folder of %s", path, results->path);
+  for (int r = 0; r < results->size; r++) {
+    const int64_t first = range[2 * (size_t)r], bytes = range[2 * (size_t)r + 1] * row_bytes;
+    int error;
+
+    PetscCheck(first >= 0 && range[2 * (size_t)r + 1] <= n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "rows from %" PRId64 " on of %" PRId64, first, n_total);
+    error = bytes ? TrsWriteFully(it->file.fd, from, bytes, first * row_bytes) : 0;
+    PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: rows of /%s cannot be written: %s", results->path,
+               path, strerror(error));
+    from += bytes;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                 int64_t n, int cols, const float *values)
+{
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  int64_t *range;
+
+  PetscFunctionBegin;
+  if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(gather_rows(results, first, n, cols, values, &range));
+  if (results->rank == 0) ierr = place_rows(results, path, n_total, cols, range);
+  PetscCall(PetscFree(range));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -353,6 +419,7 @@ int64_t TrsResultsBytes(TrsResults results)
     const TrsItem *it = &results->items[i];
 
     bytes += it->n_bytes + 8 * it->column.rows;
+    if (it->file.fd >= 0) bytes += it->rows * it->cols * (int64_t)sizeof(float);
   }
   return bytes;
 }

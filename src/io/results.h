@@ -8,8 +8,8 @@
 
   Memory: a column of numbers keeps at most its last 8192 rows (64 KiB), and 8 bytes for each 8192
   earlier rows, which lie in a file without a name in the folder of -output (io/column.h). Writing
-  streams these rows, so it takes no memory for them. Texts and arrays stay in memory: the few texts
-  of a start, one array of predictions.
+  streams these rows, so it takes no memory for them. Rows of embeddings lie in such files, too.
+  Texts and other arrays stay in memory: the few texts of a start, one array of predictions.
 */
 #pragma once
 
@@ -99,6 +99,20 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
 */
 PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
                                         const float *values);
+
+/*
+  TrsResultsAddRows - Add rows to an array float32 [n_total, cols] in dataset order.
+
+  Rank 0 gathers the rows and keeps them in a file without a name in the folder of -output, so that
+  memory does not grow with n_total. Rows that are never given are zero. Collective. Every rank
+  calls equally often; after an error of rank 0 alone the ranks still meet in the next call.
+
+  In:     n, first  this rank's rows are those of samples first .. first+n-1
+          values    [n, cols]
+  Errors (on rank 0 alone): CANT_CREATE, IO
+*/
+PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                 int64_t n, int cols, const float *values);
 
 /*
   Bytes of the file as it would be written now, without HDF5's overhead.

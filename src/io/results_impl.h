@@ -25,6 +25,7 @@ typedef struct {
   int64_t rows, cols; /* for texts and arrays; cols is 0 for one dimension */
   int64_t n_bytes;    /* for arrays and attributes */
   TrsBuffer data;     /* values of arrays and attributes */
+  TrsSpill file;      /* values of an array of rows, which is not in memory; fd is -1 otherwise */
   /* offset in the file that is being written, -1 if there is nothing to fill in */
   int64_t offset;
 } TrsItem;

@@ -117,6 +117,26 @@ static PetscErrorCode fill_column(TrsResults results, const TrsItem *it, int fd)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Copy an array of rows from its own file. */
+static PetscErrorCode fill_rows(TrsResults results, const TrsItem *it, int fd)
+{
+  const int64_t bytes = it->rows * it->cols * (int64_t)sizeof(float);
+  char block[TRS_COLUMN_BLOCK_ROWS * 8];
+
+  PetscFunctionBegin;
+  for (int64_t at = 0; at < bytes; at += (int64_t)sizeof(block)) {
+    const int64_t n = PetscMin(bytes - at, (int64_t)sizeof(block));
+    int error = TrsReadFully(it->file.fd, block, n, at);
+
+    PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: rows of /%s cannot be read back: %s", results->path,
+               it->name, strerror(error));
+    error = TrsWriteFully(fd, block, n, it->offset + at);
+    PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", results->path,
+               strerror(error));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode fill_items(TrsResults results, int fd)
 {
   PetscFunctionBegin;
@@ -126,6 +146,7 @@ static PetscErrorCode fill_items(TrsResults results, int fd)
 
     if (it->offset < 0) continue;
     PetscCall(fill_column(results, it, fd));
+    if (it->file.fd >= 0) PetscCall(fill_rows(results, it, fd));
     if (it->n_bytes) error = TrsWriteFully(fd, it->data.data, it->n_bytes, it->offset);
     PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", results->path,
                strerror(error));

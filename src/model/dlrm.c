@@ -53,7 +53,10 @@ static const TrsOptionSpec specs[] = {
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};
-const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP("Model", specs);
+#define INTERACTION_OPTION(word, ...) ",-" #word
+const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP_OF_MODEL(
+    "Model", NULL, specs, "-dense_arch,-over_arch,-interaction" TRS_INTERACTION_NUMBERS(INTERACTION_OPTION),
+    "-num_dense");
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm)
 {
@@ -219,6 +222,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
 {
   TrsInteraction *interaction = &dlrm->interaction;
   int64_t N = 0, n_dense;
+  char text[64];
 
   PetscFunctionBegin;
   dlrm->num_dense = num_dense;
@@ -228,6 +232,8 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
 
     dlrm->n_dense_arch = 3;
     PetscCall(copy_sizes(3, sizes, &dlrm->dense_arch));
+    PetscCall(PetscSNPrintf(text, sizeof(text), "%d,%d,%d", (int)sizes[0], (int)sizes[1], (int)sizes[2]));
+    PetscCall(TrsOptionsSettle(dlrm->options, "-dense_arch", text));
   }
   n_dense = N = num_dense ? dlrm->dense_arch[dlrm->n_dense_arch - 1] : 0;
   PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->columns));

@@ -13,8 +13,11 @@
 /* One kind of memory on the rank that has least of it left. */
 typedef struct {
   int rank;
-  double used, cap, kept; /* bytes; kept: free, but reserved */
-  double mean;            /* mean of `used` over ranks */
+  double used;   /* bytes of tables, dense layers and the inputs of a batch */
+  double tables; /* bytes of tables alone */
+  double cap;    /* bytes of the memory */
+  double kept;   /* bytes that are free, but reserved */
+  double mean;   /* mean of `used` over ranks */
 } TrsFullest;
 
 static double over(double a, double b)
@@ -57,7 +60,7 @@ static TrsFullest find_fullest(const TrsReportInput *in, const TrsStorage *stora
     sum += tables + fixed;
     if (left - tables >= least) continue;
     least = left - tables;
-    fullest = (TrsFullest){r, tables + fixed, cap, PetscMax(0, cap - left - fixed), 0};
+    fullest = (TrsFullest){r, tables + fixed, tables, cap, PetscMax(0, cap - left - fixed), 0};
   }
   fullest.mean = sum / in->plan->world_size;
   return fullest;
@@ -72,10 +75,11 @@ static PetscErrorCode say_memory(const TrsReportInput *in, const TrsStorage *sto
   const TrsFullest f = find_fullest(in, storage, of_device);
   const double room = f.cap - f.kept - f.used;
   const char *what = of_device ? "device" : "host";
-  char used[32], cap[32], kept[32], mean[32], other[32];
+  char used[32], tables[32], cap[32], kept[32], mean[32], other[32];
 
   PetscFunctionBegin;
   TrsGibText(f.used, used, sizeof(used));
+  TrsGibText(f.tables, tables, sizeof(tables));
   TrsGibText(f.cap, cap, sizeof(cap));
   TrsGibText(f.kept, kept, sizeof(kept));
   TrsGibText(f.mean, mean, sizeof(mean));
@@ -83,6 +87,7 @@ static PetscErrorCode say_memory(const TrsReportInput *in, const TrsStorage *sto
   PetscCall(TrsTextPrintf(text, "  %-10s %s memory: the fullest rank is %d with %s of %s GiB (%.0f%%)",
                           room >= 0 ? "fits" : "too large", what, f.rank, used, cap,
                           100 * over(f.used, f.cap)));
+  if (f.tables < f.used) PetscCall(TrsTextPrintf(text, ", %s GiB of it for tables", tables));
   if (f.kept > 0) PetscCall(TrsTextPrintf(text, ", %s GiB are kept free by the reservation", kept));
   if (room < 0) PetscCall(TrsTextPrintf(text, ": short by %s GiB", other));
   PetscCall(TrsTextPrintf(text, "; mean %s GiB\n", mean));

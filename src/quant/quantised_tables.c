@@ -64,6 +64,7 @@ static PetscErrorCode choose_type(TrsOptions options, const char *path, const Tr
                              config->name, TrsDTypeName(stored->dtype), path,
                              TrsDTypeName((TrsDType)data_type)));
   config->data_type = set ? (TrsDType)data_type : stored->dtype;
+  if (!set) PetscCall(TrsOptionsSettle(options, name, TrsDTypeName(config->data_type)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

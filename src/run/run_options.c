@@ -10,6 +10,7 @@
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/early_stopping.h"
+#include "run/predict_embeddings.h"
 #include "run/start_state.h"
 #include "run/task_bench.h"
 #include "run/trace.h"
@@ -46,7 +47,8 @@ static const TrsOptionSpec run_specs[] = {
 
 static const TrsOptionSpec checkpoint_specs[] = {
     {"-init_from", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "checkpoint from which to take weights and optimizer states"},
+     "checkpoint from which to take weights and optimizer states. -task eval and -task predict also take the "
+     "options of its model from it, as if an option file gave them before all others"},
     {"-resume", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "continue from the newest valid checkpoint in -checkpoint_dir, if there is one"},
     {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
@@ -92,6 +94,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &checkpoint_group,
                                                    &trs_start_options,
                                                    &trs_quant_options,
+                                                   &trs_predict_options,
                                                    &trs_cpu_options,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,

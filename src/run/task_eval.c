@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_eval.h"
 
+#include "run/checkpoint_model.h"
 #include "run/outputs.h"
 #include "run/record.h"
 #include "run/report.h"
@@ -40,10 +41,13 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCheck(init_from, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-init_from is missing: evaluation needs a checkpoint to take weights from");
   PetscCall(TrsResultsCreate(comm, output, &results));
+  PetscCall(TrsCheckpointModelTake(comm, options, init_from));
   PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &outputs));
   PetscCall(TrsOutputsClaim(&outputs, ""));
   PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
-  PetscCall(TrsSessionCreate(comm, options, PETSC_FALSE, &session));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, &session));
+  PetscCall(TrsCheckpointModelCheckData(&session));
+  PetscCall(TrsSessionBuild(&session, PETSC_FALSE, PETSC_FALSE));
   PetscCall(TrsReportBanner(&session));
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));

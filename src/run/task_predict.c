@@ -2,8 +2,10 @@
 #include "run/task_predict.h"
 
 #include "quant/quantised_tables.h"
+#include "run/checkpoint_model.h"
 #include "run/latency.h"
 #include "run/outputs.h"
+#include "run/predict_embeddings.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/signals.h"
@@ -14,12 +16,16 @@
 #include <sys/resource.h>
 
 typedef struct {
+  MPI_Comm comm;
+  TrsOptions options; /* borrowed */
   TrsSession session;
   TrsResults results;
   TrsOutputs outputs;
   char *path;             /* path of the checkpoint */
   TrsStoredTable *stored; /* [tables] form of each table in the checkpoint */
   TrsCheckpointInfo info;
+  TrsPredictEmbeddings embeddings;
+  int64_t n_samples; /* of the dataset */
   TrsLatency latency;
   TrsWatchdog watchdog;
 } TrsPrediction;
@@ -29,7 +35,7 @@ enum { TRS_N_TRIES = 20 };
 /* Find the checkpoint: -init_from, else the newest in -checkpoint_dir. */
 static PetscErrorCode find_checkpoint(TrsPrediction *p)
 {
-  TrsOptions options = p->session.options;
+  TrsOptions options = p->options;
   const char *init_from = NULL, *folder = NULL;
 
   PetscFunctionBegin;
@@ -40,7 +46,7 @@ static PetscErrorCode find_checkpoint(TrsPrediction *p)
   if (init_from)
     PetscCall(PetscStrallocpy(init_from, &p->path));
   else
-    PetscCall(TrsCheckpointFolderFindNewest(p->session.comm, folder, &p->path));
+    PetscCall(TrsCheckpointFolderFindNewest(p->comm, folder, &p->path));
   PetscCheck(p->path, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: no checkpoint is there (-checkpoint_dir)",
              folder);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -88,10 +94,10 @@ static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPre
   PetscBool gone;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(p->session.options, "-init_from", &init_from, NULL));
+  PetscCall(TrsOptionsGetString(p->options, "-init_from", &init_from, NULL));
   ierr = use(p);
   for (int i = 0; i < TRS_N_TRIES && ierr != PETSC_SUCCESS && !init_from; i++) {
-    PetscCall(TrsCheckpointIsGone(p->session.comm, p->path, &gone));
+    PetscCall(TrsCheckpointIsGone(p->comm, p->path, &gone));
     if (!gone) break;
     TrsErrorClear();
     PetscCall(PetscFree(p->path));
@@ -99,6 +105,13 @@ static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPre
     ierr = use(p);
   }
   PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_model(TrsPrediction *p)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointModelTake(p->comm, p->options, p->path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -167,11 +180,17 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(TrsOptionsGetString(options, "-quant_checkpoint", &quant_checkpoint, NULL));
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
   PetscCall(TrsResultsCreate(comm, output, &p->results));
-  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
+  p->comm = comm;
+  p->options = options;
   PetscCall(find_checkpoint(p));
+  PetscCall(with_newest(p, take_model));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
+  PetscCall(TrsCheckpointModelCheckData(s));
+  PetscCall(TrsPredictEmbeddingsOpen(s, &p->embeddings));
   PetscCall(PetscCalloc1((size_t)s->tables.n, &p->stored));
   PetscCall(with_newest(p, look_at_tables));
   PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_TRUE));
+  if (p->embeddings.n) PetscCall(TrsModelParallelKeepPooled(s->model));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));
@@ -194,6 +213,8 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   PetscFunctionBegin;
   (void)loss_sum;
   TrsWatchdogBeat(p->watchdog, batch->step);
+  /* This call is collective, so it comes before the checks that can fail on one rank. */
+  PetscCall(TrsPredictEmbeddingsAdd(&p->embeddings, p->session.model, batch, p->n_samples, p->results));
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
   for (int64_t b = 0; b < batch->batch; b++)
     PetscCheck(isfinite(predictions[b]), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
@@ -216,6 +237,7 @@ static PetscErrorCode predict(TrsPrediction *p)
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
+  p->n_samples = info->num_samples;
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* Predict batch by batch, because a latency is that of one batch. */
   PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, p->results, info->num_samples, &observer,
@@ -235,7 +257,7 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   const TrsSession *s = &p->session;
   TrsCheckpointInfo info = p->info;
   const char *path = NULL;
-  char *options, *plan;
+  char *options, *plan, *model;
   TrsState state = {0};
 
   PetscFunctionBegin;
@@ -243,7 +265,9 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsText(s->options, &options));
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
+  PetscCall(TrsCheckpointModelText(s, &model));
   info.options = options;
+  info.model = model;
   info.plan = plan;
   info.output = &p->outputs.file[TRS_OUTPUT_QUANTISED];
   PetscCall(TrsModelParallelAddState(s->model, &state));
@@ -253,6 +277,7 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   PetscCall(TrsStateFree(&state));
   PetscCall(PetscFree(options));
   PetscCall(PetscFree(plan));
+  PetscCall(PetscFree(model));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -270,6 +295,7 @@ PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsResultsDestroy(&p.results));
   PetscCall(TrsOutputsClose(&p.outputs));
   PetscCall(TrsLatencyFree(&p.latency));
+  PetscCall(TrsPredictEmbeddingsFree(&p.embeddings));
   PetscCall(PetscFree(p.stored));
   PetscCall(PetscFree(p.path));
   PetscCall(TrsSessionDestroy(&p.session));

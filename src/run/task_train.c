@@ -2,6 +2,7 @@
 #include "run/task_train.h"
 
 #include "core/trace.h"
+#include "run/checkpoint_model.h"
 #include "run/column_cuts.h"
 #include "run/early_stopping.h"
 #include "run/history.h"
@@ -294,7 +295,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
                             .epoch = t->done / t->per_epoch,
                             .samples_seen = t->samples};
   const TrsDatasetInfo *data;
-  char *options, *plan;
+  char *options, *plan, *model;
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
@@ -305,7 +306,9 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
+  PetscCall(TrsCheckpointModelText(s, &model));
   info.options = options;
+  info.model = model;
   info.plan = plan;
   if (kind != TRS_N_OUTPUTS) {
     info.output = &t->outputs.file[kind];
@@ -318,6 +321,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done, file));
   PetscCall(PetscFree(options));
   PetscCall(PetscFree(plan));
+  PetscCall(PetscFree(model));
   TrsWatchdogBeat(t->watchdog, t->done);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

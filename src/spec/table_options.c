@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ static const TrsOptionSpec tables_options[] = {
     {"-bounds_check_mode", TRS_OPTION_ENUM, "warning", NULL, "fatal,warning,ignore,none", NULL,
      "what an id outside [0, num_embeddings) does: fatal ends the run, warning and ignore make it 0"},
 };
-const TrsOptionGroup trs_tables_options = TRS_OPTION_GROUP("Tables", tables_options);
+const TrsOptionGroup trs_tables_options = TRS_OPTION_GROUP_OF_MODEL("Tables", NULL, tables_options, "-tables",
+                                                                    NULL);
 
 static const TrsOptionSpec table_options[] = {
     {"num_embeddings", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
@@ -101,8 +103,10 @@ static const TrsOptionSpec table_options[] = {
     {"cache_stats_mrc_hist", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
      "histogram of reuse distances over equal parts of the rows"},
 };
-const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF(
-    "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options);
+const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
+    "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
+    "num_embeddings,embedding_dim,sequence_length,position_weighted,max_feature_lengths,id_map",
+    "features,pooling,sequence_pooling,is_weighted,data_type");
 
 /* Read a table's key with a getter of TrsOptions: GET(Int, "num_embeddings", &value, &set). */
 #define GET(type, key, ...) \
@@ -119,6 +123,18 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF(
     PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
     PetscCall(TrsOptionError(options, full_name, __VA_ARGS__)); \
   } while (0)
+
+/* Note the value of a table's key that the run has found, for a checkpoint of the model. */
+static PetscErrorCode settle(TrsOptions options, const TrsTableConfig *table, const char *key,
+                             const char *value)
+{
+  const char *full_name;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name));
+  PetscCall(TrsOptionsSettle(options, full_name, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static int find_feature(const TrsDatasetFeatures *dataset, const char *name)
 {
@@ -140,6 +156,8 @@ static PetscErrorCode read_features(TrsOptions options, const TrsDatasetFeatures
   if (n == 0) {
     n = 1;
     names = &own_name;
+    /* A list of options cannot hold a comma. */
+    if (!strchr(own_name, ',')) PetscCall(settle(options, table, "features", own_name));
   }
   PetscCall(PetscCalloc1(n, &table->features));
   table->n_features = n;
@@ -158,6 +176,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
 {
   PetscBool has_rows, has_dim;
   int64_t rows = 0, range = 0, dim = 0;
+  char text[32];
   int map;
 
   PetscFunctionBegin;
@@ -170,6 +189,8 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (table->id_map != TRS_ID_MAP_NONE) range = 0; /* whatever the ids are, they become rows */
   rows = range;
   GET(Int, "num_embeddings", &rows, &has_rows);
+  (void)snprintf(text, sizeof(text), "%" PRId64, rows);
+  if (!has_rows) PetscCall(settle(options, table, "num_embeddings", text));
   if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
   if (rows < range)
     FAIL("num_embeddings",
@@ -483,6 +504,26 @@ static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The tables of the model are those of the dataset. */
+static PetscErrorCode settle_names(TrsOptions options, int n, const char *const *names)
+{
+  size_t bytes = 1, used = 0;
+  char *text;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < n; t++) {
+    /* A list of options cannot hold a comma. */
+    if (strchr(names[t], ',')) PetscFunctionReturn(PETSC_SUCCESS);
+    bytes += strlen(names[t]) + 1;
+  }
+  PetscCall(PetscMalloc(bytes, &text));
+  for (int t = 0; t < n; t++)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%s", t ? "," : "", names[t]);
+  PetscCall(TrsOptionsSettle(options, "-tables", text));
+  PetscCall(PetscFree(text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFeatures *dataset,
                                           TrsTableConfigs *tables)
 {
@@ -491,9 +532,10 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
-  if (n == 0 && dataset) {
+  if (n == 0 && dataset && dataset->n_features) {
     n = dataset->n_features;
     names = dataset->names;
+    PetscCall(settle_names(options, n, names));
   }
   if (n == 0)
     PetscCall(TrsOptionError(options, "-tables", "there are no tables: name them, or give a dataset"));

@@ -23,6 +23,26 @@ static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const Trs
 }
 
 /*
+  Copy the pooled rows of own samples to the host if they are kept. They are there once loss_ready,
+  recorded after the forward, has happened. A place that a batch had in another slot is given up.
+*/
+static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, const TrsPooledMatrix *pooled)
+{
+  const int64_t bytes = batch * pooled->stride * (int64_t)sizeof(float);
+  const TrsBatch *host = m->slot[slot].copy.host;
+  TrsModelSlot *s = &m->slot[slot];
+
+  PetscFunctionBegin;
+  if (!m->keeps_pooled) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < TRS_SHARD_SLOTS; i++)
+    if (m->slot[i].pooled_of == host) m->slot[i].pooled_of = NULL;
+  s->pooled_of = host;
+  PetscCall(TrsPinnedBufferReserve(m->config.device, &s->pooled, bytes));
+  if (bytes) PetscCall(m->config.device->copy(s->pooled.data, pooled->data, bytes, m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
   Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
   yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix.
 */
@@ -60,6 +80,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(round_outputs(m, batch->batch, &m->pooled));
+  PetscCall(keep_pooled(m, slot, batch->batch, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, batch->weights, scale, loss,
                            predictions));
@@ -96,6 +117,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
   PetscCall(round_outputs(m, batch->batch, &own));
+  PetscCall(keep_pooled(m, slot, batch->batch, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);

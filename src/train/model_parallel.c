@@ -229,6 +229,26 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsModelParallelKeepPooled(TrsModelParallel m)
+{
+  PetscFunctionBegin;
+  m->keeps_pooled = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelPooled(TrsModelParallel m, const TrsBatch *batch, int feature,
+                                      const float **rows, int64_t *stride)
+{
+  int s = 0;
+
+  PetscFunctionBegin;
+  while (s < TRS_SHARD_SLOTS && m->slot[s].pooled_of != batch) s++;
+  PetscCheck(s < TRS_SHARD_SLOTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no pooled rows of this batch are kept");
+  *rows = (const float *)m->slot[s].pooled.data + m->columns[feature];
+  *stride = m->pooled.stride;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_t *states, int64_t *dense)
 {
   const char *names[TRS_DENSE_MAX_STATES];

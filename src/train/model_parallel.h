@@ -158,6 +158,24 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel model, const float **
                                           int64_t *stride, int64_t *n_columns);
 
 /*
+  Let every Forward copy its batch's pooled rows to the host from now on, for
+  TrsModelParallelPooled(). Not collective.
+*/
+PetscErrorCode TrsModelParallelKeepPooled(TrsModelParallel model);
+
+/*
+  The pooled rows of a feature for this rank's samples of a batch, as the interaction takes them.
+
+  Not collective. Call this where the batch's predictions are valid. They are the same for every
+  plan and number of ranks with -reproducible.
+
+  In:     feature  its place among the features of all tables in their order
+  Out:    rows     host [B], *stride floats from one to the next, borrowed like the predictions
+*/
+PetscErrorCode TrsModelParallelPooled(TrsModelParallel model, const TrsBatch *batch, int feature,
+                                      const float **rows, int64_t *stride);
+
+/*
   Bytes that this rank holds: tables, their optimizer states, and dense parameters with gradients
   and states. Not collective.
 */

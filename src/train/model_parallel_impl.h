@@ -20,6 +20,8 @@ typedef struct {
   TrsEvent ready;                    /* the batch's ids are at the shards */
   TrsEvent loss_ready;               /* the results of the forward are on the host */
   TrsPinnedBuffer loss, predictions; /* these results: one double; [B] */
+  TrsPinnedBuffer pooled;            /* [B, stride] if pooled rows are kept */
+  const TrsBatch *pooled_of;         /* the batch that they belong to; NULL for none */
 } TrsModelSlot;
 
 /*
@@ -58,6 +60,7 @@ struct TrsModelParallelImpl {
   TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */
   PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
+  PetscBool keeps_pooled; /* TrsModelParallelKeepPooled() */
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* NULL without -reproducible */
 };

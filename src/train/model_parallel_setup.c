@@ -158,6 +158,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
     PetscCall(TrsDeviceBatchDestroy(device, &slot->copy));
     PetscCall(TrsPinnedBufferFree(device, &slot->loss));
     PetscCall(TrsPinnedBufferFree(device, &slot->predictions));
+    PetscCall(TrsPinnedBufferFree(device, &slot->pooled));
     PetscCall(device->event_destroy(&slot->ready));
     PetscCall(device->event_destroy(&slot->loss_ready));
   }

@@ -131,6 +131,45 @@ static void test_results(void **state)
   assert_null(results);
 }
 
+/* Rows of a matrix, given in batches that the ranks share; the numbers are their places. */
+static void test_rows(void **state)
+{
+  enum { TRS_COLS = 300 };
+  const int64_t per_rank = 31,
+                n_total = 3 * per_rank * trs_size(); /* more bytes than one block of the copy */
+  const int64_t first_of[3] = {2, 0, 1};             /* batches in any order */
+  static float values[31 * TRS_COLS], *found;
+  TrsResults results;
+  hid_t file;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  for (int s = 0; s < 3; s++) {
+    const int64_t first = (first_of[s] * trs_size() + trs_rank()) * per_rank;
+
+    for (int64_t i = 0; i < per_rank * TRS_COLS; i++) values[i] = (float)(first * TRS_COLS + i);
+    assert_petsc_ok(
+        TrsResultsAddRows(results, "embeddings/user", n_total, first, per_rank, TRS_COLS, values));
+    assert_petsc_ok(
+        TrsResultsAddRows(results, "embeddings/one", n_total, first, s == 1 ? 0 : per_rank, 1, values));
+  }
+  if (trs_rank() == 0) assert_int_equal(TrsResultsBytes(results), n_total * (TRS_COLS + 1) * 4);
+  for (int again = 0; again < 2; again++) {
+    assert_petsc_ok(TrsResultsWrite(results));
+    assert_petsc_ok(PetscMalloc1((size_t)(n_total * TRS_COLS), &found));
+    file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    read_all(file, "embeddings/user", H5T_NATIVE_FLOAT, 2, n_total * TRS_COLS, found);
+    for (int64_t i = 0; i < n_total * TRS_COLS; i++) assert_true(found[i] == (float)i);
+    read_all(file, "embeddings/one", H5T_NATIVE_FLOAT, 2, n_total, found);
+    assert_true(found[0] == 0.0f && found[n_total - per_rank * trs_size()] ==
+                                        (float)((n_total - per_rank * trs_size()) * TRS_COLS));
+    H5Fclose(file);
+    assert_petsc_ok(PetscFree(found));
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  assert_petsc_ok(TrsResultsDestroy(&results));
+}
+
 static void test_no_file(void **state)
 {
   TrsResults results;
@@ -336,7 +375,8 @@ static void test_cannot_create(void **state)
   assert_petsc_error(TrsResultsCreate(MPI_COMM_WORLD, "/dev/full", &results), TRS_ERR_CANT_CREATE);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_results), cmocka_unit_test(test_no_file),
-              cmocka_unit_test(test_link_is_not_followed), cmocka_unit_test(test_bounded_memory),
-              cmocka_unit_test(test_spill_fails), cmocka_unit_test(test_load),
-              cmocka_unit_test(test_load_damaged), cmocka_unit_test(test_cannot_create))
+TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_results), cmocka_unit_test(test_rows),
+              cmocka_unit_test(test_no_file), cmocka_unit_test(test_link_is_not_followed),
+              cmocka_unit_test(test_bounded_memory), cmocka_unit_test(test_spill_fails),
+              cmocka_unit_test(test_load), cmocka_unit_test(test_load_damaged),
+              cmocka_unit_test(test_cannot_create))

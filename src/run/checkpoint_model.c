@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/checkpoint_model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+PetscErrorCode TrsCheckpointModelTake(MPI_Comm comm, TrsOptions options, const char *path)
+{
+  char *text;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointModel(comm, path, &text));
+  PetscCall(TrsOptionsTakeModel(options, path, text));
+  if (!text)
+    PetscCall(PetscPrintf(comm,
+                          "%-10s %s is of an earlier version and does not hold its model: the options must "
+                          "give it\n",
+                          "model", path));
+  PetscCall(PetscFree(text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointModelCheckData(const TrsSession *session)
+{
+  const char *path = TrsOptionsModelOf(session->options, "-num_dense");
+  const TrsDatasetInfo *info;
+  int64_t num_dense;
+
+  PetscFunctionBegin;
+  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetInt(session->options, "-num_dense", &num_dense, NULL));
+  PetscCall(TrsDatasetGetInfo(session->eval, &info));
+  PetscCheck(info->num_dense == num_dense, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /dense has %d columns, the model of %s takes %" PRId64, info->path, info->num_dense, path,
+             num_dense);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text)
+{
+  const TrsTableConfigs *tables = &session->tables;
+  const TrsDatasetInfo *info;
+  const char **names;
+  char num_dense[32];
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
+  snprintf(num_dense, sizeof(num_dense), "%d", info->num_dense);
+  PetscCall(TrsOptionsSettle(session->options, "-num_dense", num_dense));
+  PetscCall(PetscMalloc1((size_t)tables->n, &names));
+  for (int t = 0; t < tables->n; t++) names[t] = tables->table[t].name;
+  PetscCall(TrsOptionsModelText(session->options, "table", tables->n, names, text));
+  PetscCall(PetscFree(names));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

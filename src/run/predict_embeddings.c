@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/predict_embeddings.h"
+
+#include "core/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char option[] = "-predict_embeddings";
+
+static const TrsOptionSpec specs[] = {
+    {"-predict_embeddings", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "features whose pooled embeddings -task predict writes for every sample: /embeddings/<feature> in "
+     "-output, in the dataset's order. Not for sequence tables (pooling none)"},
+};
+const TrsOptionGroup trs_predict_options = TRS_OPTION_GROUP("Prediction", specs);
+
+/* The table of a feature, and the feature's place among those of all tables. NULL for none. */
+static const TrsTableConfig *find_table(const TrsTableConfigs *tables, const char *feature, int *place)
+{
+  *place = 0;
+  for (int t = 0; t < tables->n; t++)
+    for (int k = 0; k < tables->table[t].n_features; k++, ++*place)
+      if (strcmp(tables->table[t].features[k], feature) == 0) return &tables->table[t];
+  return NULL;
+}
+
+/* The model's feature whose name is closest. */
+static PetscErrorCode refuse_feature(const TrsSession *s, const char *wanted)
+{
+  const char **names;
+  int n = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < s->tables.n; t++) n += s->tables.table[t].n_features;
+  PetscCall(PetscMalloc1((size_t)n, &names));
+  for (int t = 0, f = 0; t < s->tables.n; t++)
+    for (int k = 0; k < s->tables.table[t].n_features; k++) names[f++] = s->tables.table[t].features[k];
+  PetscCall(TrsOptionError(s->options, option,
+                           "the model has no feature \"%.100s\"; the closest is \"%.100s\"", wanted,
+                           names[TrsNameClosest(wanted, n, names)]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmbeddings *e)
+{
+  const char *output = NULL;
+
+  PetscFunctionBegin;
+  *e = (TrsPredictEmbeddings){.n = 0};
+  PetscCall(TrsOptionsGetStrings(session->options, option, &e->n, &e->feature, NULL));
+  PetscCall(TrsOptionsGetString(session->options, "-output", &output, NULL));
+  if (e->n && !output)
+    PetscCall(TrsOptionError(session->options, option, "needs -output, the file to write them to"));
+  PetscCall(PetscMalloc2((size_t)e->n, &e->place, (size_t)e->n, &e->width));
+  for (int i = 0; i < e->n; i++) {
+    const TrsTableConfig *table = find_table(&session->tables, e->feature[i], &e->place[i]);
+    int first = 0;
+
+    if (!table) PetscCall(refuse_feature(session, e->feature[i]));
+    while (strcmp(e->feature[first], e->feature[i]) != 0) first++;
+    if (first < i)
+      PetscCall(
+          TrsOptionError(session->options, option, "names the feature \"%.100s\" twice", e->feature[i]));
+    if (table->pooling == TRS_POOLING_NONE)
+      PetscCall(TrsOptionError(session->options, option,
+                               "feature \"%.100s\" is of the sequence table \"%.100s\" (pooling none), which "
+                               "has a row for each id and no pooled embedding",
+                               e->feature[i], table->name));
+    e->width[i] = table->embedding_dim;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *e)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree2(e->place, e->width));
+  PetscCall(TrsBufferFree(&e->rows));
+  e->n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel model, const TrsBatch *batch,
+                                       int64_t n_total, TrsResults results)
+{
+  PetscErrorCode failed = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < e->n; i++) {
+    const size_t bytes = (size_t)e->width[i] * sizeof(float);
+    char path[PETSC_MAX_PATH_LEN];
+    const float *rows;
+    PetscErrorCode ierr;
+    int64_t stride;
+
+    PetscCall(TrsModelParallelPooled(model, batch, e->place[i], &rows, &stride));
+    PetscCall(TrsBufferReserve(&e->rows, batch->batch * (int64_t)bytes, PETSC_FALSE));
+    for (int64_t b = 0; b < batch->batch; b++)
+      memcpy((char *)e->rows.data + (size_t)b * bytes, rows + b * stride, bytes);
+    snprintf(path, sizeof(path), "embeddings/%s", e->feature[i]);
+    ierr = TrsResultsAddRows(results, path, n_total, batch->first, batch->batch, e->width[i], e->rows.data);
+    if (!failed) failed = ierr; /* the other ranks go on to the next feature */
+  }
+  PetscCall(failed);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
