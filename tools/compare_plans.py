@@ -23,6 +23,8 @@ def load(path):
         sys.exit("%s: no plan (%s): %s" % (path, plan["error_type"], plan.get("message", "")))
     if plan.get("format") != "trshard-plan":
         sys.exit("%s is not a plan" % path)
+    if "devices" not in plan:
+        sys.exit("%s has no costs to compare: a plan of the planner has (-plan_output without -plan_input)" % path)
     return plan
 
 

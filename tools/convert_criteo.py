@@ -17,12 +17,6 @@ read from its begin, but not converted again) and ends with the same content. Wo
 takes as much room as the output until the end.
 """
 import argparse
-import gzip
-import json
-import os
-import shutil
-import sys
-import zlib
 
 import trspython
 
@@ -30,8 +24,8 @@ trspython.require("h5py", "numpy", "tqdm")
 
 import h5py
 import numpy as np
-from tqdm import tqdm
 
+import trsconvert
 import trsdata
 
 NUM_DENSE, NUM_SPARSE = 13, 26
@@ -40,139 +34,26 @@ NAMES = [f"cat_{i}" for i in range(NUM_SPARSE)]
 BUCKETS = 256  # ranges of numbers, by the first two hexadecimal digits: what counting can merge one at a time
 MERGE_ENTRIES = 1 << 22  # it takes as many ranges at once as have fewer numbers than this
 FAN_IN = 16
-TAB, NEWLINE, MINUS = 9, 10, 45
 
 
-class Input:
-    """The lines of several files as blocks of whole lines; remembers where each block begins."""
-
-    def __init__(self, paths, block_bytes):
-        self.paths = paths
-        self.block_bytes = block_bytes
-
-    def blocks(self, done):
-        """Yields (number of the block, file, first line, bytes as uint8) of those from number done on."""
-        number = 0
-        for path in self.paths:
-            line = 1
-            rest = b""
-            opener = gzip.open if path.endswith(".gz") else open
-            with opener(path, "rb") as stream:
-                while True:
-                    more = stream.read(self.block_bytes)
-                    text = rest + more
-                    if not text:
-                        break
-                    end = len(text) if not more else text.rfind(b"\n") + 1
-                    block, rest = text[:end], text[end:]
-                    if block:
-                        if number >= done:
-                            yield number, path, line, np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
-                        line += block.count(b"\n")
-                        number += 1
-                    if not more:
-                        break
-
-    def identity(self):
-        return [[os.path.abspath(path), os.path.getsize(path)] for path in self.paths]
-
-
-def fields_of(block, path, line):
-    """begin and end [lines, 40] of every field of a block; the block must be well formed."""
-    block_ends = np.flatnonzero((block == TAB) | (block == NEWLINE))
-    kinds = block[block_ends]
-    lines = int(np.count_nonzero(kinds == NEWLINE))
-    expected = np.full(len(kinds), TAB, np.uint8)
-    expected[FIELDS - 1::FIELDS] = NEWLINE
-    if len(kinds) != lines * FIELDS or np.any(kinds != expected):
-        newline = np.flatnonzero(kinds == NEWLINE)
-        counts = np.diff(np.concatenate([[-1], newline]))
-        bad = int(np.argmax(counts != FIELDS))
-        trsdata.fail(f"{path}, line {line + bad}: {counts[bad]} fields, expected {FIELDS} (label, {NUM_DENSE} integers, {NUM_SPARSE} categories)", 65)
-    begins = np.concatenate([[0], block_ends[:-1] + 1])
-    return begins.reshape(lines, FIELDS), block_ends.reshape(lines, FIELDS)
-
-
-def numbers_of(block, begin, end, base, path, line):
-    """(value, whether the field is empty) of each field, read digit by digit in base 10 (with sign) or 16."""
-    length = end - begin
-    longest = int(length.max(initial=0))
-    limit = 8 if base == 16 else 18
-    if longest > limit:
-        bad = int(np.argmax((length > limit).any(axis=1)))
-        trsdata.fail(f"{path}, line {line + bad}: a number of {longest} digits, expected {limit} at most", 65)
-    value = np.zeros(begin.shape, np.int64)
-    negative = np.zeros(begin.shape, bool)
-    last = len(block) - 1
-    for i in range(longest):
-        inside = i < length
-        byte = block[np.minimum(begin + i, last)].astype(np.int64)
-        digit = byte - 48
-        if base == 16:
-            letter = (byte | 32) - 97
-            digit = np.where((letter >= 0) & (letter < 6), letter + 10, np.where(digit < 10, digit, -1))
-        elif i == 0:
-            negative = inside & (byte == MINUS)
-            digit = np.where(negative, 0, digit)
-        wrong = inside & ((digit < 0) | (digit >= base))
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0]
-            field = bytes(block[begin[row, column]:end[row, column]]).decode("ascii", "replace")
-            trsdata.fail(f"{path}, line {line + int(row)}: {field!r} is not a number in base {base}", 65)
-        value = np.where(inside, value * base + digit, value)
-    return np.where(negative, -value, value), length == 0
+def place_of(path, line):
+    return lambda row: f"{path}, line {line + row}"
 
 
 def parse(block, path, line, labels=True):
     """labels, dense, categories [n, 26] as uint32, missing [n, 26]"""
-    begin, end = fields_of(block, path, line)
-    category, missing = numbers_of(block, begin[:, 1 + NUM_DENSE:], end[:, 1 + NUM_DENSE:], 16, path, line)
+    place = place_of(path, line)
+    begin, end = trsconvert.fields_of(block, FIELDS, place, f"label, {NUM_DENSE} integers, {NUM_SPARSE} categories")
+    category, missing = trsconvert.numbers_of(block, begin[:, 1 + NUM_DENSE:], end[:, 1 + NUM_DENSE:], 16, place, 8)
     if not labels:
         return None, None, category.astype(np.uint32), missing
-    integer, _ = numbers_of(block, begin[:, :1 + NUM_DENSE], end[:, :1 + NUM_DENSE], 10, path, line)
+    integer, _ = trsconvert.numbers_of(block, begin[:, :1 + NUM_DENSE], end[:, :1 + NUM_DENSE], 10, place, 18)
     label = integer[:, 0]
     if np.any((label != 0) & (label != 1)) or np.any(end[:, 0] == begin[:, 0]):
         bad = int(np.argmax((label != 0) & (label != 1) | (end[:, 0] == begin[:, 0])))
-        trsdata.fail(f"{path}, line {line + bad}: the label must be 0 or 1", 65)
+        trsdata.fail(f"{place(bad)}: the label must be 0 or 1", 65)
     dense = np.log1p(np.maximum(integer[:, 1:], 0).astype(np.float64)).astype(np.float32)
     return label.astype(np.float32), dense, category.astype(np.uint32), missing
-
-
-class Work:
-    """The folder of parts, and the state file that says how many blocks of each pass are done."""
-
-    def __init__(self, folder, settings):
-        self.folder = folder
-        self.state_path = os.path.join(folder, "state.json")
-        self.state = {"settings": settings, "counted": 0, "runs": [], "merged": False, "converted": 0}
-        os.makedirs(folder, exist_ok=True)
-        if os.path.exists(self.state_path):
-            with open(self.state_path, encoding="utf-8") as stream:
-                found = json.load(stream)
-            if found["settings"] != settings:
-                trsdata.fail(f"{folder} belongs to another conversion; finish that one, or remove the folder")
-            self.state = found
-            print(f"going on after {found['converted']} blocks ({folder})", file=sys.stderr)
-
-    def save(self, **changes):
-        self.state.update(changes)
-        temporary = self.state_path + ".tmp"
-        with open(temporary, "w", encoding="utf-8") as stream:
-            json.dump(self.state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, self.state_path)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def unlink(self, names):
-        for name in names:
-            if os.path.exists(self.path(name)):
-                os.unlink(self.path(name))
-
-    def remove(self):
-        shutil.rmtree(self.folder)
 
 
 def ranges(paths):
@@ -276,49 +157,16 @@ class Vocabulary:
         return out
 
 
-def convert(source, work, vocabulary, id_type, bar):
+def parts(source, work, vocabulary, id_type):
     """Second pass: one part a block."""
     for number, path, line, block in source.blocks(work.state["converted"]):
-        label, dense, category, missing = parse(block, path, line)
-        out = trsdata.AtomicFile(work.path(f"part-{number:06d}.h5"))
-        for name, array in (("label", label), ("dense", dense), ("id", vocabulary.ids(category, missing).astype(id_type))):
-            out.file[name] = array
-        out.publish()
-        work.save(converted=number + 1)
-        bar.update(len(block))
-
-
-def join(work, rows, args, id_type):
-    """The parts in order, into the outputs; the last samples go to the evaluation's."""
-    parts = [work.path(f"part-{number:06d}.h5") for number in range(work.state["converted"])]
-    sizes = []
-    for path in parts:
-        with h5py.File(path, "r") as part:
-            sizes.append(part["label"].shape[0])
-    total = sum(sizes)
-    if total == 0:
-        trsdata.fail("the input has no line", 65)
-    cut = total - int(total * args.eval_fraction) if args.output_eval else total
-    for path, begin, end in ((args.output, 0, cut), (args.output_eval, cut, total)):
-        if path is None:
-            continue
-        with trsdata.DatasetWriter(path, NAMES, rows, NUM_DENSE, id_dtype=id_type, compress=args.compress) as out:
-            out.attribute("converted_by", f"convert_criteo.py --vocabulary {args.vocabulary}")
-            first = 0
-            for part_path, size in zip(tqdm(parts, desc=path, unit=" parts", disable=not sys.stderr.isatty()), sizes):
-                low, high = max(begin - first, 0), min(end - first, size)
-                first += size
-                if low < high:
-                    with h5py.File(part_path, "r") as part:
-                        ids = part["id"][low:high]
-                        out.append(part["dense"][low:high], part["label"][low:high], np.ones(ids.shape, np.int32), ids.reshape(-1))
-        print("wrote", trsdata.describe(path))
+        labels, dense, category, missing = parse(block, path, line)
+        yield number, len(block), {"labels": labels, "dense": dense, "values": vocabulary.ids(category, missing).astype(id_type)}
 
 
 def hash_rows(words):
-    scale = {"k": 10**3, "m": 10**6, "g": 10**9}
     try:
-        rows = [int(word[:-1]) * scale[word[-1].lower()] if word[-1:].lower() in scale else int(word) for word in words.split(",")]
+        rows = [trsconvert.number_of_rows(word) for word in words.split(",")]
     except ValueError:
         trsdata.fail(f"--vocabulary hash:{words}: expected a number of rows, or {NUM_SPARSE} of them")
     if len(rows) not in (1, NUM_SPARSE) or min(rows) < 1:
@@ -328,30 +176,16 @@ def hash_rows(words):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inputs", nargs="+", metavar="INPUT")
-    parser.add_argument("--output", required=True, metavar="FILE")
-    parser.add_argument("--output-eval", metavar="FILE", help="gets the last samples instead")
-    parser.add_argument("--eval-fraction", type=float, default=1 / 7, help="of the samples that go there (default: 1/7, Kaggle's last day)")
+    trsconvert.add_arguments(parser, 32)
     parser.add_argument("--vocabulary", default="hash:100k", metavar="KIND", help="see above (default: %(default)s)")
-    parser.add_argument("--compress", type=int, choices=range(1, 10), metavar="1-9", help="gzip, shuffle and fletcher32")
-    parser.add_argument("--block-mb", type=float, default=32, help="of input converted at once; memory is about 40 times that (default: %(default)s)")
     args = parser.parse_args()
-    for path in args.inputs:
-        if not os.path.isfile(path):
-            trsdata.fail(f"no file {path}", 66)
-    if not 0 < args.eval_fraction < 1 or args.block_mb <= 0:
-        parser.error("--eval-fraction must lie between 0 and 1, --block-mb above 0")
+    trsconvert.check_arguments(parser, args, args.inputs)
     kind, _, words = args.vocabulary.partition(":")
     if kind not in ("hash", "frequency", "file") or not words or (kind == "frequency" and not words.isdigit()):
         parser.error("--vocabulary must be hash:ROWS, frequency:N or file:FILE")
-    source = Input(args.inputs, max(1, int(args.block_mb * 2**20)))
-    work = Work(args.output + ".parts", {"inputs": source.identity(), "vocabulary": args.vocabulary, "block_mb": args.block_mb})
-    size = sum(os.path.getsize(path) for path in args.inputs)
-
-    def bar(text):  # of a .gz the plain size is not known beforehand
-        known = None if any(path.endswith(".gz") for path in args.inputs) else size
-        return tqdm(total=known, desc=text, unit="B", unit_scale=True, disable=not sys.stderr.isatty())
-
+    source = trsconvert.Lines(args.inputs, max(1, int(args.block_mb * 2**20)))
+    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(args.inputs), "vocabulary": args.vocabulary, "block_mb": args.block_mb},
+                           counted=0, runs=[], merged=False)
     if kind == "hash":
         vocabulary = Hash(hash_rows(words))
     elif kind == "file":
@@ -359,21 +193,19 @@ def main():
     else:
         path = args.output + ".vocabulary.h5"
         if not work.state["merged"]:
-            with bar("count") as progress:
+            with trsconvert.progress("count", args.inputs) as progress:
                 count(source, work, progress)
             merge(work, int(words), path)
             work.save(merged=True)
             work.unlink([run[0] for run in work.state["runs"]])
         vocabulary = Vocabulary(path)
     id_type = np.int32 if max(vocabulary.rows) <= np.iinfo(np.int32).max else np.int64
-    with bar("convert") as progress:
-        convert(source, work, vocabulary, id_type, progress)
-    join(work, vocabulary.rows, args, id_type)
+    with trsconvert.progress("convert", args.inputs) as progress:
+        trsconvert.convert(parts(source, work, vocabulary, id_type), work, progress)
+    trsconvert.join(work, args, lambda path: trsdata.DatasetWriter(path, NAMES, vocabulary.rows, NUM_DENSE, id_dtype=id_type, compress=args.compress),
+                    {"converted_by": f"convert_criteo.py --vocabulary {args.vocabulary}"})
     work.remove()
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (OSError, EOFError, zlib.error) as problem:  # unreadable input, a .gz that ends early, a full disk
-        trsdata.fail(f"{problem or type(problem).__name__}", 74)
+    trsconvert.run(main)

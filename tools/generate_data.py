@@ -103,6 +103,16 @@ def sample_weights(args, chunk, n):
     return (low + (high - low) * stream(args.seed, 2, 0, chunk).random(CHUNK)[:n]).astype(np.float32)
 
 
+def groups_and_times(args, chunk, n):
+    """Of the first n samples of a chunk: a group below --groups (sizes uneven as ids of zipf), and a time that never falls; None: samples have none."""
+    group = time = None
+    if args.groups:
+        group = draw_ids(stream(args.seed, 3, 0, chunk), CHUNK, args.groups, args.alpha if args.ids == "zipf" else None)[:n]
+    if args.times:
+        time = chunk * CHUNK + np.arange(n, dtype=np.int64)
+    return group, time
+
+
 def chunk_of(args, chunk, n):
     """dense, labels, lengths, values, weights, true probabilities of the first n samples of a chunk."""
     lengths = np.empty((CHUNK, len(args.names)), np.int32)
@@ -124,6 +134,9 @@ def chunk_of(args, chunk, n):
     score += ((dense - 0.5) * np.sqrt(12.0)) @ hidden_weight(np.arange(args.num_dense), -1, args.seed)
     probability = 1 / (1 + np.exp(-args.strength * score / np.sqrt(max(1, terms + args.num_dense))))
     labels = probability if args.soft_labels else rng.random(CHUNK) < probability
+    if args.labels:  # the first is the plain one; of each further one fewer are positive, and only where the one before is
+        rare = np.stack([stream(args.seed, 4, t, chunk).random(CHUNK) < 0.5 for t in range(len(args.labels) - 1)] + [np.ones(CHUNK, bool)])
+        labels = np.stack([labels * np.prod(rare[:t], axis=0) for t in range(len(args.labels))], axis=1)
     ids = trsdata.interleave(lengths[:n], values).astype(args.id_dtype)
     ids_weights = trsdata.interleave(lengths[:n], weights) if args.weighted else None
     return dense[:n], labels[:n].astype(np.float32), lengths[:n], ids, ids_weights, probability[:n]
@@ -140,14 +153,17 @@ def progress(path, samples):
 def write(args, path, begin, end):
     """Samples begin to end of the endless stream."""
     loss = 0.0
-    with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress, bool(args.weights)) as out:
+    with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress, bool(args.weights),
+                               args.labels, bool(args.groups), args.times) as out:
         with progress(path, end - begin) as bar:
             for chunk in range(begin // CHUNK, -(-end // CHUNK)):
                 first, last = max(begin - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
                 dense, labels, lengths, values, weights, p = chunk_of(args, chunk, last)
                 skip, samples = lengths[:first].sum(), sample_weights(args, chunk, last)
+                group, time = groups_and_times(args, chunk, last)
                 out.append(dense[first:], labels[first:], lengths[first:], values[skip:], None if weights is None else weights[skip:],
-                           None if samples is None else samples[first:])
+                           None if samples is None else samples[first:], None if group is None else group[first:],
+                           None if time is None else time[first:])
                 p = np.clip(p[first:], 1e-12, 1 - 1e-12)
                 loss -= (p * np.log(p) + (1 - p) * np.log1p(-p)).sum()
                 if bar is not None:
@@ -169,6 +185,9 @@ def parse():
     parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform", help="how ids are spread (default: %(default)s)")
     parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf (default: %(default)s)")
     parser.add_argument("--weights", type=interval, metavar="LOW:HIGH", help="weights of samples, uniform in [LOW, HIGH) (default: none, all count alike)")
+    parser.add_argument("--labels", default="", metavar="LIST", help="names of several labels; each is positive at half of the places of the one before (default: one label without a name)")
+    parser.add_argument("--groups", type=number, default=0, metavar="N", help="a group for each sample, below N, spread as --ids says (default: none)")
+    parser.add_argument("--times", action="store_true", help="a time for each sample, its number")
     parser.add_argument("--weighted", default="", metavar="LIST|all", help="features whose ids carry weights, uniform in [0, 2); the others' are 1")
     parser.add_argument("--num-dense", type=int, default=13, metavar="N", help="dense features, uniform in [0, 1) (default: %(default)s)")
     parser.add_argument("--strength", type=float, default=2.0, help="of the planted signal; 0: labels are coin flips (default: %(default)s)")
@@ -183,6 +202,9 @@ def parse():
         parser.error("--features needs at least one name, each once")
     if args.num_samples < 1 or args.num_dense < 0 or args.seed < 0 or args.alpha <= 0 or bool(args.output_eval) != bool(args.num_eval):
         parser.error("--num-samples and --alpha must be positive, --num-dense and --seed not negative, --output-eval goes with --num-eval")
+    args.labels = args.labels.split(",") if args.labels else None
+    if args.labels and (len(set(args.labels)) < len(args.labels) or "" in args.labels):
+        parser.error("--labels needs names, each once")
     args.rows = per_feature("num-embeddings", args.num_embeddings, count, number)
     if not all(1 <= rows < SCATTER for rows in args.rows):
         parser.error(f"--num-embeddings must lie between 1 and {SCATTER - 1}")

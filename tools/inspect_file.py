@@ -60,15 +60,16 @@ class Dataset:
             if key in handle.attrs:
                 print(f"  {key}: {trsdata.text(handle.attrs[key])}")
         self.shapes(handle, total, len(names), num_dense)
+        self.labels = self.label_names(handle)
         if not self.problems:
             self.statistics(handle, names, rows, check)
 
     def shapes(self, handle, total, features, num_dense):
-        expected = {"labels": (total,), "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
+        labels = (total, handle["labels"].shape[1]) if "labels" in handle and handle["labels"].ndim == 2 else (total,)
+        expected = {"labels": labels, "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
         if num_dense:
             expected["dense"] = (total, num_dense)
-        if "weights" in handle:
-            expected["weights"] = (total,)
+        expected.update({name: (total,) for name in ("weights", "group", "time") if name in handle})
         for name, shape in expected.items():
             if name not in handle:
                 self.problems.append(f"no /{name}")
@@ -77,12 +78,37 @@ class Dataset:
         if not self.problems and handle["sparse/offsets"][total] != handle["sparse/values"].shape[0]:
             self.problems.append(f"/sparse/offsets ends at {handle['sparse/offsets'][total]}, /sparse/values has {handle['sparse/values'].shape[0]}")
 
+    def label_names(self, handle):
+        """Names of the labels; one without a name is "label"."""
+        if "labels" not in handle or handle["labels"].ndim == 1:
+            return ["label"]
+        names = [trsdata.text(name) for name in handle["labels"].attrs.get("names", [])]
+        if len(names) != handle["labels"].shape[1] or len(set(names)) < len(names) or "" in names:
+            self.problems.append(f"/labels has {handle['labels'].shape[1]} columns, expected as many different names in its attribute names")
+        return names
+
+    def whole_numbers(self, handle):
+        """Prints how many groups there are, and from when to when the samples are."""
+        for name in ("group", "time"):
+            if name not in handle:
+                continue
+            if handle[name].dtype.kind not in "iu" or handle[name].dtype == np.uint64:
+                self.problems.append(f"/{name} is {handle[name].dtype}, expected int64")
+                continue
+            values = handle[name][()]
+            if name == "group" and len(values):
+                sizes = np.unique(values, return_counts=True)[1]
+                print(f"  {len(sizes):,} groups of {sizes.min():,} to {sizes.max():,} samples, {len(values) / len(sizes):.2f} on average")
+            elif len(values):
+                print(f"  times from {values.min()} to {values.max()}")
+
     def statistics(self, handle, names, rows, check):
         """Of the whole file with check, else of its first samples."""
         count, most, empty = (np.zeros(len(names), np.int64) for _ in range(3))
         limits = np.iinfo(handle["sparse/values"].dtype)
         low, high = np.full(len(names), limits.max, limits.dtype), np.full(len(names), limits.min, limits.dtype)
-        positive = seen = 0.0
+        positive, seen = np.zeros(len(self.labels)), 0.0
+        self.whole_numbers(handle)
         total = handle["labels"].shape[0]
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
         for part, _ in zip(trsdata.samples_of(handle), tqdm(range(slices), desc="read", disable=not sys.stderr.isatty())):
@@ -98,7 +124,7 @@ class Dataset:
             most = np.maximum(most, lengths.max(axis=0, initial=0))
             np.minimum.at(low, feature, values)
             np.maximum.at(high, feature, values)
-            positive += labels.sum(dtype=np.float64)
+            positive += labels.reshape(len(labels), -1).sum(axis=0, dtype=np.float64)
             seen += len(labels)
             for what, numbers in (("dense", dense), ("labels", labels), ("weights", weights)):
                 if numbers is not None and not np.all(np.isfinite(numbers)):
@@ -113,7 +139,8 @@ class Dataset:
             if count[f] and rows[f] and (low[f] < -1 or high[f] >= rows[f]):  # 0 rows: ids without a bound
                 self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {rows[f]} rows")
         if seen:
-            print(f"  {'all' if check else 'first'} {int(seen):,} samples: mean label {positive / seen:.4f}")
+            means = ", ".join(f"mean {name} {sum_of / seen:.4f}" for name, sum_of in zip(self.labels, positive))
+            print(f"  {'all' if check else 'first'} {int(seen):,} samples: {means}")
             columns(["feature", "rows", "ids", "mean", "longest", "empty", "least id", "greatest id"],
                     [[name, f"{rows[f]:,}" if rows[f] else "any id", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
                      (["-", "-"] if count[f] == 0 else [low[f], high[f]]) for f, name in enumerate(names)])
@@ -224,7 +251,7 @@ def run(handle):
     problems = []
     for name, value in sorted(handle.attrs.items()):
         words = trsdata.text(value)
-        if name not in ("format", "options", "plan"):
+        if name not in ("format", "options", "plan", "label"):
             print(f"  {name}: {words if len(words) < 120 else words[:117] + '...'}")
     if "plan" in handle.attrs:
         plan(handle.attrs["plan"])
@@ -241,6 +268,8 @@ def run(handle):
         starts(handle["starts"])
     if "eval" in handle:
         print("  last evaluation: " + metrics(handle))
+    if "label" in handle.attrs:
+        print(f"  predictions and metrics are of the label {trsdata.text(handle.attrs['label'])} alone")
     if "predictions" in handle:
         p = handle["predictions"][()]
         print(f"  {len(p):,} predictions, mean {p.mean():.4f}" if len(p) else "  no prediction")

@@ -20,7 +20,7 @@ packages=(
   libjansson-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
   python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
 )
-test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2)
+test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2 python3-yaml python3-venv)
 build_dir=build tests=0 build=1
 
 say() { printf '[setup] %s\n' "$*"; }

@@ -67,11 +67,14 @@ class DatasetWriter:
     num_dense                 0: the dataset gets no /dense
     weighted                  with /sparse/weights
     sample_weighted           with /weights
+    labels                    names of the labels of a sample; None: one without a name
+    grouped, timed            with /group, with /time
     id_dtype                  np.int32 or np.int64, of /sparse/values
     compress                  gzip level with shuffle and fletcher32, or None
     """
 
-    def __init__(self, path, features, num_embeddings, num_dense, weighted=False, id_dtype=np.int32, compress=None, sample_weighted=False):
+    def __init__(self, path, features, num_embeddings, num_dense, weighted=False, id_dtype=np.int32, compress=None, sample_weighted=False,
+                 labels=None, grouped=False, timed=False):
         self.features = list(features)
         self.num_dense = num_dense
         self.num_samples = self.num_ids = 0
@@ -81,7 +84,7 @@ class DatasetWriter:
         sparse.attrs["num_embeddings"] = np.asarray(num_embeddings, np.int64)
         self.compress = compress
         self.parts = {
-            "labels": self._dataset("labels", (), np.float32),
+            "labels": self._dataset("labels", (len(labels),) if labels else (), np.float32),
             "sparse/lengths": self._dataset("sparse/lengths", (len(self.features),), np.int32),
             "sparse/offsets": self._dataset("sparse/offsets", (), np.int64),
             "sparse/values": self._dataset("sparse/values", (), id_dtype),
@@ -92,6 +95,12 @@ class DatasetWriter:
             self.parts["sparse/weights"] = self._dataset("sparse/weights", (), np.float32)
         if sample_weighted:
             self.parts["weights"] = self._dataset("weights", (), np.float32)
+        if labels:
+            self.parts["labels"].attrs["names"] = np.array(list(labels), dtype=h5py.string_dtype())
+        if grouped:
+            self.parts["group"] = self._dataset("group", (), np.int64)
+        if timed:
+            self.parts["time"] = self._dataset("time", (), np.int64)
         self._append("sparse/offsets", np.zeros(1, np.int64))
 
     def _dataset(self, name, row, dtype):
@@ -107,8 +116,9 @@ class DatasetWriter:
         if len(rows):
             part[start:] = rows
 
-    def append(self, dense, labels, lengths, values, weights=None, sample_weights=None):
-        """dense [n, num_dense] (or None), labels [n], lengths [n, F], values and weights [sum of lengths], sample by sample; sample_weights [n]."""
+    def append(self, dense, labels, lengths, values, weights=None, sample_weights=None, group=None, time=None):
+        """dense [n, num_dense] (or None), labels [n] or [n, T], lengths [n, F], values and weights [sum of lengths], sample by sample;
+        sample_weights, group and time [n]."""
         per_sample = np.asarray(lengths, np.int64).sum(axis=1)
         if per_sample.sum() != len(values) or len(labels) != len(lengths):
             raise ValueError(f"{len(values)} ids for lengths that add up to {per_sample.sum()}")
@@ -118,6 +128,9 @@ class DatasetWriter:
             self._append("sparse/weights", weights)
         if sample_weights is not None:
             self._append("weights", sample_weights)
+        for name, rows in (("group", group), ("time", time)):
+            if rows is not None:
+                self._append(name, rows)
         self._append("labels", labels)
         self._append("sparse/lengths", lengths)
         self._append("sparse/values", values)
@@ -167,7 +180,7 @@ def describe(path):
 
 
 def samples_of(handle, at_once=SAMPLES_AT_ONCE):
-    """Yields (first, dense or None, labels, lengths, values, weights or None) of an open dataset, a slice at a time."""
+    """Yields (first, dense or None, labels [n] or [n, T], lengths, values, weights or None) of an open dataset, a slice at a time."""
     total = handle["labels"].shape[0]
     for first in range(0, total, at_once):
         last = min(total, first + at_once)

@@ -9,6 +9,8 @@ import sys
 CANDIDATES = (os.environ.get("TRSHARD_PYTHON"), "/usr/bin/python3", "python3", "python")
 AGAIN = "TRSHARD_PYTHON_TRIED"
 DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "matplotlib": "python3-matplotlib", "tqdm": "python3-tqdm", "yaml": "python3-yaml"}
+PYPI = {"yaml": "pyyaml"}  # packages of another name than their module
+NOT_IN_DEBIAN = {"pyarrow"}
 
 
 def has_all(python, modules):
@@ -31,8 +33,13 @@ def require(*modules):
             if has_all(python, modules):
                 sys.stdout.flush()
                 os.execvp(python, [python, *sys.argv])
+    if NOT_IN_DEBIAN.intersection(missing):
+        print(f"{os.path.basename(sys.argv[0])}: {sys.executable} has no {', '.join(missing)}. This line brings it:\n"
+              f"  python3 -m venv ~/trshard-python && ~/trshard-python/bin/python3 -m pip install {' '.join(PYPI.get(module, module) for module in modules)}"
+              f" && export TRSHARD_PYTHON=~/trshard-python/bin/python3", file=sys.stderr)
+        sys.exit(69)
     packages = " ".join(DEBIAN.get(module, "python3-" + module) for module in missing)
     print(f"{os.path.basename(sys.argv[0])}: {sys.executable} has no {', '.join(missing)}. One of these lines brings it:\n"
-          f"  {sys.executable} -m pip install {' '.join(missing)}\n  apt-get install {packages}   # then TRSHARD_PYTHON=/usr/bin/python3",
+          f"  {sys.executable} -m pip install {' '.join(PYPI.get(module, module) for module in missing)}\n  apt-get install {packages}   # then TRSHARD_PYTHON=/usr/bin/python3",
           file=sys.stderr)
     sys.exit(69)

@@ -56,16 +56,18 @@ class Plan:
         self.world = natural(root, "world_size", source)
         self.local = natural(root, "local_world_size", source)
         self.pod = natural(root, "pod_size", source) if "pod_size" in root else 1
-        self.critical_path = field(root, "critical_path", float, source)
-        devices = field(root, "devices", list, source)
-        if len(devices) != self.world:
-            raise Unreadable(f"{source}: world_size is {self.world}, but there are {len(devices)} devices")
-        self._read_devices(devices)
+        self.has_costs = "devices" in root  # written by hand a plan may leave out its costs, which then count as 0
+        self.critical_path, self.capacity, self.available = 0.0, None, None
+        if self.has_costs:
+            self.critical_path = field(root, "critical_path", float, source)
+            devices = field(root, "devices", list, source)
+            if len(devices) != self.world:
+                raise Unreadable(f"{source}: world_size is {self.world}, but there are {len(devices)} devices")
+            self._read_devices(devices)
         self._read_tables(field(root, "tables", list, source))
 
     def _read_devices(self, devices):
         """The capacity and what the reservation leaves of it [rank, hbm and ddr]; None in plans of older programs."""
-        self.capacity = self.available = None
         if isinstance(devices[0], dict) and "capacity" in devices[0]:
             where = [f"{self.source}: devices[{i}]" for i in range(self.world)]
             self.capacity = np.array([storage(d, "capacity", w) for d, w in zip(devices, where)], float)
@@ -88,9 +90,13 @@ class Plan:
                     raise Unreadable(f"{place}.rank is {r}, of {self.world} ranks")
                 offset, size = (self._pair(shard, key, place) for key in ("offset", "size"))
                 rows, dim = max(rows, offset[0] + size[0]), max(dim, offset[1] + size[1])
-                perf = field(shard, "perf", dict, place)
                 table.append(t)
                 rank.append(r)
+                if not self.has_costs:
+                    held.append([0] * len(KINDS))
+                    times.append([0] * len(PARTS))
+                    continue
+                perf = field(shard, "perf", dict, place)
                 held.append(storage(shard, "storage", place))
                 times.append([field(perf, part, float, place + ".perf") for part in PARTS])
             self.rows.append(rows)

@@ -75,6 +75,23 @@ def sample_weights(value, row=17):
     return prepare
 
 
+def names_of(h, names):
+    h["labels"].attrs["names"] = names
+
+
+def labelled(change=None, eval_labels=None, second_labels=None):
+    """A prepare function: train.h5 with the labels click and buy but for the change; eval.h5 and second.h5 with others, () for one without a name."""
+    def prepare(folder):
+        path = trsrun.write_dataset(os.path.join(folder, "train.h5"), labels=["click", "buy"])
+        for name, labels in (("eval.h5", eval_labels), ("second.h5", second_labels)):
+            if labels is not None:
+                trsrun.write_dataset(os.path.join(folder, name), labels=labels)
+        if change:
+            with h5py.File(path, "r+") as h:
+                change(h)
+    return prepare
+
+
 def second(change=None, **more):
     """A prepare function: second.h5, a file to go with train.h5 but for the change."""
     def prepare(folder):
@@ -148,7 +165,40 @@ CASES = [
     Case("dense_is_compound", 65, r"train\.h5: /dense holds compounds", prepare=turned("dense", lambda v: v[:, 0].astype([("x", np.float32)]))),
     Case("dense_of_one_dimension", 65, r"train\.h5: /dense is float32 \[40\], expected 2 dimensions", prepare=turned("dense", lambda v: v[:, 0])),
     Case("dense_of_three_dimensions", 65, r"train\.h5: /dense has 3 dimensions", prepare=turned("dense", lambda v: v[:, :, None])),
-    Case("labels_of_two_dimensions", 65, r"train\.h5: /labels is float32 \[40, 1\], expected 1 dimension", prepare=turned("labels", lambda v: v[:, None])),
+    Case("labels_without_names", 65, r"train\.h5 has no attribute names|train\.h5: .*names", prepare=turned("labels", lambda v: v[:, None])),
+    Case("labels_of_three_dimensions", 65, r"train\.h5: /labels has 3 dimensions", prepare=turned("labels", lambda v: v[:, None, None])),
+    Case("labels_and_too_few_names", 65, r"train\.h5: attribute names of /labels has 1 entries, expected 2", prepare=labelled(lambda h: names_of(h, ["click"]))),
+    Case("label_twice", 65, r'train\.h5: labels 0 and 1 have the same name "click"', prepare=labelled(lambda h: names_of(h, ["click", "click"]))),
+    Case("label_without_name", 65, r"train\.h5: label 1 has an empty name", prepare=labelled(lambda h: names_of(h, ["click", ""]))),
+    Case("label_names_are_numbers", 65, r"train\.h5.*names", prepare=labelled(lambda h: names_of(h, np.array([1, 2])))),
+    Case("labels_too_few_rows", 65, r"train\.h5: /labels is float32 \[40, 2\], expected 41 rows|/sparse/lengths is int32 \[40, 3\], expected 41", prepare=labelled(lambda h: h.attrs.__setitem__("num_samples", 41))),
+    Case("label_unknown", 64, r'-data_label: .*train\.h5 has no label "sale", expected one of click, buy', "-data_label sale", labelled()),
+    Case("label_of_data_without_names", 64, r'-data_label: .*train\.h5 has one label without a name, expected a label "buy"', "-data_label buy"),
+    Case("second_label_too_large", 65, r"train\.h5: /labels\[3, 1\] is 1\.5, expected a number in \[0, 1\]", "-data_label buy", labelled(lambda h: h["labels"].__setitem__((3, 1), 1.5))),
+    Case("other_label_is_unused", 0, "", "-data_label buy -data_shuffle", labelled(lambda h: h["labels"].__setitem__((3, 0), 1.5))),
+    Case("evaluation_lacks_the_label", 65, r'eval\.h5 has no label "click", expected one of buy, sale', "-data_eval eval.h5", labelled(eval_labels=["buy", "sale"])),
+    Case("evaluation_has_no_names", 65, r'eval\.h5 has one label without a name, expected a label "click"', "-data_eval eval.h5", labelled(eval_labels=())),
+    Case("evaluation_alone_has_names", 65, r"eval\.h5 has the labels buy, sale, the training data one without a name", "-data_eval eval.h5", evaluation(labels=["buy", "sale"])),
+    Case("second_has_other_labels", 65, r'second\.h5: label 1 of /labels is "like", expected "buy", as in .*train\.h5', BOTH, labelled(second_labels=["click", "like"])),
+    Case("second_has_more_labels", 65, r"second\.h5: /labels has 3 columns, expected 2, as .*train\.h5 has", BOTH, labelled(second_labels=["click", "buy", "like"])),
+    Case("second_has_one_label", 65, r"second\.h5: /labels has (1 columns|1 dimension, expected 2)", BOTH, labelled(second_labels=())),
+    Case("groups_missing", 65, r"train\.h5 has no dataset /group, which -metrics_group names", "-metrics_group /group"),
+    Case("groups_missing_in_evaluation", 65, r"eval\.h5 has no dataset /group, which -metrics_group names", "-metrics_group /group -data_eval eval.h5",
+         lambda folder: (evaluation()(folder), edit(lambda h: h.__setitem__("group", np.ones(40, np.int64)))(folder))),
+    Case("group_of_no_feature", 64, r"-metrics_group users: .*train\.h5 has no feature of this name, expected one, or /group", "-metrics_group users"),
+    Case("group_of_several_ids", 65, r'train\.h5: feature "user" of sample \d+ has [023] ids, expected one, the sample.s group \(-metrics_group\)', "-metrics_group user -data_shuffle"),
+    Case("at_without_groups", 64, r"-metrics_at.*needs -metrics_group", "-metrics_at 5"),
+    Case("at_zero", 64, r"-metrics_at", "-metrics_group user -metrics_at 5,0"),
+    Case("at_too_many", 64, r"-metrics_at.*has 9 numbers, expected at most 8", "-metrics_group user -metrics_at 1,2,3,4,5,6,7,8,9"),
+    Case("early_stopping_without_groups", 64, r"-early_stopping_metric.*gauc needs -metrics_group", "-early_stopping_metric gauc -eval_every 2"),
+    Case("group_is_real", 65, r"train\.h5: /group is float32 \[40\], expected integers", prepare=edit(lambda h: h.__setitem__("group", np.ones(40, np.float32)))),
+    Case("group_of_two_dimensions", 65, r"train\.h5: /group is int64 \[40, 1\], expected 1 dimension", prepare=edit(lambda h: h.__setitem__("group", np.ones((40, 1), np.int64)))),
+    Case("group_too_short", 65, r"train\.h5: /group is int64 \[39\], expected 40 rows", prepare=edit(lambda h: h.__setitem__("group", np.ones(39, np.int64)))),
+    Case("group_unsigned", 65, r"train\.h5: /group is uint64, expected int64", prepare=edit(lambda h: h.__setitem__("group", np.ones(40, np.uint64)))),
+    Case("time_is_text", 65, r"train\.h5: /time holds strings", prepare=edit(lambda h: h.__setitem__("time", np.array(["x"] * 40, "S4")))),
+    Case("time_too_long", 65, r"train\.h5: /time is int64 \[41\], expected 40 rows", prepare=edit(lambda h: h.__setitem__("time", np.ones(41, np.int64)))),
+    Case("second_has_groups", 65, r"second\.h5 has a /group, but .*train\.h5 has none", BOTH, second(group=range(40))),
+    Case("second_has_times", 65, r"second\.h5 has a /time, but .*train\.h5 has none", BOTH, second(time=range(40))),
     Case("labels_scalar", 65, r"train\.h5: /labels has 0 dimensions", prepare=turned("labels", lambda v: v[0])),
     Case("dense_without_columns", 65, r"train\.h5: /dense is float32 \[40, 0\]", prepare=turned("dense", lambda v: v[:, :0])),
     Case("too_few_labels", 65, r"train\.h5: /labels is float32 \[39\], expected 40 rows", prepare=turned("labels", lambda v: v[:-1])),

@@ -161,7 +161,7 @@ CASES = [
     Case("training_one_table_in_int4", 64, r'-table_item_data_type.*table "item" cannot be trained or evaluated as int4', "-table_item_data_type int4"),
     Case("evaluation_in_int2", 64, r'-tables_data_type.*table "user" cannot be trained or evaluated as int2',
          "-task eval -data_eval train.h5 -init_from out/final.h5 -tables_data_type int2"),
-    Case("output_in_int8", 64, r"-tables_output_dtype.*pooled outputs of -task predict are fp32, fp16 or bf16", f"{PREDICT} -init_from out/final.h5 -tables_output_dtype int8"),
+    Case("output_in_int8", 64, r"-tables_output_dtype.*pooled outputs of a run are fp32, fp16 or bf16", f"{PREDICT} -init_from out/final.h5 -tables_output_dtype int8"),
     Case("sharder_for_training", 64, r"-plan_sharder.*-task predict shards quantised tables", f"{PREDICT} -init_from out/final.h5 -plan_sharder training"),
     Case("quantised_sharder_in_training", 64, r"-plan_sharder quant plans for -task predict", "-plan_sharder quant"),
     Case("data_parallel", 72, r"no feasible plan", f"{PREDICT} -init_from out/final.h5 -tables_sharding_types data_parallel"),

@@ -51,6 +51,93 @@ def test_metrics_of_a_standstill(binary, folder):
                     check(wrong <= 1e-5 * (1 + abs(value)), f"{ranks} ranks, step {step}: {prefix}{name} is {found[prefix + name][i]}, by hand {value}")
 
 
+def test_labels(binary, folder):
+    """A named label trains and evaluates as the only one of a plain dataset does, to the bit; other labels change nothing."""
+    names, samples = ["click", "buy", "like"], 130
+    options = f"{MIXED} -epochs 2 -data_shuffle -data_eval eval.h5 -eval_every 3"
+    for k, name in enumerate(names):
+        for part, seed in (("train", 7), ("eval", 8)):
+            path = os.path.join(folder, f"{part}.h5")
+            write_dataset(path, samples, seed=seed, features=FEATURES, labels=names)
+            with h5py.File(path, "r+") as h:
+                labels = h["labels"][()]
+                del h["labels"]
+                h["labels"] = labels[:, k]
+        wanted, state = train(binary, folder, "plain", 2, options)
+        evaluated = rows(os.path.join(folder, "plain.h5"), "eval")
+        write_dataset(os.path.join(folder, "train.h5"), samples, features=FEATURES, labels=names)
+        write_dataset(os.path.join(folder, "eval.h5"), samples, seed=8, features=FEATURES, labels=names)
+        with h5py.File(os.path.join(folder, "eval.h5"), "r+") as h:  # in another order
+            labels = h["labels"][()][:, ::-1]
+            h["labels"][...] = labels
+            h["labels"].attrs["names"] = names[::-1]
+        found, other = train(binary, folder, "named", 2, f"{options} {'' if k == 0 else '-data_label ' + name}")
+        check(same_bits(found, wanted), f"{name}: other losses")
+        check_same_tensors(other, state, name)
+        for column, values in rows(os.path.join(folder, "named.h5"), "eval").items():
+            check(same_bits(values, evaluated[column]), f"{name}: another eval/{column}")
+        check(attribute(os.path.join(folder, "named.h5"), "label") == name, f"{name} is not the attribute label")
+
+
+def test_groups_and_times(binary, folder):
+    """/group and /time change nothing in a training, and stand beside /predictions, over several files and any ranks."""
+    write_dataset(os.path.join(folder, "train.h5"), 130, features=FEATURES)
+    wanted, state = train(binary, folder, "without", 2, f"{MIXED} -epochs 1")
+    write_dataset(os.path.join(folder, "train.h5"), 130, features=FEATURES, group=range(130), time=range(130))
+    found, other = train(binary, folder, "with", 2, f"{MIXED} -epochs 1")
+    check(same_bits(found, wanted), "other losses with groups")
+    check_same_tensors(other, state, "with groups")
+    group, time = np.arange(130) * 7 % 11 - 5, (1 << 40) + np.arange(130)
+    for name, part in (("a.h5", slice(0, 47)), ("b.h5", slice(47, 130))):
+        write_dataset(os.path.join(folder, name), part.stop - part.start, features=FEATURES, group=group[part], time=time[part])
+    for task, ranks in (("eval", 3), ("predict", 2)):
+        run(binary, ranks, f"-task {task} -data_eval a.h5,b.h5 -init_from {other} -batch_size 9 -output out.h5 {MODEL} {TABLES}", folder)
+        with h5py.File(os.path.join(folder, "out.h5")) as h:
+            check(h["group"].dtype == np.int64 and h["time"].dtype == np.int64, f"{task}: group is {h['group'].dtype}, time {h['time'].dtype}")
+            check((h["group"][()] == group).all() and (h["time"][()] == time).all(), f"{task}: other groups or times")
+            check(len(h["predictions"]) == 130, f"{task}: {len(h['predictions'])} predictions")
+
+
+def single_users(path):
+    """Every sample of a dataset gets one id of the first feature, which is its group, too. Returns the groups."""
+    with h5py.File(path, "r+") as h:
+        rng, lengths = np.random.default_rng(11), h["sparse/lengths"][()]
+        lengths[:, 0] = 1
+        user = rng.integers(0, 9, len(lengths))
+        ids = [np.concatenate([[one], rng.integers(0, 11, n.sum() - 1)]) for one, n in zip(user, lengths)]
+        for name, values in (("lengths", lengths), ("offsets", np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])), ("values", np.concatenate(ids).astype(np.int32))):
+            del h["sparse"][name]
+            h["sparse"][name] = values
+        h["group"] = user.astype(np.int64)
+        return user
+
+
+def test_group_metrics(binary, folder):
+    """Metrics of groups: the same bits on 1 to 4 ranks, by /group or by the feature with its ids; those of /predictions by hand; early stopping."""
+    for name, seed in (("train.h5", 7), ("eval.h5", 8)):
+        group = single_users(write_dataset(os.path.join(folder, name), 120, seed=seed, features=FEATURES))  # whole batches: the same window on any ranks
+    shared = "-epochs 2 -metrics_at 2,5 -metrics_every 2 -metrics_window_samples 48 -data_shuffle -data_eval eval.h5 -eval_every 4 -reproducible"
+    wanted = {}
+    for ranks, name in ((1, "user"), (2, "/group"), (3, "user"), (4, "/group")):
+        _, state = train(binary, folder, "run", ranks, f"{shared} -metrics_group {name}")
+        for part in ("metrics", "eval"):
+            found = {column: values for column, values in rows(os.path.join(folder, "run.h5"), part).items()
+                     if any(word in column for word in ("gauc", "group", "_at_"))}
+            check(len(found) == 3 + 4 + 2 * 4, f"{part} has {sorted(found)}")
+            check(all(np.isfinite(values).all() for values in found.values()), f"{part}: {found}")
+            for column, values in found.items():
+                check(same_bits(values, wanted.setdefault((part, column), values)), f"{ranks} ranks, {name}: another {part}/{column}")
+    run(binary, 3, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -output eval_out.h5 -metrics_group user {MODEL} {TABLES}", folder)
+    with h5py.File(os.path.join(folder, "eval_out.h5")) as h, h5py.File(os.path.join(folder, "eval.h5")) as data:
+        p, y, found = h["predictions"][()], data["labels"][()], h["eval/gauc"][-1]
+        check((h["group"][()] == group).all(), "other groups beside the predictions")
+    areas = [by_hand(p[group == one], y[group == one])["auc"] for one in np.unique(group) if 0 < y[group == one].sum() < (group == one).sum()]
+    check(abs(found - np.mean(areas)) < 1e-9, f"GAUC is {found}, by hand {np.mean(areas)}")
+    text = run(binary, 2, f"-data_train train.h5 -data_eval eval.h5 -batch_size 9 {MODEL} {TABLES} {STANDSTILL} -epochs 3 -eval_every 2 -metrics_group user "
+               "-early_stopping_metric ndcg -early_stopping_patience 2", folder).text
+    check("eval/ndcg has not risen above" in text, text[-900:])
+
+
 def test_sample_weights(binary, folder):
     """/weights of samples: the weighted mean in losses and metrics, on any ranks and pipeline; equal weights are none."""
     path, samples = os.path.join(folder, "train.h5"), 130

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The result of a run does not depend on how it was split: over ranks, by sharding type, by pipeline, by batch."""
+import json
 import os
 
 import h5py
@@ -147,3 +148,60 @@ def test_column_cuts_are_told(binary, folder):
                 lines = [line for line in text.splitlines() if told in line]
                 check(len(lines) == expected, f"{ranks} ranks, {optimizer} {options}: {lines}")
                 check(not lines or "columns of 1 table are cut (word)" in lines[0], f"the line is {lines}")
+
+
+def write_plan(folder, name, tables, **more):
+    """A plan as one writes it by hand."""
+    tables = [dict(zip(("name", "sharding_type", "compute_kernel", "ranks"), table[:4]), **table[4]) for table in tables]
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+        json.dump({"format": "trshard-plan", "version": 1, "tables": tables, **more}, out)
+
+
+def test_plan_by_hand(binary, folder):
+    """Table, type, kernel and ranks are enough: the bits are those of the planner's plan; what is written again is read again."""
+    make(folder)
+    wanted, state = train(binary, folder, "planned", 2, f"{MIXED} -epochs 1")
+    write_plan(folder, "hand.json", [("user", "row_wise", "fused", [0, 1], {}), ("item", "table_wise", "fused", [1], {}),
+                                     ("tag", "data_parallel", "dense", [0, 1], {}), ("word", "column_wise", "fused", [0, 1], {})])
+    for plan, again in (("hand.json", "again.json"), ("again.json", "third.json")):
+        found, other = train(binary, folder, "hand", 2, f"-plan_input {plan} -plan_output {again} -epochs 1 -existing_outputs replace")
+        check_close_losses(found, wanted, 1e-12, plan)  # bits: the planner may put item elsewhere, which changes none
+        check_same_tensors(other, state, plan)
+    again, third = (open(os.path.join(folder, name), encoding="utf-8").read() for name in ("again.json", "third.json"))
+    check(again == third and '"size": [25, 8]' in again and "perf" not in again, f"written again:\n{again}")
+
+
+def test_plan_choices(binary, folder):
+    """A table's choices travel in the plan and do there what their options do; an option that says otherwise is refused."""
+    make(folder)
+    cached = "-table_item_compute_kernels fused_uvm_caching -table_item_sharding_types table_wise"
+    choices = {"cache_algorithm": "lfu", "cache_reserved_memory": 1000, "cache_precision": "fp16", "enforce_hbm": True, "stochastic_rounding": False,
+               "bounds_check_mode": "ignore", "output_dtype": "bf16"}
+    options = " ".join(f"-table_item_{key} {str(value).lower()}" for key, value in choices.items())
+    shared = "-epochs 1 -table_item_data_type fp16"
+    wanted, state = train(binary, folder, "options", 2, f"{shared} {cached} {options} -plan_output plan.json")
+    plain, _ = train(binary, folder, "plain", 2, f"{shared} {cached}")
+    check(not same_bits(plain, wanted), "the options change nothing")
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as f:
+        tables = {table["name"]: table for table in json.load(f)["tables"]}
+    check({key: tables["item"].get(key) for key in choices} == choices, f"in the plan: {tables['item']}")
+    check(not set(choices) & set(tables["user"]), f"in the plan: {tables['user']}")
+    found, other = train(binary, folder, "found", 2, f"{shared} -plan_input plan.json -plan_output again.json")
+    check(same_bits(found, wanted), "the plan's choices are not honoured")
+    check_same_tensors(other, state, "the plan's choices")
+    check(open(os.path.join(folder, "plan.json"), "rb").read() == open(os.path.join(folder, "again.json"), "rb").read(), "the plan is written otherwise")
+    words = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {shared} -plan_input plan.json"
+    text = run(binary, 2, f"{words} -tables_cache_algorithm lru", folder, status=64).text
+    check('-tables_cache_algorithm "lru"' in text and 'table "item" has lru here and lfu in' in text, text[:500])
+
+
+def test_plan_bounds(binary, folder):
+    """bounds_check_mode of a plan ends a run that its options would let go on."""
+    make(folder)
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+        h["sparse/values"][0] = 10**6
+    plan = [("user", "row_wise", "fused", [0, 1], {}), ("item", "table_wise", "fused", [1], {}), ("tag", "table_wise", "fused", [0], {}),
+            ("word", "table_wise", "fused", [0], {})]
+    for mode, status in (("fatal", 65), ("ignore", 0)):
+        write_plan(folder, "hand.json", [(*table[:4], {"bounds_check_mode": mode}) for table in plan])
+        run(binary, 2, f"-data_train train.h5 -batch_size 12 -epochs 1 {MODEL} {TABLES} -plan_input hand.json -bounds_check_mode warning", folder, status=status)

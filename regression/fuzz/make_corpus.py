@@ -49,7 +49,8 @@ def main():
         with open(os.path.join(folder, target), "w", encoding="ascii") as file:
             file.write(texts[target])
     for libver in ("earliest", "latest") if target == "dataset" else ():
-        trsrun.write_dataset(os.path.join(folder, libver), samples=4, features={"a": 5, "b": 3}, num_dense=1, libver=libver)
+        trsrun.write_dataset(os.path.join(folder, libver), samples=4, features={"a": 5, "b": 3}, num_dense=1, libver=libver,
+                             **({"labels": ["one", "two"], "group": range(4), "time": range(4)} if libver == "latest" else {}))
     if target == "checkpoint":
         write_checkpoint(os.path.join(folder, "earliest"))
 

@@ -161,7 +161,7 @@ def optimizers(binary):
 
 
 def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None,
-                  libver="latest"):
+                  libver="latest", labels=None, group=None, time=None):
     """A dataset of random numbers, in the newest file format unless libver says otherwise, every part contiguous."""
     rng = np.random.default_rng(seed)
     features = features or FEATURES
@@ -173,6 +173,14 @@ def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, 
         if num_dense:
             h["dense"] = rng.random((samples, num_dense), np.float32)
         h["labels"] = rng.integers(0, 2, samples).astype(np.float32)
+        if labels:  # names; the labels of the first are those of a dataset without names
+            first = h["labels"][()]
+            del h["labels"]
+            h["labels"] = np.stack([first] + [np.random.default_rng(seed + k).integers(0, 2, samples) for k in range(1, len(labels))], axis=1).astype(np.float32)
+            h["labels"].attrs["names"] = list(labels)
+        for name, whole in (("group", group), ("time", time)):
+            if whole is not None:
+                h[name] = np.asarray(whole, np.int64)
         sparse = h.create_group("sparse")
         sparse.attrs["features"] = list(features)
         sparse.attrs["num_embeddings"] = np.array(list(features.values()), np.int64)

@@ -62,9 +62,9 @@ static PetscErrorCode draw_table(random_stream *r, int t, PetscBool reproducible
                             .pooling = (TrsPooling)random_int(r, TRS_POOLING_SUM, TRS_POOLING_NONE),
                             .data_type = TRS_FP32,
                             .stochastic_rounding = random_once_in(r, 2),
-                            .init_min = -1.0F,
-                            .init_max = 1.0F,
+                            .init = {.kind = TRS_LAW_UNIFORM, .low = -1.0F, .high = 1.0F},
                             .n_features = (int)random_int(r, 1, MAX_FEATURES)};
+  if (random_once_in(r, 3)) table->init = (TrsRandomLaw){.kind = TRS_LAW_NORMAL, .mean = 0.25F, .std = 0.5F};
   if (random_once_in(r, 3)) table->data_type = random_once_in(r, 2) ? TRS_FP16 : TRS_BF16;
   if (table->pooling == TRS_POOLING_SUM) table->is_weighted = random_once_in(r, 2);
   PetscCall(draw_kind(r, reproducible, table));

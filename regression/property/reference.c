@@ -47,8 +47,8 @@ PetscErrorCode reference_create(const random_model *model, PetscBool whole_rows,
       PetscCall(PetscCalloc1((size_t)(table->R * reference_width(table, s)), &table->state[s]));
     PetscCall(PetscMalloc2((size_t)table->R, &table->touched, n, &table->undetermined));
     PetscCall(PetscMalloc1(n, &initial));
-    TrsRandomUniformFill(model->seed, TRS_RANDOM_TABLE_INIT, TrsNameHash(config->name), 0, (int64_t)n,
-                         config->init_min, config->init_max, initial);
+    TrsRandomFill(model->seed, TRS_RANDOM_TABLE_INIT, TrsNameHash(config->name), 0, (int64_t)n, &config->init,
+                  initial);
     for (size_t i = 0; i < n; i++) table->weight[i] = (double)initial[i];
     PetscCall(PetscFree(initial));
   }

@@ -40,6 +40,23 @@ class Generate(unittest.TestCase):
         one = self.read(a, "sparse/weights")[np.repeat(np.tile([0, 1, 2], 20000), self.read(a, "sparse/lengths").reshape(-1)) != 1]
         self.assertTrue((one == 1).all())  # of features that were not asked for
 
+    def test_labels_groups_and_times(self):
+        path = self.make("l.h5", "--num-samples", "20000", "--features", "2", "--labels", "click,buy,like", "--groups", "50", "--times")
+        plain = self.make("p.h5", "--num-samples", "20000", "--features", "2")
+        labels, group = self.read(path, "labels"), self.read(path, "group")
+        self.assertEqual(labels[:, 0].tobytes(), self.read(plain, "labels").tobytes())
+        self.assertTrue((np.diff(labels, axis=1) <= 0).all())
+        self.assertTrue(np.all(np.abs(labels.mean(axis=0)[1:] / labels.mean(axis=0)[:-1] - 0.5) < 0.05))
+        self.assertEqual((group.dtype, group.min(), group.max()), (np.int64, 0, 49))
+        self.assertTrue((self.read(path, "time") == np.arange(20000)).all())
+        for name in ("dense", "sparse/lengths", "sparse/values"):
+            self.assertEqual(self.read(path, name).tobytes(), self.read(plain, name).tobytes(), name)
+        shown = subprocess.run([sys.executable, os.path.join(os.path.dirname(generate_data.__file__), "inspect_file.py"), "--check", path],
+                               check=True, capture_output=True, text=True).stdout
+        self.assertIn("mean click", shown)
+        self.assertIn("50 groups of", shown)
+        self.assertIn("times from 0 to 19999", shown)
+
     def test_needs_no_tqdm_where_nobody_watches(self):
         without = "import sys; sys.modules['tqdm'] = None; import generate_data; generate_data.main()"
         subprocess.run([sys.executable, "-c", without, "--output", os.path.join(self.folder, "n.h5"), "--num-samples", "10"], check=True, capture_output=True)

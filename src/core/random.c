@@ -46,7 +46,7 @@ void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, u
 }
 
 void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
-                         float std, float *out)
+                         float mean, float std, float *out)
 {
   uint64_t key = TrsPhiloxKey(seed, purpose);
   float normal[4] = {0};
@@ -63,11 +63,20 @@ void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, ui
         double radius = sqrt(-2.0 * log(((double)bits[pair] + 1.0) * 0x1p-32));
         double angle = 6.283185307179586 * ((double)bits[pair + 1] * 0x1p-32);
 
-        normal[pair] = (float)((double)std * radius * cos(angle));
-        normal[pair + 1] = (float)((double)std * radius * sin(angle));
+        normal[pair] = (float)((double)mean + (double)std * radius * cos(angle));
+        normal[pair + 1] = (float)((double)mean + (double)std * radius * sin(angle));
       }
     }
     out[i] = normal[element % 4];
+  }
+}
+
+void TrsRandomFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
+                   const TrsRandomLaw *law, float *out)
+{
+  switch (law->kind) {
+  case TRS_LAW_UNIFORM: TrsRandomUniformFill(seed, purpose, a, first, n, law->low, law->high, out); break;
+  case TRS_LAW_NORMAL: TrsRandomNormalFill(seed, purpose, a, first, n, law->mean, law->std, out); break;
   }
 }
 

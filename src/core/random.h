@@ -42,11 +42,22 @@ void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, u
 void TrsRandomSetIsa(const char *limit);
 
 /*
-  n normal numbers with mean 0, addressed like the uniform ones
-  (Box-Muller on a block's words, in double).
+  n normal numbers, addressed like the uniform ones (Box-Muller on a block's words, in double).
 */
 void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
-                         float std, float *out);
+                         float mean, float std, float *out);
+
+/* The law that random numbers follow. A constant is uniform with equal bounds. */
+typedef enum { TRS_LAW_UNIFORM, TRS_LAW_NORMAL } TrsLawKind;
+typedef struct {
+  TrsLawKind kind;
+  float low, high; /* uniform */
+  float mean, std; /* normal */
+} TrsRandomLaw;
+
+/* TrsRandomUniformFill() or TrsRandomNormalFill(), as the law says. */
+void TrsRandomFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
+                   const TrsRandomLaw *law, float *out);
 
 /* 64-bit hash of a name (xxh3). A tensor uses it as `a`. */
 uint64_t TrsNameHash(const char *name);

@@ -13,8 +13,10 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample), &scratch->sample));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
   PetscCall(TrsAlloc(max_batch * spec->info->num_dense, sizeof(*scratch->dense), &scratch->dense));
-  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->labels), &scratch->labels));
+  PetscCall(TrsAlloc(max_batch * spec->info->n_labels, sizeof(*scratch->labels), &scratch->labels));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample_weights), &scratch->sample_weights));
+  if (spec->with_group) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->group), &scratch->group));
+  if (spec->with_time) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->time), &scratch->time));
   PetscCall(TrsAlloc(max_batch * spec->info->n_features, sizeof(*scratch->lengths), &scratch->lengths));
   PetscCall(TrsAlloc(2 * max_batch, sizeof(*scratch->offsets), &scratch->offsets));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -37,6 +39,8 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
   PetscCall(TrsFree(&scratch->dense));
   PetscCall(TrsFree(&scratch->labels));
   PetscCall(TrsFree(&scratch->sample_weights));
+  PetscCall(TrsFree(&scratch->group));
+  PetscCall(TrsFree(&scratch->time));
   PetscCall(TrsFree(&scratch->lengths));
   PetscCall(TrsFree(&scratch->offsets));
   PetscCall(TrsBufferFree(&scratch->values));
@@ -126,13 +130,20 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
         code = bad_number(spec, batch, "dense", sample, d, (double)x, "a finite number", fault);
     }
     if (labels && code == PETSC_SUCCESS && !(labels[i] >= 0.0f && labels[i] <= 1.0f))
-      code = bad_number(spec, batch, "labels", sample, 0, (double)labels[i], "a number in [0, 1]", fault);
+      code = bad_number(spec, batch, "labels", sample, spec->label, (double)labels[i], "a number in [0, 1]",
+                        fault);
     if (weights && code == PETSC_SUCCESS && !(weights[i] >= 0.0f && isfinite(weights[i])))
       code = bad_number(spec, batch, "weights", sample, 0, (double)weights[i],
                         "a finite number that is not negative", fault);
     if (code != PETSC_SUCCESS) return code;
   }
   return PETSC_SUCCESS;
+}
+
+/* Copy the label to train on out of rows of all labels. The copy may take the place of the rows. */
+static void take_label(const TrsBatchSpec *spec, int64_t n, const float *rows, float *labels)
+{
+  for (int64_t i = 0; i < n; i++) labels[i] = rows[i * spec->info->n_labels + spec->label];
 }
 
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
@@ -142,15 +153,23 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   float *dense = shuffle ? scratch->dense : batch->dense;
   float *labels = !spec->with_labels ? NULL : shuffle ? scratch->labels : batch->labels;
   float *weights = !spec->with_sample_weights ? NULL : shuffle ? scratch->sample_weights : batch->weights;
-  const TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
-                              .labels = labels,
-                              .weights = weights,
-                              .lengths = scratch->lengths,
-                              .offsets = scratch->offsets};
+  const PetscBool read_group = (PetscBool)(spec->with_group && spec->group_key == TRS_GROUP_OF_DATASET);
+  int64_t *group = !read_group ? NULL : shuffle ? scratch->group : batch->group;
+  int64_t *time = !spec->with_time ? NULL : shuffle ? scratch->time : batch->time;
+  const PetscBool choose = (PetscBool)(labels && spec->info->n_labels > 1);
+  TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
+                        .labels = choose ? scratch->labels : labels,
+                        .weights = weights,
+                        .group = group,
+                        .time = time,
+                        .lengths = scratch->lengths,
+                        .offsets = scratch->offsets};
 
   order_samples(shuffle, scratch, batch);
   batch->bad_numbers = 0;
   if (read_runs(spec, scratch, batch->batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
+  if (choose) take_label(spec, batch->batch, scratch->labels, labels);
+  rows.labels = labels;
   if (check_numbers(spec, scratch, batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
   for (int64_t i = 0; shuffle && i < batch->batch; i++) {
     int64_t place = scratch->sample[i].place;
@@ -159,6 +178,8 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
       memcpy(batch->dense + place * spec->info->num_dense, dense + i * spec->info->num_dense, row_bytes);
     if (labels) batch->labels[place] = labels[i];
     if (weights) batch->weights[place] = weights[i];
+    if (group) batch->group[place] = group[i];
+    if (time) batch->time[place] = time[i];
   }
   memset(batch->weight_digits, 0, sizeof(batch->weight_digits));
   if (weights) TrsWeightSumAdd(batch->weight_digits, batch->batch, batch->weights);
@@ -325,6 +346,34 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
+/* Take a feature's only id as each sample's group, as the file has it. */
+static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                  TrsFault *fault)
+{
+  const PetscBool narrow = (PetscBool)(spec->info->value_bytes == 4);
+  const char *path;
+  int64_t at = 0, row;
+
+  for (int64_t i = 0; i < batch->batch; i++) {
+    const int32_t *lengths = scratch->lengths + i * spec->info->n_features;
+    int64_t *group = &batch->group[scratch->sample[i].place];
+
+    for (int k = 0; k < spec->info->n_features; at += lengths[k++]) {
+      if (k != spec->group_key) continue;
+      if (lengths[k] != 1) {
+        path = TrsDatasetLocate(spec->info, scratch->sample[i].sample, &row);
+        return TrsFaultSet(fault, TRS_ERR_DATA,
+                           "%s: feature \"%.100s\" of sample %" PRId64 " has %" PRId32
+                           " ids, expected one, the sample's group (-metrics_group)",
+                           path, spec->info->features[k], row, lengths[k]);
+      }
+      *group = narrow ? ((const int32_t *)scratch->values.data)[at]
+                      : ((const int64_t *)scratch->values.data)[at];
+    }
+  }
+  return PETSC_SUCCESS;
+}
+
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault)
 {
@@ -334,6 +383,9 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
   if (TrsDatasetReadValues(spec->dataset, scratch->n_runs, scratch->run, scratch->values.data,
                            spec->with_weights ? (float *)scratch->weights.data : NULL,
                            fault) != PETSC_SUCCESS)
+    return fault->code;
+  if (spec->with_group && spec->group_key != TRS_GROUP_OF_DATASET &&
+      take_groups(spec, scratch, batch, fault) != PETSC_SUCCESS)
     return fault->code;
   fill_lengths(spec, scratch, batch);
   code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)

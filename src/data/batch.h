@@ -27,7 +27,9 @@ typedef struct {
   TrsIdMap *map;                       /* [n] rows of each feature's table */
   int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
-  PetscBool with_sample_weights;
+  PetscBool with_sample_weights, with_group, with_time;
+  int label;     /* which of info->n_labels labels */
+  int group_key; /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
   TrsDataCheck check;
 } TrsBatchSpec;
 
@@ -44,9 +46,11 @@ typedef struct {
   TrsBatchSample *sample; /* [B] in the dataset's order */
   TrsRowRun *run;         /* [B] runs of consecutive samples, later runs of their values */
   int64_t n_runs;
-  /* [B, num_dense] and [B] in file order, used if the batch has another order */
-  float *dense, *labels;
+  /* [B, num_dense] in file order, used if the batch has another order */
+  float *dense;
+  float *labels;         /* [B, n_labels] in file order, used likewise or to choose a label */
   float *sample_weights; /* [B] in file order, used likewise */
+  int64_t *group, *time; /* [B] in file order, used likewise */
   int32_t *lengths;      /* [B, info->n_features] in file order */
   int64_t *offsets;      /* [2 * B] */
   int64_t n_values;      /* values of this batch, all features */
@@ -65,7 +69,7 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
   Runs on the reader's thread.
 
   In:   shuffle  of the epoch, or NULL for file order
-  Out:  batch->dense, labels; scratch
+  Out:  batch->dense, labels, weights, group, time; scratch
 */
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);

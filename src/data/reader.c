@@ -18,6 +18,10 @@ static const TrsOptionSpec reader_options[] = {
      "dataset to evaluate or predict on, given like -data_train"},
     {"-data_weights", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
      "weight the samples in losses and metrics by the dataset's /weights, if it has them"},
+    {"-data_label", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "label to train on and to evaluate, of a dataset whose /labels have names (default: the first one of "
+     "the "
+     "training data; of the evaluation data without training)"},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of each rank"},
     {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, "steps",
      "length of the training; passes over the data repeat until this step (default: as -epochs)"},
@@ -42,7 +46,7 @@ typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT 
 
 typedef struct {
   TrsBatch batch; /* stays the first field: a batch's address is its slot's */
-  TrsDeviceBuffer dense, labels, weights;
+  TrsDeviceBuffer dense, labels, weights, group, time;
   int64_t room;       /* number of ids that fit */
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
@@ -55,7 +59,7 @@ struct TrsReaderImpl {
   PetscBool copied;    /* whether the device computes with copies of the batches */
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given, or -1 */
-  PetscBool training, shuffle, weighted;
+  PetscBool training, shuffle, weighted, grouped;
   int64_t seed, read_ahead;
   TrsBatchSpec spec;
   int64_t start, total, max_batch;
@@ -87,6 +91,7 @@ PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
   r->steps = r->epochs = -1;
   r->read_ahead = 2;
   r->weighted = PETSC_TRUE;
+  r->spec.group_key = TRS_GROUP_OF_DATASET;
   PetscCall(TrsDeviceFind("cpu", &cpu));
   PetscCall(TrsReaderSetDevice(r, cpu));
   PetscCheck(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, NULL) == 0,
@@ -165,6 +170,21 @@ PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length)
 {
   PetscFunctionBegin;
   for (int f = 0; f < reader->spec.n; f++) reader->spec.max_length[f] = max_length[f];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetLabel(TrsReader reader, int label)
+{
+  PetscFunctionBegin;
+  reader->spec.label = label;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key)
+{
+  PetscFunctionBegin;
+  reader->grouped = PETSC_TRUE;
+  reader->spec.group_key = key;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -310,26 +330,30 @@ static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Make room for the bytes of each sample if that part is read. Otherwise the buffer stays empty. */
+static PetscErrorCode reserve_part(TrsReader reader, PetscBool wanted, size_t bytes, TrsDeviceBuffer *buffer)
+{
+  PetscFunctionBegin;
+  if (wanted) PetscCall(TrsDeviceBufferReserve(&reader->memory, buffer, reader->max_batch * (int64_t)bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
   const TrsBatchSpec *spec = &reader->spec;
+  const size_t num_dense = (size_t)spec->info->num_dense;
 
   PetscFunctionBegin;
-  if (spec->info->num_dense) {
-    PetscCall(TrsDeviceBufferReserve(&reader->memory, &s->dense,
-                                     reader->max_batch * spec->info->num_dense * (int64_t)sizeof(float)));
-    s->batch.dense = s->dense.data;
-  }
-  if (spec->with_labels) {
-    PetscCall(
-        TrsDeviceBufferReserve(&reader->memory, &s->labels, reader->max_batch * (int64_t)sizeof(float)));
-    s->batch.labels = s->labels.data;
-  }
-  if (spec->with_sample_weights) {
-    PetscCall(
-        TrsDeviceBufferReserve(&reader->memory, &s->weights, reader->max_batch * (int64_t)sizeof(float)));
-    s->batch.weights = s->weights.data;
-  }
+  PetscCall(reserve_part(reader, (PetscBool)(num_dense > 0), num_dense * sizeof(float), &s->dense));
+  PetscCall(reserve_part(reader, spec->with_labels, sizeof(float), &s->labels));
+  PetscCall(reserve_part(reader, spec->with_sample_weights, sizeof(float), &s->weights));
+  PetscCall(reserve_part(reader, spec->with_group, sizeof(int64_t), &s->group));
+  PetscCall(reserve_part(reader, spec->with_time, sizeof(int64_t), &s->time));
+  s->batch.dense = s->dense.data;
+  s->batch.labels = s->labels.data;
+  s->batch.weights = s->weights.data;
+  s->batch.group = s->group.data;
+  s->batch.time = s->time.data;
   PetscCall(PetscCalloc1(spec->n, &s->bad_ids));
   PetscCall(make_room(reader, s, n_values));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -368,6 +392,9 @@ static PetscErrorCode set_up(TrsReader reader)
   find_largest(reader);
   spec->with_labels = spec->info->has_labels;
   spec->with_sample_weights = (PetscBool)(spec->info->has_sample_weights && reader->weighted);
+  /* An evaluation's groups and times stand beside its predictions. */
+  spec->with_group = (PetscBool)(reader->grouped || (spec->info->has_group && !reader->training));
+  spec->with_time = (PetscBool)(spec->info->has_time && !reader->training);
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
@@ -508,6 +535,8 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].dense));
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].labels));
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].weights));
+    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].group));
+    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].time));
     PetscCall(TrsKjtFree(&r->memory, &r->slots[i].batch.kjt));
     PetscCall(PetscFree(r->slots[i].bad_ids));
   }

@@ -35,8 +35,9 @@ typedef struct {
   /* Samples of the epoch before this step, for the checkpoint. */
   int64_t position;
   float *dense;                            /* [B, num_dense] */
-  float *labels;                           /* [B]; NULL without labels */
+  float *labels;                           /* [B] of the label that is read; NULL without labels */
   float *weights;                          /* [B] of samples, or NULL if all samples count alike */
+  int64_t *group, *time;                   /* [B] of samples, each NULL if not read */
   double weight_digits[TRS_WEIGHT_DIGITS]; /* sum of this rank's weights as digits */
   /* Sum of all ranks' weights. The code that adds up sets it before the batch's forward. */
   double weight_sum;
@@ -89,6 +90,21 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map);
   Call this after TrsReaderSetFeatures().
 */
 PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
+
+/*
+  Set which of a dataset's labels batches hold, by its place (data/label.h). The default is the
+  first. Call this before TrsReaderSetUp().
+*/
+PetscErrorCode TrsReaderSetLabel(TrsReader reader, int label);
+
+/*
+  Read the samples' groups: the dataset's /group (TRS_GROUP_OF_DATASET), or the ids of a feature, by
+  its place in the dataset's key order. A sample must have one id of this feature; the id is that of
+  the file, before maps and checks. Otherwise a training reads no groups, and an evaluation those of
+  a dataset that has them. Call this before TrsReaderSetUp().
+*/
+enum { TRS_GROUP_OF_DATASET = -1 };
+PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key);
 
 /*
   Set the device that batches are copied to. The batches then lie in memory from which the device

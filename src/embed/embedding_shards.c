@@ -2,7 +2,7 @@
 #include "embed/embedding_shards.h"
 
 #include "compute/quant.h"
-#include "compute/uniform_rows.h"
+#include "compute/random_rows.h"
 
 #include <string.h>
 
@@ -41,9 +41,9 @@ static int count_columns(const TrsTablePlan *plan)
 static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64_t seed, int64_t row,
                       int64_t n, float *to)
 {
-  TrsUniformRows(seed, TRS_RANDOM_TABLE_INIT, t->key,
-                 (uint64_t)((t->row_offset + row) * t->table_dim + t->col_offset), n, t->dim, t->table_dim,
-                 config->init_min, config->init_max, to);
+  TrsRandomRows(seed, TRS_RANDOM_TABLE_INIT, t->key,
+                (uint64_t)((t->row_offset + row) * t->table_dim + t->col_offset), n, t->dim, t->table_dim,
+                &config->init, to);
 }
 
 /*
@@ -147,6 +147,7 @@ static TrsRowCacheWish cache_wish(const TrsTablePlan *plan, const TrsTableConstr
   return (TrsRowCacheWish){.load_factor = plan->has_cache_load_factor ? plan->cache_load_factor
                                                                       : TRS_CACHE_LOAD_FACTOR,
                            .algorithm = constraints->cache_lfu ? TRS_CACHE_LFU : TRS_CACHE_LRU,
+                           .reserved_bytes = constraints->choice[TRS_CHOICE_CACHE_RESERVED_MEMORY].value,
                            .table = table};
 }
 

@@ -3,6 +3,8 @@
 
 #include "core/events.h"
 
+#include <inttypes.h>
+
 enum { TRS_LINE_ALIGNMENT = 64 };
 
 typedef enum { TRS_BATCH_FREE, TRS_BATCH_AHEAD, TRS_BATCH_LOCATED } TrsBatchState;
@@ -60,6 +62,30 @@ static int64_t sets_for(int64_t rows, const TrsRowCacheWish *wish)
   return PetscMin(PetscMax(sets, 1), most);
 }
 
+/*
+  Take fewer sets where they would not leave wish.reserved_bytes of the device's memory free. The
+  ranks that share the memory each see what is free when they come here.
+*/
+static PetscErrorCode limit_sets(TrsRowCaches c, const TrsRowCacheWish *wish, TrsCache *cache)
+{
+  const PetscBool lru = (PetscBool)(cache->algorithm == TRS_CACHE_LRU);
+  const int64_t line_bytes = (int64_t)sizeof(*cache->tag) + cache->line_bytes +
+                             (lru ? (int64_t)(sizeof(*cache->stamp) + sizeof(*cache->locks)) : 0);
+  const int64_t fixed_bytes = lru ? 0 : cache->n_ids * (int64_t)sizeof(*cache->count);
+  int64_t free_bytes, total_bytes, sets;
+
+  PetscFunctionBegin;
+  if (wish->reserved_bytes == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(c->device->memory(&free_bytes, &total_bytes));
+  sets = (free_bytes - wish->reserved_bytes - fixed_bytes) / (TRS_CACHE_WAYS * line_bytes);
+  PetscCheck(sets >= 1, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "cache_reserved_memory %" PRId64 " leaves no room for a cache: %" PRId64
+             " bytes are free on device %s",
+             wish->reserved_bytes, free_bytes, c->device->name);
+  cache->n_sets = PetscMin(cache->n_sets, sets);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Allocate a cache's arrays. Its rows and the widest of them are known. */
 static PetscErrorCode allocate_cache(TrsRowCaches c, TrsRowCache *row_cache)
 {
@@ -71,6 +97,7 @@ static PetscErrorCode allocate_cache(TrsRowCaches c, TrsRowCache *row_cache)
   PetscCall(c->compute->workspace_create(&row_cache->workspace));
   cache->algorithm = row_cache->wish.algorithm;
   cache->n_sets = sets_for(cache->n_ids, &row_cache->wish);
+  PetscCall(limit_sets(c, &row_cache->wish, cache));
   n_lines = cache->n_sets * TRS_CACHE_WAYS;
   PetscCall(allocate(c, row_cache, n_lines * (int64_t)sizeof(*cache->tag), &cache->tag));
   if (cache->algorithm == TRS_CACHE_LRU) {
@@ -103,8 +130,9 @@ static TrsRowCache *cache_for(TrsRowCaches c, const TrsRowCacheWish *wish)
 {
   int i = 0;
 
-  while (i < c->n &&
-         (c->cache[i].wish.load_factor != wish->load_factor || c->cache[i].wish.algorithm != wish->algorithm))
+  while (i < c->n && (c->cache[i].wish.load_factor != wish->load_factor ||
+                      c->cache[i].wish.algorithm != wish->algorithm ||
+                      c->cache[i].wish.reserved_bytes != wish->reserved_bytes))
     i++;
   if (i == c->n) c->cache[c->n++].wish = *wish;
   return &c->cache[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The caches of one lookup. Its fused_uvm_caching tables of one load factor and algorithm share one
-  cache (compute/cache.h). Each batch in flight knows where its rows are.
+  The caches of one lookup. Its fused_uvm_caching tables of one load factor, algorithm and reserved
+  memory share one cache (compute/cache.h). Each batch in flight knows where its rows are.
 
   A batch is known by the address of its array of ids. No other batch may use this array from the
   batch's first call (Ahead(), or else Forward()) to its last one (Backward(), or Done() if it has
@@ -29,6 +29,8 @@ typedef struct TrsRowCachesImpl *TrsRowCaches;
 typedef struct {
   double load_factor; /* lines / rows */
   TrsCacheAlgorithm algorithm;
+  /* device memory that the cache leaves free; 0: the memory is not looked at */
+  int64_t reserved_bytes;
   int table; /* the table's number, for reports */
 } TrsRowCacheWish;
 
@@ -51,7 +53,8 @@ typedef struct {
   In:     wish    [n_tables]
   InOut:  table   [n_tables] described, with host rows if cached; lines, line_bytes and cache_first
                   are set
-  Errors: MEMORY; UNAVAILABLE if the device has no cache kernels
+  Errors: MEMORY, also if reserved_bytes leave no room for one set; UNAVAILABLE if the device has no
+          cache kernels
 */
 PetscErrorCode TrsRowCachesCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, int n_tables,
                                   TrsTbeTable *table, const TrsRowCacheWish *wish, TrsRowCaches *caches);

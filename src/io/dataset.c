@@ -153,8 +153,10 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
         TrsDatasetFileReadSamples(file, part.n, part.run, &at, fault) != PETSC_SUCCESS)
       return fault->code;
     if (at.dense) at.dense += part.rows * info->num_dense;
-    if (at.labels) at.labels += part.rows;
+    if (at.labels) at.labels += part.rows * info->n_labels;
     if (at.weights) at.weights += part.rows;
+    if (at.group) at.group += part.rows;
+    if (at.time) at.time += part.rows;
     at.lengths += part.rows * info->n_features;
     at.offsets += part.rows + part.n;
     /* The end in this file is the beginning in the next. */
@@ -230,6 +232,21 @@ static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDataset
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Check that the labels of a file have the same names in the same order as those of the first. */
+static PetscErrorCode check_labels(const TrsDatasetFile *file, const TrsDatasetFile *first)
+{
+  PetscFunctionBegin;
+  PetscCall(check_columns(file, first, TRS_COLUMN_LABELS));
+  PetscCheck((file->label_names == NULL) == (first->label_names == NULL), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /labels has %d dimension%s, expected %d, as %s has", file->path, file->label_names ? 2 : 1,
+             file->label_names ? "s" : "", first->label_names ? 2 : 1, first->path);
+  for (int i = 0; file->label_names && i < first->column[TRS_COLUMN_LABELS].cols; i++)
+    PetscCheck(strcmp(file->label_names[i], first->label_names[i]) == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: label %d of /labels is \"%.100s\", expected \"%.100s\", as in %s", file->path, i,
+               file->label_names[i], first->label_names[i], first->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Check that a file has the same features in the same order, and the same parts, as the first file.
 */
@@ -248,9 +265,11 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
              first->column[TRS_COLUMN_VALUES].is_unsigned64 ? "signed" : "uint64",
              first->column[TRS_COLUMN_VALUES].is_unsigned64 ? "uint64" : "a signed type", first->path);
   PetscCall(check_columns(file, first, TRS_COLUMN_DENSE));
-  PetscCall(check_columns(file, first, TRS_COLUMN_LABELS));
+  PetscCall(check_labels(file, first));
   PetscCall(check_columns(file, first, TRS_COLUMN_WEIGHTS));
   PetscCall(check_columns(file, first, TRS_COLUMN_SAMPLE_WEIGHTS));
+  PetscCall(check_columns(file, first, TRS_COLUMN_GROUP));
+  PetscCall(check_columns(file, first, TRS_COLUMN_TIME));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,6 +285,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
     PetscCall(PetscCalloc3(file->n_features, &dataset->num_embeddings, file->n_features, &dataset->largest_in,
                            file->n_features, &info->mean_lengths));
     info->features = (const char *const *)file->features;
+    info->label_names = (const char *const *)file->label_names;
   }
   for (int f = 0; f < file->n_features; f++) {
     const int64_t range = file->num_embeddings[f], so_far = dataset->num_embeddings[f];
@@ -276,6 +296,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
     dataset->largest_in[f] = file->path;
   }
   if (k > 0) PetscCall(PetscFree(file->features));
+  if (k > 0) PetscCall(PetscFree(file->label_names));
   PetscCall(PetscFree(file->num_embeddings));
   info->value_bytes = PetscMax(info->value_bytes, file->column[TRS_COLUMN_VALUES].memory_bytes);
   info->has_unsigned_ids = (PetscBool)(info->has_unsigned_ids ||
@@ -310,7 +331,10 @@ static void place_files(TrsDataset dataset)
   info->num_dense = first->column[TRS_COLUMN_DENSE].rows >= 0 ? first->column[TRS_COLUMN_DENSE].cols : 0;
   info->has_weights = (PetscBool)(first->column[TRS_COLUMN_WEIGHTS].rows >= 0);
   info->has_labels = (PetscBool)(first->column[TRS_COLUMN_LABELS].rows >= 0);
+  info->n_labels = info->has_labels ? first->column[TRS_COLUMN_LABELS].cols : 0;
   info->has_sample_weights = (PetscBool)(first->column[TRS_COLUMN_SAMPLE_WEIGHTS].rows >= 0);
+  info->has_group = (PetscBool)(first->column[TRS_COLUMN_GROUP].rows >= 0);
+  info->has_time = (PetscBool)(first->column[TRS_COLUMN_TIME].rows >= 0);
 }
 
 /*

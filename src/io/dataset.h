@@ -37,6 +37,10 @@ typedef struct {
   double *mean_lengths;              /* [n_features] over some samples of each file */
   PetscBool has_weights, has_labels; /* has_weights: weights of ids */
   PetscBool has_sample_weights;
+  int n_labels; /* labels of a sample, 0 without /labels */
+  /* [n_labels] their names, the same in all files; NULL if /labels has one dimension */
+  const char *const *label_names;
+  PetscBool has_group, has_time;
   int64_t num_values;
   PetscBool has_unsigned_ids; /* uint64 in the files */
   /* Bytes of an id as TrsDatasetReadValues() gives it: 4 (int32) if all files' ids are int32 or
@@ -52,10 +56,12 @@ typedef struct {
 /* Destinations for the rows of n samples in n_runs runs. NULL skips a part. */
 typedef struct {
   float *dense;     /* [n, num_dense] */
-  float *labels;    /* [n] */
+  float *labels;    /* [n, n_labels] */
   int32_t *lengths; /* [n, n_features] */
   int64_t *offsets; /* [n + n_runs] for each run one more than its samples */
   float *weights;   /* [n] weights of samples */
+  int64_t *group;   /* [n] */
+  int64_t *time;    /* [n] */
 } TrsSampleRows;
 
 /*

@@ -18,7 +18,10 @@ static const char *rows_are(TrsColumnKind kind)
   return kind == TRS_COLUMN_WEIGHTS ? ", as /sparse/values has" : ": attribute num_samples";
 }
 
-/* Open one part and compare its type and shape with the format. rows < 0 accepts any number. */
+/*
+  Open one part and compare its type and shape with the format. ndim 0 accepts one dimension or two,
+  rows < 0 and cols < 0 any number.
+*/
 static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, const char *name,
                                   H5T_class_t type_class, int ndim, int64_t rows, int64_t cols)
 {
@@ -36,9 +39,9 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
   TrsHDF5ShapeText(&shape, found, sizeof(found));
   CHECK_DATA(shape.type_class == type_class, "%s: /%s is %s, expected %s", h5->path, name, found,
              type_class == H5T_FLOAT ? "float32" : "integers");
-  CHECK_DATA(shape.ndim == ndim, "%s: /%s is %s, expected %d dimension%s", h5->path, name, found, ndim,
-             ndim == 1 ? "" : "s");
-  if (ndim == 1) shape.dims[1] = 1;
+  CHECK_DATA(ndim == 0 || shape.ndim == ndim, "%s: /%s is %s, expected %d dimension%s", h5->path, name, found,
+             ndim, ndim == 1 ? "" : "s");
+  if (shape.ndim == 1) shape.dims[1] = 1;
   CHECK_DATA(rows < 0 || shape.dims[0] == rows, "%s: /%s is %s, expected %" PRId64 " rows%s", h5->path, name,
              found, rows, rows_are(kind));
   CHECK_DATA(cols < 0 || shape.dims[1] == cols, "%s: /%s is %s, expected %" PRId64 " columns", h5->path, name,
@@ -47,6 +50,7 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
              "%s: /%s is %s, expected 1 to %d columns", h5->path, name, found, TRS_MAX_FEATURES);
   column->rows = shape.dims[0];
   column->cols = (int)shape.dims[1];
+  column->ndim = shape.ndim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -85,7 +89,7 @@ static hid_t value_type(TrsColumn *column)
 
 typedef struct {
   const char *name;
-  int feature;
+  int place;
 } TrsNamed;
 
 static int by_name(const void *a, const void *b)
@@ -93,25 +97,25 @@ static int by_name(const void *a, const void *b)
   const TrsNamed *x = a, *y = b;
   int order = strcmp(x->name, y->name);
 
-  return order ? order : x->feature - y->feature;
+  return order ? order : x->place - y->place;
 }
 
-/* Check that no name is empty and that no name occurs twice. */
-static PetscErrorCode check_names(const TrsHDF5File *file, int n, char **names)
+/* Check that no name of a `what` (feature, label) is empty and that no name occurs twice. */
+static PetscErrorCode check_names(const TrsHDF5File *file, const char *what, int n, char **names)
 {
   TrsNamed *sorted;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(n, &sorted));
   for (int f = 0; f < n; f++) {
-    CHECK_DATA(names[f][0], "%s: feature %d has an empty name", file->path, f);
+    CHECK_DATA(names[f][0], "%s: %s %d has an empty name", file->path, what, f);
     sorted[f] = (TrsNamed){names[f], f};
   }
   qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
   for (int i = 1; i < n; i++) {
     CHECK_DATA(strcmp(sorted[i - 1].name, sorted[i].name) != 0,
-               "%s: features %d and %d have the same name \"%.100s\"", file->path, sorted[i - 1].feature,
-               sorted[i].feature, sorted[i].name);
+               "%s: %ss %d and %d have the same name \"%.100s\"", file->path, what, sorted[i - 1].place,
+               sorted[i].place, sorted[i].name);
   }
   PetscCall(PetscFree(sorted));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -125,7 +129,7 @@ static PetscErrorCode check_features(TrsDatasetFile *file, hid_t sparse)
   PetscFunctionBegin;
   PetscCall(TrsHDF5ReadStrings(h5, sparse, "sparse", "features", &n, &file->features));
   CHECK_DATA(n >= 1, "%s: attribute features of /sparse is empty", h5->path);
-  PetscCall(check_names(h5, n, file->features));
+  PetscCall(check_names(h5, "feature", n, file->features));
   PetscCall(PetscMalloc1(n, &file->num_embeddings));
   PetscCall(TrsHDF5ReadInts(h5, sparse, "sparse", "num_embeddings", n, NULL, file->num_embeddings));
   for (int f = 0; f < n; f++) {
@@ -135,6 +139,42 @@ static PetscErrorCode check_features(TrsDatasetFile *file, hid_t sparse)
                h5->path, file->features[f], file->num_embeddings[f]);
   }
   file->n_features = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Open /labels: one label of each sample in one dimension, or named ones in two, whose names are an
+  attribute.
+*/
+static PetscErrorCode open_labels(TrsDatasetFile *file)
+{
+  const TrsColumn *column = &file->column[TRS_COLUMN_LABELS];
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(open_column(file, TRS_COLUMN_LABELS, "labels", H5T_FLOAT, 0, file->num_samples, -1));
+  if (column->rows < 0 || column->ndim == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsHDF5ReadStrings(&file->h5, column->id, "labels", "names", &n, &file->label_names));
+  CHECK_DATA(n == column->cols, "%s: attribute names of /labels has %d entries, expected %d", file->h5.path,
+             n, column->cols);
+  PetscCall(check_names(&file->h5, "label", n, file->label_names));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Open an optional column of one int64 a sample. */
+static PetscErrorCode open_int64(TrsDatasetFile *file, TrsColumnKind kind, const char *name)
+{
+  const TrsColumn *column = &file->column[kind];
+  hid_t type;
+  PetscBool too_wide;
+
+  PetscFunctionBegin;
+  PetscCall(open_column(file, kind, name, H5T_INTEGER, 1, file->num_samples, 1));
+  if (column->rows < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  type = H5Dget_type(column->id);
+  too_wide = (PetscBool)(H5Tget_size(type) >= sizeof(int64_t) && H5Tget_sign(type) != H5T_SGN_2);
+  (void)H5Tclose(type);
+  CHECK_DATA(!too_wide, "%s: /%s is uint64, expected int64", file->h5.path, name);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -160,8 +200,10 @@ static PetscErrorCode open_columns(TrsDatasetFile *file)
   n_values = column[TRS_COLUMN_VALUES].rows;
   PetscCall(open_column(file, TRS_COLUMN_WEIGHTS, "sparse/weights", H5T_FLOAT, 1, n_values, 1));
   PetscCall(open_column(file, TRS_COLUMN_DENSE, "dense", H5T_FLOAT, 2, n, -1));
-  PetscCall(open_column(file, TRS_COLUMN_LABELS, "labels", H5T_FLOAT, 1, n, 1));
+  PetscCall(open_labels(file));
   PetscCall(open_column(file, TRS_COLUMN_SAMPLE_WEIGHTS, "weights", H5T_FLOAT, 1, n, 1));
+  PetscCall(open_int64(file, TRS_COLUMN_GROUP, "group"));
+  PetscCall(open_int64(file, TRS_COLUMN_TIME, "time"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -178,6 +220,8 @@ static PetscErrorCode place_columns(TrsDatasetFile *file)
   PetscCall(place_column(h5, &column[TRS_COLUMN_DENSE], H5T_NATIVE_FLOAT));
   PetscCall(place_column(h5, &column[TRS_COLUMN_LABELS], H5T_NATIVE_FLOAT));
   PetscCall(place_column(h5, &column[TRS_COLUMN_SAMPLE_WEIGHTS], H5T_NATIVE_FLOAT));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_GROUP], H5T_NATIVE_INT64));
+  PetscCall(place_column(h5, &column[TRS_COLUMN_TIME], H5T_NATIVE_INT64));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

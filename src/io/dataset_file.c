@@ -155,6 +155,8 @@ PetscErrorCode TrsDatasetFileReadSamples(TrsDatasetFile *file, int64_t n_runs, c
   if (gather_rows(file, TRS_COLUMN_DENSE, n_runs, run, 0, to->dense, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_LABELS, n_runs, run, 0, to->labels, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_SAMPLE_WEIGHTS, n_runs, run, 0, to->weights, fault) != PETSC_SUCCESS ||
+      gather_rows(file, TRS_COLUMN_GROUP, n_runs, run, 0, to->group, fault) != PETSC_SUCCESS ||
+      gather_rows(file, TRS_COLUMN_TIME, n_runs, run, 0, to->time, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_LENGTHS, n_runs, run, 0, to->lengths, fault) != PETSC_SUCCESS ||
       gather_rows(file, TRS_COLUMN_OFFSETS, n_runs, run, 1, offsets, fault) != PETSC_SUCCESS)
     return fault->code;
@@ -257,5 +259,6 @@ PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file)
   for (int k = 0; k < TRS_N_COLUMNS; k++) PetscCall(TrsExtentFree(&file->column[k].extent));
   PetscCall(PetscFree(file->features));
   PetscCall(PetscFree(file->num_embeddings));
+  PetscCall(PetscFree(file->label_names));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -20,6 +20,8 @@ typedef enum {
   TRS_COLUMN_LABELS,
   TRS_COLUMN_WEIGHTS, /* weights of ids */
   TRS_COLUMN_SAMPLE_WEIGHTS,
+  TRS_COLUMN_GROUP,
+  TRS_COLUMN_TIME,
   TRS_N_COLUMNS
 } TrsColumnKind;
 
@@ -29,7 +31,7 @@ typedef struct {
   hid_t id;         /* valid while the dataset is open */
   hid_t memory;     /* element type in memory */
   int64_t rows;     /* -1 if absent */
-  int cols, memory_bytes;
+  int cols, ndim, memory_bytes;
   PetscBool is_unsigned64; /* uint64 in the file: read as its 64 bits */
   PetscBool widen;         /* int32 in the file, which is read directly and widened to int64 */
   TrsExtent extent;
@@ -48,6 +50,7 @@ typedef struct {
   int n_features;
   char **features;
   int64_t *num_embeddings;
+  char **label_names;                /* [columns of /labels], or NULL if labels are [N] */
   int64_t first_sample, first_value; /* its place among the dataset's samples and values */
   PetscBool by_hdf5;                 /* whether HDF5 stays open with the file */
   TrsStamp stamp;                    /* state of the file when it was checked */

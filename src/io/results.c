@@ -289,40 +289,58 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put every rank's values at their places, on rank 0. */
-static PetscErrorCode place_predictions(TrsResults results, int64_t n_total, const int64_t *range)
+/* An array of one number for each sample, float32 or int64. */
+typedef struct {
+  const char *path;
+  TrsItemKind kind;
+  int bytes; /* of a number */
+  int64_t n_total;
+} TrsSampleArray;
+
+/* The array on rank 0. A new one holds the value of samples that are missing: NaN, or 0. */
+static PetscErrorCode find_array(TrsResults results, const TrsSampleArray *array, TrsItem **found)
 {
-  TrsItem *predictions;
-  float *to;
-  const float *from = results->gathered.data;
+  PetscFunctionBegin;
+  PetscCall(find_item(results, array->path, array->kind, found));
+  if ((*found)->rows == array->n_total) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBufferReserve(&(*found)->data, array->n_total * array->bytes, PETSC_FALSE));
+  (*found)->rows = array->n_total;
+  (*found)->n_bytes = array->n_total * array->bytes;
+  memset((*found)->data.data, 0, (size_t)(*found)->n_bytes);
+  if (array->kind == TRS_ITEM_ARRAY_FLOAT) {
+    float *to = (*found)->data.data;
+
+    for (int64_t i = 0; i < array->n_total; i++) to[i] = NAN;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Put every rank's values at their places, on rank 0. */
+static PetscErrorCode place_samples(TrsResults results, const TrsSampleArray *array, const int64_t *range)
+{
+  const char *from = results->gathered.data;
+  TrsItem *it;
 
   PetscFunctionBegin;
-  PetscCall(find_item(results, "predictions", TRS_ITEM_ARRAY_FLOAT, &predictions));
-  if (predictions->rows != n_total) {
-    PetscCall(TrsBufferReserve(&predictions->data, n_total * (int64_t)sizeof(float), PETSC_FALSE));
-    predictions->rows = n_total;
-    predictions->n_bytes = n_total * (int64_t)sizeof(float);
-    to = predictions->data.data;
-    for (int64_t i = 0; i < n_total; i++) to[i] = NAN; /* the value of samples that are missing */
-  }
-  to = predictions->data.data;
+  PetscCall(find_array(results, array, &it));
   for (int r = 0; r < results->size; r++) {
-    int64_t first = range[2 * (size_t)r], n = range[2 * (size_t)r + 1];
+    const int64_t first = range[2 * (size_t)r], n = range[2 * (size_t)r + 1];
 
-    PetscCheck(first >= 0 && n >= 0 && n <= n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "predictions %" PRId64 " .. +%" PRId64 " of %" PRId64, first, n, n_total);
-    if (n) memcpy(to + first, from, (size_t)n * sizeof(float));
-    from += n;
+    PetscCheck(first >= 0 && n >= 0 && n <= array->n_total - first, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "samples %" PRId64 " .. +%" PRId64 " of %" PRId64 " in /%s", first, n, array->n_total,
+               array->path);
+    if (n) memcpy((char *)it->data.data + first * array->bytes, from, (size_t)(n * array->bytes));
+    from += n * array->bytes;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Gather every rank's rows of `cols` floats on rank 0, rank after rank. Collective.
+  Gather every rank's rows of `row_bytes` on rank 0, rank after rank. Collective.
   Out: range  on rank 0 [2 size] first sample and number of each rank's rows, free with PetscFree()
 */
-static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, int cols, const float *values,
-                                  int64_t **range)
+static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, int row_bytes,
+                                  const void *values, int64_t **range)
 {
   int64_t mine[2] = {first, n}, total = 0;
   int *counts = NULL, *places = NULL;
@@ -342,8 +360,8 @@ static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, 
     places[r] = (int)total;
     total += counts[r];
   }
-  PetscCall(TrsBufferReserve(&results->gathered, total * cols * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscCallMPI(MPI_Type_contiguous(cols, MPI_FLOAT, &row));
+  PetscCall(TrsBufferReserve(&results->gathered, total * row_bytes, PETSC_FALSE));
+  PetscCallMPI(MPI_Type_contiguous(row_bytes, MPI_BYTE, &row));
   PetscCallMPI(MPI_Type_commit(&row));
   PetscCallMPI(
       MPI_Gatherv(values, (int)n, row, results->gathered.data, counts, places, row, 0, results->comm));
@@ -352,16 +370,37 @@ static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
-                                        const float *values)
+/* Add this rank's part of an array. Collective. */
+static PetscErrorCode add_samples(TrsResults results, const TrsSampleArray *array, int64_t first, int64_t n,
+                                  const void *values)
 {
   int64_t *range;
 
   PetscFunctionBegin;
   if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(gather_rows(results, first, n, 1, values, &range));
-  if (results->rank == 0) PetscCall(place_predictions(results, n_total, range));
+  PetscCall(gather_rows(results, first, n, array->bytes, values, &range));
+  if (results->rank == 0) PetscCall(place_samples(results, array, range));
   PetscCall(PetscFree(range));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
+                                        const float *values)
+{
+  const TrsSampleArray array = {"predictions", TRS_ITEM_ARRAY_FLOAT, (int)sizeof(*values), n_total};
+
+  PetscFunctionBegin;
+  PetscCall(add_samples(results, &array, first, n, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                       int64_t n, const int64_t *values)
+{
+  const TrsSampleArray array = {path, TRS_ITEM_ARRAY_INT, (int)sizeof(*values), n_total};
+
+  PetscFunctionBegin;
+  PetscCall(add_samples(results, &array, first, n, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -402,7 +441,7 @@ PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n
 
   PetscFunctionBegin;
   if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(gather_rows(results, first, n, cols, values, &range));
+  PetscCall(gather_rows(results, first, n, cols * (int)sizeof(float), values, &range));
   if (results->rank == 0) ierr = place_rows(results, path, n_total, cols, range);
   PetscCall(PetscFree(range));
   PetscCall(ierr);

@@ -100,6 +100,10 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
 PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
                                         const float *values);
 
+/* The same for whole numbers int64 [n_total] of samples, under the given path ("group"). */
+PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                       int64_t n, const int64_t *values);
+
 /*
   TrsResultsAddRows - Add rows to an array float32 [n_total, cols] in dataset order.
 

@@ -36,7 +36,8 @@ static PetscErrorCode write_texts(hid_t file, const TrsItem *it)
 */
 static PetscErrorCode reserve_numbers(hid_t file, TrsItem *it)
 {
-  const hid_t type = it->kind == TRS_ITEM_INT           ? H5T_NATIVE_INT64
+  const PetscBool is_int = (PetscBool)(it->kind == TRS_ITEM_INT || it->kind == TRS_ITEM_ARRAY_INT);
+  const hid_t type = is_int                             ? H5T_NATIVE_INT64
                      : it->kind == TRS_ITEM_ARRAY_FLOAT ? H5T_NATIVE_FLOAT
                                                         : H5T_NATIVE_DOUBLE;
   const int64_t dims[2] = {TrsItemRows(it), it->cols};

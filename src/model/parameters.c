@@ -67,7 +67,7 @@ static void initialise(const TrsParameters *params, int p, uint64_t seed, float 
   if (params->init[p] == TRS_INIT_UNIFORM)
     TrsRandomUniformFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, -scale, scale, values);
   if (params->init[p] == TRS_INIT_NORMAL)
-    TrsRandomNormalFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, scale, values);
+    TrsRandomNormalFill(seed, TRS_RANDOM_DENSE_INIT, key, 0, n, 0.0F, scale, values);
   for (int64_t i = 0; params->init[p] == TRS_INIT_ONE && i < n; i++) values[i] = 1.0F;
   for (int64_t r = param->rows - 1; param->stride > param->cols && r >= 0; r--) {
     memmove(values + r * param->stride, values + r * param->cols, (size_t)param->cols * sizeof(float));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/plan_result.h"
 
+#include "spec/table_choices.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,7 @@ static PetscErrorCode fill_table(const TrsTableConfigs *tables, const TrsBestPla
   table->compute_kernel = option->kernel;
   table->has_cache_load_factor = (PetscBool)(option->has_load_factor && TrsKernelIsCaching(option->kernel));
   table->cache_load_factor = option->load_factor;
+  TrsTableChoicesForPlan(&tables->table[option->table], option->kernel, table->choice);
   table->n_shards = option->n_shards;
   PetscCall(PetscMalloc1(option->n_shards, &table->shard));
   for (int s = 0; s < option->n_shards; s++) {
@@ -149,7 +152,8 @@ PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *sea
   const TrsBestPlan *best = &search->best;
 
   PetscFunctionBegin;
-  *plan = (TrsShardingPlan){.world_size = model->topology->world_size,
+  *plan = (TrsShardingPlan){.has_costs = PETSC_TRUE,
+                            .world_size = model->topology->world_size,
                             .local_world_size = model->topology->local_world_size,
                             .pod_size = model->topology->pod_size,
                             .n_tables = best->found ? best->proposal.n : 0,

@@ -319,6 +319,8 @@ static PetscErrorCode read_text(const char *path, char **text)
 
 static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
+  const TrsTopology *topology = &planner->topology;
+  const TrsPlanWorld world = {topology->world_size, topology->local_world_size, topology->pod_size};
   const char *path = planner->settings.input;
   char *text;
 
@@ -326,6 +328,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscCall(read_text(path, &text));
   PetscCall(TrsShardingPlanFromJson(text, path, plan));
   PetscCall(PetscFree(text));
+  PetscCall(TrsShardingPlanComplete(planner->tables, &world, path, plan));
   PetscCall(TrsShardingPlanCheck(plan, planner->tables, planner->topology.world_size, path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -342,6 +345,16 @@ static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPl
                           .default_path_ms = planner->default_path_ms};
 }
 
+/* Refuse what would tell of a plan's costs if its file has none. */
+static PetscErrorCode check_costs(const TrsPlanSettings *settings, const TrsShardingPlan *plan)
+{
+  PetscFunctionBegin;
+  PetscCheck(plan->has_costs || !(settings->report || settings->explain), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s needs a plan with costs, and %s has none (\"devices\")",
+             settings->report ? "-plan_report" : "-plan_explain", settings->input);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const TrsPlanSettings *settings = &planner->settings;
@@ -349,6 +362,7 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   TrsText text = {0}, explanation = {0};
 
   PetscFunctionBegin;
+  PetscCall(check_costs(settings, plan));
   if (settings->explain) PetscCall(TrsExplain(&in, settings->explain, &explanation));
   if (planner->wants_summary) {
     PetscCall(TrsSummaryWrite(&in, &planner->alternative, &text));

@@ -234,12 +234,13 @@ PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alter
   const TrsShardingPlan *plan = in->plan;
   PetscBool in_host = PETSC_FALSE;
   TrsStorage *storage;
+  char line[128];
   double *ms;
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(text, "plan: %d tables on %d ranks, critical path %.4g ms\n", plan->n_tables,
-                          plan->world_size, plan->critical_path));
-  if (plan->n_tables == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsShardingPlanLine(plan, line, sizeof(line));
+  PetscCall(TrsTextPrintf(text, "%s\n", line));
+  if (plan->n_tables == 0 || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(sum_ranks(plan, &storage, &ms));
   for (int r = 0; r < plan->world_size; r++) in_host = (PetscBool)(in_host || storage[r].ddr > 0);
   if (in->model->topology->is_cuda) PetscCall(say_memory(in, storage, PETSC_TRUE, text));

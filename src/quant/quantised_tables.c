@@ -44,17 +44,11 @@ static PetscErrorCode check_stored(const char *path, const TrsTableConfig *confi
 static PetscErrorCode choose_type(TrsOptions options, const char *path, const TrsStoredTable *stored,
                                   TrsTableConfig *config)
 {
-  const TrsTableConstraints *constraints = &config->constraints;
   const char *name;
   int data_type;
   PetscBool set;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsObjectName(options, "table", config->name, "output_dtype", &name));
-  if (constraints->has_output_dtype && TrsDTypeBits(constraints->output_dtype) < 16)
-    PetscCall(TrsOptionError(
-        options, name, "pooled outputs of -task predict are fp32, fp16 or bf16, table \"%s\" asks for %s",
-        config->name, TrsDTypeName(constraints->output_dtype)));
   PetscCall(TrsOptionsObjectName(options, "table", config->name, "data_type", &name));
   PetscCall(TrsOptionsGetEnum(options, name, &data_type, &set));
   if (set && stored->is_quantised && (TrsDType)data_type != stored->dtype)

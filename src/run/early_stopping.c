@@ -20,15 +20,24 @@ static const TrsWatchedMetric watched[] = {
     {"accuracy", offsetof(TrsMetricValues, accuracy), PETSC_FALSE},
     {"mse", offsetof(TrsMetricValues, mse), PETSC_TRUE},
     {"mae", offsetof(TrsMetricValues, mae), PETSC_TRUE},
+    {"gauc", offsetof(TrsMetricValues, groups.gauc), PETSC_FALSE},
+    {"group_ne", offsetof(TrsMetricValues, groups.ne), PETSC_TRUE},
+    {"ndcg", offsetof(TrsMetricValues, groups.ndcg), PETSC_FALSE},
+    {"recall", offsetof(TrsMetricValues, groups.recall), PETSC_FALSE},
+    {"hit_rate", offsetof(TrsMetricValues, groups.hit_rate), PETSC_FALSE},
+    {"precision", offsetof(TrsMetricValues, groups.precision), PETSC_FALSE},
 };
-enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]) };
+/* From TRS_FIRST_OF_GROUPS on metrics of groups; those at K are watched at the first K. */
+enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]), TRS_FIRST_OF_GROUPS = 7 };
 
 static const TrsOptionSpec specs[] = {
     {"-eval_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "evaluate on -data_eval this often during the training; 0: only after the last step"},
-    {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL, "loss,ne,auc,auprc,accuracy,mse,mae", NULL,
-     "end the training when this metric of the evaluations no longer improves; needs -eval_every (default: "
-     "train to the end)"},
+    {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL,
+     "loss,ne,auc,auprc,accuracy,mse,mae,gauc,group_ne,ndcg,recall,hit_rate,precision", NULL,
+     "end the training when this metric of the evaluations no longer improves; needs -eval_every. From gauc "
+     "on "
+     "they need -metrics_group, and are at the first K of -metrics_at (default: train to the end)"},
     {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",
      "the training ends after this many evaluations in a row without an improvement"},
     {"-early_stopping_min_delta", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
@@ -39,6 +48,7 @@ const TrsOptionGroup trs_early_stopping_options = TRS_OPTION_GROUP(
 
 PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping *early)
 {
+  const char *group = NULL;
   PetscBool patience, delta;
 
   PetscFunctionBegin;
@@ -46,6 +56,11 @@ PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping 
   PetscCall(TrsOptionsGetEnum(options, "-early_stopping_metric", &early->metric, &early->stops));
   PetscCall(TrsOptionsGetInt(options, "-early_stopping_patience", &early->patience, &patience));
   PetscCall(TrsOptionsGetReal(options, "-early_stopping_min_delta", &early->min_delta, &delta));
+  if (early->stops && early->metric >= TRS_FIRST_OF_GROUPS)
+    PetscCall(TrsOptionsGetString(options, "-metrics_group", &group, NULL));
+  if (early->stops && early->metric >= TRS_FIRST_OF_GROUPS && !group)
+    PetscCall(TrsOptionError(options, "-early_stopping_metric",
+                             "%s needs -metrics_group, the groups of samples", watched[early->metric].name));
   if (!early->stops && (patience || delta))
     PetscCall(TrsOptionError(options, patience ? "-early_stopping_patience" : "-early_stopping_min_delta",
                              "needs -early_stopping_metric, the metric to watch"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/record.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -53,6 +54,55 @@ static PetscErrorCode append_metrics(TrsResults results, const char *prefix, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static const TrsColumn group_columns[] = {
+    {"gauc", offsetof(TrsGroupValues, gauc)},
+    {"group_ne", offsetof(TrsGroupValues, ne)},
+    {"group_mse", offsetof(TrsGroupValues, mse)},
+    {"group_mae", offsetof(TrsGroupValues, mae)},
+};
+/* Arrays with an entry for each K. */
+static const TrsColumn ranking_columns[] = {
+    {"ndcg", offsetof(TrsGroupValues, ndcg)},
+    {"recall", offsetof(TrsGroupValues, recall)},
+    {"hit_rate", offsetof(TrsGroupValues, hit_rate)},
+    {"precision", offsetof(TrsGroupValues, precision)},
+};
+enum {
+  TRS_N_GROUP_COLUMNS = sizeof(group_columns) / sizeof(group_columns[0]),
+  TRS_N_RANKING_COLUMNS = sizeof(ranking_columns) / sizeof(ranking_columns[0])
+};
+
+/* Append a row of the metrics of groups, if there are any. */
+static PetscErrorCode append_groups(TrsResults results, const char *prefix, const TrsGroupValues *values)
+{
+  const struct {
+    const char *name;
+    int64_t n;
+  } counts[] = {{"groups", values->n_groups},
+                {"groups_with_positive", values->n_positive},
+                {"groups_with_both", values->n_both}};
+  char path[96];
+
+  PetscFunctionBegin;
+  if (values->n_at == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < 3; i++) {
+    PetscCall(PetscSNPrintf(path, sizeof(path), "%s%s", prefix, counts[i].name));
+    PetscCall(TrsResultsAppendInt(results, path, counts[i].n));
+  }
+  for (int i = 0; i < TRS_N_GROUP_COLUMNS; i++) {
+    PetscCall(PetscSNPrintf(path, sizeof(path), "%s%s", prefix, group_columns[i].name));
+    PetscCall(TrsResultsAppend(results, path, at(values, group_columns[i].offset)));
+  }
+  for (int i = 0; i < TRS_N_RANKING_COLUMNS; i++) {
+    for (int k = 0; k < values->n_at; k++) {
+      snprintf(path, sizeof(path), "%s%s_at_%" PRId64, prefix, ranking_columns[i].name, values->at[k]);
+      PetscCall(TrsResultsAppend(results, path,
+                                 at(values, ranking_columns[i].offset + (size_t)k * sizeof(double))));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsLearningRatesFromOptions(TrsOptions options, TrsLearningRates *rates)
 {
   PetscFunctionBegin;
@@ -92,6 +142,7 @@ PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetri
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
   PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
   PetscCall(append_metrics(results, "eval/", values, ""));
+  PetscCall(append_groups(results, "eval/", &values->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -106,6 +157,7 @@ PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const T
   PetscCall(TrsResultsAppendInt(results, "metrics/attempt_examples", values->attempt_examples));
   PetscCall(TrsResultsAppend(results, "metrics/window_log_loss", values->window.loss));
   PetscCall(append_metrics(results, "metrics/window_", &values->window, ""));
+  PetscCall(append_groups(results, "metrics/window_", &values->window.groups));
   PetscCall(TrsResultsAppend(results, "metrics/lifetime_log_loss", values->lifetime.loss));
   PetscCall(append_metrics(results, "metrics/lifetime_", &values->lifetime, "auc"));
   for (int i = 0; i < TRS_N_THROUGHPUT_COLUMNS; i++) {

@@ -7,6 +7,7 @@
 #include "core/shared_memory.h"
 #include "core/terminal.h"
 #include "core/version.h"
+#include "data/label.h"
 #include "io/library.h"
 #include "run/report_caches.h"
 
@@ -94,6 +95,24 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Print which label it is that predictions and metrics are of, if the data has a choice. */
+static PetscErrorCode print_label(const TrsSession *session)
+{
+  const TrsDatasetInfo *info;
+  char raw[TRS_TEXT], label[TRS_TEXT], names[TRS_TEXT];
+
+  PetscFunctionBegin;
+  PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
+  if (!session->label || !info->label_names) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsLabelNames(info, raw, sizeof(raw));
+  TrsNameEscape(raw, names, sizeof(names));
+  TrsNameEscape(session->label, label, sizeof(label));
+  PetscCall(PetscPrintf(session->comm,
+                        "%-10s %s, of %s: loss, predictions and metrics are of this one alone\n", "label",
+                        label, names));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Print where tables lie if they are not, or not only, in the device's memory. Collective. */
 static PetscErrorCode print_host_rows(const TrsSession *session)
 {
@@ -127,6 +146,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
   if (session->binding[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "placed", session->binding));
   PetscCall(print_dataset(comm, "train data", session->train));
   PetscCall(print_dataset(comm, "eval data", session->eval));
+  PetscCall(print_label(session));
   PetscCall(TrsModelParallelView(session->model, comm));
   PetscCall(TrsShardingPlanView(&session->plan, comm, TRS_PLAN_LINES));
   PetscCall(TrsModelParallelBytes(session->model, &bytes[0], &bytes[1], &bytes[2]));
@@ -149,6 +169,7 @@ PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results
   PetscCall(TrsResultsSetText(results, "options", options));
   PetscCall(TrsResultsSetText(results, "plan", plan));
   PetscCall(TrsResultsSetInt(results, "world_size", session->size));
+  if (session->label) PetscCall(TrsResultsSetText(results, "label", session->label));
   PetscCall(hardware_text(session, text, sizeof(text)));
   PetscCall(TrsResultsSetText(results, "hardware", text));
   libraries_text(session, text, sizeof(text));
@@ -340,10 +361,29 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsM
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Print the metrics of groups, with the groups that counted, if there are any. */
+static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGroupValues *values)
+{
+  PetscFunctionBegin;
+  if (values->n_at == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(comm,
+                        "%-10s %" PRId64 " groups: GAUC %.5f  NE %.5f (%" PRId64
+                        " groups with both classes)  MSE %.5f  MAE %.5f",
+                        what, values->n_groups, values->gauc, values->ne, values->n_both, values->mse,
+                        values->mae));
+  for (int k = 0; k < values->n_at; k++)
+    PetscCall(PetscPrintf(comm, "\n%-10s @%" PRId64 ": NDCG %.5f  recall %.5f  hit rate %.5f  precision %.5f",
+                          "", values->at[k], values->ndcg[k], values->recall[k], values->hit_rate[k],
+                          values->precision[k]));
+  PetscCall(PetscPrintf(comm, " (%" PRId64 " groups with a positive)\n", values->n_positive));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsRunningValues *values)
 {
   PetscFunctionBegin;
   PetscCall(report_running(comm, "window", &values->window));
+  PetscCall(print_groups(comm, "in groups", &values->window.groups));
   PetscCall(report_running(comm, "lifetime", &values->lifetime));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -354,6 +394,7 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetric
   PetscCall(PetscPrintf(
       comm, "%s: loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " samples)\n",
       what, values->loss, values->auc, values->ne, values->accuracy, values->calibration, values->n_samples));
+  PetscCall(print_groups(comm, "groups", &values->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -443,9 +484,11 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   held[1] = (double)states;
   held[2] = (double)dense;
   held[3] = (double)peak_bytes;
-  PetscCall(record_by_rank(session, results, "stages/predicted_ms", 5, predicted_ms));
+  if (session->plan.has_costs) {
+    PetscCall(record_by_rank(session, results, "stages/predicted_ms", 5, predicted_ms));
+    PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
+  }
   PetscCall(record_by_rank(session, results, "stages/measured_ms", TRS_STAGE_NONE, measured_ms));
-  PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
   PetscCall(record_by_rank(session, results, "memory/measured_bytes", 4, held));
   PetscCall(TrsResultsSetText(results, "predicted_names",
                               "fwd_compute,fwd_comms,bwd_compute,bwd_comms,prefetch_compute; hbm,ddr"));

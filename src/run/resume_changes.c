@@ -14,6 +14,7 @@ enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 /* Options that decide what is learned, by how their names begin; not those that only decide
    where and how fast. */
 static const char *const learned[] = {"-data_train",
+                                      "-data_label",
                                       "-data_weights",
                                       "-data_shuffle",
                                       "-drop_last",
@@ -30,10 +31,10 @@ static const char *const learned[] = {"-data_train",
 #define NUMBER_OPTION(word, ...) "-" #word,
                                       TRS_INTERACTION_NUMBERS(NUMBER_OPTION)};
 static const char *const placed[] = {
-    "_sharding_types",    "_compute_kernels",  "_min_partition",     "_pooling_factors",
-    "_num_poolings",      "_batch_sizes",      "_enforce_hbm",       "_device_group",
-    "_cache_load_factor", "_cache_algorithm",  "_prefetch_pipeline", "_num_passes",
-    "_cacheability",      "_expected_lookups", "_mrc_hist",          "_bucket_bytes"};
+    "_sharding_types",    "_compute_kernels", "_min_partition", "_pooling_factors",       "_num_poolings",
+    "_batch_sizes",       "_enforce_hbm",     "_device_group",  "_cache_load_factor",     "_cache_algorithm",
+    "_prefetch_pipeline", "_num_passes",      "_cacheability",  "_cache_reserved_memory", "_cache_precision",
+    "_expected_lookups",  "_mrc_hist",        "_bucket_bytes"};
 
 /* An option in a configuration's text: "-name value # source", or "# -name value" for a default. */
 typedef struct {

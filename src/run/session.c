@@ -4,10 +4,12 @@
 #include "core/events.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
+#include "data/label.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/memory_check.h"
 #include "run/text_output.h"
+#include "spec/table_choices.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -207,6 +209,67 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Choose the label: that of -data_label, else the first of the training data, or of the evaluation
+  data if there is no other. All data must have it.
+*/
+static PetscErrorCode choose_label(TrsSession *s)
+{
+  const TrsDataset datasets[2] = {s->train, s->eval};
+  PetscBool given, chosen;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
+  chosen = given;
+  for (int i = 0; i < 2; i++) {
+    const TrsDatasetInfo *info;
+    int label;
+
+    if (!datasets[i]) continue;
+    PetscCall(TrsDatasetGetInfo(datasets[i], &info));
+    if (!chosen && info->label_names) s->label = info->label_names[0];
+    chosen = (PetscBool)(chosen || info->has_labels);
+    PetscCall(TrsLabelFind(info, s->label, given, &label));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find the groups that -metrics_group names in a dataset: the place of a feature, or /group. */
+static PetscErrorCode find_group(const TrsDatasetInfo *info, const char *name, int *key)
+{
+  PetscFunctionBegin;
+  *key = TRS_GROUP_OF_DATASET;
+  if (strcmp(name, "/group") == 0) {
+    PetscCheck(info->has_group, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s has no dataset /group, which -metrics_group names", info->path);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int k = 0; k < info->n_features; k++)
+    if (strcmp(info->features[k], name) == 0) *key = k;
+  PetscCheck(*key != TRS_GROUP_OF_DATASET, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-metrics_group %.100s: %s has no feature of this name, expected one, or /group", name,
+             info->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check that all data has the groups of -metrics_group. */
+static PetscErrorCode choose_group(TrsSession *s)
+{
+  const TrsDataset datasets[2] = {s->train, s->eval};
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(s->options, "-metrics_group", &s->group, NULL));
+  for (int i = 0; s->group && i < 2; i++) {
+    const TrsDatasetInfo *info;
+    int key;
+
+    if (!datasets[i]) continue;
+    PetscCall(TrsDatasetGetInfo(datasets[i], &info));
+    PetscCall(find_group(info, s->group, &key));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables)
 {
   const TrsDatasetInfo *info;
@@ -254,6 +317,25 @@ static PetscErrorCode make_plan(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A plan may count outputs of any type, but a run makes three. */
+static PetscErrorCode check_outputs(const TrsSession *s)
+{
+  const char *name;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < s->tables.n; t++) {
+    const TrsTableConfig *table = &s->tables.table[t];
+    const TrsDType dtype = TrsTableOutputDType(table);
+
+    if (TrsDTypeBits(dtype) >= 16) continue;
+    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "output_dtype", &name));
+    PetscCall(TrsOptionError(s->options, name,
+                             "pooled outputs of a run are fp32, fp16 or bf16, table \"%s\" asks for %s",
+                             table->name, TrsDTypeName(dtype)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Refuse quantised tables, and plans for them. They belong to -task predict. */
 static PetscErrorCode refuse_quantised(const TrsSession *s)
 {
@@ -281,10 +363,26 @@ static PetscErrorCode refuse_quantised(const TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Refuse a cache whose lines would not have the table's type. */
+static PetscErrorCode check_precision(const TrsTableConfig *table)
+{
+  const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
+
+  PetscFunctionBegin;
+  PetscCheck(
+      !precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+      "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
+      "that it does not change the numbers (-table_%s_cache_precision)",
+      table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value), table->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Refuse a table's own cache options, or those of all tables, if this run would ignore them. */
 static PetscErrorCode check_caches(const TrsSession *s)
 {
-  static const char *const keys[] = {"cache_load_factor", "cache_algorithm"};
+  static const char *const keys[] = {"cache_load_factor", "cache_algorithm", "cache_reserved_memory",
+                                     "cache_precision"};
+  enum { TRS_N_CACHE_KEYS = sizeof(keys) / sizeof(keys[0]) };
   /* The planner may choose no cache. */
   const PetscBool choice = (PetscBool)(strcmp(s->device->name, "cuda") == 0);
   PetscBool any = PETSC_FALSE;
@@ -292,17 +390,20 @@ static PetscErrorCode check_caches(const TrsSession *s)
   PetscFunctionBegin;
   for (int t = 0; t < s->plan.n_tables; t++)
     any = (PetscBool)(any || s->plan.table[t].compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING);
-  for (int i = 0; i < 2 * s->tables.n; i++) {
-    const TrsTableConfig *table = &s->tables.table[i / 2];
+  for (int i = 0; i < TRS_N_CACHE_KEYS * s->tables.n; i++) {
+    const TrsTableConfig *table = &s->tables.table[i / TRS_N_CACHE_KEYS];
     const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
     const unsigned named = table->constraints.compute_kernels;
-    PetscBool set = table->constraints.has_cache_load_factor;
-    const char *name;
-    int algorithm;
+    const char *name, *source;
 
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % 2], &name));
-    if (i % 2 == 1) PetscCall(TrsOptionsGetEnum(s->options, name, &algorithm, &set));
-    if (!set || !plan || plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) continue;
+    if (!plan) continue;
+    if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) {
+      PetscCall(check_precision(table));
+      continue;
+    }
+    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % TRS_N_CACHE_KEYS], &name));
+    PetscCall(TrsOptionsSource(s->options, name, &source));
+    if (strcmp(source, "default") == 0) continue;
     if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
     if (any && strncmp(name, "-tables_", 8) == 0) continue;
     PetscCall(
@@ -365,6 +466,8 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscFunctionBegin;
   PetscCall(TrsSessionCreateMachine(comm, options, session));
   PetscCall(open_datasets(session, training));
+  PetscCall(choose_label(session));
+  PetscCall(choose_group(session));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -376,6 +479,8 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
   PetscFunctionBegin;
   PetscCall(make_plan(session));
   PetscCall(TrsOptionsGetString(session->options, "-plan_input", &source, NULL));
+  PetscCall(TrsTableChoicesFromPlan(session->options, &session->plan, source, &session->tables));
+  PetscCall(check_outputs(session));
   if (quantised)
     PetscCall(TrsQuantCheckPlan(&session->plan, &session->tables, source));
   else
@@ -425,6 +530,17 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode set_groups(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
+{
+  int key;
+
+  PetscFunctionBegin;
+  if (!session->group) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(find_group(info, session->group, &key));
+  PetscCall(TrsReaderSetGroup(reader, key));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
                                 TrsReader *reader)
 {
@@ -434,7 +550,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   TrsBoundsCheckMode *mode;
   TrsIdMapKind *map;
   int64_t *rows;
-  int n = 0, *keys, *max_length;
+  int n = 0, label, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
@@ -458,6 +574,9 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
   PetscCall(TrsReaderSetIdMaps(*reader, map));
   PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
+  PetscCall(TrsLabelFind(info, session->label, PETSC_FALSE, &label));
+  PetscCall(TrsReaderSetLabel(*reader, label));
+  PetscCall(set_groups(session, info, *reader));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
   PetscCall(PetscFree5(keys, rows, mode, map, max_length));

@@ -21,6 +21,8 @@ typedef struct {
   const TrsComputeOps *compute;
   TrsCommGroups groups;
   TrsDataset train, eval; /* NULL if not given */
+  const char *group;      /* -metrics_group, or NULL */
+  const char *label;      /* name of the label that is trained or evaluated, NULL if it has none */
   TrsTableConfigs tables;
   TrsShardingPlan plan;
   TrsModelParallel model;

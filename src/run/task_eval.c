@@ -12,13 +12,17 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
                                   PetscBool *stopped)
 {
   const TrsDatasetInfo *info;
+  TrsEvaluationTarget target = {.results = results};
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
+  target.n_total = info->num_samples;
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, results,
-                        info->num_samples, NULL, &trs_stop_requested, values, stopped));
+  PetscCall(TrsGroupMetricsCreate(session->comm, session->options, 0, &target.groups));
+  PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, &target, NULL,
+                        &trs_stop_requested, values, stopped));
+  PetscCall(TrsGroupMetricsDestroy(&target.groups));
   if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&reader));

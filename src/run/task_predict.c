@@ -233,15 +233,18 @@ static PetscErrorCode predict(TrsPrediction *p)
   const TrsDatasetInfo *info;
   TrsMetricValues values;
   PetscBool stopped; /* not used: the observer's error reports a stop, with its batch */
+  TrsEvaluationTarget target = {.results = p->results};
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
-  p->n_samples = info->num_samples;
+  target.n_total = p->n_samples = info->num_samples;
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* Predict batch by batch, because a latency is that of one batch. */
-  PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, p->results, info->num_samples, &observer,
-                        NULL, &values, &stopped));
+  PetscCall(TrsGroupMetricsCreate(s->comm, s->options, 0, &target.groups));
+  PetscCall(
+      TrsEvaluate(s->groups.dense, NULL, s->model, reader, &target, &observer, NULL, &values, &stopped));
+  PetscCall(TrsGroupMetricsDestroy(&target.groups));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));

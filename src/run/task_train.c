@@ -199,7 +199,8 @@ static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const fl
   PetscFunctionBegin;
   (void)loss_sum;
   (void)seconds;
-  PetscCall(TrsRunningMetricsAdd(t->metrics, batch->batch, predictions, batch->labels, batch->weights));
+  PetscCall(TrsRunningMetricsAdd(t->metrics, batch->batch, predictions, batch->labels, batch->weights,
+                                 batch->group));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -254,7 +255,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsColumnCutsTell(s->comm, options, &s->tables, &s->plan));
   PetscCall(TrsReportAttributes(s, t->results));
-  if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, t->metrics_window, &t->metrics));
+  if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, options, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
   PetscCall(set_up_outputs(t));
   t->samples = t->start.samples_seen;

@@ -95,10 +95,10 @@ static PetscErrorCode create_exchanges(TrsSharding sharding, TrsDistinctBags *d)
   for (int h = 0; h < route->H; h++) n_of_host[h] = route->host_entry[h + 1] - route->host_entry[h];
   if (d->cuts)
     PetscCall(TrsPooledReduceScatterCreate(route->grid == TRS_GRID_WORLD ? groups->world : groups->host, 1,
-                                           &context->reduce_scatter, &d->intra));
+                                           &sharding->reduce_scatter, &d->intra));
   if (route->grid != TRS_GRID_WORLD)
     PetscCall(TrsVariableAllToAllCreate(d->cuts ? groups->cross : groups->world, n_of_host, d->dims,
-                                        &context->dist, &d->cross));
+                                        &sharding->dist, &d->cross));
   PetscCall(TrsVariableExpandCreate(context->device, context->compute, route->n_entries, d->dims, d->columns,
                                     &d->expand));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_FALSE));

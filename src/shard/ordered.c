@@ -75,7 +75,7 @@ static PetscErrorCode setup_rows(TrsSharding sharding, TrsOrdered *o)
                      .table = o->arrived,
                      .feature = o->pool_feature};
   PetscCall(context->compute->workspace_create(&o->pool_workspace));
-  PetscCall(TrsSequenceAllToAllCreate(context->groups->world, o->row_dim, &context->dist, &o->rows_dist));
+  PetscCall(TrsSequenceAllToAllCreate(context->groups->world, o->row_dim, &sharding->dist, &o->rows_dist));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -56,8 +56,8 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
   sharding->data = p;
-  p->alone = (PetscBool)(groups->world->size == 1 && (!has_intra || is_plain(&context->reduce_scatter)) &&
-                         (!has_cross || is_plain(&context->dist)));
+  p->alone = (PetscBool)(groups->world->size == 1 && (!has_intra || is_plain(&sharding->reduce_scatter)) &&
+                         (!has_cross || is_plain(&sharding->dist)));
   p->divides = (PetscBool)(has_intra || context->dist.reproducible);
   p->as_is = PETSC_TRUE;
   for (int e = 0; e < route->n_entries; e++) p->as_is = (PetscBool)(p->as_is && route->feature[e] == e);
@@ -69,9 +69,9 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   if (has_intra)
     PetscCall(TrsPooledReduceScatterCreate(has_cross ? groups->host : groups->world, sharding->local_dim,
-                                           &context->reduce_scatter, &p->intra));
+                                           &sharding->reduce_scatter, &p->intra));
   if (has_cross)
-    PetscCall(TrsPooledAllToAllCreate(has_intra ? groups->cross : groups->world, p->dims, &context->dist,
+    PetscCall(TrsPooledAllToAllCreate(has_intra ? groups->cross : groups->world, p->dims, &sharding->dist,
                                       &p->cross));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -40,7 +40,8 @@ static PetscErrorCode setup_sequence(TrsSharding sharding)
   PetscCall(TrsRouteCreateLookup(sharding, PETSC_FALSE, PETSC_FALSE, &sharding->lookup, NULL));
   PetscCall(TrsSequenceCreate(sharding, context->index_dedup, &d->sequence));
   PetscCall(PetscMalloc2((size_t)d->sequence.n_pieces, &d->where, (size_t)d->sequence.n_pieces, &d->found));
-  PetscCall(TrsSequenceAllToAllCreate(context->groups->world, d->sequence.dim, &context->sequence, &d->dist));
+  PetscCall(
+      TrsSequenceAllToAllCreate(context->groups->world, d->sequence.dim, &sharding->sequence, &d->dist));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

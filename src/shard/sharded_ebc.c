@@ -28,7 +28,35 @@ static const TrsOptionSpec specs[] = {
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
 /*
-  Put table t into the group of its payload, grid and weights. The first such table opens a group.
+  Encode what a group sends in the type that the model rounds it to. Whole pooled rows and their
+  gradients lose nothing by that; parts of sums, and rows of sequences, are rounded once more. A
+  precision of -qcomm_... goes before. Nothing is encoded on one rank, with -reproducible, whose
+  bits must not show the plan, and by a served model where it would round more than the output.
+*/
+static void choose_codecs(TrsSharding group)
+{
+  const TrsShardingContext *context = group->context;
+  const TrsCodecKind kind = group->output_dtype == TRS_FP16 ? TRS_CODEC_FP16 : TRS_CODEC_BF16;
+  const PetscBool serves = (PetscBool)!context->shards->optimizers;
+  TrsPooledDistOptions *const dist[] = {&group->dist, &group->reduce_scatter, &group->sequence};
+
+  group->dist = context->dist;
+  group->reduce_scatter = context->reduce_scatter;
+  group->sequence = context->sequence;
+  if (group->output_dtype == TRS_FP32 || context->groups->world->size == 1 || context->dist.reproducible)
+    return;
+  if (serves && (group->route.grid != TRS_GRID_RANKS || group->ops != &trs_payload_pooled)) return;
+  for (size_t i = 0; i < sizeof(dist) / sizeof(dist[0]); i++) {
+    if (dist[i]->forward.kind == TRS_CODEC_FP32)
+      dist[i]->forward = (TrsCodec){.kind = kind, .loss_scale = 1.0F};
+    if (dist[i]->backward.kind == TRS_CODEC_FP32)
+      dist[i]->backward = (TrsCodec){.kind = kind, .backward = 1, .loss_scale = 1.0F};
+  }
+}
+
+/*
+  Put table t into the group of its payload, grid, weights and output_dtype. The first such table
+  opens a group.
 */
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
@@ -36,14 +64,16 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   const TrsShardingWeights weights = config->max_feature_lengths ? TRS_SHARDING_POSITIONS
                                      : config->is_weighted       ? TRS_SHARDING_WEIGHTS
                                                                  : TRS_SHARDING_UNWEIGHTED;
+  const TrsDType output = TrsTableOutputDType(config);
   TrsShardingChoice choice;
   TrsSharding group;
   int g = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsShardingChoose(&ebc->context, t, &choice));
-  while (g < ebc->n_groups && (ebc->group[g]->ops != choice.payload ||
-                               ebc->group[g]->route.grid != choice.grid || ebc->group[g]->weights != weights))
+  while (g < ebc->n_groups &&
+         (ebc->group[g]->ops != choice.payload || ebc->group[g]->route.grid != choice.grid ||
+          ebc->group[g]->weights != weights || ebc->group[g]->output_dtype != output))
     g++;
   if (g == ebc->n_groups) {
     PetscCall(PetscNew(&group));
@@ -53,6 +83,8 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
     group->update = choice.update;
     group->context = &ebc->context;
     group->weights = weights;
+    group->output_dtype = output;
+    choose_codecs(group);
     group->weighted = (PetscBool)(weights != TRS_SHARDING_UNWEIGHTED);
     PetscCall(PetscMalloc1((size_t)ebc->context.tables->n, &group->table));
     PetscCall(ebc->context.compute->workspace_create(&group->workspace));

@@ -4,9 +4,9 @@
   update the rows.
 
   A group is all tables with one payload (what travels: TrsShardingOps), one update (who applies
-  gradients: TrsUpdateOps), one grid of ranks (route.h) and one kind of weights; choose.h makes the
-  choice. Each group has exchanges of its own; the counts of all groups travel together
-  (sharded_ebc.c).
+  gradients: TrsUpdateOps), one grid of ranks (route.h), one kind of weights and one output_dtype;
+  choose.h makes the choice. Each group has exchanges of its own; the counts of all groups travel
+  together (sharded_ebc.c).
 
   Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist
           (torchrec.distributed.sharding)
@@ -50,8 +50,9 @@ typedef struct {
   const TrsComputeOps *compute;
   const TrsTableConfigs *tables;
   const TrsEmbeddingShards *shards;
-  TrsPooledDistOptions dist, reduce_scatter, sequence; /* sharded_ebc.h; only the codecs differ */
-  const TrsTablePlan **table_plan;                     /* [T] each table's plan */
+  /* sharded_ebc.h; only the codecs differ. A group has its own. */
+  TrsPooledDistOptions dist, reduce_scatter, sequence;
+  const TrsTablePlan **table_plan;   /* [T] each table's plan */
   int *first_feature;                /* [T] each table's first feature; its other features follow */
   const int64_t *columns;            /* [F] first column of each feature in the model's matrix */
   const TrsPositionWeight *position; /* [F] */
@@ -97,6 +98,12 @@ struct TrsShardingImpl {
   TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
   TrsKjt received;          /* on a host: memory for the received ids of a training batch */
   TrsMeanColumns *mean;     /* [features], scratch */
+  /*
+    The type that the pooled outputs are rounded to in the model, and the exchanges' options, with
+    this type as their codec where they have none.
+  */
+  TrsDType output_dtype;
+  TrsPooledDistOptions dist, reduce_scatter, sequence;
   const TrsUpdateOps *update;
   void *update_data; /* belongs to the update */
   void *data;        /* belongs to the payload */

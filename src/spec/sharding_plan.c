@@ -155,11 +155,21 @@ PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsShardingPlanLine(const TrsShardingPlan *plan, char *line, size_t size)
+{
+  char costs[48] = "no costs in its file";
+
+  if (plan->has_costs) snprintf(costs, sizeof(costs), "critical path %.4g ms", plan->critical_path);
+  snprintf(line, size, "plan: %d tables on %d ranks, %s", plan->n_tables, plan->world_size, costs);
+}
+
 PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables)
 {
+  char line[128];
+
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(comm, "plan: %d tables on %d ranks, critical path %.4g ms\n", plan->n_tables,
-                        plan->world_size, plan->critical_path));
+  TrsShardingPlanLine(plan, line, sizeof(line));
+  PetscCall(PetscPrintf(comm, "%s\n", line));
   PetscCall(TrsShardingPlanViewTables(plan, comm, max_tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -30,6 +30,8 @@ typedef struct {
   TrsComputeKernel compute_kernel;
   PetscBool has_cache_load_factor;
   double cache_load_factor;
+  TrsTableChoice choice[TRS_N_TABLE_CHOICES]; /* not set: the run's options decide */
+  PetscBool only_ranks; /* as read from a file: the shards have ranks and no rectangles yet */
   int n_shards;
   TrsShard *shard; /* [n_shards] in the planner's order: by column block, then row block */
 } TrsTablePlan;
@@ -38,6 +40,8 @@ typedef struct {
   int world_size, local_world_size;
   /* hosts that the fast network joins; pod_size * local_world_size devices count as one host */
   int pod_size;
+  /* Storage, perf and the counters are estimated. They are 0 in a plan without them. */
+  PetscBool has_costs;
   int n_tables;
   TrsTablePlan *table; /* in the planner's order; TrsShardingPlanFind() finds a table by name */
   int n_devices;
@@ -92,12 +96,37 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json);
 /*
   TrsShardingPlanFromJson - Parse a plan file's text.
 
+  A plan needs of each table the name, sharding type, compute kernel and ranks. Where a table has no
+  shards, each has only its rank, and world_size and local_world_size may be 0:
+  TrsShardingPlanComplete() sets them.
+
   Not collective.
 
   Errors: DATA naming `source` and the JSON path: not JSON, other format or version, wrong types,
           missing fields
 */
 PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, TrsShardingPlan *plan);
+
+/* The sizes of a run's world, for plans that leave them out. */
+typedef struct {
+  int world_size, local_world_size, pod_size;
+} TrsPlanWorld;
+
+/*
+  TrsShardingPlanComplete - Fill what a plan's file left out: the world's sizes, and the rectangles
+  of tables that have only ranks. Rows are cut into blocks of ceil(rows / ranks), columns as evenly
+  as they go.
+
+  Not collective.
+
+  In:     source  the file's name, for messages
+  Errors: DATA if the number of ranks does not go with the sharding type
+*/
+PetscErrorCode TrsShardingPlanComplete(const TrsTableConfigs *tables, const TrsPlanWorld *world,
+                                       const char *source, TrsShardingPlan *plan);
+
+/* Give a plan without costs its arrays over devices, of zeros. Not collective. */
+PetscErrorCode TrsShardingPlanNoCosts(TrsShardingPlan *plan);
 
 /*
   TrsShardingPlanCheck - Check that the plan fits these tables and this world.
@@ -129,6 +158,9 @@ PetscErrorCode TrsShardingPlanBroadcast(MPI_Comm comm, PetscErrorCode ierr, TrsS
 
 /* Print at most max_tables lines of tables alone, on rank 0 of comm. Collective on comm. */
 PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables);
+
+/* A plan in one line: its tables, ranks and critical path. size: 128 is enough. */
+void TrsShardingPlanLine(const TrsShardingPlan *plan, char *line, size_t size);
 
 /*
   Print one line a table for the banner: name, rows x dim, type, kernel, ranks. Rank 0 of comm

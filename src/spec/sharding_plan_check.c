@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Does a plan, which may come from a file, fit the tables and the world of this run? */
 #include "spec/sharding_plan.h"
+#include "spec/table_choices.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -140,6 +141,12 @@ static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePl
   FAIL_UNLESS(!plan->has_cache_load_factor || (plan->cache_load_factor > 0 && plan->cache_load_factor < 1),
               "%s: table \"%s\": cache_load_factor is %g, which must be above 0 and below 1", source,
               plan->name, plan->cache_load_factor);
+  for (int k = 0; k < TRS_N_TABLE_CHOICES; k++)
+    FAIL_UNLESS(!plan->choice[k].set || !TrsTableChoiceIsOfCache((TrsTableChoiceKind)k) ||
+                    TrsKernelIsCaching(plan->compute_kernel),
+                "%s: table \"%s\": %s does not go with compute kernel %s, which has no cache", source,
+                plan->name, TrsTableChoiceName((TrsTableChoiceKind)k),
+                TrsComputeKernelName(plan->compute_kernel));
   if (plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) {
     PetscCall(check_data_parallel(plan, table, whole->world_size, source));
   } else {

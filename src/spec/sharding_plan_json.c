@@ -4,6 +4,7 @@
   it.
 */
 #include "spec/sharding_plan.h"
+#include "spec/table_choices.h"
 #include "spec/text.h"
 
 #include <inttypes.h>
@@ -71,7 +72,22 @@ static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table)
+static PetscErrorCode write_choices(TrsText *text, const TrsTablePlan *table)
+{
+  PetscFunctionBegin;
+  for (int k = 0; k < TRS_N_TABLE_CHOICES; k++) {
+    const TrsTableChoiceKind kind = (TrsTableChoiceKind)k;
+    const char *quote = TrsTableChoiceForm(kind) == TRS_FORM_WORD ? "\"" : "";
+    char value[32];
+
+    if (!table->choice[k].set) continue;
+    TrsTableChoiceText(kind, table->choice[k].value, value, sizeof(value));
+    PetscCall(TrsTextPrintf(text, ", \"%s\": %s%s%s", TrsTableChoiceName(kind), quote, value, quote));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table, PetscBool has_costs)
 {
   size_t at = 0, n = 0;
 
@@ -88,6 +104,7 @@ static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table)
   PetscCall(TrsTextPrintf(text, "]"));
   if (table->has_cache_load_factor)
     PetscCall(TrsTextPrintf(text, ", \"cache_load_factor\": %.17g", table->cache_load_factor));
+  PetscCall(write_choices(text, table));
   PetscCall(TrsTextPrintf(text, ",\n   \"shards\": ["));
   for (int i = 0; i < table->n_shards; i++) {
     const TrsShard *shard = &table->shard[i];
@@ -95,7 +112,10 @@ static PetscErrorCode write_table(TrsText *text, const TrsTablePlan *table)
     PetscCall(TrsTextPrintf(
         text, "%s{\"rank\": %d, \"offset\": [%" PRId64 ", %" PRId64 "], \"size\": [%" PRId64 ", %" PRId64 "]",
         i ? ",\n    " : "", shard->rank, shard->row_offset, shard->col_offset, shard->rows, shard->cols));
-    PetscCall(write_costs(text, shard, i ? shard - 1 : NULL, &at, &n));
+    if (has_costs)
+      PetscCall(write_costs(text, shard, i ? shard - 1 : NULL, &at, &n));
+    else
+      PetscCall(TrsTextPrintf(text, "}"));
   }
   PetscCall(TrsTextPrintf(text, "]}"));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -129,7 +149,12 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
                           plan->world_size, plan->local_world_size, PetscMax(1, plan->pod_size)));
   for (int t = 0; t < plan->n_tables; t++) {
     if (t) PetscCall(TrsTextPrintf(&text, ",\n  "));
-    PetscCall(write_table(&text, &plan->table[t]));
+    PetscCall(write_table(&text, &plan->table[t], plan->has_costs));
+  }
+  if (!plan->has_costs) {
+    PetscCall(TrsTextPrintf(&text, "]}\n"));
+    *json = text.data;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(TrsTextPrintf(&text, "],\n \"devices\": ["));
   for (int d = 0; d < plan->n_devices; d++) {
@@ -276,8 +301,57 @@ static const char *kernel_name(int i)
   return TrsComputeKernelName((TrsComputeKernel)i);
 }
 
-static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const TrsPlace *place,
-                                 TrsShard *shard)
+/* Read a choice that the table has. */
+static PetscErrorCode read_choice(const json_t *object, TrsTableChoiceKind kind, const TrsPlace *place,
+                                  TrsTableChoice *choice)
+{
+  const char *key = TrsTableChoiceName(kind), *word;
+  json_t *field = json_object_get(object, key);
+  int value = 0;
+
+  PetscFunctionBegin;
+  choice->set = PETSC_TRUE;
+  switch (TrsTableChoiceForm(kind)) {
+  case TRS_FORM_BYTES: PetscCall(get_int(object, key, 0, INT64_MAX, place, &choice->value)); break;
+  case TRS_FORM_FLAG:
+    PetscCheck(json_is_boolean(field), PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s is not true or false",
+               place->source, place->path, key);
+    choice->value = json_is_true(field);
+    break;
+  case TRS_FORM_WORD:
+    PetscCall(get(object, key, JSON_STRING, place, &field));
+    while ((word = TrsTableChoiceWord(kind, value)) != NULL && strcmp(word, json_string_value(field)) != 0)
+      value++;
+    PetscCheck(word, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s \"%.60s\" is not known", place->source,
+               place->path, key, json_string_value(field));
+    choice->value = value;
+    break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read the ranks of a table without shards. TrsShardingPlanComplete() makes the rectangles. */
+static PetscErrorCode read_ranks(const json_t *ranks, const TrsPlace *place, TrsTablePlan *table)
+{
+  PetscFunctionBegin;
+  PetscCheck(json_array_size(ranks) > 0 && json_array_size(ranks) < INT_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: %s.ranks is empty", place->source, place->path);
+  table->only_ranks = PETSC_TRUE;
+  table->n_shards = (int)json_array_size(ranks);
+  PetscCall(PetscCalloc1(table->n_shards, &table->shard));
+  for (int i = 0; i < table->n_shards; i++) {
+    const json_t *rank = json_array_get(ranks, (size_t)i);
+
+    PetscCheck(json_is_integer(rank) && json_integer_value(rank) >= 0 && json_integer_value(rank) < INT_MAX,
+               PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.ranks[%d] is not a rank", place->source, place->path,
+               i);
+    table->shard[i].rank = (int)json_integer_value(rank);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_shard(const json_t *object, const json_t *rank, PetscBool has_costs,
+                                 const TrsPlace *place, TrsShard *shard)
 {
   int64_t value;
 
@@ -291,11 +365,12 @@ static PetscErrorCode read_shard(const json_t *object, const json_t *rank, const
              value);
   PetscCall(get_pair(object, "offset", place, &shard->row_offset, &shard->col_offset));
   PetscCall(get_pair(object, "size", place, &shard->rows, &shard->cols));
-  PetscCall(get_costs(object, place, &shard->storage, &shard->perf));
+  if (has_costs) PetscCall(get_costs(object, place, &shard->storage, &shard->perf));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_table(const json_t *object, int index, TrsPlace *place, TrsTablePlan *table)
+static PetscErrorCode read_table(const json_t *object, int index, PetscBool has_costs, TrsPlace *place,
+                                 TrsTablePlan *table)
 {
   json_t *field, *ranks;
   int choice = 0;
@@ -316,7 +391,14 @@ static PetscErrorCode read_table(const json_t *object, int index, TrsPlace *plac
   table->has_cache_load_factor = (PetscBool)(json_object_get(object, "cache_load_factor") != NULL);
   if (table->has_cache_load_factor)
     PetscCall(get_real(object, "cache_load_factor", place, &table->cache_load_factor));
+  for (int k = 0; k < TRS_N_TABLE_CHOICES; k++)
+    if (json_object_get(object, TrsTableChoiceName((TrsTableChoiceKind)k)))
+      PetscCall(read_choice(object, (TrsTableChoiceKind)k, place, &table->choice[k]));
   PetscCall(get(object, "ranks", JSON_ARRAY, place, &ranks));
+  if (!json_object_get(object, "shards")) {
+    PetscCall(read_ranks(ranks, place, table));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(get(object, "shards", JSON_ARRAY, place, &field));
   PetscCheck(json_array_size(field) == json_array_size(ranks) && json_array_size(field) < INT_MAX,
              PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s has %zu shards but %zu ranks", place->source, place->path,
@@ -325,7 +407,7 @@ static PetscErrorCode read_table(const json_t *object, int index, TrsPlace *plac
   PetscCall(PetscCalloc1(table->n_shards, &table->shard));
   for (int i = 0; i < table->n_shards; i++) {
     at(place, "tables[%d].shards[%d]", index, i);
-    PetscCall(read_shard(json_array_get(field, (size_t)i), json_array_get(ranks, (size_t)i), place,
+    PetscCall(read_shard(json_array_get(field, (size_t)i), json_array_get(ranks, (size_t)i), has_costs, place,
                          &table->shard[i]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -357,6 +439,36 @@ static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsSh
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Read a plan's sizes and, if it has "devices", its costs. Sizes that the file leaves out become 0.
+*/
+static PetscErrorCode read_head(const json_t *root, TrsPlace *place, TrsShardingPlan *plan)
+{
+  int *const size[] = {&plan->world_size, &plan->local_world_size, &plan->pod_size};
+  static const char *const key[] = {"world_size", "local_world_size", "pod_size"};
+  json_t *field;
+  int64_t value;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < 3; i++) {
+    value = 0;
+    if (json_object_get(root, key[i])) PetscCall(get_int(root, key[i], 1, INT_MAX, place, &value));
+    *size[i] = (int)value;
+  }
+  plan->has_costs = (PetscBool)(json_object_get(root, "devices") != NULL);
+  if (!plan->has_costs) {
+    if (plan->world_size) PetscCall(TrsShardingPlanNoCosts(plan));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(get_real(root, "critical_path", place, &plan->critical_path));
+  PetscCall(get_int(root, "proposals", 0, INT64_MAX, place, &plan->proposals));
+  PetscCall(get_int(root, "feasible", 0, INT64_MAX, place, &plan->feasible));
+  PetscCall(get_int(root, "partitioned", 0, INT64_MAX, place, &plan->partitioned));
+  PetscCall(get(root, "devices", JSON_ARRAY, place, &field));
+  PetscCall(read_devices(field, place, plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_plan(const json_t *root, TrsPlace *place, TrsShardingPlan *plan)
 {
   json_t *field;
@@ -370,19 +482,7 @@ static PetscErrorCode read_plan(const json_t *root, TrsPlace *place, TrsSharding
   PetscCheck(!strcmp(json_string_value(field), "trshard-plan"), PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: format is \"%.60s\", not \"trshard-plan\"", place->source, json_string_value(field));
   PetscCall(get_int(root, "version", 1, 1, place, &value));
-  PetscCall(get_int(root, "world_size", 1, INT_MAX, place, &value));
-  plan->world_size = (int)value;
-  PetscCall(get_int(root, "local_world_size", 1, INT_MAX, place, &value));
-  plan->local_world_size = (int)value;
-  value = 1;
-  if (json_object_get(root, "pod_size")) PetscCall(get_int(root, "pod_size", 1, INT_MAX, place, &value));
-  plan->pod_size = (int)value;
-  PetscCall(get_real(root, "critical_path", place, &plan->critical_path));
-  PetscCall(get_int(root, "proposals", 0, INT64_MAX, place, &plan->proposals));
-  PetscCall(get_int(root, "feasible", 0, INT64_MAX, place, &plan->feasible));
-  PetscCall(get_int(root, "partitioned", 0, INT64_MAX, place, &plan->partitioned));
-  PetscCall(get(root, "devices", JSON_ARRAY, place, &field));
-  PetscCall(read_devices(field, place, plan));
+  PetscCall(read_head(root, place, plan));
   at(place, "the plan");
   PetscCall(get(root, "tables", JSON_ARRAY, place, &field));
   PetscCheck(json_array_size(field) < INT_MAX, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: too many tables",
@@ -390,7 +490,7 @@ static PetscErrorCode read_plan(const json_t *root, TrsPlace *place, TrsSharding
   plan->n_tables = (int)json_array_size(field);
   PetscCall(PetscCalloc1(plan->n_tables, &plan->table));
   for (int t = 0; t < plan->n_tables; t++)
-    PetscCall(read_table(json_array_get(field, (size_t)t), t, place, &plan->table[t]));
+    PetscCall(read_table(json_array_get(field, (size_t)t), t, plan->has_costs, place, &plan->table[t]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

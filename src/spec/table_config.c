@@ -54,6 +54,11 @@ PetscBool TrsTableHasWeights(const TrsTableConfig *table)
   return (PetscBool)(table->is_weighted || table->max_feature_lengths);
 }
 
+TrsDType TrsTableOutputDType(const TrsTableConfig *table)
+{
+  return table->constraints.has_output_dtype ? table->constraints.output_dtype : TRS_FP32;
+}
+
 int TrsTableVectors(const TrsTableConfig *table)
 {
   return table->pooling == TRS_POOLING_NONE ? table->sequence_length : 1;

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/options.h"
+#include "core/random.h"
 #include "spec/vocabulary.h"
 
 /*
@@ -66,6 +67,12 @@ typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUN
 /* Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. */
 typedef enum { TRS_ID_MAP_NONE, TRS_ID_MAP_MODULO, TRS_ID_MAP_HASH } TrsIdMapKind;
 
+/* One of TRS_TABLE_CHOICES: a word's place in its list, 0 or 1 for a flag, or bytes. */
+typedef struct {
+  PetscBool set;
+  int64_t value;
+} TrsTableChoice;
+
 /*
   Planner constraints of one table. A NULL list or an unset flag means "not given". The struct owns
   its lists.
@@ -90,6 +97,8 @@ typedef struct {
   double cache_stats_cacheability, cache_stats_expected_lookups;
   int n_cache_stats_mrc_hist;
   double *cache_stats_mrc_hist;
+  /* the choices that options or the plan gave; the fields of their names hold them with defaults */
+  TrsTableChoice choice[TRS_N_TABLE_CHOICES];
 } TrsTableConstraints;
 
 typedef struct {
@@ -106,7 +115,7 @@ typedef struct {
   PetscBool stochastic_rounding; /* for stores to fp16 and bf16 */
   TrsBoundsCheckMode bounds_check_mode;
   TrsIdMapKind id_map;
-  float init_min, init_max;
+  TrsRandomLaw init; /* of the initial weights */
   int n_features;
   char **features;   /* [n_features] names; the default of a dry run without a dataset is {name} */
   int *feature_keys; /* [n_features] index into the dataset's key order; NULL in a dry run */
@@ -155,6 +164,9 @@ TrsModule TrsTableModule(const TrsTableConfig *table);
 
 /* Do the table's ids have weights, from the data or from their positions? */
 PetscBool TrsTableHasWeights(const TrsTableConfig *table);
+
+/* The type that a run rounds the table's pooled output to: output_dtype, or fp32 without it. */
+TrsDType TrsTableOutputDType(const TrsTableConfig *table);
 
 /* Number of vectors of embedding_dim that a feature of the table brings into the interaction. */
 int TrsTableVectors(const TrsTableConfig *table);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read -tables, -tables_<key> and -table_<name>_<key>, take defaults from the dataset, check. */
-#include "spec/table_config.h"
+#include "spec/table_choices.h"
+#include "spec/table_init.h"
+#include "spec/table_keys.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TYPES      "data_parallel,table_wise,column_wise,row_wise,table_row_wise,table_column_wise,grid_shard"
 #define KERNELS    "dense,fused,fused_uvm,fused_uvm_caching,quant,quant_uvm,quant_uvm_caching"
-#define DATA_TYPES "fp32,fp16,bf16,int8,int4,int2"
+#define DATA_TYPES TRS_CHOICES(TRS_DATA_TYPES)
 
 static const TrsOptionSpec tables_options[] = {
     {"-tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "names of the embedding tables (default: one per dataset feature, of the same name)"},
-    {"-bounds_check_mode", TRS_OPTION_ENUM, "warning", NULL, "fatal,warning,ignore,none", NULL,
+    {"-bounds_check_mode", TRS_OPTION_ENUM, "warning", NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "what an id outside [0, num_embeddings) does: fatal ends the run, warning and ignore make it 0"},
 };
 const TrsOptionGroup trs_tables_options = TRS_OPTION_GROUP_OF_MODEL("Tables", NULL, tables_options, "-tables",
@@ -44,13 +45,12 @@ static const TrsOptionSpec table_options[] = {
      "dense optimizer (sum pooling)"},
     {"max_feature_lengths", TRS_OPTION_INTS, NULL, "[1,16777216]", NULL, "ids",
      "with position_weighted: the most ids of a sample, one per feature, or one for all"},
-    {"init_min", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
-     "least initial weight (default: -1/sqrt(num_embeddings))"},
-    {"init_max", TRS_OPTION_REAL, NULL, NULL, NULL, NULL,
-     "largest initial weight (default: 1/sqrt(num_embeddings))"},
-    {"stochastic_rounding", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
-     "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
-    {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, "fatal,warning,ignore,none", NULL,
+#define INIT_OF_TABLE(word, type, fallback, range, choices, functions, help) \
+  {#word, TRS_OPTION_##type, fallback, range, choices, NULL, help},
+    TRS_INIT_KEYS(INIT_OF_TABLE){
+        "stochastic_rounding", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
+        "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
+    {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "as -bounds_check_mode, which is its default"},
     {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash", NULL,
      "how any 64-bit id becomes a row: modulo num_embeddings, or a hash of it modulo num_embeddings "
@@ -80,17 +80,22 @@ static const TrsOptionSpec table_options[] = {
      "keep element-wise optimizer states of fused_uvm and fused_uvm_caching in device memory, not with the "
      "rows; row-wise ones always are"},
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
-     "element type of the pooled output: the planner counts its storage (default: data_type), -task predict "
-     "rounds to it (default: fp32)"},
+     "element type of the pooled output: a run rounds to fp16 or bf16, forward and gradient, and sends them "
+     "in 2 bytes (default: fp32); the planner counts its storage (default: data_type)"},
     {"device_group", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DEVICES), NULL,
      "-task plan: plan the table only for this compute device, and name it as left out for another (default: "
      "any); a "
      "run has all its tables on one kind of device"},
     {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
      "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
-    {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, "lru,lfu", NULL,
+    {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, TRS_CHOICES(TRS_CACHE_ALGORITHMS), NULL,
      "which row a full set of 32 gives up: the one used longest ago (under -pipeline prefetch_sparse_dist "
      "filled one batch ahead), or the one asked for least often"},
+    {"cache_reserved_memory", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
+     "device memory that the table's cache leaves free: the cache gets fewer lines where it would not fit "
+     "beside it (default: 0, not looked at)"},
+    {"cache_precision", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
+     "element type of the cache's lines: a run has data_type, its default, and refuses another one"},
     {"cache_prefetch_pipeline", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "the plan counts memory for a cache filled one batch ahead, as -pipeline prefetch_sparse_dist does "
      "(default: -plan_prefetch_pipeline)"},
@@ -107,22 +112,6 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
     "num_embeddings,embedding_dim,sequence_length,position_weighted,max_feature_lengths,id_map",
     "features,pooling,sequence_pooling,is_weighted,data_type");
-
-/* Read a table's key with a getter of TrsOptions: GET(Int, "num_embeddings", &value, &set). */
-#define GET(type, key, ...) \
-  do { \
-    const char *full_name; \
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
-    PetscCall(TrsOptionsGet##type(options, full_name, __VA_ARGS__)); \
-  } while (0)
-
-/* Raise OPTION naming a table's key. */
-#define FAIL(key, ...) \
-  do { \
-    const char *full_name; \
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
-    PetscCall(TrsOptionError(options, full_name, __VA_ARGS__)); \
-  } while (0)
 
 /* Note the value of a table's key that the run has found, for a checkpoint of the model. */
 static PetscErrorCode settle(TrsOptions options, const TrsTableConfig *table, const char *key,
@@ -212,21 +201,14 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
                                    TrsTableConfig *table)
 {
   int pooling, data_type, bounds;
-  double limit = 1.0 / sqrt((double)table->num_embeddings), low = -limit, high = limit;
   PetscBool set;
 
   PetscFunctionBegin;
   GET(Enum, "pooling", &pooling, NULL);
   GET(Enum, "data_type", &data_type, NULL);
   GET(Bool, "is_weighted", &table->is_weighted, NULL);
-  GET(Real, "init_min", &low, NULL);
-  GET(Real, "init_max", &high, NULL);
-  if (low > high)
-    FAIL("init_min", "init_min %g of table \"%s\" exceeds its init_max %g", low, table->name, high);
   table->pooling = (TrsPooling)pooling;
   table->data_type = (TrsDType)data_type;
-  table->init_min = (float)low;
-  table->init_max = (float)high;
   /* A dry run, without a dataset, only counts bytes. */
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN)
     FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
@@ -243,11 +225,8 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Was the key given for this table alone? -tables_<key> is for all tables, so it may also reach
-  tables that have no use for the key.
-*/
-static PetscErrorCode is_own(TrsOptions options, const TrsTableConfig *table, const char *key, PetscBool *own)
+PetscErrorCode TrsTableKeyIsOwn(TrsOptions options, const TrsTableConfig *table, const char *key,
+                                PetscBool *own)
 {
   const char *name;
 
@@ -266,8 +245,8 @@ static PetscErrorCode read_sequence(TrsOptions options, TrsTableConfig *table)
   PetscFunctionBegin;
   GET(Enum, "sequence_pooling", &kind, &has_kind);
   GET(Int, "sequence_length", &length, &has_length);
-  PetscCall(is_own(options, table, "sequence_pooling", &own_kind));
-  PetscCall(is_own(options, table, "sequence_length", &own_length));
+  PetscCall(TrsTableKeyIsOwn(options, table, "sequence_pooling", &own_kind));
+  PetscCall(TrsTableKeyIsOwn(options, table, "sequence_length", &own_length));
   if (table->pooling != TRS_POOLING_NONE) {
     if (has_kind && own_kind)
       FAIL("sequence_pooling", "table \"%s\" has pooling %s; only a sequence table (pooling none) takes it",
@@ -303,7 +282,7 @@ static PetscErrorCode read_positions(TrsOptions options, TrsTableConfig *table)
   PetscFunctionBegin;
   GET(Bool, "position_weighted", &positions, NULL);
   GET(Ints, "max_feature_lengths", &n, &lengths, &has_lengths);
-  PetscCall(is_own(options, table, "max_feature_lengths", &own));
+  PetscCall(TrsTableKeyIsOwn(options, table, "max_feature_lengths", &own));
   if (!positions) {
     if (has_lengths && own) FAIL("max_feature_lengths", "table \"%s\" is not position_weighted", table->name);
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -426,17 +405,20 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   GET(Enum, "device_group", &choice, &set);
   if (set) PetscCall(PetscStrallocpy(groups[choice], &constraints->device_group));
   PetscCall(read_cache(options, table));
+  PetscCall(TrsTableChoicesRead(options, table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* used: TrsTableInitRead() */
 static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *dataset, const char *name,
-                                 TrsTableConfig *table)
+                                 unsigned *used, TrsTableConfig *table)
 {
   PetscFunctionBegin;
   PetscCall(PetscStrallocpy(name, &table->name));
   PetscCall(read_features(options, dataset, table));
   PetscCall(read_size(options, dataset, table));
   PetscCall(read_content(options, dataset, table));
+  PetscCall(TrsTableInitRead(options, table, used));
   PetscCall(read_sequence(options, table));
   PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));
@@ -528,6 +510,7 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
                                           TrsTableConfigs *tables)
 {
   int n = 0;
+  unsigned used = 0;
   const char *const *names = NULL, *twice;
 
   PetscFunctionBegin;
@@ -544,7 +527,8 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
   PetscCall(TrsOptionsCheckObjects(options, "table", n, names));
   PetscCall(PetscCalloc1(n, &tables->table));
   tables->n = n;
-  for (int t = 0; t < n; t++) PetscCall(read_table(options, dataset, names[t], &tables->table[t]));
+  for (int t = 0; t < n; t++) PetscCall(read_table(options, dataset, names[t], &used, &tables->table[t]));
+  PetscCall(TrsTableInitCheckUsed(options, used));
   PetscCall(check_features(options, tables));
   PetscCall(check_sequence_dims(options, tables));
   PetscFunctionReturn(PETSC_SUCCESS);

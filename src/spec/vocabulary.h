@@ -130,3 +130,39 @@ typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
 
 #define TRS_CODEC_KIND(KIND, ...) TRS_CODEC_##KIND,
 typedef enum { TRS_CODECS(TRS_CODEC_KIND) } TrsCodecKind;
+
+/* --- words of tables --- */
+
+#define TRS_DATA_TYPES(X) \
+  X(FP32, fp32) \
+  X(FP16, fp16) \
+  X(BF16, bf16) \
+  X(INT8, int8) \
+  X(INT4, int4) \
+  X(INT2, int2)
+#define TRS_BOUNDS_CHECK_MODES(X) \
+  X(FATAL, fatal) \
+  X(WARNING, warning) \
+  X(IGNORE, ignore) \
+  X(NONE, none)
+#define TRS_CACHE_ALGORITHMS(X) \
+  X(LRU, lru) \
+  X(LFU, lfu)
+#define TRS_NO_WORDS(X)
+
+/*
+  The choices of a table that a plan may carry, X(KIND, word, form, words). The form is WORD, FLAG
+  (true or false) or BYTES (a number).
+*/
+#define TRS_TABLE_CHOICES(X) \
+  X(CACHE_ALGORITHM, cache_algorithm, WORD, TRS_CACHE_ALGORITHMS) \
+  X(CACHE_RESERVED_MEMORY, cache_reserved_memory, BYTES, TRS_NO_WORDS) \
+  X(CACHE_PRECISION, cache_precision, WORD, TRS_DATA_TYPES) \
+  X(ENFORCE_HBM, enforce_hbm, FLAG, TRS_NO_WORDS) \
+  X(STOCHASTIC_ROUNDING, stochastic_rounding, FLAG, TRS_NO_WORDS) \
+  X(BOUNDS_CHECK_MODE, bounds_check_mode, WORD, TRS_BOUNDS_CHECK_MODES) \
+  X(OUTPUT_DTYPE, output_dtype, WORD, TRS_DATA_TYPES)
+
+#define TRS_TABLE_CHOICE_KIND(KIND, ...) TRS_CHOICE_##KIND,
+typedef enum { TRS_TABLE_CHOICES(TRS_TABLE_CHOICE_KIND) } TrsTableChoiceKind;
+enum { TRS_N_TABLE_CHOICES = 0 TRS_TABLE_CHOICES(TRS_COUNT_WORD) };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/auc.h"
 
-#include <limits.h>
+#include "train/record_exchange.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,46 +59,6 @@ static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *rec
   PetscCall(PetscArraycpy(displs, next, (size_t)size + 1));
   for (int64_t i = 0; i < n; i++) sorted[next[owner[bin_of(records[i].prediction)]]++] = records[i];
   PetscCall(PetscFree(next));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Send each owner its records. `mine` gets the received ones, sorted by source. */
-static PetscErrorCode exchange(MPI_Comm comm, const TrsAucRecord *sorted, const int64_t *displs,
-                               int64_t *n_mine, TrsBuffer *mine)
-{
-  int64_t *counts, *all;
-  MPI_Datatype type;
-  MPI_Request *request;
-  int size, rank, n_requests = 0;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(
-      PetscMalloc3((size_t)size, &counts, (size_t)size * (size_t)size, &all, 2 * (size_t)size, &request));
-  for (int r = 0; r < size; r++) counts[r] = displs[r + 1] - displs[r];
-  PetscCallMPI(MPI_Allgather(counts, size, MPI_INT64_T, all, size, MPI_INT64_T, comm));
-  *n_mine = 0;
-  for (int r = 0; r < size; r++) *n_mine += all[r * size + rank];
-  PetscCall(TrsBufferReserve(mine, PetscMax(*n_mine, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
-  PetscCallMPI(MPI_Type_contiguous((int)sizeof(TrsAucRecord), MPI_BYTE, &type));
-  PetscCallMPI(MPI_Type_commit(&type));
-  for (int64_t r = 0, at = 0; r < size; at += all[r * size + rank], r++) {
-    const int64_t n = all[r * size + rank];
-
-    PetscCheck(n <= INT_MAX && counts[r] <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "too many predictions for one message");
-    if (n)
-      PetscCallMPI(
-          MPI_Irecv((TrsAucRecord *)mine->data + at, (int)n, type, (int)r, 0, comm, &request[n_requests++]));
-  }
-  for (int r = 0; r < size; r++) {
-    if (counts[r])
-      PetscCallMPI(MPI_Isend(sorted + displs[r], (int)counts[r], type, r, 0, comm, &request[n_requests++]));
-  }
-  PetscCallMPI(MPI_Waitall(n_requests, request, MPI_STATUSES_IGNORE));
-  PetscCallMPI(MPI_Type_free(&type));
-  PetscCall(PetscFree3(counts, all, request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -189,7 +150,8 @@ PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, Trs
   PetscCall(TrsBufferReserve(&scratch->sorted, PetscMax(n, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
   PetscCall(assign_bins(comm, n, records, owner));
   PetscCall(sort_by_owner(size, n, records, owner, scratch->sorted.data, displs));
-  PetscCall(exchange(comm, scratch->sorted.data, displs, &n_mine, &scratch->mine));
+  PetscCall(
+      TrsRecordExchange(comm, sizeof(TrsAucRecord), scratch->sorted.data, displs, &n_mine, &scratch->mine));
   PetscCall(PetscFree2(owner, displs));
 
   mine = scratch->mine.data;

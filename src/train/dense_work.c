@@ -2,22 +2,28 @@
 #include "train/model_parallel_impl.h"
 
 /*
-  Round pooled vectors to the output_dtype of quantised tables. The vectors are rounded where they
+  Round pooled vectors, or their gradients, to the tables' output_dtype. They are rounded where they
   are whole, so that the plan does not change them. (TorchRec rounds the partial sums of row_wise
-  shards.)
+  shards alone.) What shard/ sends in that type then stays as it is. fp16 saturates, as on the wire.
 */
 static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *pooled)
 {
+  const float largest_fp16 = 65504.0F;
   const TrsTableConfigs *tables = m->config.tables;
+  const TrsComputeOps *compute = m->config.compute;
 
   PetscFunctionBegin;
-  for (int t = 0, f = 0; m->config.quantised && t < tables->n; f += tables->table[t++].n_features) {
+  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
-    if (!table->constraints.has_output_dtype || table->constraints.output_dtype == TRS_FP32) continue;
-    for (int k = f; k < f + table->n_features; k++)
-      PetscCall(m->config.compute->round_matrix(
-          m->stream, batch, (int64_t)table->embedding_dim * TrsTableVectors(table),
-          table->constraints.output_dtype, pooled->data + pooled->columns[k], pooled->stride));
+    const TrsDType dtype = TrsTableOutputDType(table);
+    const int64_t columns = (int64_t)table->embedding_dim * TrsTableVectors(table);
+    if (dtype == TRS_FP32) continue;
+    for (int k = f; k < f + table->n_features; k++) {
+      float *vectors = pooled->data + pooled->columns[k];
+      if (dtype == TRS_FP16)
+        PetscCall(compute->clamp_matrix(m->stream, batch, columns, largest_fp16, vectors, pooled->stride));
+      PetscCall(compute->round_matrix(m->stream, batch, columns, dtype, vectors, pooled->stride));
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -93,6 +99,7 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
   PetscCall(clamp_gradients(m, batch->batch, &m->grad));
+  PetscCall(round_outputs(m, batch->batch, &m->grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
@@ -134,6 +141,7 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
   PetscCall(clamp_gradients(m, batch->batch, &own));
+  PetscCall(round_outputs(m, batch->batch, &own));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsModelParallelUpdateTables(m, slot, &own, args));

@@ -9,6 +9,13 @@
 #include "train/metrics.h"
 #include "train/pipeline.h"
 
+/* Where an evaluation puts what it computes of each sample. */
+typedef struct {
+  TrsResults results;     /* destination of predictions, or NULL */
+  int64_t n_total;        /* samples of the dataset */
+  TrsGroupMetrics groups; /* metrics of groups, without samples yet; NULL if not wanted */
+} TrsEvaluationTarget;
+
 /*
   TrsEvaluate - Run the forward of every batch of the reader.
 
@@ -18,8 +25,7 @@
 
   In:     control   all ranks
           options   -pipeline says what overlaps; NULL runs one batch after the other
-          results   destination of predictions, or NULL
-          n_total   samples of the dataset
+          target    destinations of what is computed, copied
           observer  or NULL
           stop      a signal handler sets it to non-zero to stop this rank; NULL: never. Borrowed
   Out:    values    the same on every rank; unchanged after a stop
@@ -28,5 +34,5 @@
   Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
 */
 PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
-                           TrsResults results, int64_t n_total, const TrsBatchObserver *observer,
+                           const TrsEvaluationTarget *target, const TrsBatchObserver *observer,
                            const volatile int *stop, TrsMetricValues *values, PetscBool *stopped);

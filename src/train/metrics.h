@@ -15,6 +15,7 @@
 #pragma once
 
 #include "core/error.h"
+#include "train/group_metrics.h"
 
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ typedef struct {
   double ctr;         /* mean label */
   double prediction;  /* mean prediction */
   double mse, rmse, mae;
+  TrsGroupValues groups; /* of an evaluation and a window; no groups without -metrics_group */
 } TrsMetricValues;
 
 /* `curves` keeps all predictions, for AUC. Collective on comm (duplicated). */

@@ -22,7 +22,8 @@ struct TrsRunningMetricsImpl {
   TrsAucRecord *record; /* [capacity], a ring */
   TrsMetricSums lifetime, window, total;
   TrsAucScratch scratch;
-  int64_t steps; /* steps of this run */
+  TrsGroupMetrics groups; /* of the same window; NULL if not wanted */
+  int64_t steps;          /* steps of this run */
   /* Samples of earlier runs: all, and those whose time was measured. */
   int64_t examples_before, timed_before;
   double time_before_s; /* time of these measured samples */
@@ -39,10 +40,16 @@ static const TrsOptionSpec specs[] = {
      "all; 0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
      "number of the last samples, of all ranks together, that the window metrics cover"},
+    {"-metrics_group", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "also compute metrics within groups of samples: those of the dataset's /group, or of a feature with one "
+     "id a sample, by its name (GAUC, NDCG, recall, hit rate, precision, NE, MSE, MAE)"},
+    {"-metrics_at", TRS_OPTION_INTS, "10", "[1,1000000]", NULL, "samples",
+     "the numbers K of the ranking metrics of groups, which look at the first K samples"},
 };
 const TrsOptionGroup trs_metrics_options = TRS_OPTION_GROUP("Metrics", specs);
 
-PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, int64_t window_samples, TrsRunningMetrics *metrics)
+PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t window_samples,
+                                       TrsRunningMetrics *metrics)
 {
   TrsRunningMetrics m;
   int size;
@@ -55,14 +62,16 @@ PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, int64_t window_samples, Tr
   m->capacity = (window_samples - 1) / size + 1;
   PetscCall(TrsAlloc(m->capacity, sizeof(*m->record), &m->record));
   PetscCall(TrsAucScratchReserve(&m->scratch, m->capacity));
+  if (options) PetscCall(TrsGroupMetricsCreate(comm, options, window_samples, &m->groups));
   *metrics = m;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float *predictions,
-                                    const float *labels, const float *weights)
+                                    const float *labels, const float *weights, const int64_t *group)
 {
   PetscFunctionBegin;
+  PetscCall(TrsGroupMetricsAdd(m->groups, n, predictions, labels, weights, group));
   for (int64_t i = 0; i < n;) { /* copy runs that do not wrap around */
     const int64_t run = PetscMin(n - i, m->capacity - m->next);
 
@@ -117,6 +126,7 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *v
   TrsMetricSumsAdd(&m->window, m->n, m->record);
   PetscCall(add_up(m, &m->window, &values->window));
   PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));
+  PetscCall(TrsGroupMetricsCompute(m->groups, &values->window.groups));
   PetscCall(add_up(m, &m->lifetime, &values->lifetime));
   PetscCallMPI(MPI_Bcast(rates, 3, MPI_DOUBLE, 0, m->comm));
   values->window_throughput = rates[0];
@@ -164,6 +174,7 @@ PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics)
   PetscCallMPI(MPI_Comm_free(&(*metrics)->comm));
   PetscCall(TrsFree(&(*metrics)->record));
   PetscCall(TrsAucScratchFree(&(*metrics)->scratch));
+  PetscCall(TrsGroupMetricsDestroy(&(*metrics)->groups));
   PetscCall(PetscFree(*metrics));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

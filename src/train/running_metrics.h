@@ -32,17 +32,19 @@ typedef struct TrsRunningMetricsImpl *TrsRunningMetrics;
 extern const TrsOptionGroup trs_metrics_options; /* -metrics_every -metrics_window_samples */
 
 /*
-  window_samples counts the samples of all ranks and is at least 1.
-  Collective on comm (duplicated). Errors: MEMORY.
+  window_samples counts the samples of all ranks and is at least 1. -metrics_group and -metrics_at
+  of `options` ask for metrics of groups in the window; NULL asks for none. Collective on comm
+  (duplicated). Errors: OPTION, MEMORY.
 */
-PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, int64_t window_samples, TrsRunningMetrics *metrics);
+PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t window_samples,
+                                       TrsRunningMetrics *metrics);
 
 /*
-  Add n samples of this rank: predictions, labels and weights (NULL: all 1), host [n]. Not
-  collective, no allocation.
+  Add n samples of this rank: predictions, labels, weights (NULL: all 1) and groups (NULL without
+  -metrics_group), host [n]. Not collective, no allocation.
 */
 PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics metrics, int64_t n, const float *predictions,
-                                    const float *labels, const float *weights);
+                                    const float *labels, const float *weights, const int64_t *group);
 
 /*
   Record that a step over global_batch samples of all ranks ended at

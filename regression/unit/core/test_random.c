@@ -154,7 +154,7 @@ static void test_normal(void **state)
 
   (void)state;
   assert_non_null(out);
-  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 0, TRS_N_DRAWN, 2.0f, out);
+  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 0, TRS_N_DRAWN, 0.0f, 2.0f, out);
   for (int i = 0; i < TRS_N_DRAWN; i++) {
     double x = (double)out[i] / 2;
 
@@ -167,7 +167,8 @@ static void test_normal(void **state)
                0); /* moments 0, 1, 3 of a normal law, with five standard errors */
   assert_close(squares / TRS_N_DRAWN, 1, 5 * sqrt(2.0 / TRS_N_DRAWN), 0);
   assert_close(fourth / TRS_N_DRAWN, 3, 5 * sqrt(96.0 / TRS_N_DRAWN), 0);
-  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 2.0f, part); /* a part is the same as in the whole */
+  TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 0.0f, 2.0f,
+                      part); /* a part is the same as in the whole */
   assert_memory_equal(part, out + 1001, sizeof(part));
   free(out);
 }

@@ -209,6 +209,91 @@ static void test_parts(void **state)
   n_names = 1;
 }
 
+/* Three labels with names, groups and times, stored in the way of the kind; label 1 is the law's. */
+static void make_labels(made_kind kind)
+{
+  static float labels[MADE_SAMPLES][3];
+  static int64_t group[MADE_SAMPLES], times[MADE_SAMPLES];
+  const char *const label_names[3] = {"click", "buy", "like"};
+  const hid_t whole = kind == MADE_BIG_ENDIAN ? H5T_STD_I64BE
+                      : kind == MADE_NARROW   ? H5T_STD_I32LE
+                                              : H5T_STD_I64LE;
+  hid_t file, dataset;
+
+  make_file(kind, NULL);
+  if (trs_rank() == 0) {
+    for (int i = 0; i < MADE_SAMPLES; i++) {
+      labels[i][0] = 7.0f; /* not a label, but nobody asks for this one */
+      labels[i][1] = made_label(i);
+      labels[i][2] = 1.0f - made_label(i);
+      group[i] = 100 - i / 3;
+      times[i] = kind == MADE_NARROW ? 1000 + i : ((int64_t)1 << 40) - i;
+    }
+    file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    made_put(file, "labels", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, MADE_SAMPLES, 3, kind, labels);
+    made_put(file, "group", whole, H5T_NATIVE_INT64, 1, MADE_SAMPLES, 1, kind, group);
+    made_put(file, "time", whole, H5T_NATIVE_INT64, 1, MADE_SAMPLES, 1, kind, times);
+    dataset = H5Dopen2(file, "labels", H5P_DEFAULT);
+    made_put_text(dataset, "names", 3, label_names, kind % 2);
+    H5Dclose(dataset);
+    assert_true(H5Fclose(file) >= 0);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The chosen label in any order of the samples, and an evaluation's groups and times. */
+static void test_labels(void **state)
+{
+  (void)state;
+  for (int kind = 0; kind < MADE_N_KINDS; kind++) {
+    TrsBatch *batch;
+    fixture f;
+
+    make_labels((made_kind)kind);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+      open_reader(&f, shuffle ? "-batch_size 3 -data_shuffle -seed 5" : "-batch_size 3", PETSC_TRUE, fatal,
+                  0);
+      assert_petsc_ok(TrsReaderSetLabel(f.reader, 1));
+      (void)check_run(&f, 0, shuffle ? 5 : -1);
+      close_reader(&f);
+    }
+    open_reader(&f, "-batch_size 5", PETSC_FALSE, fatal, 0);
+    assert_petsc_ok(TrsReaderSetLabel(f.reader, 2));
+    assert_petsc_ok(TrsReaderSetUp(f.reader));
+    assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    for (int64_t b = 0; b < batch->batch; b++) {
+      const int64_t i = batch->first + b;
+
+      assert_true(batch->labels[b] == 1.0f - made_label(i));
+      assert_int_equal(batch->group[b], 100 - i / 3);
+      assert_int_equal(batch->time[b], kind == MADE_NARROW ? 1000 + i : ((int64_t)1 << 40) - i);
+    }
+    close_reader(&f);
+  }
+}
+
+/* The message about a bad number names the column of the label, whichever row a rank meets first. */
+static void test_bad_label(void **state)
+{
+  int n_failed = 0;
+  TrsBatch *batch;
+  fixture f;
+
+  (void)state;
+  make_labels(MADE_PLAIN);
+  open_reader(&f, "-batch_size 37", PETSC_TRUE, fatal, 0);
+  assert_petsc_ok(TrsReaderSetUp(f.reader));
+  TrsErrorClear();
+  if (TrsReaderNext(f.reader, &batch) != PETSC_SUCCESS) {
+    n_failed = 1;
+    assert_non_null(strstr(TrsErrorMessage(), ", 0] is 7, expected a number in [0, 1]"));
+    TrsErrorClear();
+  }
+  MPI_Allreduce(MPI_IN_PLACE, &n_failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  assert_int_equal(n_failed, 1);
+  close_reader(&f);
+}
+
 static void test_length_of_training(void **state)
 {
   static const struct {
@@ -450,6 +535,7 @@ static void test_early_end(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents), cmocka_unit_test(test_parts),
+              cmocka_unit_test(test_labels), cmocka_unit_test(test_bad_label),
               cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left),
               cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
               cmocka_unit_test(test_steady_state), cmocka_unit_test(test_early_end),

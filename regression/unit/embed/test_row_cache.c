@@ -29,11 +29,11 @@ static void test_groups(void **state)
 {
   float rows[4 * 100];
   TrsTbeTable table[5];
-  const TrsRowCacheWish wish[5] = {{0.5, TRS_CACHE_LRU, 10},
-                                   {0, TRS_CACHE_LRU, 11},
-                                   {0.5, TRS_CACHE_LFU, 12},
-                                   {0.5, TRS_CACHE_LRU, 13},
-                                   {0.9, TRS_CACHE_LRU, 14}};
+  const TrsRowCacheWish wish[5] = {{0.5, TRS_CACHE_LRU, 0, 10},
+                                   {0, TRS_CACHE_LRU, 0, 11},
+                                   {0.5, TRS_CACHE_LFU, 0, 12},
+                                   {0.5, TRS_CACHE_LRU, 0, 13},
+                                   {0.9, TRS_CACHE_LRU, 0, 14}};
   TrsRowCaches caches;
   TrsRowCacheInfo info;
 
@@ -59,6 +59,55 @@ static void test_groups(void **state)
   assert_null(caches);
   assert_int_equal(TrsRowCachesCount(NULL), 0);
   assert_petsc_ok(TrsRowCachesDestroy(&caches));
+}
+
+/* --- reserved memory --- */
+
+/* Bytes that the device of the next test has free. */
+static int64_t free_now;
+
+static PetscErrorCode memory_of_test(int64_t *free_bytes, int64_t *total_bytes)
+{
+  *free_bytes = *total_bytes = free_now;
+  return PETSC_SUCCESS;
+}
+
+/* A set of 32 lines of 64 bytes for 4 floats takes 32 * (64 + 20) bytes with LRU. */
+static void test_reserved_memory(void **state)
+{
+  enum { SET_BYTES = 32 * (64 + 20) };
+  static const struct {
+    int64_t free_bytes, reserved, rows;
+  } cases[] = {{1 << 20, 0, 320},
+               {1 << 20, 1000, 320},
+               {1000 + 3 * SET_BYTES, 1000, 96},
+               {1000 + 4 * SET_BYTES - 1, 1000, 96},
+               {0, 0, 320}};
+  TrsDeviceOps small = *device;
+  float rows[4];
+
+  (void)state;
+  small.memory = memory_of_test;
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    const TrsRowCacheWish wish = {0.5, TRS_CACHE_LRU, cases[i].reserved, 0};
+    TrsTbeTable table = {.weight = rows, .rows = 640, .dim = 4, .stride = 4};
+    TrsRowCacheInfo info;
+    TrsRowCaches caches;
+
+    free_now = cases[i].free_bytes;
+    assert_petsc_ok(TrsRowCachesCreate(&small, compute, 1, &table, &wish, &caches));
+    assert_petsc_ok(TrsRowCachesInfo(caches, 0, NULL, &info));
+    assert_int_equal(info.capacity_rows, cases[i].rows);
+    assert_petsc_ok(TrsRowCachesDestroy(&caches));
+  }
+  {
+    const TrsRowCacheWish wish = {0.5, TRS_CACHE_LRU, 1000, 0};
+    TrsTbeTable table = {.weight = rows, .rows = 640, .dim = 4, .stride = 4};
+    TrsRowCaches caches;
+
+    free_now = 1000 + SET_BYTES - 1;
+    assert_petsc_error(TrsRowCachesCreate(&small, compute, 1, &table, &wish, &caches), TRS_ERR_MEMORY);
+  }
 }
 
 /* --- any order --- */
@@ -140,7 +189,7 @@ static void train(uint64_t seed)
   static Model plain, cached;
   static Ids b[2], evaluation;
   const TrsRowCacheWish wish[TABLES] = {
-      {0.1, TRS_CACHE_LRU, 0}, {seed % 2 ? 0.1 : 0, TRS_CACHE_LFU, 1}, {0.1, TRS_CACHE_LRU, 2}};
+      {0.1, TRS_CACHE_LRU, 0, 0}, {seed % 2 ? 0.1 : 0, TRS_CACHE_LFU, 0, 1}, {0.1, TRS_CACHE_LRU, 0, 2}};
   TrsRowCaches caches;
   TrsRowCacheInfo info;
 
@@ -193,7 +242,7 @@ static void test_lfu_is_not_searched(void **state)
   static Model plain, cached;
   static Ids b[2];
   const TrsRowCacheWish wish[TABLES] = {
-      {0.1, TRS_CACHE_LFU, 0}, {0.1, TRS_CACHE_LFU, 1}, {0, TRS_CACHE_LRU, 2}};
+      {0.1, TRS_CACHE_LFU, 0, 0}, {0.1, TRS_CACHE_LFU, 0, 1}, {0, TRS_CACHE_LRU, 0, 2}};
   TrsComputeOps counting = *compute;
   TrsRowCaches caches;
 
@@ -247,6 +296,7 @@ static int tear_down(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test_setup_teardown(test_groups, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_reserved_memory, set_up, tear_down),
               cmocka_unit_test_setup_teardown(test_any_order, set_up, tear_down),
               cmocka_unit_test_setup_teardown(test_lfu_is_not_searched, set_up, tear_down),
               cmocka_unit_test(test_nothing))

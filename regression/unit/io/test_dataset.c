@@ -44,7 +44,8 @@ static void check_runs(TrsDataset dataset)
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + N_RUNS], values[MADE_SAMPLES * 9], row = 0, at = 0;
   float of_samples[MADE_SAMPLES];
-  const TrsSampleRows to = {dense, labels, lengths, offsets, of_samples};
+  const TrsSampleRows to = {
+      .dense = dense, .labels = labels, .lengths = lengths, .offsets = offsets, .weights = of_samples};
   TrsFault fault = {PETSC_SUCCESS, ""};
   const TrsDatasetInfo *info;
   TrsRowRun of_values[N_RUNS];
@@ -96,7 +97,8 @@ static void check_samples(TrsDataset dataset, int64_t first, int64_t n)
   int32_t lengths[MADE_SAMPLES * MADE_FEATURES];
   int64_t offsets[MADE_SAMPLES + 1], values[MADE_SAMPLES * 9], at = 0;
   float of_samples[MADE_SAMPLES];
-  const TrsSampleRows to = {dense, labels, lengths, offsets, of_samples};
+  const TrsSampleRows to = {
+      .dense = dense, .labels = labels, .lengths = lengths, .offsets = offsets, .weights = of_samples};
   const TrsDatasetInfo *info;
   TrsFault fault = {PETSC_SUCCESS, ""};
   TrsRowRun run = {first, n};

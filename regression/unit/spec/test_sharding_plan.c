@@ -28,7 +28,8 @@ static TrsShardingPlan make_plan(void)
   static const TrsStorage storage = {1234567890123, 7};
   static const TrsPerf perf = {0.1, 1.0 / 3, 1e-9, 0, 12345.678};
   const TrsShard whole = {0, 0, 0, ROWS, COLS, storage, perf};
-  TrsShardingPlan plan = {.world_size = W,
+  TrsShardingPlan plan = {.has_costs = PETSC_TRUE,
+                          .world_size = W,
                           .local_world_size = 2,
                           .pod_size = 1,
                           .n_devices = W,
@@ -89,6 +90,124 @@ static void test_json_round_trip(void **state)
   assert_null(TrsShardingPlanFind(&again, "none"));
   assert_petsc_ok(PetscFree(json));
   assert_petsc_ok(PetscFree(json_again));
+  assert_petsc_ok(TrsShardingPlanFree(&again));
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+}
+
+#define HEAD "{\"format\": \"trshard-plan\", \"version\": 1, "
+#define TABLE(name, type, kernel, ranks) \
+  "{\"name\": \"" name "\", \"sharding_type\": \"" type "\", \"compute_kernel\": \"" kernel \
+  "\", \"ranks\": [" ranks "]"
+
+/* Ranks alone: the rectangles are those of the planner, and columns go as evenly as they can. */
+static void test_only_ranks(void **state)
+{
+  static const char text[] = HEAD
+      "\"tables\": [" TABLE("dp", "data_parallel", "dense", "0, 1, 2, 3") "}, " TABLE("tw", "table_wise", "fused", "2") "}, " TABLE(
+          "cw", "column_wise", "fused",
+          "3, 1, 0") "}, " TABLE("twcw", "table_column_wise", "fused",
+                                 "2, 3") "}, " TABLE("rw", "row_wise", "fused",
+                                                     "0, 1, 2, 3") "}, " TABLE("twrw", "table_row_wise",
+                                                                               "fused",
+                                                                               "2, 3") "}, " TABLE("grid",
+                                                                                                   "grid_"
+                                                                                                   "shard",
+                                                                                                   "fused",
+                                                                                                   "0, 1, 2, "
+                                                                                                   "3") "}]}";
+  static const int64_t cw[3][2] = {{0, 22}, {22, 21}, {43, 21}}, rw[W][2] = {{0, 3}, {3, 3}, {6, 3}, {9, 1}};
+  const TrsPlanWorld world = {W, 2, 1};
+  TrsShardingPlan plan, again;
+  TrsTableConfig table[7];
+  TrsTableConfigs tables = {7, table};
+  char *json, *second;
+
+  (void)state;
+  assert_petsc_ok(TrsShardingPlanFromJson(text, "hand.json", &plan));
+  make_tables(&plan, table);
+  assert_petsc_ok(TrsShardingPlanComplete(&tables, &world, "hand.json", &plan));
+  assert_petsc_ok(TrsShardingPlanCheck(&plan, &tables, W, "hand.json"));
+  for (int i = 0; i < 3; i++)
+    assert_true(plan.table[2].shard[i].col_offset == cw[i][0] && plan.table[2].shard[i].cols == cw[i][1]);
+  for (int i = 0; i < W; i++)
+    assert_true(plan.table[4].shard[i].row_offset == rw[i][0] && plan.table[4].shard[i].rows == rw[i][1]);
+  assert_true(plan.table[6].shard[3].row_offset == 5 && plan.table[6].shard[3].col_offset == 32);
+  assert_true(!plan.has_costs && plan.n_devices == W && plan.device_perf[3].fwd_compute == 0);
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json)); /* writes what it knows, and no costs */
+  assert_null(strstr(json, "perf"));
+  assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
+  assert_petsc_ok(TrsShardingPlanToJson(&again, &second));
+  assert_string_equal(json, second);
+  assert_petsc_ok(PetscFree(json));
+  assert_petsc_ok(PetscFree(second));
+  assert_petsc_ok(TrsShardingPlanFree(&again));
+  assert_petsc_ok(TrsShardingPlanFree(&plan));
+}
+
+static void test_only_ranks_errors(void **state)
+{
+  static const struct {
+    const char *text, *says;
+  } wrong[] = {
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "0, 1") "}]}", "has 2 ranks, not 1"},
+      {HEAD "\"tables\": [" TABLE("t", "grid_shard", "fused", "0, 1, 2") "}]}", "not a multiple of the 2"},
+      {HEAD "\"tables\": [" TABLE("t", "row_wise", "fused", "0, 1") "}]}", "has 2 shards for 4 ranks"},
+      {HEAD "\"tables\": [" TABLE("t", "row_wise", "fused", "") "}]}", "ranks is empty"},
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "-1") "}]}", "ranks[0] is not a rank"},
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "4") "}]}", "rank 4 is outside of 4 ranks"},
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "0") ", \"cache_algorithm\": \"lru\"}]}",
+       "cache_algorithm does not go with compute kernel fused"},
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "0") ", \"output_dtype\": \"fp7\"}]}",
+       "tables[0].output_dtype \"fp7\" is not known"},
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "0") ", \"enforce_hbm\": 1}]}",
+       "enforce_hbm is not true or false"},
+      {HEAD "\"tables\": [" TABLE("t", "table_wise", "fused", "0") ", \"cache_reserved_memory\": -1}]}",
+       "cache_reserved_memory is -1"},
+  };
+  const TrsPlanWorld world = {W, 2, 1};
+  char name[] = "t";
+  TrsTableConfig table = {.name = name, .num_embeddings = ROWS, .embedding_dim = COLS};
+  TrsTableConfigs tables = {1, &table};
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    TrsShardingPlan plan;
+    PetscErrorCode ierr = TrsShardingPlanFromJson(wrong[i].text, "hand.json", &plan);
+
+    if (!ierr) ierr = TrsShardingPlanComplete(&tables, &world, "hand.json", &plan);
+    if (!ierr) ierr = TrsShardingPlanCheck(&plan, &tables, W, "hand.json");
+    assert_int_equal(ierr, TRS_ERR_DATA);
+    assert_non_null(strstr(TrsErrorMessage(), wrong[i].says));
+    assert_non_null(strstr(TrsErrorMessage(), "hand.json"));
+    TrsErrorClear();
+  }
+}
+
+/* Choices come back as they were, for tables that have them. */
+static void test_choices(void **state)
+{
+  TrsShardingPlan plan = make_plan(), again;
+  TrsTableChoice *choice = plan.table[1].choice;
+  char *json;
+
+  (void)state;
+  choice[TRS_CHOICE_CACHE_ALGORITHM] = (TrsTableChoice){PETSC_TRUE, 1};
+  choice[TRS_CHOICE_CACHE_RESERVED_MEMORY] = (TrsTableChoice){PETSC_TRUE, 5000000000};
+  choice[TRS_CHOICE_ENFORCE_HBM] = (TrsTableChoice){PETSC_TRUE, 1};
+  choice[TRS_CHOICE_STOCHASTIC_ROUNDING] = (TrsTableChoice){PETSC_TRUE, 0};
+  choice[TRS_CHOICE_BOUNDS_CHECK_MODE] = (TrsTableChoice){PETSC_TRUE, TRS_BOUNDS_IGNORE};
+  choice[TRS_CHOICE_OUTPUT_DTYPE] = (TrsTableChoice){PETSC_TRUE, TRS_BF16};
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
+  assert_non_null(strstr(json, "\"cache_algorithm\": \"lfu\", \"cache_reserved_memory\": 5000000000, "
+                               "\"enforce_hbm\": true, \"stochastic_rounding\": false, "
+                               "\"bounds_check_mode\": \"ignore\", \"output_dtype\": \"bf16\""));
+  assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
+  for (int t = 0; t < 7; t++)
+    for (int k = 0; k < TRS_N_TABLE_CHOICES; k++) {
+      assert_int_equal(again.table[t].choice[k].set, plan.table[t].choice[k].set);
+      assert_int_equal(again.table[t].choice[k].value, plan.table[t].choice[k].value);
+    }
+  assert_petsc_ok(PetscFree(json));
   assert_petsc_ok(TrsShardingPlanFree(&again));
   assert_petsc_ok(TrsShardingPlanFree(&plan));
 }
@@ -243,7 +362,8 @@ static void test_broadcast_error(void **state)
   TrsErrorClear();
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_json_capacity),
-              cmocka_unit_test(test_json_errors), cmocka_unit_test(test_check),
-              cmocka_unit_test(test_check_shards), cmocka_unit_test(test_broadcast),
-              cmocka_unit_test(test_broadcast_error))
+TRS_TEST_MAIN(cmocka_unit_test(test_json_round_trip), cmocka_unit_test(test_only_ranks),
+              cmocka_unit_test(test_only_ranks_errors), cmocka_unit_test(test_choices),
+              cmocka_unit_test(test_json_capacity), cmocka_unit_test(test_json_errors),
+              cmocka_unit_test(test_check), cmocka_unit_test(test_check_shards),
+              cmocka_unit_test(test_broadcast), cmocka_unit_test(test_broadcast_error))

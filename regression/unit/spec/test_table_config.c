@@ -50,7 +50,7 @@ static void test_dry_run(void **state)
   assert_int_equal(tables.table[0].num_embeddings, 4000000);
   assert_string_equal(tables.table[0].features[0], "a");
   assert_null(tables.table[0].feature_keys);
-  assert_close(tables.table[0].init_max, 1 / sqrt(4e6), 0, 1e-6);
+  assert_close(tables.table[0].init.high, 1 / sqrt(4e6), 0, 1e-6);
   assert_int_equal(TrsTableModule(&tables.table[0]), TRS_MODULE_EBC);
   b = &tables.table[1];
   assert_int_equal(b->num_embeddings, 100);
@@ -66,6 +66,46 @@ static void test_dry_run(void **state)
   assert_true(b->stochastic_rounding);
   assert_int_equal(b->bounds_check_mode, TRS_BOUNDS_WARNING);
   done(&options, &tables);
+}
+
+/* Formulas of torch.nn.init's documentation, of 300 rows and 12 columns: fan_in 12, fan_out 300. */
+static void test_init(void **state)
+{
+  static const struct {
+    const char *options;
+    TrsLawKind kind;
+    double a, b; /* bounds, or mean and standard deviation */
+  } laws[] = {
+      {"-tables_init_min -2", TRS_LAW_UNIFORM, -2, 0.057735026918962574},
+      {"-table_t_init_fn normal", TRS_LAW_NORMAL, 0, 1},
+      {"-tables_init_fn normal -tables_init_mean -1 -table_t_init_std 0.5", TRS_LAW_NORMAL, -1, 0.5},
+      {"-tables_init_fn xavier_uniform", TRS_LAW_UNIFORM, -0.13867504905630729, 0.13867504905630729},
+      {"-tables_init_fn xavier_normal -tables_init_gain 3", TRS_LAW_NORMAL, 0, 0.24019223070763068},
+      {"-tables_init_fn kaiming_uniform", TRS_LAW_UNIFORM, -0.70710678118654757, 0.70710678118654757},
+      {"-tables_init_fn kaiming_normal -tables_init_a 1 -tables_init_mode fan_out", TRS_LAW_NORMAL, 0,
+       0.057735026918962574},
+      {"-tables_init_fn kaiming_normal -tables_init_nonlinearity relu", TRS_LAW_NORMAL, 0, 0.408248290463863},
+      {"-tables_init_fn kaiming_normal -tables_init_nonlinearity selu", TRS_LAW_NORMAL, 0,
+       0.21650635094610965},
+      {"-tables_init_fn constant -tables_init_value 0.25", TRS_LAW_UNIFORM, 0.25, 0.25},
+  };
+  TrsOptions options;
+  TrsTableConfigs tables;
+
+  (void)state;
+  for (size_t i = 0; i < sizeof(laws) / sizeof(laws[0]); i++) {
+    char line[256];
+    const TrsRandomLaw *law;
+
+    snprintf(line, sizeof(line), "-tables t -tables_embedding_dim 12 -tables_num_embeddings 300 %s",
+             laws[i].options);
+    assert_petsc_ok(read_tables(line, NULL, &options, &tables));
+    law = &tables.table[0].init;
+    assert_int_equal(law->kind, laws[i].kind);
+    assert_close(law->kind == TRS_LAW_NORMAL ? law->mean : law->low, laws[i].a, 1e-7, 1e-6);
+    assert_close(law->kind == TRS_LAW_NORMAL ? law->std : law->high, laws[i].b, 1e-7, 1e-6);
+    done(&options, &tables);
+  }
 }
 
 static const char *const feature_names[] = {"user", "item"};
@@ -114,6 +154,12 @@ static void test_errors(void **state)
        PETSC_FALSE},
       {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 9 -table_b_pooling sum", "table_b",
        PETSC_FALSE},
+      {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 9 -table_a_init_std 2", "takes no init_std",
+       PETSC_FALSE},
+      {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 9 -tables_init_gain 2", "takes init_gain",
+       PETSC_FALSE},
+      {"-tables a -tables_embedding_dim 4 -tables_num_embeddings 9 -tables_init_fn constant",
+       "give the value", PETSC_FALSE},
   };
 
   (void)state;
@@ -130,4 +176,5 @@ static void test_errors(void **state)
   TrsErrorClear();
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_dry_run), cmocka_unit_test(test_dataset), cmocka_unit_test(test_errors))
+TRS_TEST_MAIN(cmocka_unit_test(test_dry_run), cmocka_unit_test(test_init), cmocka_unit_test(test_dataset),
+              cmocka_unit_test(test_errors))

@@ -63,10 +63,11 @@ static void one_group(hid_t group, const char *name, void *context)
   TrsRunningMetrics metrics;
 
   assert_int_equal(batch % trs_size(), 0);
-  assert_petsc_ok(
-      TrsRunningMetricsCreate(MPI_COMM_WORLD, (int64_t)golden_number(group, "window_size", 1), &metrics));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, NULL,
+                                          (int64_t)golden_number(group, "window_size", 1), &metrics));
   for (int64_t u = 0; u < updates; u++) {
-    assert_petsc_ok(TrsRunningMetricsAdd(metrics, mine, first_p + u * batch, first_y + u * batch, NULL));
+    assert_petsc_ok(
+        TrsRunningMetricsAdd(metrics, mine, first_p + u * batch, first_y + u * batch, NULL, NULL));
     if ((u + 1) % every == 0) {
       TrsRunningValues values;
       assert_petsc_ok(TrsRunningMetricsCompute(metrics, &values));
@@ -102,10 +103,10 @@ static void test_save_and_load(void **state)
   int n;
 
   (void)state;
-  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, 1000, &one));
-  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, 1000, &two));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, NULL, 1000, &one));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, NULL, 1000, &two));
   for (int step = 1; step <= 10; step++) {
-    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL, NULL));
     assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));
   }
   assert_petsc_ok(TrsRunningMetricsSave(one, &n, &numbers));
@@ -113,9 +114,9 @@ static void test_save_and_load(void **state)
   for (int i = 0; i < n; i++) copy[i] = numbers[i];
   assert_petsc_ok(TrsRunningMetricsLoad(two, "file", n, copy));
   for (int step = 11; step <= 20; step++) {
-    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL, NULL));
     assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));
-    assert_petsc_ok(TrsRunningMetricsAdd(two, 3, p, y, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(two, 3, p, y, NULL, NULL));
     assert_petsc_ok(TrsRunningMetricsStep(two, 3 * trs_size(), (double)step));
   }
   assert_petsc_ok(TrsRunningMetricsCompute(one, &whole));

@@ -5,7 +5,7 @@
 #include "core/random.h"
 
 /*
-  TrsUniformRows - Fill rows of `dim` numbers, one after the other, with TrsRandomUniformFill()'s
+  TrsRandomRows - Fill rows of `dim` numbers, one after the other, with TrsRandomFill()'s
   numbers of tensor `a`.
 
   The rows are host memory. The thread that writes a row is the first to touch it.
@@ -15,5 +15,5 @@
   In:  first      element of the tensor that the first row begins with
        table_dim  elements of the tensor from one row to the next
 */
-void TrsUniformRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,
-                    int64_t dim, int64_t table_dim, float lo, float hi, float *to);
+void TrsRandomRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,
+                   int64_t dim, int64_t table_dim, const TrsRandomLaw *law, float *to);

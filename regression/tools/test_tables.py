@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""tools/convert_table.py: one dataset from every kind of table, against convert_criteo.py and plain Python; after kills; malformed.
+
+Parquet is tested by a Python that has pyarrow: this one, or a virtual environment that is made from PyPI in the folder
+TRSHARD_PYARROW names. Where neither is possible, these tests are skipped.
+"""
+import contextlib
+import csv
+import ctypes
+import ctypes.util
+import gzip
+import importlib.util
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import unittest
+import unittest.mock
+
+import h5py
+import numpy as np
+
+import convert_table
+import trsconvert
+from scratch import Scratch
+
+TOOLS = os.path.dirname(trsconvert.__file__)
+TABLE, CRITEO = (os.path.join(TOOLS, name) for name in ("convert_table.py", "convert_criteo.py"))
+COLUMNS = ["click"] + [f"I{i}" for i in range(13)] + [f"C{i}" for i in range(26)]
+AS_CRITEO = ["--log1p", "--modulo", "--sparse-missing", "0"]
+OF_TEXT = ["--labels", "click", "--dense", "I*", "--sparse", "cat=C*:100", "--hexadecimal", "C*", *AS_CRITEO]
+SMALL = ["--block-mb", "0.1"]
+
+# convert_table.py, killed when it is about to put its n-th file into place.
+KILLED_AT = """
+import os, signal, sys
+left, replace = int(sys.argv.pop(1)), os.replace
+def replace_or_die(old, new):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(old, new)
+os.replace = replace_or_die
+import convert_table
+convert_table.main()
+"""
+
+# convert_table.py, which then prints its largest resident memory in KiB.
+PEAK = """
+import re
+import convert_table
+convert_table.main()
+with open("/proc/self/status", encoding="ascii") as file:
+    print(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1])
+"""
+
+# convert_table.py on all Parquet files of the folder, which it must refuse with 65: a line with the file's name and the message.
+REFUSED = """
+import contextlib, glob, io, sys
+import convert_table
+for name in glob.glob("*.parquet"):
+    sys.argv = ["convert_table.py", "--output", name + ".h5", "--labels", "y", "--sparse", "s", name]
+    error = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(error):
+            convert_table.main()
+    except SystemExit as end:
+        assert end.code == 65, error.getvalue()
+    print(name, error.getvalue().rstrip())
+"""
+
+
+def python_with_pyarrow():
+    """An interpreter, or the reason why there is none."""
+    if importlib.util.find_spec("pyarrow"):
+        return sys.executable, None
+    folder = os.environ.get("TRSHARD_PYARROW")
+    if not folder:
+        return None, "pyarrow is not there, and TRSHARD_PYARROW names no folder for it"
+    python = os.path.join(folder, "bin", "python3")
+    if not os.path.exists(os.path.join(folder, "ready")):
+        pip = [python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "15", "h5py", "numpy", "pyarrow", "pyyaml", "tqdm"]
+        try:
+            for command in ([sys.executable, "-m", "venv", "--clear", folder], pip):
+                subprocess.run(command, check=True, capture_output=True, timeout=180)
+        except (OSError, subprocess.SubprocessError) as problem:
+            return None, f"pyarrow cannot be installed ({problem})"
+        with open(os.path.join(folder, "ready"), "w", encoding="ascii"):
+            pass
+    return python, None
+
+
+def criteo_rows(count, seed):
+    """Rows of the Kaggle layout: empty fields, negative integers, hot and rare categories."""
+    rng = random.Random(seed)
+
+    def category():
+        return "" if rng.random() < 0.1 else f"{int(rng.paretovariate(0.6)) * 2654435761 % 2**32:08x}"
+
+    return [[str(rng.randint(0, 1))] + [rng.choice(["", str(rng.randint(-3, 5000))]) for _ in range(13)] + [category() for _ in range(26)] for _ in range(count)]
+
+
+def write_text(path, rows, header, **arguments):
+    with (gzip.open if path.endswith(".gz") else open)(path, "wt", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, **{"lineterminator": "\n", **arguments})
+        writer.writerows(([header] if header else []) + rows)
+
+
+def contents(path):
+    """All of a dataset but what tells which tool wrote it."""
+    found = {}
+    with h5py.File(path) as h:
+        h.visititems(lambda name, item: found.update({name: (item.dtype, item.shape, item[()].tobytes())}) if isinstance(item, h5py.Dataset) else None)
+        found["features"] = list(h["sparse"].attrs["features"])
+        found["num_embeddings"] = h["sparse"].attrs["num_embeddings"].tolist()
+        found["names"] = list(h["labels"].attrs.get("names", []))
+    return found
+
+
+class Tables(Scratch):
+    maxDiff = 2000
+
+    def convert(self, name, *arguments, python=sys.executable, tool=TABLE, code=0):
+        """Runs a converter; returns what it said on stderr."""
+        result = subprocess.run([python, tool, "--output", self.path(name), *arguments], capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stderr
+
+    def refused(self, name, *arguments, code):
+        """The same in this process, for conversions that end with an error."""
+        error = io.StringIO()
+        with unittest.mock.patch.object(sys, "argv", [TABLE, "--output", self.path(name), *arguments]), contextlib.redirect_stderr(error):
+            with self.assertRaises(SystemExit) as end:
+                trsconvert.run(convert_table.main)
+        self.assertEqual(end.exception.code, code, error.getvalue())
+        self.assertEqual(len(error.getvalue().splitlines()), 1, error.getvalue())
+        return error.getvalue()
+
+    def assert_same(self, name, other):
+        one, two = contents(self.path(name)), contents(self.path(other))
+        self.assertEqual(list(one), list(two))
+        for key, value in one.items():
+            self.assertTrue(value == two[key], f"{key} of {name} and {other}")
+
+    def criteo(self, count=3000):
+        """The rows as Criteo's file, and the dataset that convert_criteo.py makes of it."""
+        rows = criteo_rows(count, 1)
+        write_text(self.path("train.txt"), rows, None, delimiter="\t")
+        self.convert("criteo.h5", "--vocabulary", "hash:100", self.path("train.txt"), tool=CRITEO)
+        return rows
+
+    def test_text_and_arrays_as_criteo(self):
+        rows = self.criteo()
+        write_text(self.path("a.tsv"), rows, COLUMNS, delimiter="\t")
+        shuffled = random.Random(3).sample(range(len(COLUMNS)), len(COLUMNS))
+        pattern = sorted(c for c in shuffled if c > 13)  # names tell columns, so their order in the file does not matter
+        write_text(self.path("b.csv.gz"), [[row[c] for c in shuffled] for row in rows], [COLUMNS[c] for c in shuffled], quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+        integers = np.array([[int(field or "0") for field in row[:14]] for row in rows], np.int32)
+        categories = np.array([[int(field or "0", 16) for field in row[14:]] for row in rows], np.uint32)
+        arrays = {"y": integers[:, 0], "X_int": integers[:, 1:], "X_cat": categories, "counts": np.full(26, 100)}
+        np.savez(self.path("c.npz"), **arrays)
+        np.savez_compressed(self.path("d.npz"), **{**arrays, "X_cat": np.asfortranarray(categories)})
+        self.convert("a.h5", *OF_TEXT, *SMALL, self.path("a.tsv"))
+        listed = OF_TEXT[:2] + ["--dense", ",".join(COLUMNS[1:14]), "--sparse", ",".join(f"cat_{c - 14}={COLUMNS[c]}:100" for c in pattern)] + OF_TEXT[6:]
+        self.convert("b.h5", *listed, *SMALL, self.path("b.csv.gz"))
+        self.convert("c.h5", "--layout", "dlrm", "--modulo", *SMALL, self.path("c.npz"))
+        self.convert("d.h5", "--layout", "dlrm", "--modulo", *SMALL, self.path("d.npz"))
+        for name in ("a.h5", "b.h5", "c.h5", "d.h5"):
+            self.assert_same(name, "criteo.h5")
+            self.assertFalse(os.path.exists(self.path(name + ".parts")))
+
+    def test_several_inputs_and_an_evaluation(self):
+        rows = self.criteo()
+        write_text(self.path("1.tsv"), rows[:1000], COLUMNS, delimiter="\t")
+        write_text(self.path("2.csv"), rows[1000:], COLUMNS)
+        self.convert("all.h5", *OF_TEXT, "--output-eval", self.path("eval.h5"), "--eval-fraction", "0.25", *SMALL, self.path("1.tsv"), self.path("2.csv"))
+        with h5py.File(self.path("criteo.h5")) as whole, h5py.File(self.path("all.h5")) as train, h5py.File(self.path("eval.h5")) as evaluation:
+            for name in ("labels", "dense", "sparse/values"):
+                self.assertEqual(whole[name][()].tobytes(), train[name][()].tobytes() + evaluation[name][()].tobytes(), name)
+            self.assertEqual(len(evaluation["labels"]), 750)
+
+    def state(self, name):
+        path = self.path(name + ".parts/state.json")
+        if not os.path.exists(path):  # killed before the first block was done
+            return {"converted": 0}
+        with open(path, encoding="ascii") as file:
+            return json.load(file)
+
+    def killed(self, python, *arguments):
+        """Killed again and again, then started once more: the same dataset as at once."""
+        self.convert("once.h5", *arguments, python=python)
+        done = []
+        for n in (2, 3, 8):
+            result = subprocess.run([python, "-c", KILLED_AT, str(n), "--output", self.path("again.h5"), *arguments], capture_output=True, text=True, check=False,
+                                    env={**os.environ, "PYTHONPATH": TOOLS})
+            self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+            self.assertFalse(os.path.exists(self.path("again.h5")))
+            done.append(self.state("again.h5")["converted"])
+        self.assertEqual(done, [0, 1, 4])
+        self.assertIn("going on after 4 blocks", self.convert("again.h5", *arguments, python=python))
+        self.assert_same("again.h5", "once.h5")
+
+    def test_killed_with_text(self):
+        write_text(self.path("a.csv"), criteo_rows(3000, 2), COLUMNS)
+        self.killed(sys.executable, *OF_TEXT, *SMALL, self.path("a.csv"))
+
+    def test_killed_with_arrays(self):
+        rng = np.random.default_rng(1)
+        arrays = {"y": rng.integers(0, 2, 3000), "X_int": rng.integers(0, 9, (3000, 4)), "X_cat": np.asfortranarray(rng.integers(0, 99, (3000, 5)))}
+        np.savez(self.path("a.npz"), **arrays)
+        np.savez_compressed(self.path("b.npz"), **arrays)
+        self.killed(sys.executable, "--layout", "dlrm", *SMALL, self.path("a.npz"), self.path("b.npz"))
+
+    def test_another_conversion_is_not_continued(self):
+        write_text(self.path("a.csv"), criteo_rows(300, 2) + [["broken"]], COLUMNS)
+        self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=65)
+        self.assertIn("belongs to another conversion", self.convert("a.h5", *OF_TEXT, "--dense-missing", "1", "--block-mb", "0.01", self.path("a.csv"), code=1))
+
+    def test_mapping(self):
+        """Every role, from YAML; expected numbers by hand, hashes are those that xxHash's authors publish."""
+        a, abc = 0xD24EC4F1A98C6E5B - 2**64, 0x44BC2CF5AD770999
+        with open(self.path("map.yaml"), "w", encoding="utf-8") as out:
+            out.write("labels: [click, buy]\ndense: [price, age]\nsparse:\n  - user\n  - {column: words, name: query, rows: 1k}\n"
+                      "  - {column: shown, weights: attention}\nweights: w\ngroup: session\ntime: at\n"
+                      "text: [words]\nbags: [words, shown, attention]\nnulls: [NA]\ndense_missing: -1\n")
+        header = ["at", "click", "buy", "age", "price", "user", "words", "shown", "attention", "w", "session"]
+        rows = [["5", "1", "0", "30", "1e-3", "-9223372036854775808", "a|abc", "1|2|3", "0.5|1|2", "1", "-7"],
+                ["5", "0", "0.5", "NA", "nan", "18446744073709551615", "abc", "", "", "0", "8"],
+                ["-6", "1", "1", "", "-2.5", "NA", "NA", "4||5", "3|1|4", "2.5", "9223372036854775807"]]
+        write_text(self.path("t.csv"), rows, header)
+        self.convert("t.h5", "--mapping", self.path("map.yaml"), self.path("t.csv"))
+        want = {"labels": [[1, 0], [0, 0.5], [1, 1]], "dense": [[np.float32(1e-3), 30], [-1, -1], [-2.5, -1]], "weights": [1, 0, 2.5],
+                "group": [-7, 8, 2**63 - 1], "time": [5, 5, -6], "sparse/lengths": [[1, 2, 3], [1, 1, 0], [0, 0, 2]], "sparse/offsets": [0, 6, 8, 10],
+                "sparse/values": [-2**63, a % 1000, abc % 1000, 1, 2, 3, -1, abc % 1000, 4, 5], "sparse/weights": [1, 1, 1, 0.5, 1, 2, 1, 1, 3, 4]}
+        with h5py.File(self.path("t.h5")) as h:
+            for name, values in want.items():
+                self.assertEqual(h[name][()].tolist(), values, name)
+            self.assertEqual([h[name].dtype for name in ("group", "time", "labels", "sparse/values")], [np.int64, np.int64, np.float32, np.int64])
+            self.assertEqual(list(h["labels"].attrs["names"]), ["click", "buy"])
+            self.assertEqual((list(h["sparse"].attrs["features"]), h["sparse"].attrs["num_embeddings"].tolist()), (["user", "query", "shown"], [0, 1000, 0]))
+
+    def test_layout_of_mlperf(self):
+        """Labels and dense features in npy files, and a bag of fixed size for each feature in an npz file."""
+        rng = np.random.default_rng(2)
+        hot = {str(f): rng.integers(0, 50, (400, 1 + f % 3)).astype(np.int32) for f in range(12)}
+        labels, dense = rng.integers(0, 2, (400, 1)).astype(np.int32), rng.random((400, 3), np.float32)
+        np.save(self.path("day_0_labels.npy"), labels)
+        np.save(self.path("day_0_dense.npy"), dense)
+        np.savez(self.path("day_0_sparse_multi_hot.npz"), **hot)
+        source = "+".join(self.path(f"day_0_{what}") for what in ("labels.npy", "dense.npy", "sparse_multi_hot.npz"))
+        self.convert("day.h5", "--layout", "mlperf", "--block-mb", "0.01", source)
+        with h5py.File(self.path("day.h5")) as h:
+            np.testing.assert_array_equal(h["labels"][()], labels[:, 0])
+            np.testing.assert_array_equal(h["dense"][()], dense)
+            np.testing.assert_array_equal(h["sparse/values"][()], np.concatenate(list(hot.values()), axis=1).reshape(-1))
+            self.assertEqual(h["sparse/lengths"][()].tolist(), [[1 + f % 3 for f in range(12)]] * 400)
+            self.assertEqual(list(h["sparse"].attrs["features"]), [f"cat_{f}" for f in range(12)])
+
+    def test_text_of_arrays(self):
+        """Texts and unsigned ids above 2^63 of arrays are those of CSV."""
+        words, ids = ["a", "", "näh", "a longer word than the others, of more than 32 bytes"], [1, 2**63, 2**64 - 1, 5]
+        np.savez(self.path("a.npz"), y=np.zeros(4), w=np.array(words), u=np.array(ids, np.uint64), f=np.array([1, np.nan, 3, 4]))
+        write_text(self.path("a.csv"), list(zip("0000", words, ids, ["1", "", "3", "4"])), ["y", "w", "u", "f"])
+        self.convert("npz.h5", "--labels", "y", "--sparse", "w,u,f", self.path("a.npz"))
+        self.convert("csv.h5", "--labels", "y", "--sparse", "w,u,f", "--text", "w", self.path("a.csv"))
+        self.assert_same("npz.h5", "csv.h5")
+
+    def test_xxhash64(self):
+        published = {b"": 0xEF46DB3751D8E999, b"a": 0xD24EC4F1A98C6E5B, b"abc": 0x44BC2CF5AD770999}
+        block = np.frombuffer(b"abc", np.uint8)
+        got = trsconvert.xxhash64(block, np.zeros(3, np.int64), np.array([0, 1, 3])).view(np.uint64).tolist()
+        self.assertEqual(got, list(published.values()))
+        name = ctypes.util.find_library("xxhash")
+        if name:
+            library = ctypes.CDLL(name)
+            library.XXH64.restype = ctypes.c_uint64
+            data = bytes(random.Random(4).randbytes(400))
+            begin = np.arange(200)
+            got = trsconvert.xxhash64(np.frombuffer(data, np.uint8), begin, 2 * begin).view(np.uint64).tolist()
+            self.assertEqual(got, [library.XXH64(data[i:2 * i], ctypes.c_size_t(i), ctypes.c_uint64(0)) for i in begin.tolist()])
+
+    def test_malformed_text(self):
+        """Each malformed row is named, and nothing appears under the output's name."""
+        plain = ["--labels", "y", "--dense", "d", "--sparse", "s:10"]
+        cases = [
+            ("y,d,s\n1,2,3\n1,2\n", plain, "line 3: 2 fields, expected 3"),
+            ("y,d,s\n1,2,3\n1,2,3,4\n", plain, "line 3: 4 fields, expected 3"),
+            ("y,d,s\n1,\"2\n3\",3\n", plain, "line 2, column d: '2\\n3' is not a number"),
+            ("y,d,s\n\"1\",\"2\",\"3\"\n1,\"2,3\n", plain, "line 3: a double quote is not closed"),
+            ("y,d,s\n1,\"2\"0,3\n", plain, "line 2: '\"2\"0' begins with a double quote"),
+            ("y,d,s\n1,2,x\n", plain, "line 2, column s: 'x' is not a number in base 10 (--text s where it is text)"),
+            ("y,d,s\n1,2,-\n", plain, "line 2, column s: '-' is not a number in base 10"),
+            ("y,d,s\n1,2,36893488147419103232\n", plain, "line 2, column s: '36893488147419103232' is not an integer of 64 bits"),
+            ("y,d,s\n1,2,1\n1,2,10\n", plain, "line 3, column s: id 10, expected -1 to 9 (or --modulo)"),
+            ("y,d,s\n1,2,-2\n", plain, "line 2, column s: id -2, expected -1 to 9"),
+            ("y,d,s\n1,two,3\n", plain, "line 2, column d: 'two' is not a number"),
+            ("y,d,s\n1,1_0,3\n", plain, "line 2, column d: '1_0' is not a number"),
+            ("y,d,s\n1,inf,3\n", plain, "line 2, column d: 'inf' is not finite as float32"),
+            ("y,d,s\n1,1e39,3\n", plain, "line 2, column d: '1e39' is not finite as float32"),
+            ("y,d,s\n1,,3\n", [*plain, "--dense-missing", "refuse"], "line 2, column d: a missing value"),
+            ("y,d,s\n2,2,3\n", plain, "line 2, column y: '2', expected a label from 0 to 1"),
+            ("y,d,s\n,2,3\n", plain, "line 2, column y: a missing value"),
+            ("y,d,s\n1,-2,3\n", [*plain, "--weights", "d"], "line 2, column d: '-2', expected a weight that is not negative"),
+            ("y,d,s\n1,2.5,3\n", [*plain, "--group", "d"], "line 2, column d: '2.5' is not a number in base 10"),
+            ("y,d,s\n1,,3\n", [*plain, "--time", "d"], "line 2, column d: a missing value"),
+            ("y,d,d\n1,2,3\n", plain, "line 1: expected a header of names, each once"),
+            ("y,d,t\n1,2,3\n", plain, "has no column s; it has y, d, t"),
+            ("y,d,s\n1,2,3\n", [*plain, "--bags", "t"], "--bags t: no column of"),
+            ("y,d,s\n", plain, "the input has no sample"),
+            ("", plain, "line 1: expected a header"),
+        ]
+        for number, (text, arguments, message) in enumerate(cases):
+            with self.subTest(message):
+                with open(self.path(f"{number}.csv"), "w", encoding="utf-8") as out:
+                    out.write(text)
+                self.assertIn(message, self.refused(f"{number}.h5", *arguments, self.path(f"{number}.csv"), code=65))
+                self.assertFalse(os.path.exists(self.path(f"{number}.h5")))
+
+    def test_malformed_arrays(self):
+        ids, label = np.arange(2000), np.zeros(2000)
+        np.savez(self.path("rows.npz"), y=label[1:], s=ids)
+        np.savez(self.path("objects.npz"), y=label, s=ids.astype(object))
+        np.savez(self.path("fractions.npz"), y=label, s=ids + 0.5)
+        np.savez_compressed(self.path("bytes.npz"), y=label, s=np.random.default_rng(1).integers(0, 99, 2000))
+        with open(self.path("bytes.npz"), "r+b") as file:
+            file.seek(os.path.getsize(self.path("bytes.npz")) - 1500)
+            file.write(b"broken" * 20)
+        np.save(self.path("s.npy"), ids)
+        np.save(self.path("y.npy"), label)
+        os.truncate(self.path("s.npy"), 5000)
+        for name, message in (("rows.npz", "1999 rows (y), 2000 rows (s)"), ("objects.npz", "of object, expected"), ("bytes.npz", "s.npy: "),
+                              ("fractions.npz", "fractions.npz, row 0, column s: 0.5 is not an integer"), ("s.npy", "s.npy ends early")):
+            with self.subTest(name):
+                source = self.path(name) if name != "s.npy" else self.path("y.npy") + "+" + self.path(name)
+                self.assertIn(message, self.refused("bad.h5", "--labels", "y", "--sparse", "s", source, code=65))
+                self.assertFalse(os.path.exists(self.path("bad.h5")))
+
+    def test_options(self):
+        write_text(self.path("a.csv"), [["1", "2"]], ["y", "s"])
+        with open(self.path("bad.yaml"), "w", encoding="ascii") as out:
+            out.write("lables: [y]\n")
+        with open(self.path("t.json"), "w", encoding="ascii") as out:
+            out.write("{labels: y}")
+        for code, message, arguments in ((64, "--labels is missing", ["--sparse", "s"]), (64, "unknown key lables", ["--mapping", self.path("bad.yaml")]),
+                                         (64, "t.json: Expecting", ["--mapping", self.path("t.json")]), (66, "none.json", ["--mapping", self.path("none.json")]),
+                                         (64, "--dense-missing x", ["--labels", "y", "--sparse", "s", "--dense-missing", "x"]),
+                                         (64, "expected one ASCII character", ["--labels", "y", "--sparse", "s", "--delimiter", "ab"]),
+                                         (66, "no file", ["--labels", "y", "--sparse", "s", self.path("none.csv")])):
+            self.assertIn(message, self.refused("a.h5", *arguments, self.path("a.csv"), code=code))
+
+    def peak(self, python, *arguments):
+        """Largest resident memory of a conversion, in MiB."""
+        result = subprocess.run([python, "-c", PEAK, "--output", self.path("peak.h5"), *arguments], env={**os.environ, "PYTHONPATH": TOOLS},
+                                capture_output=True, text=True, check=True)
+        return int(result.stdout.split()[-1]) / 1024
+
+    def check_memory(self, python, write, few, more, growth, block_mb):
+        """Ten times as many rows take no more memory, but for what is allocated once: at most `growth` MiB."""
+        peaks = [self.peak(python, "--labels", "y", "--dense", "d", "--sparse", "a,b", "--block-mb", block_mb, write(rows)) for rows in (few, more)]
+        self.assertLess(peaks[1], peaks[0] + growth, peaks)
+
+    def test_memory_with_text(self):
+        def write(rows):
+            with open(self.path("m.csv"), "w", encoding="ascii") as out:
+                out.write("y,d,a,b\n")
+                out.writelines(f"{i % 2},{i / 7:.6f},{i},{i * i}\n" for i in range(rows))
+            return self.path("m.csv")
+
+        self.check_memory(sys.executable, write, 30000, 300000, 8, "0.25")
+
+    def test_memory_with_arrays(self):
+        def write(rows):
+            n = np.arange(rows)
+            np.savez_compressed(self.path("m.npz"), y=n % 2, d=n / 7, a=n, b=n * n)
+            return self.path("m.npz")
+
+        self.check_memory(sys.executable, write, 30000, 300000, 8, "0.25")
+
+
+class Parquet(Tables):
+    """The tests of Tables are not run again."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.python, reason = python_with_pyarrow()
+        if reason:
+            raise unittest.SkipTest(reason)
+
+    def write(self, code, *arguments):
+        """Runs code that writes Parquet, with pa and pq."""
+        subprocess.run([self.python, "-c", "import sys, csv, numpy as np, pyarrow as pa, pyarrow.parquet as pq\n" + code, *arguments], check=True)
+
+    def test_parquet_as_criteo(self):
+        """Row groups smaller and larger than a block, integers, and categories as text and as a dictionary of texts."""
+        rows = self.criteo()
+        write_text(self.path("a.csv"), rows, COLUMNS)
+        self.write("""
+rows = list(csv.reader(open(sys.argv[1])))
+names, columns = rows[0], list(zip(*rows[1:]))
+arrays = [pa.array([int(x) if x else None for x in c], pa.int32()) for c in columns[:14]]
+arrays += [pa.array([x or None for x in c]) for c in columns[14:]]
+arrays[20] = arrays[20].dictionary_encode()
+arrays[3] = arrays[3].cast(pa.float32())
+table = pa.table(arrays, names)
+for size in (100, 3000):
+    pq.write_table(table, f"{sys.argv[2]}/{size}.parquet", row_group_size=size)
+""", self.path("a.csv"), self.folder)
+        for size in (100, 3000):
+            self.convert(f"{size}.h5", *OF_TEXT, "--block-mb", "0.1", self.path(f"{size}.parquet"), python=self.python)
+            self.assert_same(f"{size}.h5", "criteo.h5")
+        self.convert("text.h5", *OF_TEXT[:4], "--sparse", "C*:1000", self.path("100.parquet"), python=self.python)
+        self.convert("csv.h5", *OF_TEXT[:4], "--sparse", "C*:1000", "--text", "C*", self.path("a.csv"))
+        self.assert_same("text.h5", "csv.h5")
+
+    def test_bags_and_kinds(self):
+        """Lists with nulls and slices, strings, unsigned numbers, times: as the same rows of CSV."""
+        rng = random.Random(5)
+        rows = []
+        for i in range(1000):
+            bag = [rng.choice(["x", "yy", "a longer word", "ä"]) for _ in range(rng.randrange(4))]
+            ids = [rng.randrange(2**64) for _ in range(rng.randrange(5))]
+            rows.append([i % 2, "|".join(bag), "|".join(map(str, ids)), "|".join(str(k / 4) for k in range(len(ids))), i, 1700000000000 + i])
+        write_text(self.path("a.csv"), rows, ["y", "words", "ids", "weights", "g", "t"])
+        self.write("""
+rows = list(csv.reader(open(sys.argv[1])))[1:]
+split = lambda cell: cell.split("|") if cell else []
+y, words, ids, weights, g, t = zip(*rows)
+words = [None if i % 5 == 0 and not w else [None] * (i % 3 == 0) + split(w) for i, w in enumerate(words)]
+table = pa.table({"y": pa.array([x == "1" for x in y]), "words": pa.array(words, pa.large_list(pa.string())), "ids": pa.array([list(map(int, split(i))) for i in ids],
+    pa.list_(pa.uint64())), "weights": pa.array([list(map(float, split(w))) for w in weights], pa.list_(pa.float32())), "g": pa.array(map(int, g), pa.uint16()),
+    "t": pa.array(map(int, t), pa.timestamp("ms")), "unused": pa.array([{"a": 1}] * len(y))})
+pq.write_table(table, sys.argv[2], row_group_size=300)
+""", self.path("a.csv"), self.path("a.parquet"))
+        with open(self.path("map.json"), "w", encoding="ascii") as out:
+            json.dump({"labels": "y", "sparse": [{"column": "words", "rows": 777}, {"column": "ids", "weights": "weights"}], "group": "g", "time": "t"}, out)
+        self.convert("csv.h5", "--mapping", self.path("map.json"), "--text", "words", "--bags", "words,ids,weights", self.path("a.csv"))
+        self.convert("parquet.h5", "--mapping", self.path("map.json"), "--block-mb", "0.003", self.path("a.parquet"), python=self.python)
+        self.assert_same("parquet.h5", "csv.h5")
+
+    def test_killed_with_parquet(self):
+        self.write("""
+n = np.arange(20000)
+table = pa.table({"y": n % 2, "s": n * n, "w": [str(i) for i in n]})
+pq.write_table(table, sys.argv[1] + "/a.parquet", row_group_size=700)
+pq.write_table(table, sys.argv[1] + "/b.parquet")
+""", self.folder)
+        self.killed(self.python, "--labels", "y", "--sparse", "s,w", *SMALL, self.path("a.parquet"), self.path("b.parquet"))
+
+    def test_malformed_parquet(self):
+        self.write("""
+base = {"y": [0, 1], "s": [1, 2]}
+for name, columns in {"null": {"y": [0, None]}, "nested": {"s": [[[1]], [[2]]]}, "list": {"y": [[0], [1]]}, "struct": {"s": [{"a": 1}, {"a": 2}]},
+                      "fraction": {"s": [1.0, 2.5]}, "label": {"y": [0.0, 7.0]}, "cut": {}}.items():
+    pq.write_table(pa.table({**base, **columns}), f"{sys.argv[1]}/{name}.parquet")
+open(sys.argv[1] + "/text.parquet", "w").write("y,s")
+""", self.folder)
+        os.truncate(self.path("cut.parquet"), os.path.getsize(self.path("cut.parquet")) - 10)
+        result = subprocess.run([self.python, "-c", REFUSED], cwd=self.folder, env={**os.environ, "PYTHONPATH": TOOLS}, capture_output=True, text=True, check=True)
+        errors = {line.split()[0]: line for line in result.stdout.splitlines()}
+        for name, message in (("null", "null.parquet, row 1, column y: a missing value"), ("nested", "column s: lists of lists"), ("list", "column y: a list, expected one value"),
+                              ("struct", "column s: struct<a: int64> is not taken"), ("fraction", "row 1, column s: 2.5 is not an integer"),
+                              ("label", "row 1, column y: 7.0, expected a label from 0 to 1"), ("cut", "cut.parquet: "), ("text", "text.parquet: ")):
+            with self.subTest(name):
+                self.assertIn(message, errors[name + ".parquet"])
+        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".h5")], [])
+
+    def test_memory_with_parquet(self):
+        """A row group holds all rows, so that one that is read as a whole would show."""
+        def write(rows):
+            self.write("""
+n = np.arange(int(sys.argv[1]))
+pq.write_table(pa.table({"y": n % 2, "d": n / 7, "a": n, "b": n * n}), sys.argv[2], row_group_size=len(n), use_dictionary=False)
+""", str(rows), self.path("m.parquet"))
+            return self.path("m.parquet")
+
+        self.check_memory(self.python, write, 400000, 4000000, 48, "4")  # 122 MiB of numbers
+
+
+class WithoutPyarrow(Scratch):
+    @unittest.skipIf(importlib.util.find_spec("pyarrow"), "pyarrow is there")
+    def test_says_how_to_get_it(self):
+        result = subprocess.run([sys.executable, TABLE, "--output", self.path("a.h5"), "--labels", "y", "--sparse", "s", self.path("a.parquet")],
+                                capture_output=True, text=True, check=False, env={**os.environ, "TRSHARD_PYTHON": sys.executable, "PATH": "/usr/bin"})
+        self.assertEqual(result.returncode, 69)
+        self.assertRegex(result.stderr, r"-m venv .* -m pip install .*pyarrow.*TRSHARD_PYTHON=")
+
+
+def load_tests(loader, _, __):
+    suite = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in (Tables, WithoutPyarrow))
+    suite.addTests(Parquet(name) for name in loader.getTestCaseNames(Parquet) if name in vars(Parquet))
+    return suite
+
+
+if __name__ == "__main__":
+    unittest.main()

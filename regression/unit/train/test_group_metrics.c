@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/* Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5, tools/record_group_metrics_peer.py); the same bits for any order and number of ranks. */
+#include "golden_h5.h"
+#include "train/group_metrics.h"
+#include "train/running_metrics.h"
+#include "trs_test.h"
+
+#include <math.h>
+
+/* The metrics of the options "-metrics_group /group -metrics_at 1,3,10". */
+static TrsGroupMetrics create(MPI_Comm comm, int64_t window)
+{
+  const TrsOptionGroup *groups[1] = {&trs_metrics_options};
+  char *argv[] = {(char[]){"test"}, (char[]){"-metrics_group"}, (char[]){"/group"}, (char[]){"-metrics_at"},
+                  (char[]){"1,3,10"}};
+  TrsGroupMetrics metrics;
+  TrsOptions options;
+
+  assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, 5, argv, groups, 1, &options));
+  assert_petsc_ok(TrsGroupMetricsCreate(comm, options, window, &metrics));
+  assert_non_null(metrics);
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+  return metrics;
+}
+
+static void expect(hid_t group, const char *group_name, const char *name, int64_t at, double found,
+                   int *n_checked)
+{
+  double *expected;
+  char path[64];
+
+  snprintf(path, sizeof(path), at ? "out/%s_at_%d" : "out/%s", name, (int)at);
+  if (!golden_has(group, path)) return;
+  expected = golden_double(group, path, NULL);
+  if (!(fabs(found - expected[0]) <= 1e-6))
+    fail_msg("%s: %s is %.10g, expected %.10g", group_name, path, found, expected[0]);
+  free(expected);
+  (*n_checked)++;
+}
+
+static void expect_values(hid_t group, const char *name, const TrsGroupValues *v, int *n_checked)
+{
+  expect(group, name, "gauc", 0, v->gauc, n_checked);
+  expect(group, name, "group_ne", 0, v->ne, n_checked);
+  expect(group, name, "group_mse", 0, v->mse, n_checked);
+  expect(group, name, "group_mae", 0, v->mae, n_checked);
+  assert_int_equal(v->n_at, 3);
+  for (int k = 0; k < 3; k++) {
+    /* TorchRec counts groups without a positive as 0. */
+    expect(group, name, "ndcg", v->at[k], v->ndcg[k] * (double)v->n_positive / (double)v->n_groups,
+           n_checked);
+    expect(group, name, "recall", v->at[k], v->recall[k], n_checked);
+    expect(group, name, "hit_rate", v->at[k], v->hit_rate[k], n_checked);
+    expect(group, name, "precision", v->at[k], v->precision[k], n_checked);
+  }
+}
+
+static void expect_same_bits(const TrsGroupValues *a, const TrsGroupValues *b)
+{
+  assert_true(a->n_groups == b->n_groups && a->n_positive == b->n_positive && a->n_both == b->n_both);
+  assert_memory_equal(&a->gauc, &b->gauc, sizeof(a->gauc));
+  assert_memory_equal(&a->ne, &b->ne, sizeof(a->ne));
+  assert_memory_equal(&a->mse, &b->mse, sizeof(a->mse));
+  assert_memory_equal(&a->mae, &b->mae, sizeof(a->mae));
+  assert_memory_equal(a->ndcg, b->ndcg, sizeof(a->ndcg));
+  assert_memory_equal(a->hit_rate, b->hit_rate, sizeof(a->hit_rate));
+  assert_memory_equal(a->recall, b->recall, sizeof(a->recall));
+  assert_memory_equal(a->precision, b->precision, sizeof(a->precision));
+}
+
+/* All samples on one rank give the golden values. In another order, over all ranks, they give the same bits. */
+static void one_group(hid_t group, const char *name, void *context)
+{
+  int64_t n;
+  float *p = golden_float(group, "in/predictions", &n), *y = golden_float(group, "in/labels", NULL);
+  float *w = golden_float(group, "in/weights", NULL);
+  int64_t *g = golden_int64(group, "in/group", NULL);
+  TrsGroupMetrics metrics = create(MPI_COMM_SELF, 0);
+  TrsGroupValues alone, spread;
+
+  assert_petsc_ok(TrsGroupMetricsAdd(metrics, n, p, y, w, g));
+  assert_petsc_ok(TrsGroupMetricsCompute(metrics, &alone));
+  assert_petsc_ok(TrsGroupMetricsDestroy(&metrics));
+  expect_values(group, name, &alone, context);
+  for (int64_t step = 1; step < n && step < 12; step++) {
+    int64_t a = step, b = n;
+
+    while (b) { /* only steps prime to n reach every sample */
+      const int64_t rest = a % b;
+
+      a = b;
+      b = rest;
+    }
+    if (a != 1) continue;
+    metrics = create(MPI_COMM_WORLD, 0);
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t k = i * step % n;
+
+      if ((i / 3) % trs_size() == trs_rank())
+        assert_petsc_ok(TrsGroupMetricsAdd(metrics, 1, p + k, y + k, w + k, g + k));
+    }
+    assert_petsc_ok(TrsGroupMetricsCompute(metrics, &spread));
+    assert_petsc_ok(TrsGroupMetricsDestroy(&metrics));
+    expect_same_bits(&spread, &alone);
+  }
+  free(p);
+  free(y);
+  free(w);
+  free(g);
+}
+
+static void test_peers(void **state)
+{
+  hid_t file = H5Fopen(trs_golden_in("train", "units_group_metrics.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+  int n_checked = 0;
+
+  (void)state;
+  assert_true(file >= 0);
+  golden_for_each_group(file, one_group, &n_checked);
+  assert_int_equal(n_checked, 5 * 13 + 3 * 3); /* NDCG without weights only */
+  golden_close(file);
+}
+
+/* Two equal predictions of both classes: TorchRec gives 0.5 or 1, the mean over both orders is 0.75. */
+static void test_tie_by_hand(void **state)
+{
+  const float p[] = {0.5f, 0.5f, 0.25f, 0.9f}, y[] = {1, 0, 0, 1};
+  const int64_t g[] = {7, 7, 7, -1}; /* the second group has one class */
+  TrsGroupMetrics metrics = create(MPI_COMM_WORLD, 0);
+  TrsGroupValues v;
+
+  (void)state;
+  if (trs_rank() == 0) assert_petsc_ok(TrsGroupMetricsAdd(metrics, 2, p + 2, y + 2, NULL, g + 2));
+  if (trs_rank() == trs_size() - 1) assert_petsc_ok(TrsGroupMetricsAdd(metrics, 2, p, y, NULL, g));
+  assert_petsc_ok(TrsGroupMetricsCompute(metrics, &v));
+  assert_true(v.gauc == 0.75);
+  assert_true(v.n_groups == 2 && v.n_positive == 2 && v.n_both == 1);
+  assert_true(v.at[0] == 1 && v.hit_rate[0] == 0.75 && v.recall[0] == 0.75 && v.precision[0] == 0.75);
+  assert_petsc_ok(TrsGroupMetricsDestroy(&metrics));
+}
+
+/* Nothing that counts: NaN, and the numbers of groups say so. */
+static void test_no_meaning(void **state)
+{
+  const float p[] = {0.5f, 0.25f}, y[] = {0, 0};
+  const int64_t g[] = {1, 1};
+  TrsGroupMetrics metrics = create(MPI_COMM_WORLD, 0), none = NULL;
+  TrsGroupValues v;
+
+  (void)state;
+  assert_petsc_ok(TrsGroupMetricsCompute(metrics, &v));
+  assert_true(v.n_groups == 0 && isnan(v.gauc) && isnan(v.mse) && isnan(v.recall[0]));
+  if (trs_rank() == 0) assert_petsc_ok(TrsGroupMetricsAdd(metrics, 2, p, y, NULL, g));
+  assert_petsc_ok(TrsGroupMetricsCompute(metrics, &v));
+  assert_true(v.n_groups == 1 && v.n_positive == 0 && v.n_both == 0);
+  assert_true(isnan(v.gauc) && isnan(v.ne) && isnan(v.ndcg[0]) && isnan(v.recall[0]) &&
+              v.precision[0] == 0.0);
+  assert_petsc_ok(TrsGroupMetricsDestroy(&metrics));
+  assert_petsc_ok(TrsGroupMetricsCompute(none, &v));
+  assert_true(v.n_at == 0 && v.n_groups == 0);
+}
+
+/* A window keeps the last samples. */
+static void test_window(void **state)
+{
+  TrsGroupMetrics window = create(MPI_COMM_WORLD, 10 * trs_size()), last = create(MPI_COMM_WORLD, 0);
+  TrsGroupValues a, b;
+
+  (void)state;
+  for (int i = 0; i < 37; i++) {
+    const float p = (float)((i * 29 + trs_rank()) % 37) / 37.0f, y = (float)(i % 3 == 0);
+    const int64_t g = i % 4;
+
+    assert_petsc_ok(TrsGroupMetricsAdd(window, 1, &p, &y, NULL, &g));
+    if (i >= 27) assert_petsc_ok(TrsGroupMetricsAdd(last, 1, &p, &y, NULL, &g));
+  }
+  assert_petsc_ok(TrsGroupMetricsCompute(window, &a));
+  assert_petsc_ok(TrsGroupMetricsCompute(last, &b));
+  expect_same_bits(&a, &b);
+  assert_petsc_ok(TrsGroupMetricsDestroy(&window));
+  assert_petsc_ok(TrsGroupMetricsDestroy(&last));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_peers), cmocka_unit_test(test_tie_by_hand),
+              cmocka_unit_test(test_no_meaning), cmocka_unit_test(test_window))

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Records of samples travel to the ranks that own them. Internal to train/. */
+#pragma once
+
+#include "core/buffer.h"
+#include "core/error.h"
+
+#include <stdint.h>
+
+/*
+  TrsRecordExchange - Send each rank its records.
+
+  Collective on comm.
+
+  In:     bytes   size of a record
+          sorted  the records of this rank, sorted by their owner
+          displs  [size + 1] the place where each owner's records begin
+  Out:    n_mine  records that this rank received
+  InOut:  mine    the received records, sorted by source; grows as needed
+  Errors: MEMORY
+*/
+PetscErrorCode TrsRecordExchange(MPI_Comm comm, size_t bytes, const void *sorted, const int64_t *displs,
+                                 int64_t *n_mine, TrsBuffer *mine);

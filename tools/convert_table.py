@@ -1,0 +1,486 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of files to a trshard dataset: Parquet, CSV and TSV with a header (plain or .gz), npy and npz.
+
+  convert_table.py --output train.h5 --labels click --dense age,price --sparse user,item:50k,words part-*.parquet
+  convert_table.py --output train.h5 --labels click,buy --dense 'I*' --sparse 'C*' --text 'C*' --group session --time at log.csv
+  convert_table.py --output train.h5 --mapping columns.yaml part-*.parquet
+  convert_table.py --output train.h5 --layout dlrm kaggleAdDisplayChallenge_processed.npz
+  convert_table.py --output day_0.h5 --layout mlperf day_0_labels.npy+day_0_dense.npy+day_0_sparse_multi_hot.npz
+
+An INPUT is a file, or npy and npz files with the rows of each other, joined by "+". The samples of all inputs follow each
+other. Columns may be patterns (C*), whose columns come in the order of the file. --sparse takes [NAME=]COLUMN[:ROWS]: a
+feature of this name, whose ids lie below ROWS (k, M, G); without ROWS any 64-bit id is one, and the training's
+-tables_id_map makes rows of them. ROWS may name an array of the npz with a number for each column. An array with several
+columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature with as many ids.
+
+  --mapping FILE  .yaml or .json with the options below as keys (labels, dense, sparse, weights, group, time, dense_missing, ...).
+                  An entry of sparse may be {column: C, name: N, rows: R, weights: W}: W holds a weight for each id.
+                  An option of the command line takes the place of the file's
+  ids             integers as they are (uint64 as its 64 bits), or text, whose XXH64 is the id. Columns of CSV are decimal
+                  integers, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
+                  (pruned); --modulo takes the remainder, as it is always done with text
+  bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
+  missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
+                  becomes --dense-missing (0; "refuse" ends with an error). A feature's id is left out, or becomes
+                  --sparse-missing; inside a bag it is left out always
+Killed and started again with the same arguments it goes on where it was, and ends with the same content. Work in progress is
+in OUTPUT.parts/, which takes as much room as the output until the end. Memory does not grow with the input.
+"""
+import argparse
+import fnmatch
+import json
+import sys
+
+import trspython
+
+NEEDS = ["h5py", "numpy", "tqdm"]
+if any(word.lower().endswith((".parquet", ".pq")) for word in sys.argv[1:]):
+    NEEDS.append("pyarrow")
+if any(word.lower().endswith((".yaml", ".yml")) for word in sys.argv[1:]):
+    NEEDS.append("yaml")
+trspython.require(*NEEDS)
+
+import numpy as np
+
+import trsconvert
+import trsdata
+import trstable
+
+LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls")
+ONE_COLUMN = ("weights", "group", "time")
+DEFAULTS = {**{name: [] for name in LISTS}, **dict.fromkeys(ONE_COLUMN), "dense_missing": 0.0, "sparse_missing": "empty", "log1p": False,
+            "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
+LAYOUTS = {
+    "dlrm": {"labels": ["y"], "dense": ["X_int"], "sparse": [{"column": "X_cat", "name": "cat", "rows": "counts"}], "log1p": True},
+    "mlperf": {"labels": ["*labels"], "dense": ["*dense"], "sparse": [{"column": "[0-9]*", "name": "cat"}], "bags": ["[0-9]*"]},
+}
+KEYS = ("column", "name", "rows", "weights")
+EXACT = 2.0**53  # integers up to here are exact as float64
+
+
+# --- what the columns are ---
+
+
+def sparse_entry(word):
+    """[NAME=]COLUMN[:ROWS], or a mapping of KEYS, as such a mapping."""
+    if isinstance(word, dict):
+        if "column" not in word or any(key not in KEYS for key in word):
+            trsdata.fail(f"sparse: {word}, expected {', '.join(KEYS)}, and column at least", 64)
+        entry = {"name": None, "rows": 0, "weights": None, **word, "column": str(word["column"])}
+    else:
+        name, equals, column = str(word).rpartition("=")
+        column, _, rows = column.partition(":")
+        entry = {"column": column, "name": name if equals else None, "rows": rows or 0, "weights": None}
+    try:
+        entry["rows"] = trsconvert.number_of_rows(str(entry["rows"]))
+        if entry["rows"] < 0:
+            trsdata.fail(f"sparse: {entry['rows']} rows for {entry['column']}, expected a number that is not negative", 64)
+    except ValueError:
+        pass  # the name of an array
+    return entry
+
+
+def mapping_file(path):
+    """The keys of a file: JSON, which needs no package, or YAML."""
+    if path.lower().endswith((".yaml", ".yml")):
+        import yaml
+        load, malformed = yaml.safe_load, yaml.YAMLError
+    else:
+        load, malformed = json.load, json.JSONDecodeError
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = load(stream)
+    except OSError as problem:
+        trsdata.fail(f"{path}: {problem.strerror}", 66)
+    except (malformed, UnicodeDecodeError) as problem:
+        trsdata.fail(f"{path}: {' '.join(str(problem).split())}", 64)
+    if not isinstance(found, dict):
+        trsdata.fail(f"{path}: expected keys with values, such as labels: [click]", 64)
+    for key in found:
+        if key not in DEFAULTS:
+            trsdata.fail(f"{path}: unknown key {key}, expected one of {', '.join(DEFAULTS)}", 64)
+    return found
+
+
+def mapping_of(args):
+    """The layout's, then the file's, then the command line's."""
+    given = {name: getattr(args, name) for name in DEFAULTS if getattr(args, name) is not None}
+    found = {**(mapping_file(args.mapping) if args.mapping else {}), **given}
+    layout = found.get("layout")
+    if layout not in (None, *LAYOUTS):
+        trsdata.fail(f"layout: {layout}, expected one of {', '.join(LAYOUTS)}", 64)
+    mapping = {**DEFAULTS, **LAYOUTS.get(layout, {}), **found}
+    for name in LISTS:
+        value = mapping[name]
+        mapping[name] = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+    mapping["sparse"] = [sparse_entry(word) for word in mapping["sparse"]]
+    for name in ("labels", "sparse"):
+        if not mapping[name]:
+            trsdata.fail(f"--{name} is missing: one column at least", 64)
+    for name, other in (("dense_missing", "refuse"), ("sparse_missing", "empty")):
+        try:
+            if mapping[name] != other:
+                mapping[name] = float(mapping[name]) if name == "dense_missing" else int(mapping[name])
+            if mapping[name] != other and not np.isfinite(mapping[name]):
+                raise ValueError
+        except (ValueError, TypeError):
+            trsdata.fail(f"--{name.replace('_', '-')} {mapping[name]}: expected a number, or {other}", 64)
+    if mapping["delimiter"] == r"\t":
+        mapping["delimiter"] = "\t"
+    for name in ("bag_separator", "delimiter"):
+        if mapping[name] is not None and len(str(mapping[name]).encode()) != 1:
+            trsdata.fail(f"--{name.replace('_', '-')} {mapping[name]!r}: expected one ASCII character", 64)
+    return mapping
+
+
+def matches(name, patterns):
+    return any(name == str(pattern) or fnmatch.fnmatchcase(name, str(pattern)) for pattern in patterns)
+
+
+class Plan:
+    """Which columns of a table are what.
+
+    labels, dense  (column, place in its row) of each
+    features       a dictionary for each sparse feature: name, column, place, bag, rows, kind, weights
+    wanted         all columns that are read
+    """
+
+    def __init__(self, table, mapping):
+        self.table = table
+        self.labels = [place for word in mapping["labels"] for place in self.places(word)]
+        self.dense = [place for word in mapping["dense"] for place in self.places(word)]
+        self.single = {name: self.one_place(name, mapping[name]) for name in ONE_COLUMN if mapping[name] is not None}
+        self.features = [feature for entry in mapping["sparse"] for feature in self.features_of(entry, mapping)]
+        names = [feature["name"] for feature in self.features]
+        if len(set(names)) < len(names):
+            trsdata.fail(f"the feature {next(name for name in names if names.count(name) > 1)} is there twice", 64)
+        used = [column for column, _ in self.labels + self.dense + list(self.single.values())]
+        used += [name for feature in self.features for name in (feature["column"], feature["weights"]) if name]
+        self.wanted = list(dict.fromkeys(used))
+        for name in ("text", "hexadecimal", "bags"):
+            for word in mapping[name]:
+                if not any(matches(column, [word]) for column in self.wanted):
+                    trsdata.fail(f"--{name} {word}: no column of {table.path} that is used has this name", 65)
+        self.label_names = [column if self.table.columns[column] == 1 else f"{column}_{i}" for column, i in self.labels]
+        if len(set(self.label_names)) < len(self.label_names):
+            trsdata.fail(f"the labels {', '.join(self.label_names)}: expected each once", 64)
+
+    def named(self, word):
+        """The columns that a name or a pattern means."""
+        found = [str(word)] if str(word) in self.table.columns else fnmatch.filter(self.table.columns, str(word))
+        if not found:
+            known = ", ".join(self.table.columns)
+            trsdata.fail(f"{self.table.path} has no column {word}; it has {known[:400] + (' ...' if len(known) > 400 else '')}", 65)
+        return found
+
+    def places(self, word):
+        return [(column, i) for column in self.named(word) for i in range(self.table.columns[column])]
+
+    def one_place(self, name, word):
+        found = self.places(word)
+        if len(found) != 1:
+            trsdata.fail(f"{self.table.path}: --{name} {word} means {len(found)} columns, expected one", 65)
+        return found[0]
+
+    def kind_of(self, column, mapping):
+        """How text becomes a number: hashed, or its digits read. typed: hashed, where the file says that it is text."""
+        if matches(column, mapping["text"]):
+            return "text"
+        return "hexadecimal" if matches(column, mapping["hexadecimal"]) else "typed" if self.table.typed else "integer"
+
+    def features_of(self, entry, mapping):
+        columns = self.named(entry["column"])
+        cells = [(column, i, False) for column in columns for i in range(self.table.columns[column])]
+        if any(matches(column, mapping["bags"]) for column in columns):
+            cells = [(column, 0, True) for column in columns]
+        rows = self.rows_of(entry, len(cells), mapping)
+        for n, (column, place, bag) in enumerate(cells):
+            name = entry["name"] or column
+            if len(cells) > 1 and (entry["name"] or len(columns) == 1):
+                name = f"{name}_{n}"
+            elif self.table.columns[column] > 1 and not bag and not entry["name"]:
+                name = f"{name}_{place}"
+            missing = mapping["sparse_missing"]
+            if rows[n] and missing != "empty" and not -1 <= missing < rows[n]:
+                trsdata.fail(f"--sparse-missing {missing}: feature {name} has {rows[n]} rows", 64)
+            yield {"name": name, "column": column, "place": place, "bag": bag, "rows": rows[n], "kind": self.kind_of(column, mapping), "weights": entry["weights"]}
+
+    def rows_of(self, entry, count, mapping):
+        """The number of rows of each column: one number for all, or those of an array."""
+        if isinstance(entry["rows"], int):
+            return [entry["rows"]] * count
+        array = getattr(self.table, "arrays", {}).get(entry["rows"])
+        if array is None and mapping["layout"] == "dlrm" and entry["rows"] == "counts":  # a day of the Terabyte set has no counts
+            return [0] * count
+        if array is None or array.shape != (count,) or array.dtype.kind not in "iu":
+            trsdata.fail(f"rows of {entry['column']}: {entry['rows']} is neither a number nor an array of {count} integers in {self.table.path}", 65)
+        return [int(number) for number in array.rows(0, count)]
+
+
+# --- numbers of columns ---
+
+
+class Values:
+    """The values of one column of a block as numbers; missing are those that are null, lengths the bags'."""
+
+    def __init__(self, block, name, place, mapping, bag=False):
+        column = block.columns[name]
+        self.name, self.mapping, self.at = name, mapping, block.place
+        self.lengths, self.values, self.missing = column.lengths, column.values, column.missing
+        if self.lengths is None and bag:
+            if isinstance(self.values, trstable.Text) and column.width == 1:
+                self.blank_to_empty()
+                self.lengths, self.values = self.values.split(ord(mapping["bag_separator"]))
+                self.missing = None
+            else:
+                self.lengths = np.full(block.rows, column.width, np.int64)
+        elif self.lengths is None and column.width > 1:
+            self.values = self.values[place::column.width]
+            self.missing = None if self.missing is None else self.missing[place::column.width]
+        self.missing = np.zeros(len(self.values), bool) if self.missing is None else self.missing.copy()
+        if isinstance(self.values, trstable.Text):
+            self.missing |= self.values.begin == self.values.end
+            for word in mapping["nulls"]:
+                self.missing |= self.values.equal(str(word).encode())
+
+    def blank_to_empty(self):
+        """A cell that is one of --nulls has no ids."""
+        for word in self.mapping["nulls"]:
+            self.values.end = np.where(self.values.equal(str(word).encode()), self.values.begin, self.values.end)
+
+    def place(self, value):
+        """Where a value is, for messages."""
+        row = value if self.lengths is None else int(np.searchsorted(np.cumsum(self.lengths), value, "right"))
+        return f"{self.at(int(row))}, column {self.name}"
+
+    def refuse(self, wrong, what):
+        """Ends the program where some value is wrong; what: function of the first one's number."""
+        if np.any(wrong):
+            bad = int(np.argmax(wrong))
+            trsdata.fail(f"{self.place(bad)}: {what(bad)}", 65)
+
+    def shown(self, i):
+        return repr(self.values.bytes(i).decode("utf-8", "replace")) if isinstance(self.values, trstable.Text) else str(self.values[i])
+
+    def scalar(self):
+        if self.lengths is not None:
+            trsdata.fail(f"{self.at(0)}, column {self.name}: a list, expected one value", 65)
+        return self
+
+    def present(self):
+        self.refuse(self.missing, lambda i: "a missing value")
+        return self
+
+    def floats(self):
+        """float64, NaN where missing; others are finite as float32."""
+        values = self.values
+        if isinstance(values, trstable.Text):
+            matrix = np.where(self.missing[:, None], 0, values.matrix()).astype(np.uint8)
+            matrix[self.missing, 0] = ord("0")
+            self.refuse((matrix == ord("_")).any(axis=1), lambda i: f"{self.shown(i)} is not a number")
+            words = np.ascontiguousarray(matrix).view(f"S{matrix.shape[1]}")[:, 0]
+            try:
+                values = words.astype(np.float64)
+            except ValueError:
+                self.refuse(np.array([not is_float(word) for word in words]), lambda i: f"{self.shown(i)} is not a number")
+                raise
+            self.missing |= np.isnan(values)
+        values = np.where(self.missing, np.nan, values.astype(np.float64))
+        self.refuse(np.abs(values) > np.finfo(np.float32).max, lambda i: f"{self.shown(i)} is not finite as float32")
+        return values
+
+    def integers(self, kind):
+        """int64, 0 where missing. kind: of Plan.kind_of()."""
+        values = self.values
+        if isinstance(values, trstable.Text):
+            if kind in ("text", "typed"):
+                return np.where(self.missing, 0, trsconvert.xxhash64(values.block, values.begin, values.end))
+            return self.digits(16 if kind == "hexadecimal" else 10)
+        if values.dtype.kind == "f":
+            values = np.where(self.missing, 0, values.astype(np.float64))
+            self.refuse((np.abs(values) > EXACT) | (values != np.floor(values)), lambda i: f"{self.shown(i)} is not an integer that float64 holds exactly")
+        if kind == "text":
+            trsdata.fail(f"{self.at(0)}, column {self.name}: numbers, expected text (--text)", 65)
+        return np.where(self.missing, 0, values.astype(np.uint64).view(np.int64) if values.dtype.kind == "u" else values.astype(np.int64))
+
+    def digits(self, base):
+        """Texts as integers of 64 bits, signed or not."""
+        begin, end = self.values.begin, np.where(self.missing, self.values.begin, self.values.end)
+        limit = 16 if base == 16 else 18
+        long = (end - begin > limit) & (base == 10)
+        numbers, _ = trsconvert.numbers_of(self.values.block, begin, np.where(long, begin, end), base, self.place, limit,
+                                            f" (--text {self.name} where it is text)")
+        for i in np.flatnonzero(long):  # of 19 digits or more there are few
+            word = self.values.bytes(i)
+            sign = -1 if word.startswith(b"-") else 1
+            number = sign * int(word[sign < 0:]) if word[sign < 0:].isdigit() and len(word) <= 20 else 2**64
+            self.refuse(np.arange(len(long)) == i if not -2**63 <= number < 2**64 else False, lambda i: f"{self.shown(i)} is not an integer of 64 bits")
+            numbers[i] = number - 2**64 if number >= 2**63 else number
+        return numbers
+
+
+def is_float(word):
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+# --- a block's samples ---
+
+
+def labels_of(block, plan, mapping):
+    columns = []
+    for column, place in plan.labels:
+        value = Values(block, column, place, mapping).scalar()
+        numbers = value.floats()
+        value.present().refuse((numbers < 0) | (numbers > 1), lambda i, value=value: f"{value.shown(i)}, expected a label from 0 to 1")
+        columns.append(numbers.astype(np.float32))
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def dense_of(block, plan, mapping, state):
+    if not plan.dense:
+        return None
+    out = np.empty((block.rows, len(plan.dense)), np.float32)
+    for d, (column, place) in enumerate(plan.dense):
+        value = Values(block, column, place, mapping).scalar()
+        numbers = value.floats()
+        if mapping["dense_missing"] == "refuse":
+            value.present()
+        if mapping["log1p"]:
+            numbers = np.log1p(np.maximum(numbers, 0))
+        state["dense_missing"] += int(value.missing.sum())
+        out[:, d] = np.where(value.missing, mapping["dense_missing"], numbers)
+    return out
+
+
+def ids_of(block, feature, mapping):
+    """lengths [n], ids, and weights or None, of one feature."""
+    value = Values(block, feature["column"], feature["place"], mapping, feature["bag"])
+    ids = value.integers(feature["kind"])
+    rows = feature["rows"]
+    if rows and (mapping["modulo"] or (isinstance(value.values, trstable.Text) and feature["kind"] in ("text", "typed"))):
+        ids %= rows
+    elif rows:
+        value.refuse((ids < -1) | (ids >= rows), lambda i: f"id {ids[i]}, expected -1 to {rows - 1} (or --modulo)")
+    weights = weights_of(block, feature, mapping, value) if feature["weights"] else None
+    lengths, keep = value.lengths, ~value.missing
+    if lengths is None and mapping["sparse_missing"] != "empty":
+        ids, keep = np.where(value.missing, mapping["sparse_missing"], ids), np.ones(len(ids), bool)
+        lengths = np.ones(block.rows, np.int64)
+    elif lengths is None:
+        lengths = keep.astype(np.int64)
+    elif not keep.all():
+        lengths = np.bincount(np.repeat(np.arange(block.rows), lengths)[keep], minlength=block.rows)
+    return lengths, ids[keep], None if weights is None else weights[keep]
+
+
+def weights_of(block, feature, mapping, ids):
+    """A weight for each id, also for those that are missing."""
+    value = Values(block, feature["weights"], feature["place"], mapping, feature["bag"])
+    numbers = value.floats()
+    if (value.lengths is None) != (ids.lengths is None) or len(numbers) != len(ids.values) or (ids.lengths is not None and np.any(value.lengths != ids.lengths)):
+        row = 0 if value.lengths is None or ids.lengths is None else int(np.argmax(value.lengths != ids.lengths))
+        trsdata.fail(f"{block.place(row)}: the columns {feature['column']} and {feature['weights']} have bags of different lengths", 65)
+    value.refuse(np.isnan(numbers) & ~ids.missing, lambda i: "a missing value")
+    return np.where(np.isnan(numbers), 1, numbers).astype(np.float32)
+
+
+def arrays_of(block, plan, mapping, id_type, state):
+    """The arrays of a block as DatasetWriter.append() takes them."""
+    arrays = {"labels": labels_of(block, plan, mapping), "dense": dense_of(block, plan, mapping, state)}
+    features = [ids_of(block, feature, mapping) for feature in plan.features]
+    lengths = np.stack([part[0] for part in features], axis=1).astype(np.int32)
+    arrays.update(lengths=lengths, values=trsdata.interleave(lengths, [part[1] for part in features]).astype(id_type))
+    if any(feature["weights"] for feature in plan.features):
+        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(ids), np.float32) if weights is None else weights for _, ids, weights in features])
+    if "weights" in plan.single:
+        value = Values(block, *plan.single["weights"], mapping).scalar()
+        numbers = value.floats()
+        value.present().refuse(numbers < 0, lambda i: f"{value.shown(i)}, expected a weight that is not negative")
+        arrays["sample_weights"] = numbers.astype(np.float32)
+    for name in ("group", "time"):
+        if name in plan.single:
+            column, place = plan.single[name]
+            value = Values(block, column, place, mapping).scalar()
+            arrays[name] = value.present().integers(plan.kind_of(column, mapping))
+    return arrays
+
+
+def parts(tables, plans, mapping, id_type, work):
+    """One part a block, of all tables."""
+    done, number = work.state["converted"], 0
+    for table, plan in zip(tables, plans):
+        first = number
+        for size, block in table.blocks(max(0, done - first), plan.wanted):
+            if block is not None:
+                yield number, size, arrays_of(block, plan, mapping, id_type, work.state)
+            number += 1
+
+
+def check_alike(plans):
+    """All tables have the same features and as many labels and dense columns. The largest number of rows counts."""
+    first = plans[0]
+    for plan in plans[1:]:
+        for what in (lambda p: [feature["name"] for feature in p.features], lambda p: len(p.labels), lambda p: len(p.dense)):
+            if what(plan) != what(first):
+                trsdata.fail(f"{plan.table.path} has other columns than {first.table.path}: {what(plan)}, expected {what(first)}", 65)
+    for same in zip(*(plan.features for plan in plans)):
+        rows = 0 if any(feature["rows"] == 0 for feature in same) else max(feature["rows"] for feature in same)
+        for feature in same:
+            feature["rows"] = rows
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    trsconvert.add_arguments(parser, 4)
+    parser.add_argument("--mapping", metavar="FILE", help="the options below in a file; see above")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), help="the columns of a known kind of file")
+    for name, words in (("labels", "columns of the labels, from 0 to 1; with several, /labels has their names"), ("dense", "columns of the dense features"),
+                        ("sparse", "columns of the sparse features; see above"), ("text", "sparse columns, group or time whose text is hashed"),
+                        ("hexadecimal", "sparse columns of CSV with numbers in base 16"), ("bags", "sparse columns whose rows have several ids"),
+                        ("nulls", "words of CSV that stand for a missing value, beside the empty one")):
+        parser.add_argument("--" + name, metavar="LIST", help=words)
+    for name, words in (("weights", "column of what each sample counts"), ("group", "column of the sample's group, an integer"), ("time", "column of its time, an integer")):
+        parser.add_argument("--" + name, metavar="COLUMN", help=words)
+    parser.add_argument("--dense-missing", metavar="NUMBER|refuse", help="(default: 0)")
+    parser.add_argument("--sparse-missing", metavar="ID|empty", help="(default: empty)")
+    parser.add_argument("--log1p", action="store_true", default=None, help="dense features x become log(1 + max(x, 0)), as convert_criteo.py does")
+    parser.add_argument("--modulo", action="store_true", default=None, help="ids become their remainder by ROWS that is not negative")
+    parser.add_argument("--bag-separator", metavar="C", help="between the ids of a cell (default: |)")
+    parser.add_argument("--delimiter", metavar="C", help="of fields (default: a tab in .tsv, else a comma)")
+    parser.add_argument("--no-quotes", action="store_true", default=None, help="double quotes mean nothing in CSV")
+    return parser, parser.parse_args()
+
+
+def main():
+    parser, args = arguments()
+    files = [path for source in args.inputs for path in trstable.paths_of(source)]
+    trsconvert.check_arguments(parser, args, files)
+    mapping = mapping_of(args)
+    tables = [trstable.table(source, max(1, int(args.block_mb * 2**20)), mapping["delimiter"], not mapping["no_quotes"]) for source in args.inputs]
+    plans = [Plan(table, mapping) for table in tables]
+    check_alike(plans)
+    plan = plans[0]
+    rows = [feature["rows"] for feature in plan.features]
+    id_type = np.int32 if 0 < min(rows) and max(rows) <= np.iinfo(np.int32).max else np.int64
+    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0)
+    with trsconvert.progress("convert", files) as progress:
+        trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
+
+    def writer(path):
+        return trsdata.DatasetWriter(path, [feature["name"] for feature in plan.features], rows, len(plan.dense), any(feature["weights"] for feature in plan.features),
+                                     id_type, args.compress, "weights" in plan.single, plan.label_names if len(plan.labels) > 1 else None,
+                                     "group" in plan.single, "time" in plan.single)
+
+    trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})
+    if work.state["dense_missing"]:
+        print(f"{work.state['dense_missing']:,} missing dense values became {mapping['dense_missing']:g}")
+    work.remove()
+
+
+if __name__ == "__main__":
+    trsconvert.run(main)

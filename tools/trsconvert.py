@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the converters of big inputs share: lines of text in blocks, fields and numbers without a loop over rows, the hash of
+text, and a conversion that is done part by part, may be killed, and ends with a complete file or none.
+
+A converter turns each block of its input into the arrays that trsdata.DatasetWriter.append() takes. convert() keeps them as a
+part in OUTPUT.parts/ and notes in its state file that the block is done. join() puts the parts in order into the outputs.
+"""
+import gzip
+import json
+import os
+import shutil
+import sys
+import zlib
+
+import h5py
+import numpy as np
+from tqdm import tqdm
+
+import trsdata
+
+TAB, NEWLINE, RETURN, QUOTE, MINUS = 9, 10, 13, 34, 45
+HEADER_BYTES = 1 << 24  # a first line longer than this is not a header
+OPEN_BLOCKS = 16  # a quoted field over more blocks than this was never closed
+
+
+# --- arguments ---
+
+
+def add_arguments(parser, block_mb):
+    """What all converters take. block_mb is the default of --block-mb."""
+    parser.add_argument("inputs", nargs="+", metavar="INPUT")
+    parser.add_argument("--output", required=True, metavar="FILE")
+    parser.add_argument("--output-eval", metavar="FILE", help="gets the last samples instead")
+    parser.add_argument("--eval-fraction", type=float, default=1 / 7, help="of the samples that go there (default: 1/7, Kaggle's last day)")
+    parser.add_argument("--compress", type=int, choices=range(1, 10), metavar="1-9", help="gzip, shuffle and fletcher32")
+    parser.add_argument("--block-mb", type=float, default=block_mb, help="of input converted at once; memory is about 40 times that (default: %(default)s)")
+
+
+def check_arguments(parser, args, files):
+    """Ends the program where an input file is missing, or a number is out of range."""
+    for path in files:
+        if not os.path.isfile(path):
+            trsdata.fail(f"no file {path}", 66)
+    if not 0 < args.eval_fraction < 1 or args.block_mb <= 0:
+        parser.error("--eval-fraction must lie between 0 and 1, --block-mb above 0")
+
+
+def number_of_rows(word):
+    """10, 10k, 10M, 10G; ValueError for anything else."""
+    scale = {"k": 10**3, "m": 10**6, "g": 10**9}.get(word[-1:].lower(), 1)
+    return int(word[:-1] if scale > 1 else word) * scale
+
+
+def identity(paths):
+    """What tells that a conversion that goes on has the inputs of the one that was stopped."""
+    return [[os.path.abspath(path), os.path.getsize(path)] for path in paths]
+
+
+def progress(text, paths):
+    """A bar over the bytes of the inputs, where a terminal can show it."""
+    known = None if any(path.endswith(".gz") for path in paths) else sum(os.path.getsize(path) for path in paths)  # the plain size is in no .gz
+    return tqdm(total=known, desc=text, unit="B", unit_scale=True, disable=not sys.stderr.isatty())
+
+
+def run(main):
+    """Calls main(). Unreadable input, a .gz that ends early and a full disk end the program with 74 and one line."""
+    try:
+        main()
+    except (OSError, EOFError, zlib.error) as problem:
+        trsdata.fail(f"{problem or type(problem).__name__}", 74)
+
+
+# --- text ---
+
+
+def opened(path):
+    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+
+
+def last_line_end(text, quoted):
+    """Where the last whole line of the text ends, 0 for none. With quoted, a line break between quotes ends no line."""
+    if not quoted or b'"' not in text:
+        return text.rfind(b"\n") + 1
+    block = np.frombuffer(text, np.uint8)
+    lines = np.flatnonzero(block == NEWLINE)
+    lines = lines[np.searchsorted(np.flatnonzero(block == QUOTE), lines) % 2 == 0]
+    return int(lines[-1]) + 1 if len(lines) else 0
+
+
+class Lines:
+    """The lines of several files as blocks of whole lines; remembers where each block begins.
+
+    quoted  fields may stand in double quotes, with line breaks in them
+    header  the first line of each file is not part of its blocks
+    """
+
+    def __init__(self, paths, block_bytes, quoted=False, header=False):
+        self.paths = paths
+        self.block_bytes = block_bytes
+        self.quoted = quoted
+        self.header = header
+
+    def blocks(self, done):
+        """Yields (number of the block, file, first line, bytes as uint8) of those from number done on."""
+        number = 0
+        for path in self.paths:
+            for line, block in self.blocks_of(path):
+                if number >= done:
+                    yield number, path, line, np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
+                number += 1
+
+    def blocks_of(self, path):
+        """Yields (first line, bytes) of a file. Counts lines by their breaks, those between quotes included."""
+        line, rest = 1, b""
+        with opened(path) as stream:
+            if self.header:
+                line += stream.readline(HEADER_BYTES).count(b"\n")
+            while True:
+                more = stream.read(self.block_bytes)
+                text = rest + more
+                if not text:
+                    return
+                end = last_line_end(text, self.quoted) if more else len(text)
+                block, rest = text[:end], text[end:]
+                if block:
+                    yield line, block
+                    line += block.count(b"\n")
+                elif len(text) > OPEN_BLOCKS * self.block_bytes and self.quoted and b'"' in text:
+                    trsdata.fail(f"{path}, line {line}: a double quote is not closed within {len(text)} bytes (--no-quotes where they mean nothing)", 65)
+                if not more:
+                    return
+
+
+def fields_of(block, fields, place, expected, delimiter=TAB, quoted=False):
+    """begin and end [lines, fields] of every field of a block of whole lines.
+
+    place     function: line of the block, from 0 -> where that is, for messages
+    expected  what a line has, in words
+    """
+    ends = np.flatnonzero((block == delimiter) | (block == NEWLINE))
+    if quoted:
+        quotes = np.flatnonzero(block == QUOTE)
+        if len(quotes):
+            ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    kinds = block[ends]
+    lines = int(np.count_nonzero(kinds == NEWLINE))
+    if not len(ends) or ends[-1] != len(block) - 1:
+        trsdata.fail(f"{place(lines)}: a double quote is not closed", 65)
+    pattern = np.full(len(kinds), delimiter, np.uint8)
+    pattern[fields - 1::fields] = NEWLINE
+    if len(kinds) != lines * fields or np.any(kinds != pattern):
+        counts = np.diff(np.concatenate([[-1], np.flatnonzero(kinds == NEWLINE)]))
+        bad = int(np.argmax(counts != fields))
+        trsdata.fail(f"{place(bad)}: {counts[bad]} fields, expected {fields} ({expected})", 65)
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    return begins.reshape(lines, fields), ends.reshape(lines, fields)
+
+
+def numbers_of(block, begin, end, base, place, limit, hint=""):
+    """(value as int64, whether the field is empty) of each field, read digit by digit in base 10 (with sign) or 16.
+
+    limit  bytes of a field: at most 18 in base 10 and 16 in base 16, where the upper half of numbers becomes negative
+    place  function: row of begin -> where that is, for messages
+    hint   the end of the message on what is not a number
+    """
+    length = end - begin
+    longest = int(length.max(initial=0))
+    if longest > limit:
+        bad = int(np.argmax((length > limit).reshape(len(length), -1).any(axis=1)))
+        trsdata.fail(f"{place(bad)}: a number of {int(length[bad].max())} digits, expected {limit} at most", 65)
+    value = np.zeros(begin.shape, np.int64)
+    negative = np.zeros(begin.shape, bool)
+    last = len(block) - 1
+    for i in range(longest):
+        inside = i < length
+        byte = block[np.minimum(begin + i, last)].astype(np.int64)
+        digit = byte - 48
+        if base == 16:
+            letter = (byte | 32) - 97
+            digit = np.where((letter >= 0) & (letter < 6), letter + 10, np.where(digit < 10, digit, -1))
+        elif i == 0:
+            negative = inside & (byte == MINUS) & (length > 1)
+            digit = np.where(negative, 0, digit)
+        wrong = inside & ((digit < 0) | (digit >= base))
+        if wrong.any():
+            where = tuple(np.argwhere(wrong)[0])
+            field = bytes(block[begin[where]:end[where]]).decode("ascii", "replace")
+            trsdata.fail(f"{place(int(where[0]))}: {field!r} is not a number in base {base}{hint}", 65)
+        value = np.where(inside, value * base + digit, value)
+    return np.where(negative, -value, value), length == 0
+
+
+# --- the hash of text ---
+
+PRIMES = tuple(np.uint64(prime) for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5))
+
+
+def rotated(word, bits):
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+def xxhash64_of(words):
+    """XXH64 with seed 0 of each row of words, uint8 [n, length]."""
+    one, two, three, four, five = PRIMES
+    n, length = words.shape
+    lane = lambda at, dtype: np.ascontiguousarray(words[:, at:at + np.dtype(dtype).itemsize]).view(dtype)[:, 0].astype(np.uint64)
+    turn = lambda state, word: rotated(state + word * two, 31) * one
+    at = 0
+    if length >= 32:
+        states = [np.full(n, start, np.uint64) for start in (0x60EA27EEADC0B5D6, 0xC2B2AE3D27D4EB4F, 0, 0x61C8864E7A143579)]
+        while at + 32 <= length:
+            states = [turn(state, lane(at + 8 * i, "<u8")) for i, state in enumerate(states)]
+            at += 32
+        total = rotated(states[0], 1) + rotated(states[1], 7) + rotated(states[2], 12) + rotated(states[3], 18)
+        for state in states:
+            total = (total ^ turn(np.uint64(0), state)) * one + four
+    else:
+        total = np.full(n, five, np.uint64)
+    total = total + np.uint64(length)
+    while at + 8 <= length:
+        total = rotated(total ^ turn(np.uint64(0), lane(at, "<u8")), 27) * one + four
+        at += 8
+    if at + 4 <= length:
+        total = rotated(total ^ (lane(at, "<u4") * one), 23) * two + three
+        at += 4
+    for i in range(at, length):
+        total = rotated(total ^ (lane(i, "u1") * five), 11) * one
+    total = (total ^ (total >> np.uint64(33))) * two
+    total = (total ^ (total >> np.uint64(29))) * three
+    return total ^ (total >> np.uint64(32))
+
+
+def xxhash64(block, begin, end):
+    """XXH64 with seed 0 of the bytes of each field, its bit pattern as int64. All texts of one length are hashed at once."""
+    out = np.zeros(len(begin), np.uint64)
+    length = end - begin
+    at_once = 1 << 22  # bytes
+    with np.errstate(over="ignore"):
+        for size in np.unique(length):
+            which = np.flatnonzero(length == size)
+            step = max(1, at_once // max(1, int(size)))
+            for first in range(0, len(which), step):
+                part = which[first:first + step]
+                out[part] = xxhash64_of(block[begin[part, None] + np.arange(size)])
+    return out.view(np.int64)
+
+
+# --- parts ---
+
+
+class Work:
+    """The folder of parts, and the state file that says how far each pass has come.
+
+    settings  what must not differ between a conversion and the one that takes it up again
+    state     further entries of the state file, as they are at first
+    """
+
+    def __init__(self, folder, settings, **state):
+        self.folder = folder
+        self.state_path = os.path.join(folder, "state.json")
+        self.state = {"settings": settings, "converted": 0, **state}
+        os.makedirs(folder, exist_ok=True)
+        if os.path.exists(self.state_path):
+            with open(self.state_path, encoding="utf-8") as stream:
+                found = json.load(stream)
+            if found["settings"] != settings:
+                trsdata.fail(f"{folder} belongs to another conversion; finish that one, or remove the folder")
+            self.state = found
+            print(f"going on after {found['converted']} blocks ({folder})", file=sys.stderr)
+
+    def save(self, **changes):
+        self.state.update(changes)
+        temporary = self.state_path + ".tmp"
+        with open(temporary, "w", encoding="utf-8") as stream:
+            json.dump(self.state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, self.state_path)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def part(self, number):
+        return self.path(f"part-{number:06d}.h5")
+
+    def unlink(self, names):
+        for name in names:
+            if os.path.exists(self.path(name)):
+                os.unlink(self.path(name))
+
+    def remove(self):
+        shutil.rmtree(self.folder)
+
+
+def convert(parts, work, bar):
+    """Keeps each of the parts: (number of the block, its bytes, arrays by the names of DatasetWriter.append()'s arguments).
+
+    A part without lengths has one id of each feature, and values [n, F].
+    """
+    for number, size, arrays in parts:
+        out = trsdata.AtomicFile(work.part(number))
+        for name, array in arrays.items():
+            if array is not None:
+                out.file[name] = array
+        out.publish()
+        work.save(converted=number + 1)
+        bar.update(size)
+
+
+def slice_of(part, low, high):
+    """Samples low to high of a part, as DatasetWriter.append() takes them."""
+    arrays = {name: part[name][low:high] for name in part if name not in ("values", "weights")}
+    if "lengths" in arrays:
+        ends = np.concatenate([[0], np.cumsum(part["lengths"][()].sum(axis=1, dtype=np.int64))])
+        arrays.update({name: part[name][ends[low]:ends[high]] for name in ("values", "weights") if name in part})
+    else:
+        ids = part["values"][low:high]
+        arrays.update(lengths=np.ones(ids.shape, np.int32), values=ids.reshape(-1))
+    return {"dense": None, **arrays}
+
+
+def join(work, args, writer, attributes):
+    """The parts in order, into the outputs; the last samples go to the evaluation's. writer: path -> a new DatasetWriter."""
+    parts = [work.part(number) for number in range(work.state["converted"])]
+    sizes = []
+    for path in parts:
+        with h5py.File(path, "r") as part:
+            sizes.append(part["labels"].shape[0])
+    total = sum(sizes)
+    if total == 0:
+        trsdata.fail("the input has no sample", 65)
+    cut = total - int(total * args.eval_fraction) if args.output_eval else total
+    for path, begin, end in ((args.output, 0, cut), (args.output_eval, cut, total)):
+        if path is None:
+            continue
+        with writer(path) as out:
+            for name, value in attributes.items():
+                out.attribute(name, value)
+            first = 0
+            for part_path, size in zip(tqdm(parts, desc=path, unit=" parts", disable=not sys.stderr.isatty()), sizes):
+                low, high = max(begin - first, 0), min(end - first, size)
+                first += size
+                if low < high:
+                    with h5py.File(part_path, "r") as part:
+                        out.append(**slice_of(part, low, high))
+        print("wrote", trsdata.describe(path))

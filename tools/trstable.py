@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading tables block by block: CSV and TSV with a header, npy and npz, Parquet. convert_table.py makes datasets of them.
+
+A table has `columns`, a dictionary from names to widths (the columns of an array, else 1); `typed`, whether the file says
+which columns are text; and blocks(done, wanted), which yields (bytes, Block with the wanted columns) for each block of rows,
+with None for the first `done` ones. Which block holds which rows depends on the file
+and the size of blocks alone. Of arrays and row groups that are done nothing is read.
+"""
+import csv
+import io
+import os
+import struct
+import zipfile
+import zlib
+
+import numpy as np
+
+import trsconvert
+import trsdata
+
+MOST_ROWS = 1 << 20  # of a block, where a row is a few bytes
+BUFFER_BYTES = 1 << 18  # of a column of a Parquet file
+
+
+class Text:
+    """Texts as pieces of one block of bytes."""
+
+    def __init__(self, block, begin, end):
+        self.block, self.begin, self.end = block, begin, end
+
+    def __len__(self):
+        return len(self.begin)
+
+    def __getitem__(self, which):
+        return Text(self.block, self.begin[which], self.end[which])
+
+    def bytes(self, i):
+        return bytes(self.block[self.begin[i]:self.end[i]])
+
+    def equal(self, word):
+        """Which of the texts are this word."""
+        same = self.end - self.begin == len(word)
+        for i, byte in enumerate(word):
+            same &= self.block[np.minimum(self.begin + i, len(self.block) - 1)] == byte
+        return same
+
+    def matrix(self):
+        """uint8 [n, longest], filled up with zeros."""
+        longest = max(1, int((self.end - self.begin).max(initial=0)))
+        places = self.begin[:, None] + np.arange(longest)
+        return np.where(places < self.end[:, None], self.block[np.minimum(places, len(self.block) - 1)], 0).astype(np.uint8)
+
+    def split(self, separator):
+        """(lengths [n], Text of the pieces between the separators); an empty text has no piece."""
+        places = np.flatnonzero(self.block == separator)
+        first = np.searchsorted(places, self.begin)
+        count = np.where(self.end > self.begin, np.searchsorted(places, self.end) - first + 1, 0)
+        row = np.repeat(np.arange(len(self)), count)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        places = np.append(places, 0)  # for the indices that np.where computes and does not take
+        last = len(places) - 1
+        begin = np.where(within == 0, self.begin[row], places[np.clip(first[row] + within - 1, 0, last)] + 1)
+        end = np.where(within == count[row] - 1, self.end[row], places[np.minimum(first[row] + within, last)])
+        return count, Text(self.block, begin, end)
+
+
+class Column:
+    """What a block has of a column.
+
+    values   an array of numbers, or Text; of an array with several columns row by row
+    missing  which values are null, or None
+    lengths  of the bag of each row, for columns of lists; else None
+    width    values of a row, where there are no lengths
+    """
+
+    def __init__(self, values, missing=None, lengths=None, width=1):
+        self.values, self.missing, self.lengths, self.width = values, missing, lengths, width
+
+
+class Block:
+    """Rows of a table: columns by their names, and place(row), which tells where a row is, for messages."""
+
+    def __init__(self, rows, columns, place):
+        self.rows, self.columns, self.place = rows, columns, place
+
+
+def rows_of_block(block_bytes, row_bytes):
+    return int(np.clip(block_bytes // max(1, row_bytes), 1, MOST_ROWS))
+
+
+# --- CSV and TSV ---
+
+
+class TextTable:
+    """Text with a header. Fields may stand in double quotes (RFC 4180), unless quoted is false."""
+
+    typed = False
+
+    def __init__(self, path, block_bytes, delimiter, quoted):
+        self.path, self.delimiter, self.quoted = path, delimiter, quoted
+        self.lines = trsconvert.Lines([path], block_bytes, quoted, header=True)
+        with trsconvert.opened(path) as stream:
+            header = stream.readline(trsconvert.HEADER_BYTES)
+        try:
+            text = header.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError:
+            trsdata.fail(f"{path}, line 1: the header is not UTF-8", 65)
+        names = next(csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE), [])
+        if not names or len(set(names)) < len(names):
+            trsdata.fail(f"{path}, line 1: expected a header of names, each once", 65)
+        self.names = names
+        self.columns = {name: 1 for name in names}
+
+    def blocks(self, done, wanted):
+        for number, _, line, block in self.lines.blocks(0):
+            yield len(block), self.block(line, block, wanted) if number >= done else None
+
+    def block(self, line, block, wanted):
+        def place(row):
+            if not self.quoted or not np.any(block == trsconvert.QUOTE):
+                return f"{self.path}, line {line + row}"
+            ends = np.flatnonzero(block == trsconvert.NEWLINE)  # of them those between quotes begin no row
+            outside = np.searchsorted(np.flatnonzero(block == trsconvert.QUOTE), ends) % 2 == 0
+            return f"{self.path}, line {line + (0 if row == 0 else int(np.flatnonzero(outside)[row - 1]) + 1)}"
+
+        begin, end = trsconvert.fields_of(block, len(self.names), place, "as in the header", ord(self.delimiter), self.quoted)
+        end[:, -1] -= (block[end[:, -1] - 1] == trsconvert.RETURN) & (end[:, -1] > begin[:, -1])
+        columns = {}
+        for name in wanted:
+            c = self.names.index(name)
+            text = Text(block, begin[:, c].copy(), end[:, c].copy())
+            columns[name] = Column(self.unquoted(text, place) if self.quoted else text)
+        return Block(len(begin), columns, place)
+
+    def unquoted(self, text, place):
+        """The texts without the quotes around them, and with one quote for two inside."""
+        block, begin, end = text.block, text.begin, text.end
+        which = np.flatnonzero((end > begin) & (block[np.minimum(begin, len(block) - 1)] == trsconvert.QUOTE))
+        if not len(which):
+            return text
+        wrong = (end[which] - begin[which] < 2) | (block[end[which] - 1] != trsconvert.QUOTE)
+        if wrong.any():
+            bad = int(which[np.argmax(wrong)])
+            trsdata.fail(f"{place(bad)}: {text.bytes(bad).decode('utf-8', 'replace')!r} begins with a double quote, and does not end with one", 65)
+        begin[which] += 1
+        end[which] -= 1
+        quotes = np.flatnonzero(block == trsconvert.QUOTE)
+        doubled = which[np.searchsorted(quotes, begin[which]) < np.searchsorted(quotes, end[which])]
+        pieces, size = [block], len(block)
+        for i in doubled:
+            plain = np.frombuffer(text.bytes(i).replace(b'""', b'"'), np.uint8)
+            begin[i], end[i] = size, size + len(plain)
+            pieces.append(plain)
+            size += len(plain)
+        return Text(np.concatenate(pieces) if len(doubled) else block, begin, end)
+
+
+# --- npy and npz ---
+
+
+class Array:
+    """An array in a file, of which rows are read in ascending order. open(): a new stream of the npy file's bytes."""
+
+    def __init__(self, where, open_stream):
+        self.where, self.open = where, open_stream
+        self.streams = {}
+        with open_stream() as stream:
+            try:
+                version = np.lib.format.read_magic(stream)
+                header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+                self.shape, self.fortran, self.dtype = header(stream)
+            except (ValueError, KeyError) as problem:
+                trsdata.fail(f"{where} is not an array of numpy's ({problem})", 65)
+            self.first = stream.tell()
+        self.width = self.shape[1] if len(self.shape) == 2 else 1
+
+    def read(self, begin, count, stream_of):
+        """count numbers from number begin on. Columns that lie one behind the other have a stream each, which goes forward alone."""
+        if stream_of not in self.streams:
+            self.streams[stream_of] = self.open()
+        stream = self.streams[stream_of]
+        try:
+            stream.seek(self.first + begin * self.dtype.itemsize)
+            data = stream.read(count * self.dtype.itemsize)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as problem:
+            trsdata.fail(f"{self.where}: {problem or type(problem).__name__}", 65)
+        if len(data) < count * self.dtype.itemsize:
+            trsdata.fail(f"{self.where} ends early: expected {self.shape} numbers of {self.dtype}", 65)
+        return np.frombuffer(data, self.dtype)
+
+    def close(self):
+        for stream in self.streams.values():
+            stream.close()
+        self.streams = {}
+
+    def rows(self, begin, end):
+        """[end - begin] or [end - begin, width]"""
+        if len(self.shape) == 1:
+            return self.read(begin, end - begin, 0)
+        if not self.fortran:
+            return self.read(begin * self.width, (end - begin) * self.width, 0).reshape(-1, self.width)
+        return np.stack([self.read(k * self.shape[0] + begin, end - begin, k) for k in range(self.width)], axis=1)
+
+
+def arrays_of(path):
+    """Name -> Array of an npy (one, of the file's name) or npz file."""
+    if path.endswith(".npy"):
+        return {os.path.basename(path)[:-4]: Array(path, lambda: open(path, "rb"))}
+    try:
+        archive = zipfile.ZipFile(path)
+    except zipfile.BadZipFile as problem:
+        trsdata.fail(f"{path}: {problem}", 65)
+
+    def opener(info):
+        if info.compress_type != zipfile.ZIP_STORED:
+            return lambda: archive.open(info)
+        with open(path, "rb") as stream:  # numbers that are not compressed lie in the file as they are
+            stream.seek(info.header_offset + 26)
+            first = info.header_offset + 30 + sum(struct.unpack("<HH", stream.read(4)))
+        return lambda: Window(path, first)
+
+    return {info.filename[:-4]: Array(f"{path}: {info.filename}", opener(info)) for info in archive.infolist() if info.filename.endswith(".npy")}
+
+
+class Window(io.FileIO):
+    """A file from one of its bytes on."""
+
+    def __init__(self, path, first):
+        super().__init__(path, "rb")
+        self.offset = first
+        self.seek(0)
+
+    def seek(self, place, whence=os.SEEK_SET):
+        return super().seek(place + self.offset if whence == os.SEEK_SET else place, whence) - self.offset
+
+    def tell(self):
+        return super().tell() - self.offset
+
+
+class ArrayTable:
+    """Arrays of one or several npy and npz files, whose rows go together."""
+
+    typed = True
+
+    def __init__(self, paths, block_bytes):
+        self.path, self.block_bytes = "+".join(paths), block_bytes
+        self.size = sum(os.path.getsize(path) for path in paths)
+        self.arrays = {}
+        for path in paths:
+            for name, array in arrays_of(path).items():
+                if name in self.arrays:
+                    trsdata.fail(f"{self.path} has two arrays with the name {name}", 65)
+                self.arrays[name] = array
+        self.columns = {name: array.width for name, array in self.arrays.items()}
+
+    def blocks(self, done, wanted):
+        arrays = {name: self.arrays[name] for name in wanted}
+        for array in arrays.values():
+            if array.dtype.kind not in "biufSU" or len(array.shape) not in (1, 2):
+                trsdata.fail(f"{array.where} has shape {array.shape} of {array.dtype}, expected one or two dimensions of numbers or text", 65)
+        rows = {array.shape[0] for array in arrays.values()}
+        if len(rows) != 1:
+            trsdata.fail(f"{self.path}: arrays of {', '.join(f'{array.shape[0]} rows ({name})' for name, array in arrays.items())}, expected as many of each", 65)
+        total = rows.pop()
+        step = rows_of_block(self.block_bytes, sum(array.width * max(8, array.dtype.itemsize) for array in arrays.values()))
+        try:
+            for number, first in enumerate(range(0, total, step)):
+                last = min(total, first + step)
+                yield self.size * (last - first) // total, self.block(arrays, first, last) if number >= done else None
+        finally:
+            for array in arrays.values():
+                array.close()
+
+    def block(self, arrays, first, last):
+        columns = {name: array_column(array.rows(first, last), array.width) for name, array in arrays.items()}
+        return Block(last - first, columns, lambda row: f"{self.path}, row {first + row}")
+
+
+def array_column(values, width):
+    """Rows of an array as a Column."""
+    values = np.ascontiguousarray(values).reshape(-1)
+    if values.dtype.kind == "U":
+        values = np.char.encode(values, "utf-8")
+    if values.dtype.kind != "S":
+        return Column(values, np.isnan(values) if values.dtype.kind == "f" else None, width=width)
+    size = max(1, values.dtype.itemsize)
+    begin = np.arange(len(values)) * size
+    return Column(Text(np.frombuffer(values.tobytes(), np.uint8), begin, begin + np.char.str_len(values)), width=width)
+
+
+# --- Parquet ---
+
+
+class ParquetTable:
+    """A Parquet file, read by pyarrow. Blocks of rows span row groups where these are small."""
+
+    typed = True
+
+    def __init__(self, path, block_bytes):
+        import pyarrow
+        import pyarrow.parquet
+        self.path, self.block_bytes, self.arrow = path, block_bytes, pyarrow
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # the others keep what was freed
+        try:
+            self.file = pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        except pyarrow.ArrowInvalid as problem:
+            trsdata.fail(f"{path}: {str(problem).splitlines()[0]}", 65)
+        names = self.file.schema_arrow.names
+        if len(set(names)) < len(names):
+            trsdata.fail(f"{path} has two columns of one name", 65)
+        self.columns = {name: 1 for name in names}
+
+    def units(self, wanted):
+        """Lists of row groups that are read together, each with its rows, and the rows of a block."""
+        metadata = self.file.metadata
+        size, counts = 0, []
+        for group in range(metadata.num_row_groups):
+            counts.append(metadata.row_group(group).num_rows)
+            for c in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(c)
+                if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(name + ".") for name in wanted):
+                    size += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
+        step = rows_of_block(self.block_bytes, size // max(1, sum(counts)))
+        unit, rows = [], 0
+        for group, count in enumerate(counts):
+            unit.append(group)
+            rows += count
+            if rows >= step or group == len(counts) - 1:
+                yield unit, rows, step
+                unit, rows = [], 0
+
+    def blocks(self, done, wanted):
+        number, first, total = 0, 0, max(1, self.file.metadata.num_rows)
+        for groups, rows, step in self.units(wanted):
+            count = -(-rows // step)
+            if number + count <= done:
+                for _ in range(count):
+                    yield 0, None
+            else:
+                for i, table in enumerate(self.tables(groups, step, wanted)):
+                    size = os.path.getsize(self.path) * table.num_rows // total
+                    yield size, self.block(table, first + i * step, wanted) if number + i >= done else None
+            number += count
+            first += rows
+
+    def tables(self, groups, step, wanted):
+        """The rows of these row groups, step by step; pyarrow's own batches may end early."""
+        batches, rows = [], 0
+        try:
+            for batch in self.file.iter_batches(step, row_groups=groups, columns=list(wanted), use_threads=False):
+                batches.append(batch)
+                rows += batch.num_rows
+                while rows >= step:
+                    table = self.arrow.Table.from_batches(batches)
+                    yield table.slice(0, step)
+                    rest = table.slice(step)
+                    batches, rows = rest.to_batches(), rest.num_rows
+        except (self.arrow.ArrowException, OSError) as problem:
+            trsdata.fail(f"{self.path}, row groups {groups[0]} to {groups[-1]}: {str(problem).splitlines()[0]}", 65)
+        if rows:
+            yield self.arrow.Table.from_batches(batches)
+
+    def block(self, table, first, wanted):
+        columns = {}
+        for name in wanted:
+            array = table.column(name).combine_chunks()
+            if isinstance(array, self.arrow.ChunkedArray):
+                array = array.chunk(0) if array.num_chunks else self.arrow.array([], array.type)
+            try:
+                columns[name] = arrow_column(self.arrow, array)
+            except (TypeError, self.arrow.ArrowException) as problem:
+                trsdata.fail(f"{self.path}: column {name}: {problem}", 65)
+        return Block(table.num_rows, columns, lambda row: f"{self.path}, row {first + row}")
+
+
+def arrow_column(arrow, array, inside=False):
+    """An array of pyarrow as a Column."""
+    kinds, kind = arrow.types, array.type
+    if kinds.is_dictionary(kind):
+        return arrow_column(arrow, array.dictionary_decode(), inside)
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        if inside:
+            raise TypeError(f"lists of lists ({kind}) are not taken")
+        import pyarrow.compute
+        lengths = pyarrow.compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        inner = arrow_column(arrow, array.flatten(), True)
+        return Column(inner.values, inner.missing, lengths.astype(np.int64))
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        return Column(arrow_text(array, np.int64 if kinds.is_large_string(kind) or kinds.is_large_binary(kind) else np.int32), missing)
+    if kinds.is_date32(kind):
+        array = array.cast(arrow.int32())
+    elif kinds.is_temporal(kind):
+        array = array.cast(arrow.int64())
+    elif kinds.is_boolean(kind):
+        array = array.cast(arrow.uint8())
+    elif kinds.is_decimal(kind):
+        array = array.cast(arrow.int64() if kind.scale == 0 and kind.precision <= 18 else arrow.float64())
+    elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
+        raise TypeError(f"{kind} is not taken; numbers, text and lists of them are")
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    return Column(values, missing | np.isnan(values) if values.dtype.kind == "f" else missing)
+
+
+def arrow_text(array, offset_type):
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return Text(np.zeros(1, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    offsets = np.frombuffer(offsets, offset_type)[array.offset:array.offset + len(array) + 1].astype(np.int64)
+    block = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    return Text(block, offsets[:-1], offsets[1:])
+
+
+def table(source, block_bytes, delimiter, quoted):
+    """The table of an input: a path, or paths of npy and npz files joined by +."""
+    paths = paths_of(source)
+    name = paths[0].lower()
+    if all(path.endswith((".npy", ".npz")) for path in paths):
+        return ArrayTable(paths, block_bytes)
+    if name.endswith((".parquet", ".pq")):
+        return ParquetTable(source, block_bytes)
+    tab = name.removesuffix(".gz").endswith((".tsv", ".tab"))
+    if delimiter is None and not tab and not name.removesuffix(".gz").endswith(".csv"):
+        trsdata.fail(f"{source}: expected a name that ends in .parquet, .csv, .tsv, .npy or .npz, or --delimiter")
+    return TextTable(source, block_bytes, delimiter or ("\t" if tab else ","), quoted)
+
+
+def paths_of(source):
+    """The files of an input."""
+    return [source] if os.path.exists(source) else source.split("+")
