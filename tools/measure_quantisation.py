@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--types", default=TYPES, help=f"data types in turn (default: {TYPES})")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--extra", default="", help="further options of trshard")
-    parser.add_argument("--binary", default=os.path.join(here, "..", "build", "trshard"))
+    parser.add_argument("--binary", default=os.path.normpath(os.path.join(here, "..", "build", "trshard")))
     parser.add_argument("--launcher", default=MPIRUN, help=f"in front of -n RANKS (default: {MPIRUN})")
     parser.add_argument("--json", metavar="FILE", help="write the numbers here, too")
     args = parser.parse_args()

@@ -211,10 +211,11 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
   PetscFunctionBegin;
   PetscCheck(fsync(file->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be flushed to disk: %s",
              file->path, strerror(errno));
+  /* HDF5 makes readers share a lock. A reader that meets the file in its place gets one at once. */
+  (void)flock(file->fd, LOCK_SH);
   PetscCheck(rename(file->temporary, file->path) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s cannot be put in place: %s", file->path, strerror(errno));
   file->made = PETSC_FALSE;
-  /* HDF5 makes readers lock the file. They need not wait until the folder is flushed. */
   (void)flock(file->fd, LOCK_UN);
   PetscCall(TrsAtomicSyncFolder(file));
   PetscFunctionReturn(PETSC_SUCCESS);
