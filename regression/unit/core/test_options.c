@@ -1,63 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /* Expected values and messages are by hand, from the interface: names, types, ranges, who wins, what a message must name. */
-#include "core/options.h"
-#include "trs_test.h"
+#include "option_specs.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRS_MAX_ARGUMENTS = 32 };
-
-static const TrsOptionSpec plain_specs[] = {
-    {"-batch_size", TRS_OPTION_INT, "512", "[1,]", NULL, "samples", "samples of a step on each rank"},
-    {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, NULL, "length of training; without it: one epoch"},
-    {"-small", TRS_OPTION_INT, "3", "[-5,10)", NULL, NULL, "a number with both bounds"},
-    {"-cap", TRS_OPTION_BYTES, "32GiB", "[0,]", NULL, "bytes", "memory of a device"},
-    {"-caps", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes", "memory of each device"},
-    {"-rate", TRS_OPTION_REAL, "0.01", "(0,1]", NULL, NULL, "learning rate"},
-    {"-any_real", TRS_OPTION_REAL, NULL, NULL, NULL, NULL, "any number"},
-    {"-reals", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL, "numbers"},
-    {"-drop_last", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "leave a short last batch out"},
-    {"-device", TRS_OPTION_ENUM, "auto", NULL, "auto,cpu,cuda", NULL, "where to run"},
-    {"-proposers", TRS_OPTION_ENUMS, "grid_search,greedy", NULL, "grid_search,greedy,uniform", NULL,
-     "in this order"},
-    {"-dense_arch", TRS_OPTION_INTS, "512,256", "[1,]", NULL, NULL, "layer sizes"},
-    {"-tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL, "names of the tables"},
-    {"-data_train", TRS_OPTION_FILE, NULL, NULL, NULL, NULL, "dataset"},
-    {"-report", TRS_OPTION_FILE, "stdout", NULL, "stdout", NULL, "file or stdout"},
-    {"-title", TRS_OPTION_STRING, NULL, NULL, NULL, NULL, "any text"},
-    {"-link_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms", "of a link (default: none)"}};
-static const TrsOptionSpec table_specs[] = {
-    {"embedding_dim", TRS_OPTION_INT, "64", "[1,]", NULL, NULL, "columns"},
-    {"dim", TRS_OPTION_INT, NULL, "[1,]", NULL, NULL, "a key that ends another key"},
-    {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL, "how rows become one"},
-    {"init_min", TRS_OPTION_REAL, NULL, NULL, NULL, NULL, "smallest initial weight"}};
 static const TrsOptionGroup plain_group = TRS_OPTION_GROUP("Plain", plain_specs);
 static const TrsOptionGroup table_group = TRS_OPTION_GROUP_OF("Tables", "table", table_specs);
 static const TrsOptionGroup *const groups[] = {&plain_group, &table_group};
-
-/* Options from a command line whose words are separated by single blanks; "|" stands for a blank within a word. */
-static PetscErrorCode create_in(const TrsOptionGroup *const *from, const char *words, TrsOptions *options)
-{
-  static char text[4096]; /* the options borrow from it */
-  char *argv[TRS_MAX_ARGUMENTS + 1];
-  char program[] = "trshard";
-  int argc = 0;
-
-  argv[argc++] = program;
-  snprintf(text, sizeof(text), "%s", words);
-  for (char *word = strtok(text, " "); word && argc < TRS_MAX_ARGUMENTS; word = strtok(NULL, " ")) {
-    for (char *c = word; *c; c++) {
-      if (*c == '|') *c = ' ';
-    }
-    argv[argc++] = strcmp(word, "\"\"") == 0 ? word + 2 : word;
-  }
-  argv[argc] = NULL;
-  return TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, from, 2, options);
-}
 
 static PetscErrorCode create(const char *words, TrsOptions *options)
 {
@@ -689,122 +641,6 @@ static void test_help_word(void **state)
   TrsErrorClear();
 }
 
-static const TrsOptionGroup model_plain = TRS_OPTION_GROUP_OF_MODEL(
-    "Plain", NULL, plain_specs, "-tables,-dense_arch,-rate", "-title,-steps");
-static const TrsOptionGroup model_table = TRS_OPTION_GROUP_OF_MODEL("Tables", "table", table_specs,
-                                                                    "embedding_dim,dim", "pooling,init_min");
-
-static const TrsOptionGroup *const model_groups[] = {&model_plain, &model_table};
-
-static PetscErrorCode take(TrsOptions options, const char *model)
-{
-  char text[1024];
-
-  snprintf(text, sizeof(text), "%s", model);
-  return TrsOptionsTakeModel(options, "m.h5", text);
-}
-
-/* The value of a table's pooling (an index) and where it is from. */
-static void check_pooling(TrsOptions options, const char *table, int expected, const char *from)
-{
-  const char *name, *source;
-  int pooling;
-
-  assert_petsc_ok(TrsOptionsObjectName(options, "table", table, "pooling", &name));
-  assert_petsc_ok(TrsOptionsGetEnum(options, name, &pooling, NULL));
-  assert_petsc_ok(TrsOptionsSource(options, name, &source));
-  assert_int_equal(pooling, expected);
-  assert_string_equal(source, from);
-}
-
-/* What the user gives goes first, also for all tables; then the model's own, the model's for all, the default. */
-static void test_take_model(void **state)
-{
-  static const char model[] = "-tables a,b\n-tables_pooling mean\n-table_a_pooling none\n-dense_arch 8,4\n"
-                              "-tables_embedding_dim 2K\n";
-  const int64_t *sizes = NULL;
-  const char *const names[] = {"a", "b"};
-  char *text;
-  TrsOptions options;
-  PetscBool set;
-  double rate;
-  int n = 0;
-
-  (void)state;
-  assert_petsc_ok(create_in(model_groups, "-batch_size 8", &options));
-  assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set)); /* a default that was read */
-  assert_true(!set && n == 2 && sizes[0] == 512);
-  assert_petsc_ok(take(options, model));
-  assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
-  assert_true(set && n == 2 && sizes[0] == 8);
-  check_pooling(options, "a", 2, "m.h5");
-  check_pooling(options, "b", 1, "m.h5");
-  assert_string_equal(TrsOptionsModelOf(options, "-dense_arch"), "m.h5");
-  assert_null(TrsOptionsModelOf(options, "-rate"));
-  assert_petsc_error(TrsOptionError(options, "-dense_arch", "wrong"), TRS_ERR_DATA); /* a file's value */
-  TrsErrorClear();
-  assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);
-  TrsErrorClear();
-  assert_petsc_ok(TrsOptionsSettle(options, "-table_a_init_min", "-3"));
-  assert_petsc_ok(TrsOptionsModelText(options, "table", 2, names, &text));
-  assert_string_equal(text, "-rate 0.01\n-dense_arch 8,4\n-tables a,b\n-tables_embedding_dim 2K\n"
-                            "-tables_pooling mean\n-table_a_pooling none\n-table_a_init_min -3\n");
-  assert_petsc_ok(PetscFree(text));
-  assert_petsc_ok(TrsOptionsDestroy(&options));
-
-  assert_petsc_ok(create_in(
-      model_groups, "-tables_pooling sum -tables_embedding_dim 2000 -dense_arch 8,4 -rate 1e-2", &options));
-  assert_petsc_ok(
-      take(options, "-tables a,b\n-rate 0.010\n-table_a_pooling none\n-table_b_embedding_dim 2K\n"));
-  check_pooling(options, "a", 0, "command line");
-  check_pooling(options, "b", 0, "command line");
-  assert_petsc_ok(TrsOptionsGetReal(options, "-rate", &rate, NULL));
-  assert_true(rate == 0.01);
-  assert_petsc_ok(TrsOptionsModelText(options, "table", 2, names, &text));
-  assert_null(strstr(text, "none"));
-  assert_petsc_ok(PetscFree(text));
-  assert_petsc_ok(TrsOptionsText(options, &text));
-  assert_null(strstr(text, "none"));
-  assert_non_null(strstr(text, "-tables a,b # m.h5\n"));
-  assert_petsc_ok(PetscFree(text));
-  assert_petsc_ok(TrsOptionsDestroy(&options));
-}
-
-static void check_refused(const char *words, const char *model, PetscErrorCode code, const char *part)
-{
-  TrsOptions options;
-
-  assert_petsc_ok(create_in(model_groups, words, &options));
-  assert_petsc_error(take(options, model), code);
-  if (!strstr(TrsErrorMessage(), part)) fail_msg("\"%s\" is not in: %s", part, TrsErrorMessage());
-  TrsErrorClear();
-  assert_petsc_ok(TrsOptionsDestroy(&options));
-}
-
-static void test_model_refused(void **state)
-{
-  TrsOptions options;
-
-  (void)state;
-  check_refused("-dense_arch 8,4,4", "-dense_arch 8,4\n", TRS_ERR_OPTION,
-                "-dense_arch \"8,4,4\" (command line): the model of m.h5 has -dense_arch 8,4;");
-  check_refused("-rate 0.5", "-rate 0.25\n", TRS_ERR_OPTION, "has -rate 0.25;");
-  check_refused("-tables_dim 3", "-tables a,b\n-table_b_dim 4\n", TRS_ERR_OPTION, "has -table_b_dim 4;");
-  check_refused("-table_b_dim 3", "-tables a,b\n-tables_dim 4\n", TRS_ERR_OPTION, "has -tables_dim 4;");
-  check_refused("-tables b,a", "-tables a,b\n", TRS_ERR_OPTION, "has -tables a,b;");
-  check_refused("", "words\n", TRS_ERR_DATA, "m.h5: attribute model is no text of options");
-  check_refused("", "", TRS_ERR_DATA, "m.h5: attribute model is no text of options");
-  check_refused("", "-batch_size 3\n", TRS_ERR_DATA, "has -batch_size, which is no option of a model");
-  check_refused("", "-unknown 3\n", TRS_ERR_DATA, "has -unknown, which is no option of a model");
-  check_refused("", "-rate 2\n", TRS_ERR_DATA, "-rate \"2\" (m.h5): expected");
-  assert_petsc_ok(create_in(model_groups, "", &options)); /* a checkpoint without a model */
-  assert_petsc_ok(TrsOptionsTakeModel(options, "m.h5", NULL));
-  assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);
-  assert_null(strstr(TrsErrorMessage(), "m.h5"));
-  TrsErrorClear();
-  assert_petsc_ok(TrsOptionsDestroy(&options));
-}
-
 static void test_help(void **state)
 {
   TrsOptions options;
@@ -847,5 +683,4 @@ TRS_TEST_MAIN(cmocka_unit_test_setup(test_defaults, enter_folder), cmocka_unit_t
               cmocka_unit_test(test_long_value), cmocka_unit_test(test_allow_unused),
               cmocka_unit_test(test_text), cmocka_unit_test(test_bandwidth),
               cmocka_unit_test(test_first_word), cmocka_unit_test(test_help_word),
-              cmocka_unit_test(test_take_model), cmocka_unit_test(test_model_refused),
               cmocka_unit_test_teardown(test_help, leave_folder))
