@@ -92,6 +92,7 @@ class Soak:
     def check_slopes(samples, how):
         for rank in range(RANKS):
             mine = np.array([sample for sample in samples if sample[1] == rank], np.float64)
+            mine = mine[mine[:, 2] > mine[0, 2]] if len(mine) else mine  # a starved machine may start for half of the run
             mine = mine[len(mine) // 2:]
             if len(mine) < LEAST_SAMPLES or mine[-1, 2] - mine[0, 2] < LEAST_STEPS:
                 continue
