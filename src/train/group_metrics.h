@@ -45,7 +45,8 @@ typedef struct {
 typedef struct TrsGroupMetricsImpl *TrsGroupMetrics;
 
 /*
-  TrsGroupMetricsCreate - Create metrics of groups by -metrics_group, -metrics_at, -metrics_segments.
+  TrsGroupMetricsCreate - Create metrics of groups by -metrics_group, -metrics_at and
+  -metrics_segments.
 
   Collective on comm (duplicated). Without -metrics_group *metrics is NULL. The other functions
   accept NULL and then do nothing.
