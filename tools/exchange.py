@@ -5,8 +5,12 @@
   exchange.py model.h5 --to safetensors model.safetensors
   exchange.py model.pt --from torch --output model.h5
 
+  exchange.py model.h5 --to onnx model.onnx
+
 Formats: safetensors; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). The
-last two need torch. Names are those of TorchRec's DLRM and DLRM_DCN, so that load_state_dict(strict=True) takes them; of a
+last two need torch. onnx, which goes out alone, is the whole model for servers: dense float [batch, num_dense]; of a feature F
+the inputs F.ids [ids] and F.offsets [batch + 1], int64, with F.weights [ids] where its table is weighted; out come predictions
+float [batch]. From 2 GiB on the tables lie in OUT.data. Names are those of TorchRec's DLRM and DLRM_DCN, so that load_state_dict(strict=True) takes them; of a
 DLRMTrain they begin with "model.": --prefix model. does it. The steps of the training and its options travel beside the tensors.
 --states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>.
 
@@ -40,6 +44,7 @@ from tqdm import tqdm
 import trscheckpoint
 import trsdata
 import trsformats
+import trsonnx
 from trsformats import FormatError
 
 DEFAULT_MAP = """
@@ -166,19 +171,43 @@ def publish(temporary, path):
         shutil.rmtree(old)
 
 
-def write_out(kind, path, tensors, description):
-    """The file under a temporary name in the same folder, then under its own."""
+def write_out(path, writer):
+    """What writer(PATH) writes, under a temporary name in the same folder, then under its own; PATH.data before it, if it writes one."""
     path = os.path.abspath(path)
     work = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=os.path.dirname(path))
     try:
         temporary = os.path.join(work, "out")
-        trsformats.WRITERS[kind](temporary, tensors, description)
+        writer(temporary)
+        if os.path.exists(temporary + ".data"):
+            publish(temporary + ".data", path + ".data")
         publish(temporary, path)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def verify(checkpoint):
+    with bar(checkpoint.tensors, "verify") as progress:
+        checkpoint.verify(progress.update)
+
+
+def export_onnx(args):
+    """The model's tensors, which an ONNX file was written of."""
+    with trscheckpoint.opened(args.source) as checkpoint:
+        graph = trsonnx.build(checkpoint)
+        data = args.out + ".data"
+        if trsonnx.needs_data_file(graph) and os.path.lexists(data) and not args.force:
+            trsdata.fail(f"{data} exists: --force replaces it", 73)
+        verify(checkpoint)
+        tensors = {path: tensor for path, tensor in graph.tensors.items() if path in checkpoint.tensors}
+        with bar(tensors, "write") as progress:
+            graph.tensors.update((path, counted(tensor, progress.update)) for path, tensor in tensors.items())
+            write_out(args.out, lambda path: trsonnx.write(path, graph, os.path.basename(args.out)))
+    return tensors
+
+
 def export(args, names):
+    if args.to == "onnx":
+        return export_onnx(args)
     with trscheckpoint.opened(args.source) as checkpoint:
         names.knows_layers(checkpoint.tensors)
         chosen = {}
@@ -190,13 +219,13 @@ def export(args, names):
                 chosen[name] = (path, tensor)
         if trsformats.DESCRIPTION in chosen:
             raise FormatError(f"{args.source}: /{chosen[trsformats.DESCRIPTION][0]} would be {trsformats.DESCRIPTION}, which is the description's name")
-        with bar(checkpoint.tensors, "verify") as progress:
-            checkpoint.verify(progress.update)
+        verify(checkpoint)
         about = {path: {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]} for path, tensor in chosen.values()}
         tensors = {name: tensor for name, (_, tensor) in chosen.items()}
+        description = json.dumps({"attributes": checkpoint.attributes, "tensors": about})
         with bar(tensors, "write") as progress:
-            write_out(args.to, args.out, {name: counted(tensor, progress.update) for name, tensor in tensors.items()},
-                      json.dumps({"attributes": checkpoint.attributes, "tensors": about}))
+            written = {name: counted(tensor, progress.update) for name, tensor in tensors.items()}
+            write_out(args.out, lambda path: trsformats.WRITERS[args.to](path, written, description))
     return tensors
 
 
@@ -286,7 +315,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="SOURCE [OUT]", nargs="+", help="a checkpoint and what is written with --to; another program's file or folder with --from")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--to", choices=sorted(trsformats.WRITERS))
+    way.add_argument("--to", choices=sorted([*trsformats.WRITERS, "onnx"]))
     way.add_argument("--from", dest="from_", choices=sorted(trsformats.READERS))
     parser.add_argument("--output", metavar="CHECKPOINT", help="with --from: what is written")
     parser.add_argument("--states", action="store_true", help="the optimizers' states, too")
@@ -297,6 +326,8 @@ def parse():
     args.source, args.out = (args.paths + [None])[:2]
     if len(args.paths) > 2 or bool(args.to) != bool(args.out) or bool(args.from_) != bool(args.output):
         parser.error("SOURCE --to FORMAT OUT, or SOURCE --from FORMAT --output CHECKPOINT")
+    if args.to == "onnx" and (args.states or args.key_map or args.prefix):
+        parser.error("--to onnx writes the model as it is: --states, --key-map and --prefix are for tensors alone")
     return args
 
 
