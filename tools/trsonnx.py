@@ -8,6 +8,8 @@ int64 [batch + 1], which begin with 0 and end with the number of ids; of a featu
 The few messages of protobuf are written here, block by block, so that memory does not grow with the tables. A file of 2 GiB or
 more is not allowed in ONNX: large tensors then lie in a second file, OUT.data.
 """
+import re
+
 import numpy as np
 
 import trscheckpoint
@@ -18,8 +20,12 @@ TYPES = {"F32": 1, "I64": 7, "F16": 10, "U64": 13, "BF16": 16}  # TensorProto.Da
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "data_type", "is_weighted",
-        "position_weighted", "max_feature_lengths", "id_map"}
+        "position_weighted", "max_feature_lengths", "id_map", "qr_operation", "qr_collisions"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-deepfm_arch"}
+# Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
+# or where it is of the loss alone, or of experts that a model without them does not have.
+OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
+OF_TRAINING = re.compile(r"-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
 
 # --- protobuf ---
@@ -114,9 +120,9 @@ class Model:
         self.options = {name: line[len(name):].strip() for name, line in trscheckpoint.option_lines(text)}
         self.tables = self.value("-tables").split(",")
         known = OPTIONS | {f"-tables_{key}" for key in KEYS} | {f"-table_{table}_{key}" for table in self.tables for key in KEYS}
-        unknown = sorted(set(self.options) - known)
+        unknown = sorted(name for name, value in self.options.items() if name not in known and value not in OFF and not OF_TRAINING.fullmatch(name))
         if unknown:
-            raise FormatError(f"{self.path}: its model has {unknown[0]}, which is not known to the writer of ONNX")
+            raise FormatError(f"{self.path}: its model has {unknown[0]} {self.options[unknown[0]]}, which is not known to the writer of ONNX")
 
     def value(self, name, choices=None):
         value = self.options.get(name)
@@ -147,7 +153,9 @@ class Table:
         if self.pooling == "none":
             self.pooling = word("sequence_pooling", "mean", "max", "concat")
         self.places = number("sequence_length") if self.pooling == "concat" else 1
-        self.id_map = word("id_map", "none", "modulo", "hash")
+        self.id_map = word("id_map", "none", "modulo", "hash", "qr")
+        self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None
+        self.collisions = number("qr_collisions") if self.joined else 0
         self.by_position = word("position_weighted", "true", "false") == "true"
         self.weighted = word("is_weighted", "true", "false") == "true" and not self.by_position
 
@@ -184,7 +192,7 @@ def hashed(graph, ids):
 
 def rows_of(graph, table, ids):
     """Rows, and for each id whether it is not pruned (None: no id is). An id outside of its table has row 0, as in training."""
-    if table.id_map == "modulo":
+    if table.id_map in ("modulo", "qr"):
         return graph("Mod", ids, graph.constant(table.rows)), None
     if table.id_map == "hash":
         rows = graph("Cast", graph.constant(table.rows), to=TYPES["U64"])
@@ -241,26 +249,24 @@ def concatenated(graph, bags, table, vectors):
     return graph("Reshape", graph("Slice", every, graph.constant([0]), total), shape, allowzero=1)
 
 
-def pooled(graph, checkpoint, table, feature):
-    """The vector, or vectors side by side, that a feature brings into the interaction."""
-    bags = Bags(graph, feature)
-    row, live = rows_of(graph, table, bags.ids)
-    path = f"embedding/{table.name}/weight"
-    weight = take(graph, checkpoint, path, (table.rows, table.dim))
-    vectors = graph("Gather", weight, row)
-    if checkpoint.tensors[path].dtype != "F32":
-        vectors = graph("Cast", vectors, to=TYPES["F32"])
-    if table.pooling == "max":
-        least = graph.constant(-np.inf, "F32")
-        if live:
-            vectors = graph("Where", graph("Unsqueeze", live, graph.constant([1])), vectors, least)
-        most = bags.scatter(bags.bag, bags.b, vectors, table.dim, -np.inf, "max")
-        return graph("Where", graph("Equal", most, least), graph.constant(0, "F32"), most)
-    factors = [graph("Cast", live, to=TYPES["F32"])] if live else []
-    if table.weighted:
-        factors.append(graph.input(f"{feature}.weights", "F32", [f"{feature}.count"]))
-    if table.by_position:
-        factors.append(graph("Gather", take(graph, checkpoint, f"dense/position_weights/{feature}/weight"), bags.places()))
+def vectors_of(graph, checkpoint, name, shape, row):
+    """The rows of a table as float32."""
+    path = f"embedding/{name}/weight"
+    vectors = graph("Gather", take(graph, checkpoint, path, shape), row)
+    return vectors if checkpoint.tensors[path].dtype == "F32" else graph("Cast", vectors, to=TYPES["F32"])
+
+
+def most(graph, bags, table, vectors, live):
+    """The maximum of each bag, 0 where it has no id."""
+    least = graph.constant(-np.inf, "F32")
+    if live:
+        vectors = graph("Where", graph("Unsqueeze", live, graph.constant([1])), vectors, least)
+    found = bags.scatter(bags.bag, bags.b, vectors, table.dim, -np.inf, "max")
+    return graph("Where", graph("Equal", found, least), graph.constant(0, "F32"), found)
+
+
+def summed(graph, bags, table, vectors, factors):
+    """The sum or the mean of each bag, or its first rows side by side."""
     vectors = scaled(graph, vectors, factors)
     if table.pooling == "concat":
         return concatenated(graph, bags, table, vectors)
@@ -269,6 +275,26 @@ def pooled(graph, checkpoint, table, feature):
         return total
     length = graph("Max", graph("Sub", bags.ends, bags.begins), graph.constant([1]))
     return graph("Div", total, graph("Unsqueeze", graph("Cast", length, to=TYPES["F32"]), graph.constant([1])))
+
+
+def pooled(graph, checkpoint, table, feature):
+    """The vector, or vectors side by side, that a feature brings into the interaction."""
+    bags = Bags(graph, feature)
+    row, live = rows_of(graph, table, bags.ids)
+    if table.pooling == "max":
+        return most(graph, bags, table, vectors_of(graph, checkpoint, table.name, (table.rows, table.dim), row), live)
+    factors = [graph("Cast", live, to=TYPES["F32"])] if live else []
+    if table.weighted:
+        factors.append(graph.input(f"{feature}.weights", "F32", [f"{feature}.count"]))
+    if table.by_position:
+        factors.append(graph("Gather", take(graph, checkpoint, f"dense/position_weights/{feature}/weight"), bags.places()))
+    parts = [(table.name, table.rows, row)]
+    if table.joined:  # two small tables, whose pooled vectors meet
+        m = graph.constant(table.collisions)
+        parts = [(table.name + "_quotient", -(-table.rows // table.collisions), graph("Div", row, m)),
+                 (table.name + "_remainder", table.collisions, graph("Mod", row, m))]
+    found = [summed(graph, bags, table, vectors_of(graph, checkpoint, name, (rows, table.dim), rows_of_part), factors) for name, rows, rows_of_part in parts]
+    return graph(table.joined, *found) if table.joined else found[0]
 
 
 # --- layers ---

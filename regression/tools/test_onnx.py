@@ -189,6 +189,22 @@ class Refused(scratch.Scratch):
                 self.assertEqual(os.listdir(self.folder), ["model.h5"])
         self.assertEqual(convert(self.make(), "--to", "onnx", "--states", self.path("out.onnx")).returncode, 2)
 
+    def test_quotient_and_remainder(self):
+        """Two small tables, pooled each and joined: by numpy from the tensors. An option that is not known, but off, is taken."""
+        tables = {"embedding/t_quotient/weight": (72, 2), "embedding/t_remainder/weight": (70, 2)}
+        model = self.make(options={"-tables_id_map": "qr", "-tables_qr_operation": "mult", "-table_t_qr_collisions": "70", "-strange_layers": "none"},
+                          leave=["embedding/t/weight"], more=tables)
+        self.assertEqual(convert(model, "--to", "onnx", self.path("out.onnx")).returncode, 0)
+        with h5py.File(model) as handle:
+            of = {name: handle[name][()] for name in ("embedding/t_quotient/weight", "embedding/t_remainder/weight")}
+            weights = [[handle[f"dense/over_arch/{i}/{part}"][()] for part in ("weight", "bias")] for i in (0, 1)]
+        rows = np.array([7, -1, 4999, 123456789012]) % 5000
+        quotient, remainder = (of[name][numbers] for name, numbers in zip(of, (rows // 70, rows % 70)))
+        x = np.stack([quotient[:2].sum(0) * remainder[:2].sum(0), np.zeros(2), quotient[2:].sum(0) * remainder[2:].sum(0)])
+        expected = 1 / (1 + np.exp(-(np.maximum(x @ weights[0][0].T + weights[0][1], 0) @ weights[1][0].T + weights[1][1])))
+        feeds = {"f.ids": np.array([7, -1, 4999, 123456789012]), "f.offsets": np.array([0, 2, 2, 4])}
+        np.testing.assert_allclose(onnx_numpy.run(self.path("out.onnx"), feeds), expected[:, 0], atol=1e-6)
+
     def test_data_file(self):
         """What is too large for one file becomes two, with the same numbers."""
         model, out = self.make(), self.path("out.onnx")
