@@ -397,6 +397,8 @@ def main():
         trsdata.fail(problem, 73)
     if not os.path.exists(args.source):
         trsdata.fail(f"{args.source} does not exist", 66)
+    if os.path.isdir(args.source) != (args.from_ == "dcp"):
+        trsdata.fail(f"{args.source} is {'a folder, expected a file' if os.path.isdir(args.source) else 'a file, dcp is a folder'}", 65)
     if not trscheckpoint.Hash.available():
         print(f"exchange.py: {trscheckpoint.NO_CHECKSUMS}", file=sys.stderr)
     try:

@@ -364,7 +364,9 @@ class _Pickle(pickle.Unpickler):
 
 
 def _index(path):
-    """The index of a distributed checkpoint."""
+    """The index of a distributed checkpoint: entries by name, and where their shards are stored."""
+    if not os.path.exists(os.path.join(path, ".metadata")):
+        raise FormatError(f"{path} is not a distributed checkpoint, or one that was not finished: it has no .metadata")
     with open(os.path.join(path, ".metadata"), "rb") as file:
         try:
             found = _Pickle(file).load()

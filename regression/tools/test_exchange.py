@@ -3,9 +3,7 @@
 
 By hand, with a python3 that has torch, torchrec, h5py and tqdm: TRSHARD=build/trshard PYTHONPATH=tools PYTHON regression/tools/test_exchange.py
 """
-import contextlib
 import importlib.util
-import io
 import json
 import os
 import pickle
@@ -13,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import unittest
-import unittest.mock
 import zipfile
 
 import h5py
@@ -34,17 +31,11 @@ MODEL = "-dense_arch 16,8 -over_arch 16,8,1 -tables_embedding_dim 8 -batch_size 
 
 
 def exchange(*words, environment=None):
-    """The tool's status and what it prints. It runs in this process, which is quicker, unless the environment must differ."""
-    arguments = [os.path.join(TOOLS, "exchange.py"), *map(str, words)]
-    if environment:
-        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=dict(os.environ, **environment))
-    printed, said = io.StringIO(), io.StringIO()
-    with unittest.mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
-        try:
-            status = tool.main()
-        except SystemExit as end:
-            status = end.code
-    return subprocess.CompletedProcess(arguments, status, printed.getvalue(), said.getvalue())
+    """The tool's status and what it prints."""
+    if not environment:
+        return scratch.inside(tool, *words)
+    command = [sys.executable, tool.__file__, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ, **environment))
 
 
 def everything(path):
@@ -300,6 +291,18 @@ class Malformed(Folder):
             file.seek(200)
             file.write(b"\xff" * 8)  # numbers of the first tensor, whose sum in the zip holds no more
         self.refuse(["t_a.weight.npy", "CRC-32"], path, "npz")
+
+    def test_other_kinds(self):
+        """A folder for a file, a file for a folder, and what is none of them."""
+        os.makedirs(self.path("folder"))
+        with open(self.path("text"), "w", encoding="utf-8") as file:
+            file.write("text")
+        for kind in sorted(trsformats.READERS):
+            of_torch = kind == "torch" and not HAS["torch"]
+            self.refuse(["folder", "no .metadata" if kind == "dcp" else "expected a file"], self.path("folder"), kind)
+            if not of_torch:
+                self.refuse(["text"], self.path("text"), kind)
+        self.refused(65, ["folder", "expected a file"], self.path("folder"), "--to", "npz", self.path("out.npz"))
 
     def dcp(self):
         """A copy of TorchRec's."""

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import h5py
 import numpy as np
 
+import exchange
 import onnx_numpy
 import scratch
 import trscheckpoint
@@ -40,13 +42,9 @@ MODELS = {
 }
 
 
-# exchange.py, with files of so many bytes at most.
-SMALL_FILES = "import sys, trsonnx, exchange; trsonnx.MOST_BYTES = int(sys.argv.pop(1)); sys.exit(exchange.main())"
-
-
-def convert(*arguments, most_bytes=None):
-    program = ["-c", SMALL_FILES, str(most_bytes)] if most_bytes else [os.path.join(TOOLS, "exchange.py")]
-    return subprocess.run([sys.executable, *program, *arguments], capture_output=True, text=True, check=False)
+def convert(*arguments, most_bytes=trsonnx.MOST_BYTES):
+    with unittest.mock.patch.object(trsonnx, "MOST_BYTES", most_bytes):
+        return scratch.inside(exchange, *arguments)
 
 
 def feeds_of(path, onnx_path, samples):
