@@ -48,8 +48,8 @@ struct TrshardCollectionImpl {
 };
 
 /*
-  Every public function is a body that uses PETSc's chain of errors. Enter makes the chain silent, as
-  in the program. Finish gives PETSc back to the caller, and turns the error into its code.
+  Every public function is a body that uses PETSc's chain of errors. Enter makes the chain silent,
+  as in the program. Finish gives PETSc back to the caller, and turns the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
 PetscErrorCode TrsApiEnter(void);

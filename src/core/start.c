@@ -153,7 +153,7 @@ PetscErrorCode TrsStartLibrary(MPI_Comm comm)
   if (ierr == PETSC_SUCCESS && !started) {
     for (int i = 0; i < TRS_N_FIXED; i++) petsc_argv[i] = fixed_arguments[i];
     petsc_argv[TRS_N_FIXED] = NULL;
-    unsetenv("PETSC_OPTIONS"); /* the options of a collection are those of its configuration alone */
+    unsetenv("PETSC_OPTIONS"); /* the options of a collection are its own */
     ierr = MPI_Comm_dup(comm, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
     if (ierr == PETSC_SUCCESS) ierr = PetscInitialize(&n, &passed, NULL, NULL);
     if (kept) setenv("PETSC_OPTIONS", kept, 1);

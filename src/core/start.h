@@ -24,8 +24,8 @@
 PetscErrorCode TrsStart(int argc, char **argv);
 
 /*
-  TrsStartLibrary - Start PETSc inside somebody else's program, unless it is started, and register the
-    log events.
+  TrsStartLibrary - Start PETSc inside somebody else's program, unless it is started, and register
+    the log events.
 
   Collective on comm at the first call. MPI must be initialised. PETSc stays until the process ends.
   A program that uses PETSc itself must start it before. No error handler is installed.

@@ -101,8 +101,8 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
                                            const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);
 
 /*
-  TrsShardedEbcAddState - Add the tables and their optimizers' states to a checkpoint's list, and say
-    how io/ reaches device memory and caches.
+  TrsShardedEbcAddState - Add the tables and their optimizers' states to a checkpoint's list, and
+    say how io/ reaches device memory and caches.
 
   Quantised tables add nothing. Not collective.
 

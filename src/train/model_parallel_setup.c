@@ -171,7 +171,9 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Choose who does the dense layers' work. With -reproducible their gradients keep full precision. */
+/*
+  Choose who does the dense layers' work. With -reproducible their gradients keep full precision.
+*/
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
   int precision = TRS_CODEC_FP32;

@@ -280,7 +280,7 @@ static void test_bad_configurations(void **state)
   check_config(bad, TRSHARD_ERROR_OPTION, "quote");
   bad.options = "-plan_input nowhere.json";
   check_config(bad, TRSHARD_ERROR_NO_INPUT, "nowhere.json");
-  bad.options = "-topology_ddr_cap 1KiB";
+  bad.options = "-device cpu -topology_ddr_cap 1KiB";
   check_config(bad, TRSHARD_ERROR_NO_PLAN, "-topology_ddr_cap");
   bad = good;
   bad.batch_size = 0;
