@@ -2,6 +2,12 @@
 /* The steps of a collection's batches. */
 #include "api/collection.h"
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the matrix is written */
+static TrsPooledMatrix matrix_of(TrshardCollection c, float *data, int64_t stride)
+{
+  return (TrsPooledMatrix){.data = data, .stride = stride, .columns = c->columns};
+}
+
 /* The slot of the i-th batch that is under way, from the oldest one on. */
 static int slot_of(TrshardCollection c, int i)
 {
@@ -78,7 +84,7 @@ static PetscErrorCode check_stride(TrshardCollection c, const char *function, in
 
 static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t stride)
 {
-  const TrsPooledMatrix matrix = {.data = pooled, .stride = stride, .columns = c->columns};
+  const TrsPooledMatrix matrix = matrix_of(c, pooled, stride);
 
   PetscFunctionBegin;
   PetscCall(check_stride(c, "TrshardForward", stride));
@@ -93,7 +99,7 @@ static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t
 
 static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t stride)
 {
-  const TrsPooledMatrix matrix = {.data = gradient, .stride = stride, .columns = c->columns};
+  const TrsPooledMatrix matrix = matrix_of(c, gradient, stride);
   const double factor = c->factor * TrsScheduleFactor(&c->schedule, c->step + 1);
   const int slot = slot_of(c, 0);
 
@@ -120,7 +126,7 @@ static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t str
 
 static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, float *pooled, int64_t stride)
 {
-  const TrsPooledMatrix matrix = {.data = pooled, .stride = stride, .columns = c->columns};
+  const TrsPooledMatrix matrix = matrix_of(c, pooled, stride);
   const int slot = TRS_TRAINING_SLOTS;
 
   PetscFunctionBegin;

@@ -37,6 +37,8 @@
 extern "C" {
 #endif
 
+/* NOLINTBEGIN(readability-identifier-naming): this header has the prefix of the library. */
+
 #define TRSHARD_API __attribute__((visibility("default")))
 
 /* Number of this interface; libtrshard.so.1 keeps what programs built with 1 use. */
@@ -217,6 +219,8 @@ TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int3
 */
 TRSHARD_API int TrshardLoad(TrshardCollection collection, const char *path, int32_t n_tensors,
                             const TrshardTensor *tensors);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }
