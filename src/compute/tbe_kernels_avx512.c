@@ -26,21 +26,21 @@ static inline void narrow_fp16(uint16_t *p, Part x)
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-typedef uint64_t Pairs __attribute__((vector_size(64)));
+typedef uint64_t TrsPairs __attribute__((vector_size(64)));
 
-static inline Pairs multiply_low(Pairs a, Pairs b)
+static inline TrsPairs multiply_low(TrsPairs a, TrsPairs b)
 {
-  return (Pairs)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+  return (TrsPairs)_mm512_mul_epu32((__m512i)a, (__m512i)b);
 }
 
-static inline Pairs even_pairs(Pairs a, Pairs b)
+static inline TrsPairs even_pairs(TrsPairs a, TrsPairs b)
 {
-  return (Pairs)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
+  return (TrsPairs)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
 }
 
-static inline Pairs odd_pairs(Pairs a, Pairs b)
+static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
 {
-  return (Pairs)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
+  return (TrsPairs)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
 }
 
   #define VECTOR_ROUNDING

@@ -540,7 +540,7 @@ static void narrow_columns(const TrsRounding *rounding, TrsDType dtype, int begi
 #if defined(VECTOR_ROUNDING)
 /*
   compute/half.h and core/philox.h for PART elements at a time, with the same bits. The file that
-  includes this text defines Pairs (PART / 2 integers of 64 bits, with two words each),
+  includes this text defines TrsPairs (PART / 2 integers of 64 bits, with two words each),
   multiply_low() (a product of the low words), even_pairs() and odd_pairs() (a and b in turn, of
   their even or odd elements), and narrow_fp16().
 */
@@ -591,16 +591,16 @@ ALWAYS_INLINE TrsWords stochastic(const TrsDType dtype, TrsWords bits, TrsWords 
 ALWAYS_INLINE void random_words(const TrsRounding *rounding, uint64_t block, TrsWords *first,
                                 TrsWords *second)
 {
-  const Pairs low = (Pairs){0} + 0xffffffffu;
+  const TrsPairs low = (TrsPairs){0} + 0xffffffffu;
   uint32_t k0 = (uint32_t)rounding->key, k1 = (uint32_t)(rounding->key >> 32);
-  Pairs c0, c1, c2 = (Pairs){0} + rounding->stream, c3 = c2 >> 32;
+  TrsPairs c0, c1, c2 = (TrsPairs){0} + rounding->stream, c3 = c2 >> 32;
 
   /* Even lanes have the blocks of the first PART elements. */
   for (int i = 0; i < PART / 2; i++) c0[i] = block + (uint64_t)(i % 2 * (PART / 4) + i / 2);
   c1 = c0 >> 32;
   for (int round = 0; round < TRS_PHILOX_ROUNDS; round++) {
-    const Pairs p0 = multiply_low(c0, (Pairs){0} + TRS_PHILOX_M0);
-    const Pairs p1 = multiply_low(c2, (Pairs){0} + TRS_PHILOX_M1);
+    const TrsPairs p0 = multiply_low(c0, (TrsPairs){0} + TRS_PHILOX_M0);
+    const TrsPairs p1 = multiply_low(c2, (TrsPairs){0} + TRS_PHILOX_M1);
 
     c0 = p1 >> 32 ^ c1 ^ k0;
     c1 = p1;
