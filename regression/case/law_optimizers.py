@@ -5,7 +5,7 @@ import os
 import h5py
 import numpy as np
 
-from law_plans import MIXED, TOLERANCE, make, train
+from law_plans import MIXED, MODEL, TABLES, TOLERANCE, make, train
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, optimizers, run, same_bits, tensors, thin, thinned
 
 ASSIGNED = ({"user": "adam", "item": "rowwise_adagrad", "tag": "sgd", "word": "lars_sgd"},
@@ -171,6 +171,29 @@ def test_schedule_resumes(binary, folder):
         check_same_tensors(other, state, f"resumed after {first}")
         with h5py.File(os.path.join(folder, "whole.h5")) as whole, h5py.File(os.path.join(folder, "rest.h5")) as rest:
             check(same_bits(rest["train/dense_learning_rate"][()], whole["train/dense_learning_rate"][first:]), "learning rates of the resumed run")
+
+
+DENSE = {"adamw": "-dense_optimizer adamw -dense_max_gradient_norm 0.1",
+         "lamb": "-dense_optimizer lamb -dense_weight_decay 0.01 -dense_max_gradient_value 0.001"}
+RESTARTS = "-schedule_policies cosine_restarts -schedule_end_steps 100 -schedule_values 0.1 -schedule_decay_steps 3 -schedule_cycle_factors 2"
+
+
+def test_dense_optimizers(binary, folder):
+    """adamw and lamb, with clipped gradients and a schedule with restarts: the same bits on 1, 2 and 3 ranks under other plans, and resumed inside a cycle."""
+    make(folder)
+    for name, options in DENSE.items():
+        shared = f"-reproducible {options} {RESTARTS} -steps 8"
+        wanted, state = train(binary, folder, name, 1, shared)
+        check("dense_optimizer/over_arch/0/weight/exp_avg_sq" in tensors(state), f"{name}: no states")
+        for ranks, plan in ((2, "-tables_sharding_types row_wise"), (3, "-tables_sharding_types table_wise")):
+            half = f"-steps 5 -checkpoint_dir {name}{ranks} -checkpoint_every 5"
+            train(binary, folder, "half", ranks, f"{shared} {plan} {half}")
+            found, other = train(binary, folder, "rest", ranks, f"{shared} {plan} -checkpoint_dir {name}{ranks} -resume")
+            check(same_bits(found, wanted[5:]), f"{name} on {ranks} ranks, resumed: losses {found} for {wanted[5:]}")
+            check_same_tensors(other, state, f"{name} on {ranks} ranks, resumed")
+        text = run(binary, 2, f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} -dense_optimizer adam -checkpoint_dir {name}2 -resume", folder,
+                   status=64).text
+        check(f"is of optimizer {name}, now it is adam" in text, f"{name} resumed as adam: {text[-600:]}")
 
 
 def test_dense_precision(binary, folder):

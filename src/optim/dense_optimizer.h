@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dense layers' optimizer: sgd, adagrad or adam with the formulas of torch.optim, on the flat
-  array of all dense parameters. Every rank holds the whole array and gets the same summed
-  gradients, so no function here is collective.
+  The dense layers' optimizer: one of TRS_DENSE_OPTIMIZERS (spec/vocabulary.h) on the flat array of
+  all dense parameters. Every rank holds the whole array and gets the same summed gradients, so no
+  function here is collective.
 
-  Source: torch.optim.SGD, Adagrad, Adam; torch.nn.utils.clip_grad_norm_; src/RULES.md, rule A6
+  Source: torch.optim.SGD, Adagrad, Adam, AdamW; LAMB (You et al. 2020, algorithm 2);
+          torch.nn.utils.clip_grad_norm_, clip_grad_value_; src/RULES.md, rule A6
 */
 #pragma once
 
@@ -22,6 +23,13 @@ PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComp
 
 /* Read trs_dense_optimizer_options. Errors: OPTION. */
 PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsOptions options);
+
+/*
+  Tell which tensors the values consist of: tensor i begins at first[i] (ascending from 0) and ends
+  where the next one begins. lamb takes norms of each. Before SetUp; without it all values are one
+  tensor. `first` is copied.
+*/
+PetscErrorCode TrsDenseOptimizerSetTensors(TrsDenseOptimizer optimizer, int n, const int64_t *first);
 
 /*
   Allocate the states of values [n_values]. The values are device memory, borrowed until Destroy.
@@ -47,5 +55,8 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
 PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
                                        const char *names[TRS_DENSE_MAX_STATES],
                                        float *states[TRS_DENSE_MAX_STATES]);
+
+/* The optimizer's name in options, such as "adam". Not collective. */
+const char *TrsDenseOptimizerName(TrsDenseOptimizer optimizer);
 
 PetscErrorCode TrsDenseOptimizerDestroy(TrsDenseOptimizer *optimizer);
