@@ -391,14 +391,17 @@ static PetscErrorCode add_tensor(TrsState *state, const TrsDenseParameter *param
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, TrsState *state)
+PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, PetscBool averaged, TrsState *state)
 {
   PetscFunctionBegin;
   for (int p = 0; p < dlrm->params.n; p++) {
     const TrsDenseParameter *param = &dlrm->params.param[p];
     char path[PETSC_MAX_PATH_LEN];
 
-    PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", param->name));
+    if (averaged)
+      PetscCall(PetscSNPrintf(path, sizeof(path), "dense_optimizer/%s/" TRS_DENSE_AVERAGE, param->name));
+    else
+      PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", param->name));
     PetscCall(add_tensor(state, param, path, param->value, NULL));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

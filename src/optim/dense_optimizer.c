@@ -14,12 +14,16 @@ struct TrsDenseOptimizerImpl {
   int n_tensors;
   int64_t *first; /* [n_tensors + 1] first value of each tensor */
   float *state[TRS_DENSE_MAX_STATES];
-  double *squares; /* [2] device: of the gradient; of a tensor's weights and step with lamb */
+  double average_decay;  /* 0: no average */
+  float *average;        /* [n_values] with -ema_decay */
+  float *aside;          /* [n_values] room to exchange the average with the weights */
+  PetscBool has_average; /* the average has seen weights */
+  double *squares;       /* [2] device: of the gradient; of a tensor's weights and step with lamb */
 };
 
 /* The vocabulary's words, by kind. */
 static const struct {
-  const char *word, *state[TRS_DENSE_MAX_STATES];
+  const char *word, *state[2];
   double eps, decay;
 } kinds[] = {
 #define DENSE_OPTIMIZER(KIND, word, name0, name1, eps, decay) {#word, {name0, name1}, eps, decay},
@@ -42,11 +46,15 @@ static const TrsOptionSpec specs[] = {
      "adamw takes learning rate times this off the weight; default: adamw 0.01, else 0"},
     {"-dense_max_gradient_norm", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "scale the dense gradient down to this 2-norm when it is longer; default: no clipping"},
+    {"-ema_decay", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL,
+     "keep an average of the dense layers' weights for evaluation and prediction: after each step it is this "
+     "times itself plus the rest times the weights; tables are not averaged; 0 and default: none"},
     {"-dense_max_gradient_value", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "clamp each element of the dense gradient to +- this; not with -dense_max_gradient_norm; default: no "
      "clamping"},
 };
-const TrsOptionGroup trs_dense_optimizer_options = TRS_OPTION_GROUP("Dense optimizer", specs);
+const TrsOptionGroup trs_dense_optimizer_options = TRS_OPTION_GROUP_OF_MODEL("Dense optimizer", NULL, specs,
+                                                                             NULL, "-ema_decay");
 
 PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
                                        TrsDenseOptimizer *optimizer)
@@ -65,6 +73,7 @@ PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsO
   int kind;
 
   PetscFunctionBegin;
+  PetscCall(TrsDenseAverageFromOptions(options, &optimizer->average_decay));
   PetscCall(TrsOptionsGetEnum(options, "-dense_optimizer", &kind, NULL));
   eps = kinds[kind].eps;
   weight_decay = kinds[kind].decay;
@@ -88,11 +97,19 @@ PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsO
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDenseAverageFromOptions(TrsOptions options, double *decay)
+{
+  PetscFunctionBegin;
+  *decay = 0.0;
+  PetscCall(TrsOptionsGetReal(options, "-ema_decay", decay, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static int n_states(TrsDenseOptimizerKind kind)
 {
   int n = 0;
 
-  while (n < TRS_DENSE_MAX_STATES && kinds[kind].state[n][0]) n++;
+  while (n < 2 && kinds[kind].state[n][0]) n++;
   return n;
 }
 
@@ -118,6 +135,10 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
   for (int i = 0; i < n_states(optimizer->args.kind); i++) {
     PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->state[i]));
   }
+  if (optimizer->average_decay > 0.0) {
+    PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->average));
+    PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->aside));
+  }
   PetscCall(optimizer->device->alloc(2 * (int64_t)sizeof(double), (void **)&optimizer->squares));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -133,6 +154,47 @@ static PetscErrorCode apply_lamb(TrsDenseOptimizer o, TrsStream stream)
     PetscCall(o->compute->lamb_apply(stream, o->first[i + 1] - at, &o->args, o->state[0] + at,
                                      o->state[1] + at, o->squares, o->values + at));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_values(TrsDenseOptimizer o, TrsStream stream, float *to, const float *from)
+{
+  PetscFunctionBegin;
+  PetscCall(o->device->copy(to, from, o->n_values * (int64_t)sizeof(float), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  average += (1 - decay) (weights - average): the step of sgd with learning rate 1, for which the
+  average is the weights, the weights are the gradient, and 1 - decay is the weight decay.
+*/
+static PetscErrorCode average_values(TrsDenseOptimizer o, TrsStream stream)
+{
+  const float rest = (float)(1.0 - o->average_decay);
+  const TrsDenseOptimizerArgs args = {
+      .kind = TRS_DENSE_SGD, .learning_rate = 1.0f, .weight_decay = rest, .grad_scale = -rest, .step = 1};
+
+  PetscFunctionBegin;
+  if (o->has_average)
+    PetscCall(o->compute->dense_update(stream, o->n_values, &args, o->values, o->average, NULL, NULL));
+  else
+    PetscCall(copy_values(o, stream, o->average, o->values));
+  o->has_average = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer)
+{
+  optimizer->has_average = (PetscBool)(optimizer->average != NULL);
+}
+
+PetscErrorCode TrsDenseOptimizerSwapAverage(TrsDenseOptimizer o, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (!o->has_average) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(copy_values(o, stream, o->aside, o->values));
+  PetscCall(copy_values(o, stream, o->values, o->average));
+  PetscCall(copy_values(o, stream, o->average, o->aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -154,6 +216,7 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
   PetscCall(optimizer->compute->dense_update(stream, optimizer->n_values, args, grads, optimizer->values,
                                              optimizer->state[0], optimizer->state[1]));
   if (args->kind == TRS_DENSE_LAMB) PetscCall(apply_lamb(optimizer, stream));
+  if (optimizer->average) PetscCall(average_values(optimizer, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -166,6 +229,10 @@ PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
   for (int i = 0; i < *n; i++) {
     names[i] = kinds[optimizer->args.kind].state[i];
     states[i] = optimizer->state[i];
+  }
+  if (optimizer->average) {
+    names[*n] = TRS_DENSE_AVERAGE;
+    states[(*n)++] = optimizer->average;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -181,6 +248,8 @@ PetscErrorCode TrsDenseOptimizerDestroy(TrsDenseOptimizer *optimizer)
   if (!*optimizer) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < TRS_DENSE_MAX_STATES; i++)
     PetscCall((*optimizer)->device->release((void **)&(*optimizer)->state[i]));
+  PetscCall((*optimizer)->device->release((void **)&(*optimizer)->average));
+  PetscCall((*optimizer)->device->release((void **)&(*optimizer)->aside));
   PetscCall((*optimizer)->device->release((void **)&(*optimizer)->squares));
   PetscCall(PetscFree((*optimizer)->first));
   PetscCall(PetscFree(*optimizer));

@@ -249,6 +249,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                       TrsModelParallel *model)
 {
   TrsShardedEbcConfig ebc = {0};
+  double average_decay;
   TrsModelParallel m;
 
   PetscFunctionBegin;
@@ -256,6 +257,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
+  PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
+  m->averaged = (PetscBool)(average_decay > 0.0 && !config->training);
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &ebc.variable_batch, NULL));
   PetscCall(read_dist(m, options, &ebc));

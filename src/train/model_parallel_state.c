@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
+#include <string.h>
+
 /*
   The functions by which io/ accesses tensors on the device. They wait for work on the compute
   stream, which changes the tensors.
@@ -76,7 +78,23 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
     state->settle_context = m;
   }
   PetscCall(TrsEmbeddingShardsAddState(&m->shards, state));
-  PetscCall(TrsDlrmAddState(m->dlrm, state));
+  PetscCall(TrsDlrmAddState(m->dlrm, m->averaged, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool is_average(const TrsStateTensor *tensor)
+{
+  const char *name = strrchr(tensor->path, '/');
+
+  return (PetscBool)(tensor->optional && name && strcmp(name + 1, TRS_DENSE_AVERAGE) == 0);
+}
+
+void TrsModelParallelStateWasRead(TrsModelParallel m, const TrsState *state)
+{
+  PetscBool all = PETSC_TRUE;
+
+  for (int i = 0; i < state->n; i++)
+    if (is_average(&state->tensor[i]) && !state->tensor[i].was_read) all = PETSC_FALSE;
+  if (m->dense_optimizer && all) TrsDenseOptimizerContinueAverage(m->dense_optimizer);
 }

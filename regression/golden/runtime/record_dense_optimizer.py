@@ -5,8 +5,8 @@
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 numpy h5py
     DIR/bin/python record_dense_optimizer.py units_dense_optimizer.h5
 
-An optimizer's group holds in/weight [n], in/grads [steps, n], in/first [tensors], the first element of each tensor, and out/weight [steps, n]; the
-attribute options has trshard's options. A schedule's group holds out/factor [steps], with the attribute options likewise. All in double, from floats.
+An optimizer's group holds in/weight [n], in/grads [steps, n], in/first [tensors], the first element of each tensor, out/weight [steps, n], and
+out/ema [n], torch's exponential average of the weights after each step, which is a copy of them after the first; the attribute options has trshard's options. A schedule's group holds out/factor [steps], with the attribute options likewise. All in double, from floats.
 torch has no LAMB: `Lamb` below is algorithm 2 of You et al., Large Batch Optimization for Deep Learning (ICLR 2020), with phi the identity, written
 from the paper; the ratio of a tensor whose weights or step are all zero is 1, as in the authors' code.
 """
@@ -16,9 +16,11 @@ import h5py
 import numpy as np
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 TENSORS = (35, 7, 12, 1)
 STEPS = 12
+DECAY = 0.875
 
 
 class Lamb(torch.optim.Optimizer):
@@ -70,7 +72,10 @@ SCHEDULES = {
 def record_optimizer(group, make, clip, options):
     weights = [torch.randn(n).double() for n in TENSORS]
     weights[2].zero_()  # such as new biases
-    params = [torch.nn.Parameter(w.clone()) for w in weights]
+    model = torch.nn.Module()
+    model.params = torch.nn.ParameterList(w.clone() for w in weights)
+    params = list(model.params)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY))
     optimizer = make(params)
     grads = [[torch.randn(n).double() for n in TENSORS] for _ in range(STEPS)]
     found = []
@@ -82,8 +87,10 @@ def record_optimizer(group, make, clip, options):
         if "value" in clip:
             torch.nn.utils.clip_grad_value_(params, clip["value"])
         optimizer.step()
+        average.update_parameters(model)
         found.append(torch.cat([p.detach() for p in params]).numpy())
-    group.attrs["options"] = options
+    group.attrs["options"] = f"{options} -ema_decay {DECAY}"
+    group["out/ema"] = torch.cat([p.detach() for p in average.module.params]).float().numpy()
     group["in/weight"] = torch.cat(weights).float().numpy()
     group["in/grads"] = torch.stack([torch.cat(step) for step in grads]).float().numpy()
     group["in/first"] = np.cumsum((0,) + TENSORS[:-1])

@@ -21,6 +21,15 @@ static TrsOptions parse(hid_t group, const TrsOptionGroup *const *groups)
   return options;
 }
 
+static void assert_near(const char *name, const char *what, int64_t n, const float *found,
+                        const double *expected)
+{
+  for (int64_t i = 0; i < n; i++)
+    if (!(fabs((double)found[i] - expected[i]) <= 3e-6 * (1.0 + fabs(expected[i]))))
+      fail_msg("%s: %s, element %d is %.9g, expected %.9g", name, what, (int)i, (double)found[i],
+               expected[i]);
+}
+
 static void check_optimizer(hid_t group, const char *name)
 {
   static const TrsOptionGroup *const groups[] = {&trs_dense_optimizer_options};
@@ -32,6 +41,10 @@ static void check_optimizer(hid_t group, const char *name)
   float *w = golden_float(group, "in/weight", &n), *grads = golden_float(group, "in/grads", &n_grads);
   int64_t *first = golden_int64(group, "in/first", &n_first);
   double *expected = golden_double(group, "out/weight", NULL);
+  double *average = golden_double(group, "out/ema", NULL);
+  const char *names[TRS_DENSE_MAX_STATES];
+  float *states[TRS_DENSE_MAX_STATES];
+  int n_states;
 
   assert_petsc_ok(TrsDeviceFind("cpu", &device));
   assert_petsc_ok(TrsComputeFind("cpu", &compute));
@@ -41,16 +54,21 @@ static void check_optimizer(hid_t group, const char *name)
   assert_petsc_ok(TrsDenseOptimizerSetUp(optimizer, w, n));
   for (int64_t step = 0; step < n_grads / n; step++) {
     assert_petsc_ok(TrsDenseOptimizerStep(optimizer, NULL, step + 1, 1.0, grads + step * n));
-    for (int64_t i = 0; i < n; i++)
-      if (!(fabs((double)w[i] - expected[step * n + i]) <= 3e-6 * (1.0 + fabs(expected[step * n + i]))))
-        fail_msg("%s: weight %d after step %d is %.9g, expected %.9g", name, (int)i, (int)step + 1,
-                 (double)w[i], expected[step * n + i]);
+    assert_near(name, "weight", n, w, expected + step * n);
   }
+  assert_petsc_ok(TrsDenseOptimizerStates(optimizer, &n_states, names, states));
+  assert_string_equal(names[n_states - 1], TRS_DENSE_AVERAGE);
+  assert_near(name, "average", n, states[n_states - 1], average);
+  assert_petsc_ok(TrsDenseOptimizerSwapAverage(optimizer, NULL));
+  assert_near(name, "average in use", n, w, average);
+  assert_petsc_ok(TrsDenseOptimizerSwapAverage(optimizer, NULL));
+  assert_near(name, "weight after the use", n, w, expected + n_grads - n);
   assert_petsc_ok(TrsDenseOptimizerDestroy(&optimizer));
   assert_petsc_ok(TrsOptionsDestroy(&options));
   free(w);
   free(grads);
   free(first);
+  free(average);
   free(expected);
 }
 
