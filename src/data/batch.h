@@ -28,8 +28,9 @@ typedef struct {
   int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights, with_group, with_time;
-  int label;     /* which of info->n_labels labels */
-  int group_key; /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
+  int label;          /* which of info->n_labels labels */
+  int group_key;      /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
+  int64_t n_segments; /* groups are 0 .. n_segments - 1; 0 allows any number */
   TrsDataCheck check;
 } TrsBatchSpec;
 

@@ -351,6 +351,29 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsM
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Print NE of the first segments, and the one of the largest NE. The results file holds all. */
+static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values)
+{
+  enum { TRS_SHOWN = 8 };
+  int worst = -1;
+
+  PetscFunctionBegin;
+  if (values->n_segments == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(comm, "%-10s NE of segments 0 ..:", ""));
+  for (int i = 0; i < values->n_segments; i++) {
+    const double ne = values->segment_ne[i];
+
+    if (i < TRS_SHOWN) PetscCall(PetscPrintf(comm, isnan(ne) ? " -" : " %.5g", ne));
+    if (!isnan(ne) && (worst < 0 || ne > values->segment_ne[worst])) worst = i;
+  }
+  PetscCall(PetscPrintf(comm, values->n_segments > TRS_SHOWN ? " ..." : ""));
+  if (worst >= 0)
+    PetscCall(PetscPrintf(comm, "  (worst: %d of %d, %.0f samples)", worst, values->n_segments,
+                          values->segment_samples[worst]));
+  PetscCall(PetscPrintf(comm, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Print the metrics of groups, with the groups that counted, if there are any. */
 static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGroupValues *values)
 {
@@ -366,6 +389,7 @@ static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGro
                           "", values->at[k], values->ndcg[k], values->recall[k], values->hit_rate[k],
                           values->precision[k]));
   PetscCall(PetscPrintf(comm, " (%" PRId64 " groups with a positive)\n", values->n_positive));
+  PetscCall(print_segments(comm, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -219,12 +219,14 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
 
 static PetscErrorCode set_groups(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
 {
+  int64_t n_segments;
   int key;
 
   PetscFunctionBegin;
   if (!session->group) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(find_group(info, session->group, &key));
-  PetscCall(TrsReaderSetGroup(reader, key));
+  PetscCall(TrsOptionsGetInt(session->options, "-metrics_segments", &n_segments, NULL));
+  PetscCall(TrsReaderSetGroup(reader, key, n_segments));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
