@@ -445,7 +445,7 @@ def main():
             for block in blocks_of(document, args.binary):
                 print(f"{document}: {block[0]}")
         return 0
-    BUILD.append(os.path.abspath(args.build))
+    BUILD.append(os.path.abspath(args.build or os.path.join(ROOT, "build")))
     n_failed = 0
     for name in args.documents:
         for document in files_of(name) if name in GROUPS else [name]:
