@@ -29,7 +29,7 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsR
 {
   const TrsDatasetInfo *info;
   TrsBoundsCheckMode *mode;
-  TrsIdMapKind *map;
+  TrsIdMapRule *map;
   int64_t *rows;
   int *keys, kind;
 
@@ -42,7 +42,7 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsR
     keys[f] = f;
     rows[f] = info->num_embeddings[f];
     mode[f] = TRS_BOUNDS_WARNING;
-    map[f] = (TrsIdMapKind)kind;
+    map[f] = (TrsIdMapRule){.kind = (TrsIdMapKind)kind, .rows = rows[f]};
   }
   PetscCall(TrsReaderCreate(PETSC_COMM_WORLD, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, options, PETSC_TRUE));

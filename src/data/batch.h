@@ -25,6 +25,8 @@ typedef struct {
   int64_t *rows;        /* [n] rows of each feature's table */
   TrsBoundsCheckMode *mode;
   TrsIdMap *map;                       /* [n] rows of each feature's table */
+  int *twin;                           /* [n] an earlier feature of the same key, or -1 */
+  PetscBool has_twins;                 /* some feature has one */
   int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights, with_group, with_time;

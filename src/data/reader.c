@@ -141,13 +141,17 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscCall(PetscMalloc3(spec->info->n_features, &spec->selected_of_key, n, &spec->rows, n, &spec->mode));
   PetscCall(PetscCalloc1(n, &spec->max_length));
   PetscCall(PetscCalloc1(n, &spec->map));
+  PetscCall(PetscMalloc1(n, &spec->twin));
   PetscCall(PetscCalloc1(n, &reader->bad_ids));
   for (int k = 0; k < spec->info->n_features; k++) spec->selected_of_key[k] = -1;
   for (int f = 0; f < n; f++) {
-    PetscCheck(keys[f] >= 0 && keys[f] < spec->info->n_features && spec->selected_of_key[keys[f]] < 0,
-               PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "feature %d is key %d, which is out of range or taken twice", f, keys[f]);
-    spec->selected_of_key[keys[f]] = f;
+    PetscCheck(keys[f] >= 0 && keys[f] < spec->info->n_features, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "feature %d is key %d, which is out of range", f, keys[f]);
+    spec->twin[f] = spec->selected_of_key[keys[f]];
+    if (spec->twin[f] < 0)
+      spec->selected_of_key[keys[f]] = f;
+    else
+      spec->has_twins = PETSC_TRUE;
     spec->rows[f] = rows[f];
     spec->mode[f] = mode[f];
   }
@@ -156,13 +160,12 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map)
+PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
 {
   TrsBatchSpec *spec = &reader->spec;
 
   PetscFunctionBegin;
-  for (int f = 0; f < spec->n; f++)
-    spec->map[f] = TrsIdMapMake(map[f], spec->rows[f], spec->info->has_unsigned_ids);
+  for (int f = 0; f < spec->n; f++) spec->map[f] = TrsIdMapMake(&map[f], spec->info->has_unsigned_ids);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -324,8 +327,8 @@ static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
   const TrsBatchSpec *spec = &reader->spec;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch, n_values,
-                          spec->with_weights));
+  PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch,
+                          spec->has_twins ? 2 * n_values : n_values, spec->with_weights));
   s->room = n_values;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -545,6 +548,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
   PetscCall(PetscFree(r->spec.max_length));
   PetscCall(PetscFree(r->spec.map));
+  PetscCall(PetscFree(r->spec.twin));
   PetscCall(PetscFree(r->bad_ids));
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->lock);

@@ -70,7 +70,8 @@ PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
 /*
   Set the features of a batch and their order (src/RULES.md, rule A2).
 
-  In:  keys          [n] indices into the dataset's key order
+  In:  keys          [n] indices into the dataset's key order; two features may share one, if both
+                     have an id map
        rows          [n] range of each feature's ids for the bounds check
        mode          [n] mode of the bounds check
        with_weights  whether to read /sparse/weights
@@ -83,7 +84,7 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   Mapped ids are never out of bounds, and -1 is an id like any other. Call this after
   TrsReaderSetFeatures().
 */
-PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map);
+PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map);
 
 /*
   Set the most ids of a sample for each feature, [n]. 0 allows any number, which is the default.

@@ -328,7 +328,7 @@ static PetscErrorCode check_outputs(const TrsSession *s)
     const TrsDType dtype = TrsTableOutputDType(table);
 
     if (TrsDTypeBits(dtype) >= 16) continue;
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "output_dtype", &name));
+    PetscCall(TrsOptionsObjectName(s->options, "table", TrsTableOptionName(table), "output_dtype", &name));
     PetscCall(TrsOptionError(s->options, name,
                              "pooled outputs of a run are fp32, fp16 or bf16, table \"%s\" asks for %s",
                              table->name, TrsDTypeName(dtype)));
@@ -347,7 +347,7 @@ static PetscErrorCode refuse_quantised(const TrsSession *s)
     const TrsTableConfig *table = &s->tables.table[t];
     const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
 
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "data_type", &name));
+    PetscCall(TrsOptionsObjectName(s->options, "table", TrsTableOptionName(table), "data_type", &name));
     if (TrsDTypeBits(table->data_type) <= 8)
       PetscCall(TrsOptionError(
           s->options, name,
@@ -369,11 +369,12 @@ static PetscErrorCode check_precision(const TrsTableConfig *table)
   const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
 
   PetscFunctionBegin;
-  PetscCheck(
-      !precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-      "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
-      "that it does not change the numbers (-table_%s_cache_precision)",
-      table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value), table->name);
+  PetscCheck(!precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF,
+             TRS_ERR_UNAVAILABLE,
+             "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
+             "that it does not change the numbers (-table_%s_cache_precision)",
+             table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value),
+             TrsTableOptionName(table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -401,7 +402,8 @@ static PetscErrorCode check_caches(const TrsSession *s)
       PetscCall(check_precision(table));
       continue;
     }
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % TRS_N_CACHE_KEYS], &name));
+    PetscCall(TrsOptionsObjectName(s->options, "table", TrsTableOptionName(table), keys[i % TRS_N_CACHE_KEYS],
+                                   &name));
     PetscCall(TrsOptionsSource(s->options, name, &source));
     if (strcmp(source, "default") == 0) continue;
     if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
@@ -410,7 +412,7 @@ static PetscErrorCode check_caches(const TrsSession *s)
         TrsOptionError(s->options, name,
                        "table \"%s\" has compute kernel %s, which has no cache: name fused_uvm_caching in "
                        "-table_%s_compute_kernels, or leave this out",
-                       table->name, TrsComputeKernelName(plan->compute_kernel), table->name));
+                       table->name, TrsComputeKernelName(plan->compute_kernel), TrsTableOptionName(table)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -524,7 +526,7 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
   PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
-  PetscCheck(table->id_map != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
+  PetscCheck(table->id_map.kind != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
              TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
              info->largest_in[*key], feature, info->num_embeddings[*key], rows);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -548,7 +550,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   const TrsDatasetInfo *info;
   PetscBool weighted = PETSC_FALSE;
   TrsBoundsCheckMode *mode;
-  TrsIdMapKind *map;
+  TrsIdMapRule *map;
   int64_t *rows;
   int n = 0, label, *keys, *max_length;
 
