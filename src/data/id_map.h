@@ -12,6 +12,8 @@ typedef struct {
   uint64_t value;   /* at least 1 */
   uint64_t inverse; /* floor(2^(64 + shift) / value), at most 2^64 - 1 */
   int shift;        /* floor(log2(value)) */
+  uint64_t fold;    /* 2^32 modulo value */
+  double below;     /* less than 1 / value, by at most 2^-50 of it */
 } TrsDivisor;
 
 /* The rule that turns the ids of one feature into rows. TrsIdMapMake() makes it. */
