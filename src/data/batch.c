@@ -408,10 +408,14 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
   if (code != PETSC_SUCCESS) return code;
   for (int f = 0; f < spec->n; f++)
     if (spec->twin[f] >= 0) copy_twin(spec, f, batch);
+  return check_weights(spec, scratch, batch, fault);
+}
+
+void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch)
+{
   for (int f = 0; f < spec->n; f++) {
     const int64_t *offsets = batch->kjt.jagged.offsets + f * batch->batch;
 
     TrsIdMapApply(&spec->map[f], offsets[batch->batch] - offsets[0], batch->kjt.jagged.values + offsets[0]);
   }
-  return check_weights(spec, scratch, batch, fault);
 }

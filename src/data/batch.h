@@ -3,7 +3,7 @@
   Batch assembly turns the file's sample-major rows into a feature-major batch and checks ids and
   numbers. Internal to data/.
 
-  These functions run on the reader's thread: no MPI, no PETSc, no allocation, and HDF5 only through
+  These functions run on the reader's threads: no MPI, no PETSc, no allocation, and HDF5 only through
   io/. The main thread allocates the memory.
 */
 #pragma once
@@ -77,7 +77,8 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);
 
 /*
-  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids.
+  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids. They are as
+    in the file until TrsBatchMapIds().
 
   Runs on the reader's thread.
 
@@ -85,3 +86,6 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 */
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault);
+
+/* Let the ids of a batch that was read become rows. Runs on a thread of the reader's. */
+void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch);

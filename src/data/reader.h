@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The reader gives batches of this rank's samples. A thread reads ahead, so that a step does not
-  wait for the file.
+  wait for the file. Where ids are mapped, a second thread does this, while the first one reads on.
 
   In global step s of W ranks with B samples each, rank r takes samples (s*W + r)*B .. +B-1 of the
   epoch's order. An epoch may end with a smaller batch (src/RULES.md, rule A17). -data_shuffle
@@ -120,7 +120,7 @@ PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
 
 /*
-  Allocate the memory and start the thread. Collective. Errors (agreed): OPTION if -drop_last leaves
+  Allocate the memory and start the threads. Collective. Errors (agreed): OPTION if -drop_last leaves
   no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
 */
 PetscErrorCode TrsReaderSetUp(TrsReader reader);
