@@ -55,14 +55,13 @@ static const TrsOptionSpec table_options[] = {
      "as -bounds_check_mode, which is its default"},
     {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash,qr", NULL,
      "how any 64-bit id becomes a row: modulo num_embeddings, or a hash of it modulo num_embeddings "
-     "(FBGEMM's zero_collision_hash, max_probe 1); none: ids are rows. qr: the row that modulo gives is "
-     "divided by qr_collisions, and two small tables, <name>_quotient and <name>_remainder, take the place "
-     "of the table: a sample's vectors of both are joined by qr_operation"},
+     "(FBGEMM's zero_collision_hash, max_probe 1); none: ids are rows. qr: the modulo's row is divided by "
+     "qr_collisions, and two small tables take the place of a table NAME: NAME_quotient and NAME_remainder"},
     {"qr_operation", TRS_OPTION_ENUM, "mult", NULL, "add,mult", NULL,
-     "with id_map qr: what joins the pooled vectors of both tables, element by element"},
+     "with id_map qr: what joins the pooled vectors of both tables, number by number"},
     {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
-     "with id_map qr: rows of <name>_remainder; <name>_quotient has num_embeddings over it, rounded up "
-     "(default: the square root of num_embeddings, rounded up)"},
+     "with id_map qr: rows of NAME_remainder, at most num_embeddings; NAME_quotient has num_embeddings over "
+     "it, rounded up (default: the square root of num_embeddings, rounded up)"},
     {"optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
      "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
 #define NUMBER_OF_TABLE(word, fallback, range, help) \
