@@ -413,8 +413,8 @@ typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t 
                                         float *matrix, int64_t stride);
 
 /*
-  Join two matrices [rows, cols] element by element: x = a + b, or a * b with `product`. a and b have
-  one stride.
+  Join two matrices [rows, cols] element by element: x = a + b, or a * b with `product`. a and b
+  have one stride.
 */
 typedef PetscErrorCode TrsJoinForwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
                                         const float *a, const float *b, int64_t stride, float *x,

@@ -3,8 +3,8 @@
   Batch assembly turns the file's sample-major rows into a feature-major batch and checks ids and
   numbers. Internal to data/.
 
-  These functions run on the reader's threads: no MPI, no PETSc, no allocation, and HDF5 only through
-  io/. The main thread allocates the memory.
+  These functions run on the reader's threads: no MPI, no PETSc, no allocation, and HDF5 only
+  through io/. The main thread allocates the memory.
 */
 #pragma once
 

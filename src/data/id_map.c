@@ -30,8 +30,9 @@ TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule, PetscBool is_unsigned)
 }
 
 /*
-  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is short
-  by less than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too small.
+  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is
+  short by less than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too
+  small.
 */
 ALWAYS_INLINE uint64_t divide(uint64_t x, TrsDivisor d, PetscBool remainder)
 {
@@ -163,9 +164,10 @@ WIDE ALWAYS_INLINE __m512i divide_wide(__m512i x, TrsDivisor d, PetscBool remain
   #define DIRECT 65536
 
 /*
-  x modulo d for eight numbers at a time, by way of doubles. For a small d, 2^32 high + low is folded
-  to (2^32 modulo d) high + low first, so that the quotient is below 2^48 in any case. All roundings
-  are downwards and lose less than 2^-49 of the quotient in all, so it is right or one too small.
+  x modulo d for eight numbers at a time, by way of doubles. For a small d, 2^32 high + low is
+  folded to (2^32 modulo d) high + low first, so that the quotient is at most 2^48 in any case. All
+  roundings are downwards. They lose less than 2^-49 of the quotient, which is right or one too
+  small.
 */
 WIDE ALWAYS_INLINE __m512i remainder_wide(__m512i x, TrsDivisor d)
 {

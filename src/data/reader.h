@@ -120,8 +120,8 @@ PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
 
 /*
-  Allocate the memory and start the threads. Collective. Errors (agreed): OPTION if -drop_last leaves
-  no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
+  Allocate the memory and start the threads. Collective. Errors (agreed): OPTION if -drop_last
+  leaves no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
 */
 PetscErrorCode TrsReaderSetUp(TrsReader reader);
 

@@ -66,8 +66,9 @@ typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUN
 
 /*
   Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. The last two
-  are the parts of id_map qr (spec/table_options.c): the quotient or the remainder by `collisions` of
-  the row that the modulo gives. The word qr of the options has the place of TRS_ID_MAP_QUOTIENT.
+  are the parts of id_map qr (spec/table_options.c): the quotient or the remainder by `collisions`
+  of the row that the modulo gives. The word qr of the options has the place of
+  TRS_ID_MAP_QUOTIENT.
 */
 typedef enum {
   TRS_ID_MAP_NONE,
@@ -120,7 +121,7 @@ typedef struct {
 
 typedef struct {
   char *name;
-  char *whole;            /* a part of id_map qr: the table of -tables that it belongs to; else NULL */
+  char *whole;            /* the table of -tables that id_map qr made this part of, or NULL */
   int64_t num_embeddings; /* rows R */
   int embedding_dim;      /* columns D */
   TrsPooling pooling;

@@ -419,7 +419,7 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read what does not depend on the other part of a table that is split. used: TrsTableInitRead() */
+/* Read what each part of a split table has for itself. used: TrsTableInitRead() */
 static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *dataset, unsigned *used,
                                 TrsTableConfig *table)
 {
@@ -459,7 +459,7 @@ static PetscErrorCode read_split(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a part of a table that id_map qr splits. It has the table's features, and rows of its own. */
+/* Make a part of a table that id_map qr splits: the table's features, and rows of its own. */
 static PetscErrorCode make_part(const TrsTableConfig *whole, TrsIdMapKind kind, const char *suffix,
                                 TrsTableConfig *part)
 {
@@ -559,7 +559,8 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
   PetscCall(PetscMalloc1(n, &names));
   for (int t = 0; t < tables->n; t++) {
-    if (tables->table[t].id_map.kind == TRS_ID_MAP_REMAINDER) continue; /* the quotient's features */
+    /* It has the quotient's features. */
+    if (tables->table[t].id_map.kind == TRS_ID_MAP_REMAINDER) continue;
     for (int f = 0; f < tables->table[t].n_features; f++) names[i++] = tables->table[t].features[f];
   }
   PetscCall(find_twice(i, names, &twice));

@@ -53,7 +53,7 @@ struct TrsModelParallelImpl {
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t *columns;             /* [features] first column of each feature in these matrices */
   TrsPositionWeight *position;  /* [features] */
-  /* The matrix that pooled vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
+  /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
   TrsSplitTables split;
   int64_t n_arriving; /* embedding columns of the matrix that vectors arrive in */
   int64_t n_columns;  /* embedding columns of the model's matrix, its last columns */
