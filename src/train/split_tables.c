@@ -81,9 +81,8 @@ PetscErrorCode TrsSplitTablesDestroy(TrsSplitTables *split)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const int64_t *TrsSplitTablesColumns(TrsSplitTables split, int64_t *width)
+const int64_t *TrsSplitTablesColumns(TrsSplitTables split)
 {
-  *width = split->width;
   return split->columns;
 }
 

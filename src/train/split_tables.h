@@ -29,8 +29,8 @@ PetscErrorCode TrsSplitTablesCreate(const TrsDeviceOps *device, const TrsCompute
                                     TrsSplitTables *split);
 PetscErrorCode TrsSplitTablesDestroy(TrsSplitTables *split);
 
-/* Columns of the features in the matrix [features], borrowed, and the matrix's width. */
-const int64_t *TrsSplitTablesColumns(TrsSplitTables split, int64_t *width);
+/* Columns of the features in the matrix [features], borrowed. */
+const int64_t *TrsSplitTablesColumns(TrsSplitTables split);
 
 /*
   Room for the pooled vectors of n samples, borrowed. They stay until the next call. Not collective.
