@@ -55,7 +55,7 @@ struct TrsModelParallelImpl {
   TrsPositionWeight *position;  /* [features] */
   /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
   TrsSplitTables split;
-  int64_t n_columns;  /* embedding columns of the model's matrix, its last columns */
+  int64_t n_columns; /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
   /* Whether this rank has caches of tables' rows. Otherwise the stream `prefetch` and the next
      three fields are not used. */
