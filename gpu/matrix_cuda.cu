@@ -393,3 +393,54 @@ PetscErrorCode TrsClampMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, 
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+static __global__ void join_kernel(int64_t rows, int64_t cols, bool product, Matrix<const float> a,
+                                   Matrix<const float> b, Matrix<float> x)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    const int64_t row = i / cols, col = i % cols;
+    const float left = *a.at(row, col), right = *b.at(row, col);
+
+    *x.at(row, col) = product ? left * right : left + right;
+  }
+}
+
+PetscErrorCode TrsJoinForwardCuda(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
+                                  const float *a, const float *b, int64_t stride, float *x, int64_t x_stride)
+{
+  const Matrix<const float> left = {a, stride}, right = {b, stride};
+  const Matrix<float> joined = {x, x_stride};
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(join_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, product == PETSC_TRUE, left, right, joined);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void join_backward_kernel(int64_t rows, int64_t cols, bool product, Matrix<const float> dx,
+                                            Matrix<float> a, Matrix<float> b)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    const int64_t row = i / cols, col = i % cols;
+    const float grad = *dx.at(row, col), left = *a.at(row, col), right = *b.at(row, col);
+
+    *a.at(row, col) = product ? grad * right : grad;
+    *b.at(row, col) = product ? grad * left : grad;
+  }
+}
+
+PetscErrorCode TrsJoinBackwardCuda(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
+                                   const float *dx, int64_t dx_stride, float *a, float *b, int64_t stride)
+{
+  const Matrix<const float> grad = {dx, dx_stride};
+  const Matrix<float> left = {a, stride}, right = {b, stride};
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(join_backward_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, product == PETSC_TRUE, grad, left, right);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

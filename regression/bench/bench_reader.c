@@ -2,10 +2,11 @@
 /*
   The reader by itself: batches of a dataset as fast as they come, beside a copy of the same bytes.
 
-    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2] [-id_map none]
+    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2] [-id_maps none,hash] [-rounds 1]
 
-  Prints one line: the file, samples/s of the wall clock, CPU ns a sample (what counts on a busy machine), bytes a sample of a batch in memory, and the CPU
-  time of copying them as a share of the reader's. The first pass, which finds the file in the page cache or brings it there, is not counted.
+  Prints one line for each id map: the file, samples/s of the wall clock, CPU ns a sample (what counts on a busy machine), bytes a sample of a batch in memory, and the CPU
+  time of copying them as a share of the reader's. The first pass, which finds the file in the page cache or brings it there, is not counted. Of several
+  rounds, in which the maps take turns, the medians count. Lines of further maps end with their rate as a share of the first one's, in samples/s and in CPU time.
 */
 #include "bench.h"
 #include "core/buffer.h"
@@ -14,7 +15,8 @@
 #include <string.h>
 
 static const TrsOptionSpec bench_options[] = {
-    {"-id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash", NULL, "of all features"},
+    {"-id_maps", TRS_OPTION_ENUMS, "none", NULL, "none,modulo,hash", NULL, "of all features"},
+    {"-rounds", TRS_OPTION_INT, "1", "[1,1000]", NULL, NULL, "passes with each map"},
 };
 static const TrsOptionGroup bench_group = TRS_OPTION_GROUP("Bench", bench_options);
 
@@ -25,24 +27,24 @@ typedef struct {
 } cost;
 
 /* All features, as a training would have them. */
-static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsReader *reader)
+static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsIdMapKind kind,
+                                    TrsReader *reader)
 {
   const TrsDatasetInfo *info;
   TrsBoundsCheckMode *mode;
-  TrsIdMapKind *map;
+  TrsIdMapRule *map;
   int64_t *rows;
-  int *keys, kind;
+  int *keys;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
-  PetscCall(TrsOptionsGetEnum(options, "-id_map", &kind, NULL));
   PetscCall(PetscMalloc4(info->n_features, &keys, info->n_features, &rows, info->n_features, &mode,
                          info->n_features, &map));
   for (int f = 0; f < info->n_features; f++) {
     keys[f] = f;
     rows[f] = info->num_embeddings[f];
     mode[f] = TRS_BOUNDS_WARNING;
-    map[f] = (TrsIdMapKind)kind;
+    map[f] = (TrsIdMapRule){.kind = kind, .rows = rows[f]};
   }
   PetscCall(TrsReaderCreate(PETSC_COMM_WORLD, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, options, PETSC_TRUE));
@@ -54,7 +56,7 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsR
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, cost *c)
+static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, TrsIdMapKind kind, cost *c)
 {
   const double wall_s = bench_clock(CLOCK_MONOTONIC), cpu_s = bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   const TrsDatasetInfo *info;
@@ -63,7 +65,7 @@ static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, cost *c)
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
-  PetscCall(create_reader(options, dataset, &reader));
+  PetscCall(create_reader(options, dataset, kind, &reader));
   *c = (cost){.samples = 0};
   PetscCall(TrsReaderNext(reader, &batch));
   while (batch) {
@@ -102,6 +104,57 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+enum { MOST_MAPS = 3, MOST_ROUNDS = 1000 };
+
+/* What the passes with one map cost: the medians of the rounds. */
+typedef struct {
+  double wall_s[MOST_ROUNDS], cpu_s[MOST_ROUNDS];
+} rounds;
+
+static PetscErrorCode print_map(const char *path, const cost *first, const cost *c, double copy_s)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(
+      PETSC_COMM_WORLD,
+      "%s  %.0f samples/s  %.0f CPU ns/sample  %.0f bytes/sample  memcpy %.0f CPU ns/sample  ratio %.3f",
+      path, (double)c->samples / c->wall_s, 1e9 * c->cpu_s / (double)c->samples,
+      (double)c->bytes / (double)c->samples, 1e9 * copy_s / (double)c->samples, copy_s / c->cpu_s));
+  if (c != first)
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "  of the first %.3f, CPU %.3f", first->wall_s / c->wall_s,
+                          first->cpu_s / c->cpu_s));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read the dataset with every map in turn, and print what it cost. */
+static PetscErrorCode measure(TrsOptions options, TrsDataset dataset, const char *path)
+{
+  static rounds all[MOST_MAPS];
+  const int *map = NULL;
+  int64_t batch_size, n_rounds;
+  double copy_s = 0;
+  cost c[MOST_MAPS];
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch_size, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-rounds", &n_rounds, NULL));
+  PetscCall(TrsOptionsGetEnums(options, "-id_maps", &n, &map, NULL));
+  for (int64_t r = -1; r < n_rounds; r++)
+    for (int k = 0; k < PetscMin(n, MOST_MAPS); k++) {
+      PetscCall(read_all(options, dataset, (TrsIdMapKind)map[k], &c[k]));
+      all[k].wall_s[PetscMax(r, 0)] = c[k].wall_s;
+      all[k].cpu_s[PetscMax(r, 0)] = c[k].cpu_s;
+    }
+  PetscCall(copy_all(c[0].bytes, PetscMax(c[0].bytes / PetscMax(c[0].samples / batch_size, 1), 1), &copy_s));
+  for (int k = 0; k < PetscMin(n, MOST_MAPS); k++) {
+    c[k].wall_s = bench_median(n_rounds, all[k].wall_s);
+    c[k].cpu_s = bench_median(n_rounds, all[k].cpu_s);
+    PetscCall(print_map(path, &c[0], &c[k], copy_s));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode run(int argc, char **argv)
 {
   const TrsOptionGroup *groups[] = {&trs_reader_options, &bench_group};
@@ -109,24 +162,13 @@ static PetscErrorCode run(int argc, char **argv)
   int n_paths = 0;
   TrsOptions options;
   TrsDataset dataset;
-  int64_t batch_size;
-  double copy_s = 0;
-  cost c = {.samples = 0};
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, groups, 2, &options));
   PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch_size, NULL));
   PetscCheck(paths, PETSC_COMM_SELF, TRS_ERR_OPTION, "-data_train is missing");
   PetscCall(TrsDatasetOpen(PETSC_COMM_WORLD, n_paths, paths, &dataset));
-  for (int pass = 0; pass < 2; pass++) PetscCall(read_all(options, dataset, &c));
-  PetscCall(copy_all(c.bytes, PetscMax(c.bytes / PetscMax(c.samples / batch_size, 1), 1), &copy_s));
-  PetscCall(
-      PetscPrintf(PETSC_COMM_WORLD,
-                  "%s  %.0f samples/s  %.0f CPU ns/sample  %.0f bytes/sample  memcpy %.0f CPU ns/sample  "
-                  "ratio %.3f\n",
-                  paths[0], (double)c.samples / c.wall_s, 1e9 * c.cpu_s / (double)c.samples,
-                  (double)c.bytes / (double)c.samples, 1e9 * copy_s / (double)c.samples, copy_s / c.cpu_s));
+  PetscCall(measure(options, dataset, paths[0]));
   PetscCall(TrsDatasetClose(&dataset));
   PetscCall(TrsOptionsDestroy(&options));
   PetscFunctionReturn(PETSC_SUCCESS);

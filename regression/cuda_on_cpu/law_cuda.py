@@ -8,6 +8,7 @@ import os
 import re
 
 import law_caches
+import law_qr
 from law_plans import FEATURES, MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
 from law_runs import check_same_evaluations
@@ -124,6 +125,22 @@ def test_cuda_predict(binary, folder):
         check_same_tensors(os.path.join(folder, "cuda.h5"), os.path.join(folder, "cpu.h5"), f"{kind} on {ranks} ranks")
         again = predicted(binary, folder, ranks, f"-init_from cuda.h5 -tables_output_dtype fp16 {MPI} -tables_sharding_types {kind}")
         check(same_bits(again, found), f"{kind} on {ranks} ranks: other predictions from its own file")
+
+
+def test_cuda_qr(binary, folder):
+    """Split tables: as on the CPU; with -reproducible the same bits from every plan, and with rows in caches that are filled ahead."""
+    law_qr.make(folder)
+    shared = f"{law_qr.TRAINING.replace(f'-steps {law_qr.STEPS}', '-steps 6')} {law_qr.MODEL} -table_item_data_type fp16 -tables_output_dtype bf16"
+    wanted, state = train(binary, folder, "cpu", 2, f"{shared} -device cpu")
+    found, other = train(binary, folder, "cuda", 2, f"{shared} {NCCL} -tables_sharding_types row_wise", limit_s=240)
+    check_close_losses(found, wanted, 2e-3, "nccl on 2 ranks")  # another sum may round to another bf16
+    check_close_tensors(other, state, 2e-2, "nccl on 2 ranks")
+    cached = "-tables_compute_kernels fused_uvm_caching -pipeline prefetch_sparse_dist"
+    wanted, state = train(binary, folder, "one", 1, f"{shared} -reproducible {NCCL} -tables_sharding_types table_wise", limit_s=240)
+    for backend, plan in ((MPI, "-tables_sharding_types column_wise"), (NCCL, f"-tables_sharding_types row_wise {cached}")):
+        found, other = train(binary, folder, "other", 2, f"{shared} -reproducible {backend} {plan}", limit_s=240, environment={"CUDA_ON_CPU_SEED": "7"})
+        check(same_bits(found, wanted), f"{plan}: other losses")
+        check_same_tensors(other, state, plan)
 
 
 def test_cuda_exchange(binary, folder):

@@ -50,11 +50,13 @@ static PetscErrorCode find_features(TrshardCollection c)
     PetscCheck(!table->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
                "table \"%s\": position weights belong to trshard's own model, not to a collection",
                table->name);
+    PetscCheck(!table->whole, PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "table \"%s\": id_map qr belongs to trshard's own model, not to a collection", table->whole);
     c->weighted = (PetscBool)(c->weighted || table->is_weighted);
     for (int k = 0; k < table->n_features; k++, f++) {
       c->columns[f] = c->width;
       c->table_of[f] = table;
-      c->map[f] = TrsIdMapMake(table->id_map, table->num_embeddings, PETSC_FALSE);
+      c->map[f] = TrsIdMapMake(&table->id_map, PETSC_FALSE);
       c->width += (int64_t)table->embedding_dim * TrsTableVectors(table);
     }
   }

@@ -48,7 +48,7 @@ static PetscErrorCode check_outputs(TrsOptions options, const TrsTableConfigs *t
     const TrsDType dtype = TrsTableOutputDType(table);
 
     if (TrsDTypeBits(dtype) >= 16) continue;
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, "output_dtype", &name));
+    PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), "output_dtype", &name));
     PetscCall(TrsOptionError(options, name,
                              "pooled outputs of a run are fp32, fp16 or bf16, table \"%s\" asks for %s",
                              table->name, TrsDTypeName(dtype)));
@@ -68,7 +68,7 @@ static PetscErrorCode refuse_quantised(TrsOptions options, const TrsTableConfigs
     const TrsTableConfig *table = &tables->table[t];
     const TrsTablePlan *plan = TrsShardingPlanFind(shardings, table->name);
 
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, "data_type", &name));
+    PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), "data_type", &name));
     if (TrsDTypeBits(table->data_type) <= 8)
       PetscCall(TrsOptionError(
           options, name,
@@ -90,11 +90,12 @@ static PetscErrorCode check_precision(const TrsTableConfig *table)
   const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
 
   PetscFunctionBegin;
-  PetscCheck(
-      !precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-      "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
-      "that it does not change the numbers (-table_%s_cache_precision)",
-      table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value), table->name);
+  PetscCheck(!precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF,
+             TRS_ERR_UNAVAILABLE,
+             "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
+             "that it does not change the numbers (-table_%s_cache_precision)",
+             table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value),
+             TrsTableOptionName(table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -123,8 +124,8 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
       PetscCall(check_precision(table));
       continue;
     }
-    PetscCall(
-        TrsOptionsObjectName(machine->options, "table", table->name, keys[i % TRS_N_CACHE_KEYS], &name));
+    PetscCall(TrsOptionsObjectName(machine->options, "table", TrsTableOptionName(table),
+                                   keys[i % TRS_N_CACHE_KEYS], &name));
     PetscCall(TrsOptionsSource(machine->options, name, &source));
     if (strcmp(source, "default") == 0) continue;
     if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
@@ -133,7 +134,7 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
         TrsOptionError(machine->options, name,
                        "table \"%s\" has compute kernel %s, which has no cache: name fused_uvm_caching in "
                        "-table_%s_compute_kernels, or leave this out",
-                       table->name, TrsComputeKernelName(plan->compute_kernel), table->name));
+                       table->name, TrsComputeKernelName(plan->compute_kernel), TrsTableOptionName(table)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -411,6 +411,19 @@ typedef PetscErrorCode TrsClampMatrixFn(TrsStream stream, int64_t rows, int64_t 
 typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype,
                                         float *matrix, int64_t stride);
 
+/*
+  Join two matrices [rows, cols] element by element: x = a + b, or a * b with `product`. a and b
+  have one stride.
+*/
+typedef PetscErrorCode TrsJoinForwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
+                                        const float *a, const float *b, int64_t stride, float *x,
+                                        int64_t x_stride);
+
+/* The backward of join_forward: the gradients of a and b take the places of a and b. */
+typedef PetscErrorCode TrsJoinBackwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
+                                         const float *dx, int64_t dx_stride, float *a, float *b,
+                                         int64_t stride);
+
 /* --- dense layers --- */
 
 /*
@@ -567,6 +580,8 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(DivideColumns, divide_columns) \
   X(ClampMatrix, clamp_matrix) \
   X(RoundMatrix, round_matrix) \
+  X(JoinForward, join_forward) \
+  X(JoinBackward, join_backward) \
   X(DensePrecision, dense_precision) \
   X(ProductLibrary, product_library) \
   X(Gemm, gemm) \

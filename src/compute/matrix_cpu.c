@@ -143,3 +143,41 @@ PetscErrorCode TrsClampMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, f
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsJoinForwardCpu(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
+                                 const float *a, const float *b, int64_t stride, float *x, int64_t x_stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++) {
+    const float *restrict left = a + r * stride, *restrict right = b + r * stride;
+    float *restrict joined = x + r * x_stride;
+
+    if (product)
+      for (int64_t c = 0; c < cols; c++) joined[c] = left[c] * right[c];
+    else
+      for (int64_t c = 0; c < cols; c++) joined[c] = left[c] + right[c];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsJoinBackwardCpu(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
+                                  const float *dx, int64_t dx_stride, float *a, float *b, int64_t stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++) {
+    const float *restrict grad = dx + r * dx_stride;
+    float *restrict left = a + r * stride, *restrict right = b + r * stride;
+
+    for (int64_t c = 0; c < cols; c++) {
+      const float of_left = product ? grad[c] * right[c] : grad[c];
+
+      right[c] = product ? grad[c] * left[c] : grad[c];
+      left[c] = of_left;
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -217,6 +217,10 @@ static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratc
       if (spec->selected_of_key[k] >= 0)
         jagged->lengths[spec->selected_of_key[k] * B + scratch->sample[i].place] = row[k];
   }
+  for (int f = 0; f < spec->n; f++)
+    if (spec->twin[f] >= 0)
+      memcpy(jagged->lengths + f * B, jagged->lengths + spec->twin[f] * B,
+             (size_t)B * sizeof(*jagged->lengths));
   for (int64_t bag = 0; bag < spec->n * B; bag++) {
     jagged->offsets[bag] = sum;
     sum += jagged->lengths[bag];
@@ -332,6 +336,17 @@ static inline __attribute__((always_inline)) PetscErrorCode place_samples(const 
   return PETSC_SUCCESS;
 }
 
+/* Copy the ids and weights of a feature from the earlier one that has the same key. */
+static void copy_twin(const TrsBatchSpec *spec, int f, TrsBatch *batch)
+{
+  const TrsJagged *jagged = &batch->kjt.jagged;
+  const int64_t to = jagged->offsets[f * batch->batch], from = jagged->offsets[spec->twin[f] * batch->batch];
+  const size_t n = (size_t)(jagged->offsets[(f + 1) * batch->batch] - to);
+
+  memcpy(jagged->values + to, jagged->values + from, n * sizeof(*jagged->values));
+  if (spec->with_weights) memcpy(jagged->weights + to, jagged->weights + from, n * sizeof(*jagged->weights));
+}
+
 /* The sample of the batch's i-th value, where the values of all features follow one another. */
 static int64_t sample_of_value(const TrsBatchScratch *scratch, const TrsBatch *batch, int64_t i)
 {
@@ -410,10 +425,16 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
   code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)
                                       : place_samples(spec, scratch, batch, PETSC_FALSE, bad_ids, fault);
   if (code != PETSC_SUCCESS) return code;
+  for (int f = 0; f < spec->n; f++)
+    if (spec->twin[f] >= 0) copy_twin(spec, f, batch);
+  return check_weights(spec, scratch, batch, fault);
+}
+
+void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch)
+{
   for (int f = 0; f < spec->n; f++) {
     const int64_t *offsets = batch->kjt.jagged.offsets + f * batch->batch;
 
     TrsIdMapApply(&spec->map[f], offsets[batch->batch] - offsets[0], batch->kjt.jagged.values + offsets[0]);
   }
-  return check_weights(spec, scratch, batch, fault);
 }

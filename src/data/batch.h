@@ -3,8 +3,8 @@
   Batch assembly turns the file's sample-major rows into a feature-major batch and checks ids and
   numbers. Internal to data/.
 
-  These functions run on the reader's thread: no MPI, no PETSc, no allocation, and HDF5 only through
-  io/. The main thread allocates the memory.
+  These functions run on the reader's threads: no MPI, no PETSc, no allocation, and HDF5 only
+  through io/. The main thread allocates the memory.
 */
 #pragma once
 
@@ -25,6 +25,8 @@ typedef struct {
   int64_t *rows;        /* [n] rows of each feature's table */
   TrsBoundsCheckMode *mode;
   TrsIdMap *map;                       /* [n] rows of each feature's table */
+  int *twin;                           /* [n] an earlier feature of the same key, or -1 */
+  PetscBool has_twins;                 /* some feature has one */
   int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights, with_group, with_time;
@@ -76,7 +78,8 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);
 
 /*
-  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids.
+  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids. They are as
+    in the file until TrsBatchMapIds().
 
   Runs on the reader's thread.
 
@@ -84,3 +87,6 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 */
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault);
+
+/* Let the ids of a batch that was read become rows. Runs on a thread of the reader's. */
+void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch);

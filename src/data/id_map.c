@@ -8,29 +8,39 @@
 __extension__ typedef unsigned __int128 TrsWide;
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-TrsIdMap TrsIdMapMake(TrsIdMapKind kind, int64_t rows, PetscBool is_unsigned)
+static TrsDivisor divisor_of(int64_t value)
 {
-  const int shift = 63 - __builtin_clzll((uint64_t)rows);
-  TrsIdMap map = {.kind = kind,
-                  .is_unsigned = is_unsigned,
-                  .rows = (uint64_t)rows,
+  TrsDivisor d = {.value = (uint64_t)value,
                   .inverse = UINT64_MAX,
-                  .shift = shift};
+                  .shift = 63 - __builtin_clzll((uint64_t)value),
+                  .fold = ((uint64_t)1 << 32) % (uint64_t)value};
 
-  if (rows & (rows - 1)) map.inverse = (uint64_t)(((TrsWide)1 << (64 + shift)) / map.rows);
-  return map;
+  /* Both roundings together are off by little more than 2^-52. */
+  d.below = (1.0 / (double)value) * (1.0 - 0x1p-51);
+  if (value & (value - 1)) d.inverse = (uint64_t)(((TrsWide)1 << (64 + d.shift)) / d.value);
+  return d;
+}
+
+TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule, PetscBool is_unsigned)
+{
+  return (TrsIdMap){.kind = rule->kind,
+                    .is_unsigned = is_unsigned,
+                    .rows = divisor_of(rule->rows),
+                    .collisions = divisor_of(PetscMax(rule->collisions, 1))};
 }
 
 /*
-  x modulo R by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is short by less
-  than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too small.
+  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is
+  short by less than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too
+  small.
 */
-ALWAYS_INLINE uint64_t remainder_of(uint64_t x, uint64_t rows, uint64_t inverse, int shift)
+ALWAYS_INLINE uint64_t divide(uint64_t x, TrsDivisor d, PetscBool remainder)
 {
-  const uint64_t quotient = (uint64_t)((TrsWide)x * inverse >> 64) >> shift;
-  const uint64_t rest = x - quotient * rows;
+  const uint64_t quotient = (uint64_t)((TrsWide)x * d.inverse >> 64) >> d.shift;
+  const uint64_t rest = x - quotient * d.value;
+  const PetscBool is_short = (PetscBool)(rest >= d.value);
 
-  return rest - (rest >= rows ? rows : 0);
+  return remainder ? rest - (is_short ? d.value : 0) : quotient + is_short;
 }
 
 ALWAYS_INLINE uint64_t rotate(uint64_t x, int bits)
@@ -67,20 +77,22 @@ ALWAYS_INLINE uint64_t hash_of(uint64_t id)
 }
 
 /* The row of an id. A negative id gives R - 1 less the remainder of its complement, -id - 1. */
-ALWAYS_INLINE int64_t row_of(const TrsIdMap *map, PetscBool hash, int64_t id)
+ALWAYS_INLINE int64_t row_of(const TrsIdMap *map, TrsIdMapKind kind, int64_t id)
 {
+  const PetscBool hash = (PetscBool)(kind == TRS_ID_MAP_HASH);
   const uint64_t flip = hash || map->is_unsigned ? 0 : (uint64_t)(id >> 63);
   const uint64_t x = hash ? hash_of((uint64_t)id) : (uint64_t)id ^ flip;
-  const uint64_t rest = remainder_of(x, map->rows, map->inverse, map->shift);
+  const uint64_t row = (divide(x, map->rows, PETSC_TRUE) ^ flip) + (map->rows.value & flip);
 
-  return (int64_t)((rest ^ flip) + (map->rows & flip));
+  if (kind != TRS_ID_MAP_QUOTIENT && kind != TRS_ID_MAP_REMAINDER) return (int64_t)row;
+  return (int64_t)divide(row, map->collisions, (PetscBool)(kind == TRS_ID_MAP_REMAINDER));
 }
 
-ALWAYS_INLINE void map_ids(const TrsIdMap *map, PetscBool hash, int64_t n, int64_t *ids)
+ALWAYS_INLINE void map_ids(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, int64_t *ids)
 {
   const TrsIdMap m = *map; /* a copy, so that the loop does not read the map again */
 
-  for (int64_t i = 0; i < n; i++) ids[i] = row_of(&m, hash, ids[i]);
+  for (int64_t i = 0; i < n; i++) ids[i] = row_of(&m, kind, ids[i]);
 }
 
 /*
@@ -135,11 +147,51 @@ WIDE ALWAYS_INLINE __m512i hash_wide(__m512i id)
   return _mm512_xor_epi64(a, _mm512_add_epi64(b, a));
 }
 
-WIDE ALWAYS_INLINE void map_wide(const TrsIdMap *map, PetscBool hash, int64_t n, int64_t *ids)
+/* divide() for eight numbers at a time. */
+WIDE ALWAYS_INLINE __m512i divide_wide(__m512i x, TrsDivisor d, PetscBool remainder)
 {
-  const __m512i rows = _mm512_set1_epi64((long long)map->rows),
-                inverse = _mm512_set1_epi64((long long)map->inverse);
-  const __m128i shift = _mm_cvtsi32_si128(map->shift);
+  const __m512i value = _mm512_set1_epi64((long long)d.value);
+  const __m512i quotient = _mm512_srl_epi64(upper_half(x, _mm512_set1_epi64((long long)d.inverse)),
+                                            _mm_cvtsi32_si128(d.shift));
+  const __m512i rest = _mm512_sub_epi64(x, _mm512_mullo_epi64(quotient, value));
+  const __mmask8 is_short = _mm512_cmpge_epu64_mask(rest, value);
+
+  return remainder ? _mm512_mask_sub_epi64(rest, is_short, rest, value)
+                   : _mm512_mask_add_epi64(quotient, is_short, quotient, _mm512_set1_epi64(1));
+}
+
+/* The divisors from which on the quotient of 64 bits has no more than 48. */
+  #define DIRECT 65536
+
+/*
+  x modulo d for eight numbers at a time, by way of doubles. For a small d, 2^32 high + low is
+  folded to (2^32 modulo d) high + low first, so that the quotient is at most 2^48 in any case. All
+  roundings are downwards. They lose less than 2^-49 of the quotient, which is right or one too
+  small.
+*/
+WIDE ALWAYS_INLINE __m512i remainder_wide(__m512i x, TrsDivisor d)
+{
+  const __m512i value = _mm512_set1_epi64((long long)d.value);
+  __m512i quotient, rest;
+
+  if (d.value < DIRECT) {
+    const __m512i high = _mm512_srli_epi64(x, 32), low = _mm512_and_epi64(x, _mm512_set1_epi64(UINT32_MAX));
+
+    x = _mm512_add_epi64(_mm512_mul_epu32(high, _mm512_set1_epi64((long long)d.fold)), low);
+  }
+  quotient = _mm512_cvttpd_epu64(
+      _mm512_mul_round_pd(_mm512_cvt_roundepu64_pd(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
+                          _mm512_set1_pd(d.below), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+  rest = _mm512_sub_epi64(x, _mm512_mullo_epi64(quotient, value));
+  return _mm512_min_epu64(rest, _mm512_sub_epi64(rest, value));
+}
+
+/* row_of() for eight ids at a time. */
+WIDE ALWAYS_INLINE void map_wide(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, int64_t *ids)
+{
+  const __m512i rows = _mm512_set1_epi64((long long)map->rows.value);
+  const PetscBool hash = (PetscBool)(kind == TRS_ID_MAP_HASH),
+                  split = (PetscBool)(kind == TRS_ID_MAP_QUOTIENT || kind == TRS_ID_MAP_REMAINDER);
   const PetscBool has_sign = (PetscBool)(!hash && !map->is_unsigned);
 
   for (int64_t i = 0; i < n; i += 8) {
@@ -147,22 +199,23 @@ WIDE ALWAYS_INLINE void map_wide(const TrsIdMap *map, PetscBool hash, int64_t n,
     const __m512i id = _mm512_maskz_loadu_epi64(there, ids + i);
     const __m512i flip = has_sign ? _mm512_srai_epi64(id, 63) : _mm512_setzero_si512();
     const __m512i x = hash ? hash_wide(id) : _mm512_xor_epi64(id, flip);
-    const __m512i quotient = _mm512_srl_epi64(upper_half(x, inverse), shift);
-    __m512i rest = _mm512_sub_epi64(x, _mm512_mullo_epi64(quotient, rows));
+    __m512i row = remainder_wide(x, map->rows);
 
-    rest = _mm512_mask_sub_epi64(rest, _mm512_cmpge_epu64_mask(rest, rows), rest, rows);
-    rest = _mm512_add_epi64(_mm512_xor_epi64(rest, flip), _mm512_and_epi64(rows, flip));
-    _mm512_mask_storeu_epi64(ids + i, there, rest);
+    row = _mm512_add_epi64(_mm512_xor_epi64(row, flip), _mm512_and_epi64(rows, flip));
+    if (split) row = divide_wide(row, map->collisions, (PetscBool)(kind == TRS_ID_MAP_REMAINDER));
+    _mm512_mask_storeu_epi64(ids + i, there, row);
   }
 }
 
-WIDE static void hash_ids_wide(const TrsIdMap *map, int64_t n, int64_t *ids)
+WIDE static void map_ids_wide(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
-  map_wide(map, PETSC_TRUE, n, ids);
-}
-WIDE static void divide_ids_wide(const TrsIdMap *map, int64_t n, int64_t *ids)
-{
-  map_wide(map, PETSC_FALSE, n, ids);
+  switch (map->kind) {
+  case TRS_ID_MAP_NONE: break;
+  case TRS_ID_MAP_MODULO: map_wide(map, TRS_ID_MAP_MODULO, n, ids); break;
+  case TRS_ID_MAP_HASH: map_wide(map, TRS_ID_MAP_HASH, n, ids); break;
+  case TRS_ID_MAP_QUOTIENT: map_wide(map, TRS_ID_MAP_QUOTIENT, n, ids); break;
+  case TRS_ID_MAP_REMAINDER: map_wide(map, TRS_ID_MAP_REMAINDER, n, ids); break;
+  }
 }
 
 static PetscBool has_wide(void)
@@ -170,8 +223,7 @@ static PetscBool has_wide(void)
   return (PetscBool)(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"));
 }
 #else
-  #define hash_ids_wide   TrsIdMapApplyPortably
-  #define divide_ids_wide TrsIdMapApplyPortably
+  #define map_ids_wide TrsIdMapApplyPortably
 
 static PetscBool has_wide(void)
 {
@@ -183,18 +235,17 @@ void TrsIdMapApplyPortably(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
   switch (map->kind) {
   case TRS_ID_MAP_NONE: break;
-  case TRS_ID_MAP_MODULO: map_ids(map, PETSC_FALSE, n, ids); break;
-  case TRS_ID_MAP_HASH: map_ids(map, PETSC_TRUE, n, ids); break;
+  case TRS_ID_MAP_MODULO: map_ids(map, TRS_ID_MAP_MODULO, n, ids); break;
+  case TRS_ID_MAP_HASH: map_ids(map, TRS_ID_MAP_HASH, n, ids); break;
+  case TRS_ID_MAP_QUOTIENT: map_ids(map, TRS_ID_MAP_QUOTIENT, n, ids); break;
+  case TRS_ID_MAP_REMAINDER: map_ids(map, TRS_ID_MAP_REMAINDER, n, ids); break;
   }
 }
 
 void TrsIdMapApply(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
-  if (map->kind == TRS_ID_MAP_NONE) return;
-  if (!has_wide())
-    TrsIdMapApplyPortably(map, n, ids);
-  else if (map->kind == TRS_ID_MAP_HASH)
-    hash_ids_wide(map, n, ids);
+  if (has_wide())
+    map_ids_wide(map, n, ids);
   else
-    divide_ids_wide(map, n, ids);
+    TrsIdMapApplyPortably(map, n, ids);
 }

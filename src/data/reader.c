@@ -42,7 +42,8 @@ static const TrsOptionSpec reader_options[] = {
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
 
-typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
+/* A slot is free, then read, in some readers then mapped, then ready, then out. */
+typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READ, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
 
 typedef struct {
   TrsBatch batch; /* stays the first field: a batch's address is its slot's */
@@ -70,11 +71,13 @@ struct TrsReaderImpl {
   TrsBatchScratch scratch;
   TrsBadIds *bad_ids; /* [n] repaired ids so far */
 
-  pthread_t thread;
-  PetscBool running;
-  pthread_mutex_t lock; /* protects the slots' states and stop */
+  pthread_t thread, mapper;
+  PetscBool running, mapping; /* is the thread there? mapping: that of ids' maps */
+  PetscBool maps;             /* ids are mapped */
+  pthread_mutex_t lock;       /* protects the slots' states, stop and read_all */
   pthread_cond_t changed;
   PetscBool stop;
+  PetscBool read_all; /* the thread that reads has ended */
 };
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
@@ -141,13 +144,17 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscCall(PetscMalloc3(spec->info->n_features, &spec->selected_of_key, n, &spec->rows, n, &spec->mode));
   PetscCall(PetscCalloc1(n, &spec->max_length));
   PetscCall(PetscCalloc1(n, &spec->map));
+  PetscCall(PetscMalloc1(n, &spec->twin));
   PetscCall(PetscCalloc1(n, &reader->bad_ids));
   for (int k = 0; k < spec->info->n_features; k++) spec->selected_of_key[k] = -1;
   for (int f = 0; f < n; f++) {
-    PetscCheck(keys[f] >= 0 && keys[f] < spec->info->n_features && spec->selected_of_key[keys[f]] < 0,
-               PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "feature %d is key %d, which is out of range or taken twice", f, keys[f]);
-    spec->selected_of_key[keys[f]] = f;
+    PetscCheck(keys[f] >= 0 && keys[f] < spec->info->n_features, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "feature %d is key %d, which is out of range", f, keys[f]);
+    spec->twin[f] = spec->selected_of_key[keys[f]];
+    if (spec->twin[f] < 0)
+      spec->selected_of_key[keys[f]] = f;
+    else
+      spec->has_twins = PETSC_TRUE;
     spec->rows[f] = rows[f];
     spec->mode[f] = mode[f];
   }
@@ -156,13 +163,15 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map)
+PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
 {
   TrsBatchSpec *spec = &reader->spec;
 
   PetscFunctionBegin;
-  for (int f = 0; f < spec->n; f++)
-    spec->map[f] = TrsIdMapMake(map[f], spec->rows[f], spec->info->has_unsigned_ids);
+  for (int f = 0; f < spec->n; f++) {
+    spec->map[f] = TrsIdMapMake(&map[f], spec->info->has_unsigned_ids);
+    reader->maps = (PetscBool)(reader->maps || map[f].kind != TRS_ID_MAP_NONE);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -231,7 +240,7 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the thread --- */
+/* --- the threads --- */
 
 /*
   Wait until the main thread has made room for the batch's ids.
@@ -312,8 +321,41 @@ static void *read_ahead(void *context)
     if (!read_step(reader, step, &shuffle, s)) break;
     if (reader->training && TrsTraceWants(step))
       TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, step, start_s, TrsTraceClock(), -1);
-    set_state(reader, s, TRS_SLOT_READY);
+    set_state(reader, s, reader->maps && s->fault.code == PETSC_SUCCESS ? TRS_SLOT_READ : TRS_SLOT_READY);
     if (s->fault.code != PETSC_SUCCESS) break;
+  }
+  pthread_mutex_lock(&reader->lock);
+  reader->read_all = PETSC_TRUE;
+  pthread_cond_broadcast(&reader->changed);
+  pthread_mutex_unlock(&reader->lock);
+  return NULL;
+}
+
+/* Wait until the slot is read. Returns false if it will not be, or if the thread must stop. */
+static PetscBool wait_for_read(TrsReader reader, const TrsSlot *s)
+{
+  PetscBool is_read;
+
+  pthread_mutex_lock(&reader->lock);
+  while (s->state != TRS_SLOT_READ && !reader->read_all && !reader->stop)
+    pthread_cond_wait(&reader->changed, &reader->lock);
+  is_read = (PetscBool)(s->state == TRS_SLOT_READ && !reader->stop);
+  pthread_mutex_unlock(&reader->lock);
+  return is_read;
+}
+
+/* Map the ids of the batches that are read, in their order. */
+static void *map_behind(void *context)
+{
+  TrsReader reader = context;
+
+  TrsCpuHelps();
+  for (int64_t step = reader->start; step < reader->total; step++) {
+    TrsSlot *s = &reader->slots[step % reader->n_slots];
+
+    if (!wait_for_read(reader, s)) break;
+    TrsBatchMapIds(&reader->spec, &s->batch);
+    set_state(reader, s, TRS_SLOT_READY);
   }
   return NULL;
 }
@@ -325,8 +367,8 @@ static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
   const TrsBatchSpec *spec = &reader->spec;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch, n_values,
-                          spec->with_weights));
+  PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch,
+                          spec->has_twins ? 2 * n_values : n_values, spec->with_weights));
   s->room = n_values;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -407,8 +449,9 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the thread. Signals stay with the main thread. */
-static PetscErrorCode start_thread(TrsReader reader)
+/* Start a thread. Signals stay with the main thread. */
+static PetscErrorCode start_thread(TrsReader reader, void *(*work)(void *), pthread_t *thread,
+                                   PetscBool *started)
 {
   sigset_t all, before;
   int status;
@@ -416,11 +459,19 @@ static PetscErrorCode start_thread(TrsReader reader)
   PetscFunctionBegin;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  status = pthread_create(&reader->thread, NULL, read_ahead, reader);
+  status = pthread_create(thread, NULL, work, reader);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "cannot start the reader's thread: %s",
+  PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "cannot start a thread of the reader: %s",
              strerror(status));
-  reader->running = PETSC_TRUE;
+  *started = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode start_threads(TrsReader reader)
+{
+  PetscFunctionBegin;
+  PetscCall(start_thread(reader, read_ahead, &reader->thread, &reader->running));
+  if (reader->maps) PetscCall(start_thread(reader, map_behind, &reader->mapper, &reader->mapping));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -431,7 +482,7 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
   PetscFunctionBegin;
   PetscCall(TrsAgree(reader->comm, set_up(reader)));
   (void)TrsMemoryFor(before);
-  PetscCall(TrsAgree(reader->comm, start_thread(reader)));
+  PetscCall(TrsAgree(reader->comm, start_threads(reader)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -512,7 +563,7 @@ PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode stop_thread(TrsReader reader)
+static PetscErrorCode stop_threads(TrsReader reader)
 {
   PetscFunctionBegin;
   if (!reader->running) PetscFunctionReturn(PETSC_SUCCESS);
@@ -521,7 +572,8 @@ static PetscErrorCode stop_thread(TrsReader reader)
   pthread_cond_broadcast(&reader->changed);
   pthread_mutex_unlock(&reader->lock);
   pthread_join(reader->thread, NULL);
-  reader->running = PETSC_FALSE;
+  if (reader->mapping) pthread_join(reader->mapper, NULL);
+  reader->running = reader->mapping = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -531,7 +583,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
 
   PetscFunctionBegin;
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(stop_thread(r));
+  PetscCall(stop_threads(r));
   for (int64_t i = 0; r->slots && i < r->n_slots; i++) {
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].dense));
     PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].labels));
@@ -546,6 +598,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
   PetscCall(PetscFree(r->spec.max_length));
   PetscCall(PetscFree(r->spec.map));
+  PetscCall(PetscFree(r->spec.twin));
   PetscCall(PetscFree(r->bad_ids));
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->lock);

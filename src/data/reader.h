@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The reader gives batches of this rank's samples. A thread reads ahead, so that a step does not
-  wait for the file.
+  wait for the file. Where ids are mapped, a second thread does this, while the first one reads on.
 
   In global step s of W ranks with B samples each, rank r takes samples (s*W + r)*B .. +B-1 of the
   epoch's order. An epoch may end with a smaller batch (src/RULES.md, rule A17). -data_shuffle
@@ -70,7 +70,8 @@ PetscErrorCode TrsReaderSetDataset(TrsReader reader, TrsDataset dataset);
 /*
   Set the features of a batch and their order (src/RULES.md, rule A2).
 
-  In:  keys          [n] indices into the dataset's key order
+  In:  keys          [n] indices into the dataset's key order; two features may share one, if both
+                     have an id map
        rows          [n] range of each feature's ids for the bounds check
        mode          [n] mode of the bounds check
        with_weights  whether to read /sparse/weights
@@ -83,7 +84,7 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   Mapped ids are never out of bounds, and -1 is an id like any other. Call this after
   TrsReaderSetFeatures().
 */
-PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapKind *map);
+PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map);
 
 /*
   Set the most ids of a sample for each feature, [n]. 0 allows any number, which is the default.
@@ -120,8 +121,8 @@ PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
 
 /*
-  Allocate the memory and start the thread. Collective. Errors (agreed): OPTION if -drop_last leaves
-  no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
+  Allocate the memory and start the threads. Collective. Errors (agreed): OPTION if -drop_last
+  leaves no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
 */
 PetscErrorCode TrsReaderSetUp(TrsReader reader);
 

@@ -181,7 +181,7 @@ PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTable
     TrsSparseOptimizerArgs args;
     int i = 0;
 
-    PetscCall(read_optimizer(options, tables->table[t].name, &args, &o->max_gradient[t]));
+    PetscCall(read_optimizer(options, TrsTableOptionName(&tables->table[t]), &args, &o->max_gradient[t]));
     while (i < o->n && !same_args(&o->args[i], &args)) i++;
     if (i == o->n) o->args[o->n++] = args;
     o->of_table[t] = i;

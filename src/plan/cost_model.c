@@ -187,8 +187,8 @@ PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
   PetscCheck(TrsOptionSummarise(option), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-table_%s_num_embeddings %" PRId64
              " x %d: the bytes of %s over %d shards overflow 64-bit sizes",
-             table->name, table->num_embeddings, table->embedding_dim, TrsShardingTypeName(option->type),
-             option->n_shards);
+             TrsTableOptionName(table), table->num_embeddings, table->embedding_dim,
+             TrsShardingTypeName(option->type), option->n_shards);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -51,7 +51,7 @@ static PetscErrorCode say_no_option(const TrsCostModel *model, int t, TrsText *m
       "exclude each other or are not available on %s. Relax: -table_%s_sharding_types, "
       "-table_%s_compute_kernels",
       table->name, TrsModuleName(TrsTableModule(table)), model->settings->is_quant ? "quantised" : "trained",
-      model->topology->is_cuda ? "cuda" : "cpu", table->name, table->name));
+      model->topology->is_cuda ? "cuda" : "cpu", TrsTableOptionName(table), TrsTableOptionName(table)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -164,18 +164,19 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_
                             " samples a rank, not for tables. Relax: -batch_size (or -plan_batch_size)",
                             model->settings->batch_size));
   else
-    PetscCall(TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type", table->name));
+    PetscCall(
+        TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type", TrsTableOptionName(table)));
   PetscCall(TrsTextPrintf(message, ", -topology_world_size"));
   if (short_hbm) PetscCall(TrsTextPrintf(message, ", -topology_hbm_cap"));
   if (short_hbm && reserved) PetscCall(TrsTextPrintf(message, ", %s", reserved));
   if (short_ddr) PetscCall(TrsTextPrintf(message, ", -topology_ddr_cap"));
   if (table->constraints.sharding_types)
-    PetscCall(TrsTextPrintf(message, ", -table_%s_sharding_types (more of them)", table->name));
+    PetscCall(TrsTextPrintf(message, ", -table_%s_sharding_types (more of them)", TrsTableOptionName(table)));
   if (uvm && short_hbm && kernels && !((kernels >> TRS_KERNEL_FUSED_UVM) & 1u))
-    PetscCall(
-        TrsTextPrintf(message, ", -table_%s_compute_kernels (fused_uvm_caching, fused_uvm)", table->name));
+    PetscCall(TrsTextPrintf(message, ", -table_%s_compute_kernels (fused_uvm_caching, fused_uvm)",
+                            TrsTableOptionName(table)));
   if (uvm && short_ddr && kernels && !((kernels >> TRS_KERNEL_FUSED) & 1u))
-    PetscCall(TrsTextPrintf(message, ", -table_%s_compute_kernels (fused)", table->name));
+    PetscCall(TrsTextPrintf(message, ", -table_%s_compute_kernels (fused)", TrsTableOptionName(table)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

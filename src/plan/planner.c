@@ -88,7 +88,7 @@ static PetscErrorCode check_device_groups(const TrsPlanner planner)
             "table \"%s\" has device group %s (-table_%s_device_group or -tables_device_group), but this run "
             "is on "
             "%s%s: all tables of a run are on one kind of device; only -task plan leaves some out",
-            table->name, group, table->name, device,
+            table->name, group, TrsTableOptionName(table), device,
             strcmp(device, planned) == 0 ? "" : " with another -topology_compute_device");
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -49,7 +49,7 @@ static PetscErrorCode choose_type(TrsOptions options, const char *path, const Tr
   PetscBool set;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsObjectName(options, "table", config->name, "data_type", &name));
+  PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(config), "data_type", &name));
   PetscCall(TrsOptionsGetEnum(options, name, &data_type, &set));
   if (set && stored->is_quantised && (TrsDType)data_type != stored->dtype)
     PetscCall(TrsOptionError(options, name,

@@ -42,14 +42,17 @@ PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text)
   const TrsDatasetInfo *info;
   const char **names;
   char num_dense[32];
+  int n = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
   snprintf(num_dense, sizeof(num_dense), "%d", info->num_dense);
   PetscCall(TrsOptionsSettle(session->options, "-num_dense", num_dense));
   PetscCall(PetscMalloc1((size_t)tables->n, &names));
-  for (int t = 0; t < tables->n; t++) names[t] = tables->table[t].name;
-  PetscCall(TrsOptionsModelText(session->options, "table", tables->n, names, text));
+  for (int t = 0; t < tables->n; t++)
+    if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER) /* the quotient's options */
+      names[n++] = TrsTableOptionName(&tables->table[t]);
+  PetscCall(TrsOptionsModelText(session->options, "table", n, names, text));
   PetscCall(PetscFree(names));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

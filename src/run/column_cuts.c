@@ -30,7 +30,7 @@ PetscErrorCode TrsColumnCutsTell(MPI_Comm comm, TrsOptions options, const TrsTab
     TrsSparseOptimizerKind kind;
 
     if (!is_cut(TrsShardingPlanFind(plan, tables->table[t].name))) continue;
-    PetscCall(TrsSparseOptimizerKindOf(options, tables->table[t].name, &kind));
+    PetscCall(TrsSparseOptimizerKindOf(options, TrsTableOptionName(&tables->table[t]), &kind));
     if (!TrsSparseOptimizerCouplesColumns(kind)) continue;
     if (n < TRS_SHOWN_NAMES) names[n] = tables->table[t].name;
     if (n++ == 0) optimizer = TrsSparseOptimizerName(kind);

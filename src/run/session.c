@@ -211,7 +211,7 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
   PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
-  PetscCheck(table->id_map != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
+  PetscCheck(table->id_map.kind != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
              TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
              info->largest_in[*key], feature, info->num_embeddings[*key], rows);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -237,7 +237,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   const TrsDatasetInfo *info;
   PetscBool weighted = PETSC_FALSE;
   TrsBoundsCheckMode *mode;
-  TrsIdMapKind *map;
+  TrsIdMapRule *map;
   int64_t *rows;
   int n = 0, label, *keys, *max_length;
 

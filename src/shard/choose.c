@@ -104,7 +104,7 @@ static PetscErrorCode check_reproducible(const TrsShardingContext *context, int 
       PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-reproducible: the sequence table \"%s\", which is not averaged, is planned as %s; force table_wise "
       "or row_wise (-table_%s_sharding_types)",
-      config->name, TrsShardingTypeName(type), config->name);
+      config->name, TrsShardingTypeName(type), TrsTableOptionName(config));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -119,7 +119,8 @@ PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsSh
   PetscCheck(choice->payload, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "table \"%s\", pooling %s, cannot be sharded as %s with these options "
              "(-table_%s_sharding_types)",
-             config->name, TrsPoolingName(config->pooling), TrsShardingTypeName(type), config->name);
+             config->name, TrsPoolingName(config->pooling), TrsShardingTypeName(type),
+             TrsTableOptionName(config));
   if (context->dist.reproducible) PetscCall(check_reproducible(context, t, treatment, choice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

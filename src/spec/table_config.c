@@ -54,6 +54,11 @@ PetscBool TrsTableHasWeights(const TrsTableConfig *table)
   return (PetscBool)(table->is_weighted || table->max_feature_lengths);
 }
 
+const char *TrsTableOptionName(const TrsTableConfig *table)
+{
+  return table->whole ? table->whole : table->name;
+}
+
 TrsDType TrsTableOutputDType(const TrsTableConfig *table)
 {
   return table->constraints.has_output_dtype ? table->constraints.output_dtype : TRS_FP32;
@@ -61,15 +66,17 @@ TrsDType TrsTableOutputDType(const TrsTableConfig *table)
 
 int TrsTableVectors(const TrsTableConfig *table)
 {
+  if (table->id_map.kind == TRS_ID_MAP_REMAINDER) return 0;
   return table->pooling == TRS_POOLING_NONE ? table->sequence_length : 1;
 }
 
-static PetscErrorCode free_table(TrsTableConfig *table)
+PetscErrorCode TrsTableConfigFree(TrsTableConfig *table)
 {
   TrsTableConstraints *constraints = &table->constraints;
 
   PetscFunctionBegin;
   PetscCall(PetscFree(table->name));
+  PetscCall(PetscFree(table->whole));
   for (int i = 0; i < table->n_features; i++) PetscCall(PetscFree(table->features[i]));
   PetscCall(PetscFree(table->features));
   PetscCall(PetscFree(table->feature_keys));
@@ -79,13 +86,14 @@ static PetscErrorCode free_table(TrsTableConfig *table)
   PetscCall(PetscFree(constraints->batch_sizes));
   PetscCall(PetscFree(constraints->device_group));
   PetscCall(PetscFree(constraints->cache_stats_mrc_hist));
+  *table = (TrsTableConfig){.name = NULL};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTableConfigsFree(TrsTableConfigs *tables)
 {
   PetscFunctionBegin;
-  for (int t = 0; t < tables->n; t++) PetscCall(free_table(&tables->table[t]));
+  for (int t = 0; t < tables->n; t++) PetscCall(TrsTableConfigFree(&tables->table[t]));
   PetscCall(PetscFree(tables->table));
   tables->n = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

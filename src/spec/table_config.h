@@ -64,8 +64,26 @@ typedef enum { TRS_MODULE_EBC, TRS_MODULE_WEIGHTED_EBC, TRS_MODULE_EC, TRS_N_MOD
 
 typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUNDS_NONE } TrsBoundsCheckMode;
 
-/* Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. */
-typedef enum { TRS_ID_MAP_NONE, TRS_ID_MAP_MODULO, TRS_ID_MAP_HASH } TrsIdMapKind;
+/*
+  Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. The last two
+  are the parts of id_map qr (spec/table_options.c): the quotient or the remainder by `collisions`
+  of the row that the modulo gives. The word qr of the options has the place of
+  TRS_ID_MAP_QUOTIENT.
+*/
+typedef enum {
+  TRS_ID_MAP_NONE,
+  TRS_ID_MAP_MODULO,
+  TRS_ID_MAP_HASH,
+  TRS_ID_MAP_QUOTIENT,
+  TRS_ID_MAP_REMAINDER
+} TrsIdMapKind;
+
+/* The rule that maps a feature's ids to rows of its table. */
+typedef struct {
+  TrsIdMapKind kind;
+  int64_t rows;       /* R of the modulo: of the table, or of the one that it is a part of */
+  int64_t collisions; /* m of the parts of id_map qr */
+} TrsIdMapRule;
 
 /* One of TRS_TABLE_CHOICES: a word's place in its list, 0 or 1 for a flag, or bytes. */
 typedef struct {
@@ -103,6 +121,7 @@ typedef struct {
 
 typedef struct {
   char *name;
+  char *whole;            /* the table of -tables that id_map qr made this part of, or NULL */
   int64_t num_embeddings; /* rows R */
   int embedding_dim;      /* columns D */
   TrsPooling pooling;
@@ -114,8 +133,9 @@ typedef struct {
   int *max_feature_lengths;
   PetscBool stochastic_rounding; /* for stores to fp16 and bf16 */
   TrsBoundsCheckMode bounds_check_mode;
-  TrsIdMapKind id_map;
-  TrsRandomLaw init; /* of the initial weights */
+  TrsIdMapRule id_map;
+  PetscBool multiplied; /* part of id_map qr: the vectors are multiplied, otherwise added */
+  TrsRandomLaw init;    /* of the initial weights */
   int n_features;
   char **features;   /* [n_features] names; the default of a dry run without a dataset is {name} */
   int *feature_keys; /* [n_features] index into the dataset's key order; NULL in a dry run */
@@ -124,7 +144,7 @@ typedef struct {
 
 typedef struct {
   int n;
-  TrsTableConfig *table; /* [n] in -tables order */
+  TrsTableConfig *table; /* [n] in -tables order; the parts of id_map qr follow one another */
 } TrsTableConfigs;
 
 /* A dataset's facts about its features; all fields are NULL or 0 in a dry run. */
@@ -155,6 +175,7 @@ extern const TrsOptionGroup trs_tables_options;
 PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFeatures *dataset,
                                           TrsTableConfigs *tables);
 PetscErrorCode TrsTableConfigsFree(TrsTableConfigs *tables);
+PetscErrorCode TrsTableConfigFree(TrsTableConfig *table);
 
 /*
   The module a table belongs to: ec if pooling is none, weighted_ebc if its ids have weights, else
@@ -165,10 +186,19 @@ TrsModule TrsTableModule(const TrsTableConfig *table);
 /* Do the table's ids have weights, from the data or from their positions? */
 PetscBool TrsTableHasWeights(const TrsTableConfig *table);
 
+/*
+  The name in the table's options, -table_<name>_<key>. The two parts of id_map qr share their
+  whole's.
+*/
+const char *TrsTableOptionName(const TrsTableConfig *table);
+
 /* The type that a run rounds the table's pooled output to: output_dtype, or fp32 without it. */
 TrsDType TrsTableOutputDType(const TrsTableConfig *table);
 
-/* Number of vectors of embedding_dim that a feature of the table brings into the interaction. */
+/*
+  Number of vectors of embedding_dim that a feature of the table brings into the interaction. The
+  parts of id_map qr bring one together, which is the first part's.
+*/
 int TrsTableVectors(const TrsTableConfig *table);
 
 const char *TrsPoolingName(TrsPooling pooling);

@@ -47,7 +47,7 @@ static PetscErrorCode check_keys(TrsOptions options, const TrsTableConfig *table
       *used |= 1u << i;
       continue;
     }
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, keys[i].key, &name));
+    PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), keys[i].key, &name));
     PetscCall(TrsOptionsSource(options, name, &source));
     PetscCall(TrsTableKeyIsOwn(options, table, keys[i].key, &own));
     if (own && strcmp(source, "default") != 0)

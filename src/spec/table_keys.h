@@ -11,7 +11,7 @@
 #define GET(type, key, ...) \
   do { \
     const char *full_name; \
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
+    PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), key, &full_name)); \
     PetscCall(TrsOptionsGet##type(options, full_name, __VA_ARGS__)); \
   } while (0)
 
@@ -19,7 +19,7 @@
 #define FAIL(key, ...) \
   do { \
     const char *full_name; \
-    PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name)); \
+    PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), key, &full_name)); \
     PetscCall(TrsOptionError(options, full_name, __VA_ARGS__)); \
   } while (0)
 

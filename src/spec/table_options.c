@@ -5,6 +5,7 @@
 #include "spec/table_keys.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +53,15 @@ static const TrsOptionSpec table_options[] = {
         "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "as -bounds_check_mode, which is its default"},
-    {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash", NULL,
+    {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash,qr", NULL,
      "how any 64-bit id becomes a row: modulo num_embeddings, or a hash of it modulo num_embeddings "
-     "(FBGEMM's zero_collision_hash, max_probe 1); none: ids are rows"},
+     "(FBGEMM's zero_collision_hash, max_probe 1); none: ids are rows. qr: the modulo's row is divided by "
+     "qr_collisions, and two small tables take the place of a table NAME: NAME_quotient and NAME_remainder"},
+    {"qr_operation", TRS_OPTION_ENUM, "mult", NULL, "add,mult", NULL,
+     "with id_map qr: what joins the pooled vectors of both tables, number by number"},
+    {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
+     "with id_map qr: rows of NAME_remainder, at most num_embeddings; NAME_quotient has num_embeddings over "
+     "it, rounded up (default: the square root of num_embeddings, rounded up)"},
     {"optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
      "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
 #define NUMBER_OF_TABLE(word, fallback, range, help) \
@@ -110,7 +117,8 @@ static const TrsOptionSpec table_options[] = {
 };
 const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
-    "num_embeddings,embedding_dim,sequence_length,position_weighted,max_feature_lengths,id_map",
+    "num_embeddings,embedding_dim,sequence_length,position_weighted,max_feature_lengths,id_map,"
+    "qr_operation,qr_collisions",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
 /* Note the value of a table's key that the run has found, for a checkpoint of the model. */
@@ -120,7 +128,7 @@ static PetscErrorCode settle(TrsOptions options, const TrsTableConfig *table, co
   const char *full_name;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &full_name));
+  PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), key, &full_name));
   PetscCall(TrsOptionsSettle(options, full_name, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -174,9 +182,11 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
       range = PetscMax(range, dataset->num_embeddings[table->feature_keys[i]]);
   }
   GET(Enum, "id_map", &map, NULL);
-  table->id_map = (TrsIdMapKind)map;
-  if (table->id_map != TRS_ID_MAP_NONE) range = 0; /* whatever the ids are, they become rows */
-  rows = range;
+  table->id_map.kind = (TrsIdMapKind)map;
+  rows = table->id_map.kind == TRS_ID_MAP_QUOTIENT ? range : 0;
+  /* Whatever the ids are, they become rows. */
+  if (table->id_map.kind != TRS_ID_MAP_NONE) range = 0;
+  rows = PetscMax(rows, range);
   GET(Int, "num_embeddings", &rows, &has_rows);
   (void)snprintf(text, sizeof(text), "%" PRId64, rows);
   if (!has_rows) PetscCall(settle(options, table, "num_embeddings", text));
@@ -184,7 +194,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (rows < range)
     FAIL("num_embeddings",
          "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64
-         "; id_map modulo or hash makes rows of larger ids",
+         "; id_map modulo, hash or qr makes rows of larger ids",
          table->name, rows, range);
   GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
@@ -192,7 +202,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (rows > (INT64_MAX >> 6) / dim)
     FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
          table->name, rows, dim);
-  table->num_embeddings = rows;
+  table->num_embeddings = table->id_map.rows = rows;
   table->embedding_dim = (int)dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -231,7 +241,7 @@ PetscErrorCode TrsTableKeyIsOwn(TrsOptions options, const TrsTableConfig *table,
   const char *name;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsObjectName(options, "table", table->name, key, &name));
+  PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), key, &name));
   *own = (PetscBool)(strncmp(name, "-tables_", strlen("-tables_")) != 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -409,19 +419,112 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* used: TrsTableInitRead() */
-static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *dataset, const char *name,
-                                 unsigned *used, TrsTableConfig *table)
+/* Read what each part of a split table has for itself. used: TrsTableInitRead() */
+static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *dataset, unsigned *used,
+                                TrsTableConfig *table)
 {
   PetscFunctionBegin;
-  PetscCall(PetscStrallocpy(name, &table->name));
-  PetscCall(read_features(options, dataset, table));
-  PetscCall(read_size(options, dataset, table));
   PetscCall(read_content(options, dataset, table));
   PetscCall(TrsTableInitRead(options, table, used));
   PetscCall(read_sequence(options, table));
   PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read how id_map qr splits the table. */
+static PetscErrorCode read_split(TrsOptions options, TrsTableConfig *table)
+{
+  int64_t collisions = (int64_t)ceil(sqrt((double)table->num_embeddings));
+  PetscBool has_operation, has_collisions, own_operation = PETSC_FALSE, own_collisions = PETSC_FALSE;
+  char text[32];
+  int operation;
+
+  PetscFunctionBegin;
+  GET(Enum, "qr_operation", &operation, &has_operation);
+  GET(Int, "qr_collisions", &collisions, &has_collisions);
+  PetscCall(TrsTableKeyIsOwn(options, table, "qr_operation", &own_operation));
+  PetscCall(TrsTableKeyIsOwn(options, table, "qr_collisions", &own_collisions));
+  if (table->id_map.kind != TRS_ID_MAP_QUOTIENT) {
+    if ((has_operation && own_operation) || (has_collisions && own_collisions))
+      FAIL(has_operation && own_operation ? "qr_operation" : "qr_collisions",
+           "table \"%s\" is not split: give id_map qr too, or leave this out", table->name);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  collisions = PetscMin(collisions, table->num_embeddings);
+  (void)snprintf(text, sizeof(text), "%" PRId64, collisions);
+  if (!has_collisions) PetscCall(settle(options, table, "qr_collisions", text));
+  table->id_map.collisions = collisions;
+  table->multiplied = (PetscBool)(operation == 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make a part of a table that id_map qr splits: the table's features, and rows of its own. */
+static PetscErrorCode make_part(const TrsTableConfig *whole, TrsIdMapKind kind, const char *suffix,
+                                TrsTableConfig *part)
+{
+  const size_t size = strlen(whole->name) + strlen(suffix) + 1;
+  const int64_t rows = whole->num_embeddings, m = whole->id_map.collisions;
+
+  PetscFunctionBegin;
+  *part = (TrsTableConfig){.num_embeddings = kind == TRS_ID_MAP_QUOTIENT ? (rows + m - 1) / m : m,
+                           .embedding_dim = whole->embedding_dim,
+                           .id_map = whole->id_map,
+                           .multiplied = whole->multiplied,
+                           .n_features = whole->n_features};
+  part->id_map.kind = kind;
+  PetscCall(PetscMalloc1(size, &part->name));
+  (void)snprintf(part->name, size, "%s%s", whole->name, suffix);
+  PetscCall(PetscStrallocpy(whole->name, &part->whole));
+  PetscCall(PetscCalloc1(whole->n_features, &part->features));
+  for (int i = 0; i < whole->n_features; i++)
+    PetscCall(PetscStrallocpy(whole->features[i], &part->features[i]));
+  if (!whole->feature_keys) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1(whole->n_features, &part->feature_keys));
+  PetscCall(PetscArraycpy(part->feature_keys, whole->feature_keys, whole->n_features));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A part's bags are pooled before they are joined, so each bag has one vector. */
+static PetscErrorCode check_part(TrsOptions options, const TrsTableConfig *table)
+{
+  PetscFunctionBegin;
+  if (table->pooling == TRS_POOLING_NONE)
+    FAIL("id_map",
+         "table \"%s\" is a sequence table (pooling none): qr joins pooled vectors, use sum or mean",
+         TrsTableOptionName(table));
+  if (table->max_feature_lengths)
+    FAIL("id_map", "table \"%s\" is position_weighted, which does not go with qr", TrsTableOptionName(table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Read a table into table[0], or the two parts of one that id_map qr splits into table[0] and [1].
+  used: TrsTableInitRead()
+*/
+static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *dataset, const char *name,
+                                 unsigned *used, TrsTableConfig *table, int *n)
+{
+  TrsTableConfig whole = {.name = NULL};
+
+  PetscFunctionBegin;
+  PetscCall(PetscStrallocpy(name, &whole.name));
+  PetscCall(read_features(options, dataset, &whole));
+  PetscCall(read_size(options, dataset, &whole));
+  PetscCall(read_split(options, &whole));
+  *n = whole.id_map.kind == TRS_ID_MAP_QUOTIENT ? 2 : 1;
+  if (*n == 1) {
+    *table = whole;
+    PetscCall(read_rest(options, dataset, used, table));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(make_part(&whole, TRS_ID_MAP_QUOTIENT, "_quotient", &table[0]));
+  PetscCall(make_part(&whole, TRS_ID_MAP_REMAINDER, "_remainder", &table[1]));
+  PetscCall(TrsTableConfigFree(&whole));
+  for (int i = 0; i < *n; i++) {
+    PetscCall(read_rest(options, dataset, used, &table[i]));
+    PetscCall(check_part(options, &table[i]));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -456,14 +559,34 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
   PetscCall(PetscMalloc1(n, &names));
   for (int t = 0; t < tables->n; t++) {
+    /* It has the quotient's features. */
+    if (tables->table[t].id_map.kind == TRS_ID_MAP_REMAINDER) continue;
     for (int f = 0; f < tables->table[t].n_features; f++) names[i++] = tables->table[t].features[f];
   }
-  PetscCall(find_twice(n, names, &twice));
+  PetscCall(find_twice(i, names, &twice));
   PetscCall(PetscFree(names));
   if (twice)
     PetscCall(TrsOptionError(
         options, "-tables",
         "feature \"%s\" is looked up twice; give it to one table (-table_<name>_features)", twice));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A part of a table must not have the name of another table. */
+static PetscErrorCode check_parts(TrsOptions options, const TrsTableConfigs *tables)
+{
+  const char **names, *twice;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(tables->n, &names));
+  for (int t = 0; t < tables->n; t++) names[t] = tables->table[t].name;
+  PetscCall(find_twice(tables->n, names, &twice));
+  PetscCall(PetscFree(names));
+  if (twice)
+    PetscCall(TrsOptionError(options, "-tables",
+                             "table \"%s\" is there beside the part of this name that id_map qr makes of "
+                             "another table: give one of them another name",
+                             twice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -525,10 +648,16 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
   PetscCall(find_twice(n, names, &twice));
   if (twice) PetscCall(TrsOptionError(options, "-tables", "table \"%s\" is listed twice", twice));
   PetscCall(TrsOptionsCheckObjects(options, "table", n, names));
-  PetscCall(PetscCalloc1(n, &tables->table));
-  tables->n = n;
-  for (int t = 0; t < n; t++) PetscCall(read_table(options, dataset, names[t], &used, &tables->table[t]));
+  PetscCall(PetscCalloc1(2 * (size_t)n, &tables->table));
+  tables->n = 0;
+  for (int t = 0; t < n; t++) {
+    int n_parts = 0;
+
+    PetscCall(read_table(options, dataset, names[t], &used, &tables->table[tables->n], &n_parts));
+    tables->n += n_parts;
+  }
   PetscCall(TrsTableInitCheckUsed(options, used));
+  PetscCall(check_parts(options, tables));
   PetscCall(check_features(options, tables));
   PetscCall(check_sequence_dims(options, tables));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -21,19 +21,52 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  The matrix in which the pooled vectors of n samples arrive: the model's, unless a table is split.
+*/
+static PetscErrorCode arrival(TrsModelParallel m, int64_t n, const TrsPooledMatrix *model,
+                              TrsPooledMatrix *arrived)
+{
+  PetscFunctionBegin;
+  *arrived = *model;
+  if (m->split) PetscCall(TrsSplitTablesRows(m->split, n, arrived));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the model's vectors of a batch from those that arrived. */
+static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model)
+{
+  PetscFunctionBegin;
+  if (m->split) PetscCall(TrsSplitTablesForward(m->split, m->stream, n, model));
+  PetscCall(keep_pooled(m, slot, n, model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the gradients of the vectors that arrived from those of the model's vectors. */
+static PetscErrorCode begin_gradients(TrsModelParallel m, int64_t n, const TrsPooledMatrix *model,
+                                      TrsPooledMatrix *arrived)
+{
+  PetscFunctionBegin;
+  *arrived = *model;
+  if (m->split) PetscCall(TrsSplitTablesBackward(m->split, m->stream, n, model, arrived));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
   double *loss = (double *)m->slot[slot].loss.data;
+  TrsPooledMatrix arrived;
 
   PetscFunctionBegin;
-  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
+  PetscCall(arrival(m, batch->batch, &m->pooled, &arrived));
+  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
-  PetscCall(keep_pooled(m, slot, batch->batch, &m->pooled));
+  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
+  PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, batch->weights, scale, loss,
                            predictions));
@@ -43,14 +76,17 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch,
                                         const TrsSparseOptimizerArgs *args)
 {
+  TrsPooledMatrix grad;
+
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
+  PetscCall(begin_gradients(m, batch->batch, &m->grad, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
   PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsModelParallelUpdateTables(m, slot, &m->grad, args));
+  PetscCall(TrsModelParallelUpdateTables(m, slot, &grad, args));
   PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsDenseAllreduceWait(m->allreduce, m->stream));
@@ -61,14 +97,15 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
                                         const float **predictions)
 {
   const PetscBool training = (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
-  TrsPooledMatrix own = m->pooled;
+  TrsPooledMatrix own = m->pooled, arrived;
 
   PetscFunctionBegin;
   PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
-  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &own));
+  PetscCall(arrival(m, batch->batch, &own, &arrived));
+  PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
-  PetscCall(keep_pooled(m, slot, batch->batch, &own));
+  PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
+  PetscCall(finish_vectors(m, slot, batch->batch, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -77,7 +114,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
 static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch,
                                          const TrsSparseOptimizerArgs *args)
 {
-  TrsPooledMatrix own = m->grad;
+  TrsPooledMatrix own = m->grad, grad;
   float *grads;
 
   PetscFunctionBegin;
@@ -85,9 +122,10 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
-  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
+  PetscCall(begin_gradients(m, batch->batch, &own, &grad));
+  PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
-  PetscCall(TrsModelParallelUpdateTables(m, slot, &own, args));
+  PetscCall(TrsModelParallelUpdateTables(m, slot, &grad, args));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
   PetscCall(TrsBlockwiseGradients(m->blockwise, m->stream, grads));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -10,6 +10,7 @@
 #include "train/blockwise.h"
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
+#include "train/split_tables.h"
 
 /*
   The slot of a batch, from the batch's copy to the end of its
@@ -53,7 +54,9 @@ struct TrsModelParallelImpl {
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t *columns;             /* [features] first column of each feature in these matrices */
   TrsPositionWeight *position;  /* [features] */
-  int64_t n_columns;            /* embedding columns of the model's matrix, its last columns */
+  /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
+  TrsSplitTables split;
+  int64_t n_columns; /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
   /* Whether this rank has caches of tables' rows. Otherwise the stream `prefetch` and the next
      three fields are not used. */

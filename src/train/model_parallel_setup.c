@@ -73,7 +73,8 @@ static PetscErrorCode find_features(TrsModelParallel m)
   for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
-      m->columns[f] = columns[v];
+      /* A remainder's features have the vectors of its quotient's. */
+      m->columns[f] = columns[TrsTableVectors(table) ? v : v - table->n_features + k];
       if (!table->max_feature_lengths) continue;
       m->position[f].length = table->max_feature_lengths[k];
       PetscCall(TrsDlrmPositionWeights(m->dlrm, n_positions++, &m->position[f].weight, &m->position[f].grad));
@@ -100,6 +101,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(find_features(m));
+  PetscCall(
+      TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
     PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -244,7 +247,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->shards.shared_rowwise = ebc.dist.reproducible;
   /* With -reproducible the model's memory is that of one block. */
   if (!ebc.dist.reproducible) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
-  ebc.columns = m->columns;
+  ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
@@ -273,6 +276,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsShardedEbcDestroy(&m->ebc));
   PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
   PetscCall(TrsDlrmDestroy(&m->dlrm));
+  PetscCall(TrsSplitTablesDestroy(&m->split));
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 /* By the widest instructions and by portable ones. */
-static int64_t mapped(TrsIdMapKind kind, int64_t rows, PetscBool is_unsigned, int64_t id)
+static int64_t mapped(const TrsIdMapRule *rule, PetscBool is_unsigned, int64_t id)
 {
-  const TrsIdMap map = TrsIdMapMake(kind, rows, is_unsigned);
+  const TrsIdMap map = TrsIdMapMake(rule, is_unsigned);
   int64_t portably = id;
 
   TrsIdMapApply(&map, 1, &id);
@@ -21,12 +21,13 @@ static int64_t mapped(TrsIdMapKind kind, int64_t rows, PetscBool is_unsigned, in
 static void test_hash_of_fbgemm(void **state)
 {
   static const int64_t id[] = {0, 1, 2, 1000000000000000, -5, (int64_t)1 << 62};
+  static const TrsIdMapRule thousand = {.kind = TRS_ID_MAP_HASH, .rows = 1000};
   static const int64_t row[] = {8, 125, 258, 816, 169, 297};
 
   (void)state;
   for (size_t i = 0; i < sizeof(id) / sizeof(*id); i++) {
-    assert_int_equal(mapped(TRS_ID_MAP_HASH, 1000, PETSC_FALSE, id[i]), row[i]);
-    assert_int_equal(mapped(TRS_ID_MAP_HASH, 1000, PETSC_TRUE, id[i]), row[i]);
+    assert_int_equal(mapped(&thousand, PETSC_FALSE, id[i]), row[i]);
+    assert_int_equal(mapped(&thousand, PETSC_TRUE, id[i]), row[i]);
   }
 }
 
@@ -38,7 +39,25 @@ static int64_t remainder_of(int64_t id, int64_t rows, PetscBool is_unsigned)
   return rest < 0 ? rest + rows : rest;
 }
 
-static void test_remainders(void **state)
+/* Check modulo, quotient and remainder of an id by the processor's division. */
+static void check_division(int64_t id, int64_t rows, int64_t collisions, PetscBool is_unsigned)
+{
+  const int64_t row = remainder_of(id, rows, is_unsigned);
+  TrsIdMapRule rule = {.kind = TRS_ID_MAP_MODULO, .rows = rows, .collisions = collisions};
+
+  assert_int_equal(mapped(&rule, is_unsigned, id), row);
+  rule.kind = TRS_ID_MAP_QUOTIENT;
+  assert_int_equal(mapped(&rule, is_unsigned, id), row / collisions);
+  rule.kind = TRS_ID_MAP_REMAINDER;
+  assert_int_equal(mapped(&rule, is_unsigned, id), row % collisions);
+}
+
+static uint64_t next_bits(uint64_t *state)
+{
+  return *state = *state * 6364136223846793005u + 1442695040888963407u;
+}
+
+static void test_divisions(void **state)
 {
   enum { N_RANDOM = 1 << 18 };
   static const int64_t edge[] = {0,
@@ -64,17 +83,14 @@ static void test_remainders(void **state)
           const int64_t ids[] = {sign * edge[i] + near, INT64_MIN + edge[i], INT64_MAX - edge[i]};
 
           for (int k = 0; k < 3; k++)
-            for (int u = 0; u < 2; u++)
-              assert_int_equal(mapped(TRS_ID_MAP_MODULO, edge[r], (PetscBool)u, ids[k]),
-                               remainder_of(ids[k], edge[r], (PetscBool)u));
+            for (int u = 0; u < 2; u++) check_division(ids[k], edge[r], edge[1 + (r + i) % 12], (PetscBool)u);
         }
   for (int n = 0; n < N_RANDOM; n++) {
-    const int64_t id = (int64_t)(bits = bits * 6364136223846793005u + 1442695040888963407u);
-    const int64_t rows = 1 + (int64_t)((bits = bits * 6364136223846793005u + 1442695040888963407u) >>
-                                       (7 + n % 57));
-    const PetscBool is_unsigned = (PetscBool)(n & 1);
+    const int64_t id = (int64_t)next_bits(&bits);
+    const int64_t rows = 1 + (int64_t)(next_bits(&bits) >> (7 + n % 57));
 
-    assert_int_equal(mapped(TRS_ID_MAP_MODULO, rows, is_unsigned, id), remainder_of(id, rows, is_unsigned));
+    check_division(id, rows, 1 + (int64_t)(next_bits(&bits) >> (7 + n % 53)), (PetscBool)(n & 1));
+    check_division(id / rows * rows + n % 3 - 1, rows, rows, (PetscBool)(n & 1)); /* beside a multiple */
   }
 }
 
@@ -85,17 +101,19 @@ static void test_many(void **state)
   static int64_t ids[N];
 
   (void)state;
-  for (int kind = TRS_ID_MAP_NONE; kind <= TRS_ID_MAP_HASH; kind++) {
-    const TrsIdMap map = TrsIdMapMake((TrsIdMapKind)kind, 777, PETSC_FALSE);
+  for (int kind = TRS_ID_MAP_NONE; kind <= TRS_ID_MAP_REMAINDER; kind++) {
+    const TrsIdMapRule rule = {.kind = (TrsIdMapKind)kind, .rows = 777, .collisions = 29};
+    const TrsIdMap map = TrsIdMapMake(&rule, PETSC_FALSE);
 
     for (int64_t i = 0; i < N; i++) ids[i] = (i - 2500) * 0x123456789abc;
     TrsIdMapApply(&map, N, ids);
-    for (int64_t i = 0; i < N; i++)
-      assert_int_equal(ids[i], kind
-                                   ? mapped((TrsIdMapKind)kind, 777, PETSC_FALSE, (i - 2500) * 0x123456789abc)
-                                   : (i - 2500) * 0x123456789abc);
+    for (int64_t i = 0; i < N; i++) {
+      const int64_t id = (i - 2500) * 0x123456789abc;
+
+      assert_int_equal(ids[i], kind ? mapped(&rule, PETSC_FALSE, id) : id);
+    }
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_hash_of_fbgemm), cmocka_unit_test(test_remainders),
+TRS_TEST_MAIN(cmocka_unit_test(test_hash_of_fbgemm), cmocka_unit_test(test_divisions),
               cmocka_unit_test(test_many))

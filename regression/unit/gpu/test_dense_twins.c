@@ -603,6 +603,20 @@ static void test_rounding(void **state)
   }
 }
 
+static void test_joins(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int product = 0; product < 2; product++) {
+    Arguments a = {0}, b = {0};
+
+    for (int i = 0; i < 3; i++) add(&a, 20 * 37);
+    TWINS(a, 0, ops->join_forward(NULL, 20, 35, (PetscBool)product, x[0], x[1], 37, x[2], 36));
+    for (int i = 0; i < 3; i++) add(&b, 20 * 37);
+    TWINS(b, 0, ops->join_backward(NULL, 20, 35, (PetscBool)product, x[0], 36, x[1], x[2], 37));
+  }
+}
+
 /* What the CPU can the GPU can: a slot that lacks would end a run in the middle. */
 static void test_all_slots(void **state)
 {
@@ -653,4 +667,5 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_clamp_and_lamb),
               cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
               cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
-              cmocka_unit_test(test_all_slots), cmocka_unit_test(test_precision))
+              cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_precision))

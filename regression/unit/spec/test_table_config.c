@@ -133,6 +133,39 @@ static void test_dataset(void **state)
   done(&options, &tables);
 }
 
+/* A table of 50 rows in parts of 13 and 4 rows, and one of 70 rows, the dataset's, in 8 times 9. */
+static void test_split(void **state)
+{
+  static const char *const names[] = {"user_quotient", "user_remainder", "item_quotient", "item_remainder"};
+  static const int64_t sizes[] = {13, 4, 8, 9};
+  TrsOptions options;
+  TrsTableConfigs tables;
+
+  (void)state;
+  assert_petsc_ok(
+      read_tables("-tables_embedding_dim 4 -tables_id_map qr -table_user_num_embeddings 50 "
+                  "-table_user_qr_collisions 4 -table_user_qr_operation add -table_user_data_type fp16",
+                  &dataset, &options, &tables));
+  assert_int_equal(tables.n, 4);
+  for (int t = 0; t < 4; t++) {
+    const TrsTableConfig *table = &tables.table[t];
+
+    assert_string_equal(table->name, names[t]);
+    assert_string_equal(TrsTableOptionName(table), feature_names[t / 2]);
+    assert_string_equal(table->features[0], feature_names[t / 2]);
+    assert_int_equal(table->feature_keys[0], t / 2);
+    assert_int_equal(table->num_embeddings, sizes[t]);
+    assert_int_equal(table->id_map.kind, t % 2 ? TRS_ID_MAP_REMAINDER : TRS_ID_MAP_QUOTIENT);
+    assert_int_equal(table->id_map.rows, t < 2 ? 50 : 70);
+    assert_int_equal(table->id_map.collisions, t < 2 ? 4 : 9);
+    assert_int_equal(table->multiplied, t >= 2);
+    assert_int_equal(table->data_type, t < 2 ? TRS_FP16 : TRS_FP32);
+    assert_close(table->init.high, 1 / sqrt((double)sizes[t]), 0, 1e-6);
+    assert_int_equal(TrsTableVectors(table), t % 2 ? 0 : 1);
+  }
+  done(&options, &tables);
+}
+
 static void test_errors(void **state)
 {
   static const struct {
@@ -177,4 +210,4 @@ static void test_errors(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_dry_run), cmocka_unit_test(test_init), cmocka_unit_test(test_dataset),
-              cmocka_unit_test(test_errors))
+              cmocka_unit_test(test_split), cmocka_unit_test(test_errors))
