@@ -59,11 +59,11 @@ static PetscErrorCode declare(TrsInteraction *interaction)
     TrsCrossLayer *layer = &cross->layer[l];
     const float std = (float)sqrt(2.0 / (double)(N + rank)); /* torch.nn.init.xavier_normal_ */
 
-    PetscCall(
-        TrsParametersAdd(interaction->params, "crossnet", l, "W", N, rank, TRS_INIT_NORMAL, std, &layer->W));
-    PetscCall(
-        TrsParametersAdd(interaction->params, "crossnet", l, "V", rank, N, TRS_INIT_NORMAL, std, &layer->V));
-    PetscCall(TrsParametersAdd(interaction->params, "crossnet", l, "bias", N, 0, TRS_INIT_ZERO, 0.0f,
+    PetscCall(TrsParametersAdd(interaction->context->params, "crossnet", l, "W", N, rank, TRS_INIT_NORMAL,
+                               std, &layer->W));
+    PetscCall(TrsParametersAdd(interaction->context->params, "crossnet", l, "V", rank, N, TRS_INIT_NORMAL,
+                               std, &layer->V));
+    PetscCall(TrsParametersAdd(interaction->context->params, "crossnet", l, "bias", N, 0, TRS_INIT_ZERO, 0.0f,
                                &layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -72,10 +72,10 @@ static PetscErrorCode declare(TrsInteraction *interaction)
 static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
-  const TrsDeviceOps *device = interaction->device;
+  const TrsDeviceOps *device = interaction->context->device;
   const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
                 rank_bytes = cross->rank * (int64_t)sizeof(float);
-  const PetscBool with_gradients = (PetscBool)!interaction->params->forward_only;
+  const PetscBool with_gradients = (PetscBool)!interaction->context->params->forward_only;
 
   PetscFunctionBegin;
   for (int l = 0; l < cross->n_layers; l++) {
@@ -99,8 +99,8 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-  const TrsComputeOps *compute = interaction->compute;
-  const TrsDenseParameter *param = interaction->params->param;
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsDenseParameter *param = interaction->context->params->param;
   const int64_t N = interaction->N, rank = cross->rank;
 
   PetscFunctionBegin;
@@ -125,8 +125,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-  const TrsComputeOps *compute = interaction->compute;
-  const TrsDenseParameter *param = interaction->params->param;
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsDenseParameter *param = interaction->context->params->param;
   const int64_t N = interaction->N, rank = cross->rank;
   float *g = interaction->dout, *h = cross->h, *q = cross->q;
 
@@ -150,7 +150,7 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
                               g, N));
     else
       PetscCall(compute->cross_input(stream, n, N, rank, q, V->value, g, cross->dx0, interaction->dx));
-    PetscCall(TrsParametersReady(interaction->params, layer->bias));
+    PetscCall(TrsParametersReady(interaction->context->params, layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -166,7 +166,7 @@ static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
 
 static PetscErrorCode release(TrsInteraction *interaction)
 {
-  const TrsDeviceOps *device = interaction->device;
+  const TrsDeviceOps *device = interaction->context->device;
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
 
   PetscFunctionBegin;

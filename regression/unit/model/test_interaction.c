@@ -46,6 +46,7 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsParameters params;
+  TrsLayerContext context;
   TrsInteraction interaction;
   int64_t batch;
 } Case;
@@ -78,7 +79,8 @@ static void set_up(hid_t group, Case *c)
   assert_petsc_ok(TrsDeviceFind("cpu", &c->device));
   assert_petsc_ok(TrsComputeFind("cpu", &c->compute));
   set_options(c);
-  c->interaction = (TrsInteraction){.device = c->device, .compute = c->compute, .params = &c->params};
+  c->context = (TrsLayerContext){.device = c->device, .compute = c->compute, .params = &c->params};
+  c->interaction = (TrsInteraction){.context = &c->context};
   golden_string(group, "interaction", word, sizeof(word));
   c->interaction.ops = strcmp(word, "fm") ? &trs_interaction_deepfm : &trs_interaction_fm;
   assert_string_equal(c->interaction.ops->word, word);
