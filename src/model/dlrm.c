@@ -40,10 +40,14 @@ static const TrsOptionSpec specs[] = {
     {"-num_dense", TRS_OPTION_INT, NULL, "[0,1000000]", NULL, "features",
      "dense features of a sample, for a dry run; default: the dataset's, else 0"},
     {"-dense_arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
-     "output sizes of the dense arch's layers, each ending in ReLU; default: 512,256 and the embeddings' "
+     "output sizes of the dense arch's layers, each ending in its activation; default: 512,256 and the "
+     "embeddings' "
      "dim. Ignored without dense features"},
     {"-over_arch", TRS_OPTION_INTS, "512,512,256,1", "[1,1000000]", NULL, NULL,
-     "output sizes of the over arch's layers, at least 2; ReLU after all but the last, which has size 1"},
+     "output sizes of the over arch's layers, at least 2; an activation after all but the last, which has "
+     "size 1"},
+    TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
+    TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
      "how the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
      "concatenation, factorization machine, the same with deep layers"},
@@ -56,7 +60,9 @@ static const TrsOptionSpec specs[] = {
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};
 #define INTERACTION_OPTION(word, ...) ",-" #word
 const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP_OF_MODEL(
-    "Model", NULL, specs, "-dense_arch,-over_arch,-interaction" TRS_INTERACTION_NUMBERS(INTERACTION_OPTION),
+    "Model", NULL, specs,
+    "-dense_arch,-over_arch,-interaction" TRS_MLP_MODEL_OPTIONS("-dense_arch")
+        TRS_MLP_MODEL_OPTIONS("-over_arch") TRS_INTERACTION_NUMBERS(INTERACTION_OPTION),
     "-num_dense");
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm)
@@ -107,6 +113,8 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   }
   PetscCall(copy_sizes(n, sizes, &dlrm->over_arch, &dlrm->over_sizes));
   dlrm->over_arch.plain_last = PETSC_TRUE;
+  PetscCall(TrsMlpSpecRead(options, "-dense_arch", &dlrm->dense_arch));
+  PetscCall(TrsMlpSpecRead(options, "-over_arch", &dlrm->over_arch));
   PetscCall(TrsOptionsGetEnum(options, "-interaction", &kind, NULL));
   PetscCall(TrsInteractionFind((TrsInteractionKind)kind, &dlrm->interaction.ops));
   if (dlrm->interaction.ops->read) PetscCall(dlrm->interaction.ops->read(&dlrm->interaction, options));
@@ -271,6 +279,7 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   int precision;
 
   PetscFunctionBegin;
+  dlrm->context.draw.seed = seed;
   PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
   PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
@@ -304,6 +313,13 @@ void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
 {
   *memory = (char *)dlrm->over_inner + dlrm->kept_bytes;
   *bytes = dlrm->over_bytes - dlrm->kept_bytes;
+}
+
+void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first)
+{
+  dlrm->context.draw.training = training;
+  dlrm->context.draw.step = step;
+  dlrm->context.draw.first = first;
 }
 
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)

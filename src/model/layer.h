@@ -9,12 +9,22 @@
 #pragma once
 
 #include "model/parameters.h"
+#include "spec/vocabulary.h"
+
+/* What the random numbers of a step's rows belong to. */
+typedef struct {
+  PetscBool training; /* else layers draw no random numbers */
+  uint64_t seed;
+  int64_t step;
+  int64_t first; /* the first row's place in the epoch's order, whatever rank has the row */
+} TrsLayerDraw;
 
 /* What the layers of a model have in common. Borrowed by all of them. */
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsParameters *params;
+  TrsLayerDraw draw; /* of the rows of the forward and backward that run */
 } TrsLayerContext;
 
 typedef struct TrsLayerOps TrsLayerOps;
@@ -29,9 +39,12 @@ typedef struct {
   */
   int64_t filled;
   TrsActivation activation; /* of the linear kind, in the same kernel */
+  double rate;              /* of dropout */
+  uint64_t name;            /* hash of the layer's name, for its random numbers */
   int weight, bias;         /* indices in the parameters, or -1 */
   float *y;                 /* output [max_batch, y_stride] */
   int64_t y_stride;
+  float *kept; /* [max_batch, ops->kept] what a forward keeps for the backward */
 } TrsLayer;
 
 /* TrsLayerCheck() refuses a table without a function that is not optional. */
@@ -44,6 +57,8 @@ struct TrsLayerOps {
   PetscBool same_width;
   /* The output takes the input's place, because a backward needs the output alone. */
   PetscBool in_place;
+  int kept;                 /* floats of a sample that a forward keeps beside the output */
+  TrsActivation activation; /* of the kinds of layer_activation.c */
 
   /*
     Declare the parameters "<module>/<index>/<part>", the one whose gradient is ready first in
@@ -69,7 +84,9 @@ struct TrsLayerOps {
                              int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride);
 };
 
-extern const TrsLayerOps trs_layer_linear;
+#define TRS_LAYER_TABLE(KIND, word) extern const TrsLayerOps trs_layer_##word;
+TRS_MLP_ACTIVATIONS(TRS_LAYER_TABLE)
+extern const TrsLayerOps trs_layer_linear, trs_layer_layer_norm, trs_layer_dropout;
 
 /* Has the table every function it needs? Not collective. Errors: INTERNAL naming the function */
 PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops);

@@ -3,7 +3,26 @@
 
 #include <inttypes.h>
 
-enum { TRS_MOST_LAYERS = 1 }; /* of a perceptron */
+enum { TRS_MOST_LAYERS = 4 }; /* of a perceptron */
+
+#define TABLE_OF(KIND, word) &trs_layer_##word,
+static const TrsLayerOps *const activations[] = {TRS_MLP_ACTIVATIONS(TABLE_OF)};
+
+PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec *spec)
+{
+  char name[64];
+  int kind;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_activation", option));
+  PetscCall(TrsOptionsGetEnum(options, name, &kind, NULL));
+  spec->activation = (TrsMlpActivation)kind;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_layer_norm", option));
+  PetscCall(TrsOptionsGetBool(options, name, &spec->layer_norm, NULL));
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_dropout", option));
+  PetscCall(TrsOptionsGetReal(options, name, &spec->dropout, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* Append a layer of a perceptron of `width` columns to the stack. */
 static TrsLayer *add_layer(TrsMlp *mlp, const TrsLayerContext *context, const TrsLayerOps *ops, int64_t width)
@@ -24,7 +43,14 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
 
   linear->in = in;
   linear->filled = filled;
-  linear->activation = plain ? TRS_ACTIVATION_NONE : TRS_ACTIVATION_RELU;
+  if (!plain && spec->activation == TRS_MLP_RELU && !spec->layer_norm)
+    linear->activation = TRS_ACTIVATION_RELU; /* in the same kernel */
+  else if (!plain) {
+    if (spec->layer_norm) (void)add_layer(mlp, context, &trs_layer_layer_norm, spec->sizes[p]);
+    (void)add_layer(mlp, context, activations[spec->activation], spec->sizes[p]);
+  }
+  if (!plain && spec->dropout > 0.0)
+    add_layer(mlp, context, &trs_layer_dropout, spec->sizes[p])->rate = spec->dropout;
   mlp->end[p] = mlp->n_layers;
 }
 
@@ -73,6 +99,10 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
       /* The place of the output is that of the layers behind it that are in place. */
       int last = l;
 
+      if (layer->ops->kept) {
+        layer->kept = inner ? inner + room.outputs : NULL;
+        room.outputs += TrsWholeLines(max_batch * layer->ops->kept);
+      }
       while (last + 1 < mlp->end[p] && mlp->layer[last + 1].ops->in_place) last++;
       if (last + 1 == mlp->n_layers) {
         layer->y = y;

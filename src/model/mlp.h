@@ -17,7 +17,31 @@ typedef struct {
   int n;                /* perceptrons */
   const int64_t *sizes; /* [n] their widths */
   PetscBool plain_last; /* the last perceptron is a linear layer alone, as for logits */
+  /* The layers behind each other linear layer, in this order: layer norm, activation, dropout. */
+  PetscBool layer_norm;
+  TrsMlpActivation activation;
+  double dropout; /* probability that a number is dropped; 0: no such layer */
 } TrsMlpSpec;
+
+/*
+  Read <option>_activation, <option>_layer_norm and <option>_dropout, which TRS_MLP_OPTIONS() has
+  declared. Not collective. Errors: OPTION
+*/
+PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec *spec);
+
+/* Lines of an option group: a stack's options beside its sizes. `what` names it in a sentence. */
+/* clang-format off */
+#define TRS_MLP_OPTIONS(option, what) \
+  {option "_activation", TRS_OPTION_ENUM, "relu", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, \
+   "function behind each layer of " what ". swish_layernorm: x * sigmoid(layer norm of x)"}, \
+  {option "_layer_norm", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, \
+   "layer norm before the activation of each layer of " what}, \
+  {option "_dropout", TRS_OPTION_REAL, "0", "[0,1)", NULL, NULL, \
+   "probability that a number behind a layer of " what " is 0 in a training step; the others are divided " \
+   "by 1 minus it"}
+/* clang-format on */
+/* Those of them that a model consists of. */
+#define TRS_MLP_MODEL_OPTIONS(option) "," option "_activation," option "_layer_norm"
 
 typedef struct {
   int n_perceptrons;

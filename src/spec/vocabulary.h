@@ -97,6 +97,17 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
   X(dcn_low_rank_dim, INT, "512", "[1,1000000]", "rank of dcn's cross layers") \
   X(deepfm_arch, INTS, "64", "[1,1000000]", "output sizes of deepfm's deep layers, each ending in ReLU")
 
+/* --- activations of perceptrons: trs_layer_<word> of model/layer.h --- */
+
+#define TRS_MLP_ACTIVATIONS(X) \
+  X(RELU, relu) \
+  X(SIGMOID, sigmoid) \
+  X(TANH, tanh) \
+  X(SWISH_LAYERNORM, swish_layernorm)
+
+#define TRS_MLP_ACTIVATION_KIND(KIND, ...) TRS_MLP_##KIND,
+typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
+
 /* --- tasks: X(KIND, word, Name), run by TrsRun<Name>() --- */
 
 #define TRS_TASKS(X) \

@@ -73,6 +73,12 @@ static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Is the slot's batch one of a training, with a backward? */
+static PetscBool is_training(TrsModelParallel m, int slot)
+{
+  return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
+}
+
 /* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
@@ -80,6 +86,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   double *loss = (double *)m->slot[slot].loss.data;
 
   PetscFunctionBegin;
+  TrsDlrmDraw(m->dlrm, is_training(m, slot), batch->step, batch->first);
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
@@ -115,7 +122,7 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
 static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                         const float **predictions)
 {
-  const PetscBool training = (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
+  const PetscBool training = is_training(m, slot);
   TrsPooledMatrix own = m->pooled;
 
   PetscFunctionBegin;
