@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layers of the dense and the over arch: activations, layer norm and dropout, in whole runs."""
+"""Layers of the dense and the over arch, and full cross layers, in whole runs: activations, layer norm and dropout."""
 import os
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from trsrun import attribute, check, check_close_losses, check_same_tensors, los
 EXCHANGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "exchange.py")
 FEATURES = {"user": 50, "item": 30, "tag": 20}
 MODEL = ("-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,9,1 -dense_arch_activation swish_layernorm -dense_arch_layer_norm -over_arch_activation tanh "
-         "-over_arch_layer_norm")
+         "-over_arch_layer_norm -interaction dcn_full -dcn_num_layers 2")
 DROPOUT = "-dense_arch_dropout 0.2 -over_arch_dropout 0.4"
 TRAIN = f"-data_train train.h5 {MODEL} -seed 5 -dense_optimizer adam"
 
@@ -70,6 +70,7 @@ def test_layers_model(binary, folder):
     names = {name for name in tensors(os.path.join(folder, "model.h5")) if name.startswith("dense/dense_arch/0/")}
     wanted = {f"dense/dense_arch/0/{part}" for part in ("weight", "bias", "norm_weight", "norm_bias", "swish_weight", "swish_bias")}
     check(names == wanted, f"tensors {sorted(names)}")
+    check("dense/crossnet_full/1/weight" in tensors(os.path.join(folder, "model.h5")), "no full cross layer")
     check(b"-over_arch_activation tanh" in attribute(os.path.join(folder, "model.h5"), "model"), "no activation in the model")
     result = run(binary, 1, "-task predict -init_from model.h5 -data_eval eval.h5 -batch_size 48 -over_arch_activation relu", folder, status=64)
     check("-over_arch_activation" in result.text and "tanh" in result.text, result.text)

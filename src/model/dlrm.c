@@ -49,8 +49,8 @@ static const TrsOptionSpec specs[] = {
     TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
     TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
-     "concatenation, factorization machine, the same with deep layers"},
+     "how the dense vector and the embeddings meet: products of pairs, cross network of low rank "
+     "or of full matrices, concatenation, factorization machine, the same with deep layers"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
