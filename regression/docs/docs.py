@@ -353,7 +353,9 @@ def make_scratch(folder, binary, document):
     os.symlink(os.path.join(ROOT, "tools"), os.path.join(folder, "tools"))
     for name in ("build", "data", "results/quickstart"):
         os.makedirs(os.path.join(folder, name))
-    os.symlink(binary, os.path.join(folder, "build", "trshard"))
+    os.symlink(os.path.join(ROOT, "src"), os.path.join(folder, "src"))
+    for made in [binary, *glob.glob(os.path.join(os.path.dirname(binary), "libtrshard.so*"))]:
+        os.symlink(made, os.path.join(folder, "build", os.path.basename(made)))
     for name, content in small_data().items():
         with open(os.path.join(folder, name), "wb") as out:
             out.write(content)

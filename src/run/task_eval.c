@@ -20,8 +20,8 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   target.n_total = info->num_samples;
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
   PetscCall(TrsGroupMetricsCreate(session->comm, session->options, 0, &target.groups));
-  PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, &target, NULL,
-                        &trs_stop_requested, values, stopped));
+  PetscCall(TrsEvaluate(session->machine.groups.dense, session->options, session->model, reader, &target,
+                        NULL, &trs_stop_requested, values, stopped));
   PetscCall(TrsGroupMetricsDestroy(&target.groups));
   if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);

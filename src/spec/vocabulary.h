@@ -17,7 +17,7 @@
 
 /* The words for an array, {LIST(TRS_WORD_TEXT)}, and how many they are, 0 LIST(TRS_COUNT_WORD). */
 #define TRS_WORD_TEXT(KIND, ...) TRS_FIRST_TEXT(__VA_ARGS__, ),
-#define TRS_COUNT_WORD(...)      +1
+#define TRS_COUNT_WORD(...)      +1 /* NOLINT(bugprone-macro-parentheses): a term of a sum */
 
 /* --- optimizers of embedding tables --- */
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "comm/qcomm.h"
 #include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
@@ -173,44 +172,17 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
 }
 
 /*
-  Check for -reproducible that all messages keep full precision. codecs [TRS_N_QCOMM_OPS] are those
-  of the embeddings.
+  Choose who does the dense layers' work. With -reproducible their gradients keep full precision.
 */
-static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
+static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
-  const char *rounded = NULL;
   int precision = TRS_CODEC_FP32;
 
   PetscFunctionBegin;
-  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
-    if (codecs[op].backward.kind != TRS_CODEC_FP32)
-      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_TRUE, &rounded));
-    if (codecs[op].forward.kind != TRS_CODEC_FP32)
-      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_FALSE, &rounded));
-  }
-  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
-  if (precision != TRS_CODEC_FP32) rounded = "-dense_allreduce_precision";
-  if (rounded)
-    PetscCall(TrsOptionError(options, rounded,
-                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Read the options of the exchanges, which differ only in their codecs. */
-static PetscErrorCode read_dist(TrsModelParallel m, TrsOptions options, TrsShardedEbcConfig *ebc)
-{
-  TrsPooledDistOptions *const dist[TRS_N_QCOMM_OPS] = {&ebc->dist, &ebc->reduce_scatter, &ebc->sequence};
-  TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
-  PetscBool reproducible;
-
-  PetscFunctionBegin;
-  PetscCall(TrsQcommFromOptions(options, codecs));
-  PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
-  for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
-    *dist[op] = (TrsPooledDistOptions){
-        .forward = codecs[op].forward, .backward = codecs[op].backward, .reproducible = reproducible};
   m->dense = reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
-  if (reproducible) PetscCall(check_unrounded(options, codecs));
+  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
+  if (reproducible && precision != TRS_CODEC_FP32)
+    PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -239,9 +211,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
-  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
-  PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &ebc.variable_batch, NULL));
-  PetscCall(read_dist(m, options, &ebc));
+  PetscCall(TrsShardedEbcConfigFromOptions(options, &ebc));
+  PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
   if (config->quantised)
