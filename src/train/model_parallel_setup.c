@@ -105,16 +105,33 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode create_dense_optimizer(TrsModelParallel m, TrsOptions options)
+{
+  const TrsDenseParameter *params;
+  float *values;
+  int64_t n_values, *first;
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(m->dlrm, &n, &params, &values, NULL, &n_values));
+  PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
+  PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
+  PetscCall(PetscMalloc1((size_t)n, &first));
+  for (int p = 0; p < n; p++) first[p] = params[p].value - values;
+  PetscCall(TrsDenseOptimizerSetTensors(m->dense_optimizer, n, first));
+  PetscCall(PetscFree(first));
+  PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
 {
-  float *values, *grads;
+  float *grads;
   int64_t n_values;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, &values, &grads, &n_values));
-  PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
-  PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
-  PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  PetscCall(create_dense_optimizer(m, options));
+  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, &n_values));
   if (m->blockwise) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDenseAllreduceCreate(m->config.groups->dense, m->stream, grads, n_values, &m->allreduce));
   PetscCall(TrsDenseAllreduceSetFromOptions(m->allreduce, options));
@@ -204,6 +221,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                       TrsModelParallel *model)
 {
   TrsShardedEbcConfig ebc = {0};
+  double average_decay;
   TrsModelParallel m;
 
   PetscFunctionBegin;
@@ -211,6 +229,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
+  PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
+  m->averaged = (PetscBool)(average_decay > 0.0 && !config->training);
   PetscCall(TrsShardedEbcConfigFromOptions(options, &ebc));
   PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));

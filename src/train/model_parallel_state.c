@@ -1,11 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
+#include <string.h>
+
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
   PetscCall(TrsShardedEbcAddState(m->ebc, m->stream, m->cached ? m->prefetched : NULL, state));
-  PetscCall(TrsDlrmAddState(m->dlrm, state));
+  PetscCall(TrsDlrmAddState(m->dlrm, m->averaged, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscBool is_average(const TrsStateTensor *tensor)
+{
+  const char *name = strrchr(tensor->path, '/');
+
+  return (PetscBool)(tensor->optional && name && strcmp(name + 1, TRS_DENSE_AVERAGE) == 0);
+}
+
+void TrsModelParallelStateWasRead(TrsModelParallel m, const TrsState *state)
+{
+  PetscBool all = PETSC_TRUE;
+
+  for (int i = 0; i < state->n; i++)
+    if (is_average(&state->tensor[i]) && !state->tensor[i].was_read) all = PETSC_FALSE;
+  if (m->dense_optimizer && all) TrsDenseOptimizerContinueAverage(m->dense_optimizer);
 }
