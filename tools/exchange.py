@@ -54,10 +54,14 @@ DEFAULT_MAP = """
 embedding/*/weight                 sparse_arch.embedding_bag_collection.embedding_bags.*.weight
 dense/dense_arch/*/weight          dense_arch.model._mlp.*._linear.weight
 dense/dense_arch/*/bias            dense_arch.model._mlp.*._linear.bias
+dense/dense_arch/*/swish_weight    dense_arch.model._mlp.*._activation_fn.norm.0.weight
+dense/dense_arch/*/swish_bias      dense_arch.model._mlp.*._activation_fn.norm.0.bias
 dense/over_arch/last/weight        over_arch.model.1.weight
 dense/over_arch/last/bias          over_arch.model.1.bias
 dense/over_arch/*/weight           over_arch.model.0._mlp.*._linear.weight
 dense/over_arch/*/bias             over_arch.model.0._mlp.*._linear.bias
+dense/over_arch/*/swish_weight     over_arch.model.0._mlp.*._activation_fn.norm.0.weight
+dense/over_arch/*/swish_bias       over_arch.model.0._mlp.*._activation_fn.norm.0.bias
 dense/crossnet/*/W                 inter_arch.crossnet.W_kernels.*
 dense/crossnet/*/V                 inter_arch.crossnet.V_kernels.*
 dense/crossnet/*/bias              inter_arch.crossnet.bias.*

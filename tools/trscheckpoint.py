@@ -175,13 +175,13 @@ def opened(path):
 # --- what makes a model ---
 
 
-def _layers(found, module, parameters, source_name):
-    """Layers of a module from 0 on, with every parameter: {index: {parameter: shape}}."""
+def _layers(found, module, parameters, source_name, more=()):
+    """Layers of a module from 0 on, with every parameter, and those of `more` that are there: {index: {parameter: shape}}."""
     layers = {}
     for path, tensor in found.items():
         words = path.split("/")
         if words[:2] == ["dense", module] and len(words) == 4:
-            if not words[2].isdigit() or words[3] not in parameters:
+            if not words[2].isdigit() or words[3] not in (*parameters, *more):
                 raise FormatError(f"tensor {source_name(path)} would be /{path}, which is no layer of {module}")
             layers.setdefault(int(words[2]), {})[words[3]] = tensor.shape
     for i in range(max(layers, default=-1) + 1):
@@ -194,6 +194,9 @@ def _layers(found, module, parameters, source_name):
 def _expect(path, tensor, expected, source_name):
     if tuple(tensor.shape) != tuple(expected):
         raise FormatError(f"tensor {source_name(path)} (/{path}) has shape {list(tensor.shape)}, expected {list(expected)}")
+
+
+NORMS = ("norm_weight", "norm_bias", "swish_weight", "swish_bias")  # of layer norms behind a layer
 
 
 def check_model(found, source_name):
@@ -209,12 +212,13 @@ def check_model(found, source_name):
         raise FormatError("no tensor in it is one of a model's")
     for module in ("dense_arch", "over_arch"):
         width = None
-        for i, layer in sorted(_layers(found, module, ("weight", "bias"), source_name).items()):
+        for i, layer in sorted(_layers(found, module, ("weight", "bias"), source_name, NORMS).items()):
             path = f"dense/{module}/{i}"
             if len(layer["weight"]) != 2 or width not in (None, layer["weight"][1]):
                 _expect(path + "/weight", found[path + "/weight"], (layer["weight"][0], width or "inputs"), source_name)
             width = layer["weight"][0]
-            _expect(path + "/bias", found[path + "/bias"], (width,), source_name)
+            for parameter in sorted({"bias", *NORMS} & layer.keys()):
+                _expect(f"{path}/{parameter}", found[f"{path}/{parameter}"], (width,), source_name)
     for i, layer in sorted(_layers(found, "crossnet", ("W", "V", "bias"), source_name).items()):
         path = f"dense/crossnet/{i}"
         _expect(path + "/V", found[path + "/V"], layer["W"][::-1], source_name)

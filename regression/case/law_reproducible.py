@@ -27,6 +27,9 @@ def draw_model(binary, rng):
         words.append(f"-table_{table}_data_type {rng.choice(('fp32', 'fp32', 'fp16', 'bf16'))}")
     if rng.random() < 0.5:
         words.append("-embedding_max_gradient 0.01")
+    for arch in ("-dense_arch", "-over_arch"):
+        words.append(f"{arch}_activation {rng.choice(choices(binary, arch + '_activation'))} {arch}_layer_norm {rng.choice(('true', 'false'))}")
+        words.append(f"{arch}_dropout {rng.choice((0, 0, 0.3))}")
     return " ".join(words), sequences
 
 

@@ -82,7 +82,32 @@ typedef struct {
   const int64_t *bounds;
 } TrsBucketSpec;
 
-typedef enum { TRS_ACTIVATION_NONE, TRS_ACTIVATION_RELU } TrsActivation;
+/* The kernels of linear layers make NONE and RELU alone. */
+typedef enum {
+  TRS_ACTIVATION_NONE,
+  TRS_ACTIVATION_RELU,
+  TRS_ACTIVATION_SIGMOID,
+  TRS_ACTIVATION_TANH
+} TrsActivation;
+
+/* Layer norm of a row, z = (x - mean) / sqrt(variance + eps) * weight + bias. */
+typedef struct {
+  const float *weight, *bias; /* [n] */
+  float eps;
+  PetscBool swish; /* the output is x * sigmoid(z), else z */
+  float *rows;     /* [B, 2] mean and 1 / sqrt(variance + eps), from a forward for the backward */
+} TrsLayerNorm;
+
+/*
+  Dropout. The number of column c of row b is word c % 4 of the Philox block of counter (b', step)
+  under key, where b' = (first + b) * ceil(n / 4) + c / 4.
+*/
+typedef struct {
+  uint64_t key, step;
+  int64_t first; /* the first row's place among all samples of the step */
+  uint64_t kept; /* numbers below it are kept, of 2^32 */
+  float scale;   /* factor of what is kept */
+} TrsDropout;
 
 /* Place of a cross layer in a backward, as bits. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
@@ -459,6 +484,29 @@ typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int6
                                            float *dy, int64_t dy_stride, float *grad_weight, float *grad_bias,
                                            float *dx, int64_t dx_stride);
 
+/* y = activation(y); dy *= activation'(y), where y is the output. */
+typedef PetscErrorCode TrsActivateFn(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                                     float *y, int64_t y_stride);
+typedef PetscErrorCode TrsActivateBackwardFn(TrsStream stream, int64_t batch, int64_t n,
+                                             TrsActivation activation, const float *y, int64_t y_stride,
+                                             float *dy, int64_t dy_stride);
+
+/*
+  Layer norm. The backward makes the gradient of x in dy, and overwrites grad_weight and grad_bias
+  [n]. Its sums over the batch run in a fixed order.
+*/
+typedef PetscErrorCode TrsLayerNormForwardFn(TrsStream stream, int64_t batch, int64_t n,
+                                             const TrsLayerNorm *norm, const float *x, int64_t x_stride,
+                                             float *y, int64_t y_stride);
+typedef PetscErrorCode TrsLayerNormBackwardFn(TrsStream stream, int64_t batch, int64_t n,
+                                              const TrsLayerNorm *norm, const float *x, int64_t x_stride,
+                                              float *dy, int64_t dy_stride, float *grad_weight,
+                                              float *grad_bias);
+
+/* y = scale * x, or 0 for numbers that are not kept. y may be x. */
+typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, const TrsDropout *dropout,
+                                    const float *x, int64_t x_stride, float *y, int64_t y_stride);
+
 /*
   Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D] with x_stride. out[b] is
   the first `copied` floats of x, then x_i . x_j for i < j, row by row of the upper triangle, then
@@ -587,6 +635,11 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Gemm, gemm) \
   X(LinearForward, linear_forward) \
   X(LinearBackward, linear_backward) \
+  X(Activate, activate) \
+  X(ActivateBackward, activate_backward) \
+  X(LayerNormForward, layer_norm_forward) \
+  X(LayerNormBackward, layer_norm_backward) \
+  X(DropOut, drop_out) \
   X(DotForward, dot_forward) \
   X(DotBackward, dot_backward) \
   X(FmForward, fm_forward) \

@@ -15,7 +15,8 @@ typedef enum {
   TRS_RANDOM_DENSE_INIT,     /* a: hash of the name, b: element */
   TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
   TRS_RANDOM_ROUNDING,       /* a: step and table, b: row * D + column */
-  TRS_RANDOM_TEST
+  TRS_RANDOM_TEST,
+  TRS_RANDOM_DROPOUT /* seed: mixed with the layer's hash; a: step, b: sample and columns */
 } TrsRandomPurpose;
 
 /* 128 random bits. */

@@ -11,13 +11,14 @@
 struct TrsDlrmImpl {
   const TrsDeviceOps *device;
   TrsOptions options; /* borrowed; messages say where a value was given */
-  int n_dense_arch, n_over_arch;
-  /* Layer sizes as given. dense_arch NULL: the default 512, 256, width of the embeddings. */
-  int64_t *dense_arch, *over_arch;
+  /* The stacks as given. Without -dense_arch its sizes are set with the embeddings' width. */
+  TrsMlpSpec dense_arch, over_arch;
+  int64_t *dense_sizes, *over_sizes; /* what the stacks' sizes point to */
   int num_dense, n_embeddings;
   int64_t *columns; /* [n_embeddings] columns of X */
   TrsParameters params;
-  TrsMlp dense, over; /* dense: only if num_dense > 0 */
+  TrsLayerContext context; /* of all layers */
+  TrsMlp dense, over;      /* dense: only if num_dense > 0 */
   TrsInteraction interaction;
   int n_positions; /* features with position weights; their weights are the last parameters */
   struct {
@@ -39,13 +40,17 @@ static const TrsOptionSpec specs[] = {
     {"-num_dense", TRS_OPTION_INT, NULL, "[0,1000000]", NULL, "features",
      "dense features of a sample, for a dry run; default: the dataset's, else 0"},
     {"-dense_arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
-     "output sizes of the dense arch's layers, each ending in ReLU; default: 512,256 and the embeddings' "
+     "output sizes of the dense arch's layers, each ending in its activation; default: 512,256 and the "
+     "embeddings' "
      "dim. Ignored without dense features"},
     {"-over_arch", TRS_OPTION_INTS, "512,512,256,1", "[1,1000000]", NULL, NULL,
-     "output sizes of the over arch's layers, at least 2; ReLU after all but the last, which has size 1"},
+     "output sizes of the over arch's layers, at least 2; an activation after all but the last, which has "
+     "size 1"},
+    TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
+    TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet: products of pairs, low-rank cross network, "
-     "concatenation, factorization machine, the same with deep layers"},
+     "how the dense vector and the embeddings meet: products of pairs, cross network of low rank "
+     "or of full matrices, concatenation, factorization machine, the same with deep layers"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
@@ -55,7 +60,9 @@ static const TrsOptionSpec specs[] = {
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};
 #define INTERACTION_OPTION(word, ...) ",-" #word
 const TrsOptionGroup trs_model_options = TRS_OPTION_GROUP_OF_MODEL(
-    "Model", NULL, specs, "-dense_arch,-over_arch,-interaction" TRS_INTERACTION_NUMBERS(INTERACTION_OPTION),
+    "Model", NULL, specs,
+    "-dense_arch,-over_arch,-interaction" TRS_MLP_MODEL_OPTIONS("-dense_arch")
+        TRS_MLP_MODEL_OPTIONS("-over_arch") TRS_INTERACTION_NUMBERS(INTERACTION_OPTION),
     "-num_dense");
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm)
@@ -65,8 +72,8 @@ PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *co
   PetscFunctionBegin;
   PetscCall(PetscNew(&d));
   d->device = device;
-  d->dense = d->over = (TrsMlp){.device = device, .compute = compute, .params = &d->params};
-  d->interaction = (TrsInteraction){.device = device, .compute = compute, .params = &d->params};
+  d->context = (TrsLayerContext){.device = device, .compute = compute, .params = &d->params};
+  d->interaction.context = &d->context;
   *dlrm = d;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -78,11 +85,13 @@ PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode copy_sizes(int n, const int64_t *sizes, int64_t **copy)
+static PetscErrorCode copy_sizes(int n, const int64_t *sizes, TrsMlpSpec *spec, int64_t **copy)
 {
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)n, copy));
   PetscCall(PetscArraycpy(*copy, sizes, (size_t)n));
+  spec->n = n;
+  spec->sizes = *copy;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,18 +104,17 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   PetscFunctionBegin;
   dlrm->options = options;
   PetscCall(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
-  if (set) {
-    dlrm->n_dense_arch = n;
-    PetscCall(copy_sizes(n, sizes, &dlrm->dense_arch));
-  }
+  if (set) PetscCall(copy_sizes(n, sizes, &dlrm->dense_arch, &dlrm->dense_sizes));
   PetscCall(TrsOptionsGetInts(options, "-over_arch", &n, &sizes, NULL));
   if (n < 2) PetscCall(TrsOptionError(options, "-over_arch", "%d layer given, at least 2 are needed", n));
   if (sizes[n - 1] != 1) {
     PetscCall(TrsOptionError(options, "-over_arch",
                              "the last layer has size %" PRId64 ", it must be 1: the logit", sizes[n - 1]));
   }
-  dlrm->n_over_arch = n;
-  PetscCall(copy_sizes(n, sizes, &dlrm->over_arch));
+  PetscCall(copy_sizes(n, sizes, &dlrm->over_arch, &dlrm->over_sizes));
+  dlrm->over_arch.plain_last = PETSC_TRUE;
+  PetscCall(TrsMlpSpecRead(options, "-dense_arch", &dlrm->dense_arch));
+  PetscCall(TrsMlpSpecRead(options, "-over_arch", &dlrm->over_arch));
   PetscCall(TrsOptionsGetEnum(options, "-interaction", &kind, NULL));
   PetscCall(TrsInteractionFind((TrsInteractionKind)kind, &dlrm->interaction.ops));
   if (dlrm->interaction.ops->read) PetscCall(dlrm->interaction.ops->read(&dlrm->interaction, options));
@@ -164,10 +172,10 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
                                dims[f]));
     }
   }
-  if (ops->equal_dims && dlrm->num_dense && n && dlrm->dense_arch[dlrm->n_dense_arch - 1] != dims[0]) {
+  if (ops->equal_dims && dlrm->num_dense && n && dlrm->dense_arch.sizes[dlrm->dense_arch.n - 1] != dims[0]) {
     PetscCall(TrsOptionError(dlrm->options, "-dense_arch",
                              "%s needs its last size, %" PRId64 ", to be the embeddings' dim, %d", ops->word,
-                             dlrm->dense_arch[dlrm->n_dense_arch - 1], dims[0]));
+                             dlrm->dense_arch.sizes[dlrm->dense_arch.n - 1], dims[0]));
   }
   if (!dlrm->num_dense && n < ops->fewest)
     PetscCall(TrsOptionError(dlrm->options, "-interaction", "%s needs %d embeddings, found %d; use cat",
@@ -192,7 +200,7 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
     The gradient of the output is made from that of the over arch's first output, and the gradient
     of X from that of the output.
   */
-  const int64_t dout = TrsMlpBeside(x_floats, out_floats, over.first, 2 * over.first);
+  const int64_t dout = TrsMlpBeside(x_floats, out_floats, over.grad, over.grad_end);
   int64_t over_floats = backward ? over.end : over.outputs,
           dense_floats = PetscMax(backward ? dense.end : 0, dense.outputs + out_floats);
 
@@ -227,15 +235,14 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   PetscFunctionBegin;
   dlrm->num_dense = num_dense;
   dlrm->n_embeddings = n_embeddings;
-  if (num_dense && !dlrm->dense_arch) {
+  if (num_dense && !dlrm->dense_arch.n) {
     const int64_t sizes[3] = {512, 256, n_embeddings ? dims[0] : 64};
 
-    dlrm->n_dense_arch = 3;
-    PetscCall(copy_sizes(3, sizes, &dlrm->dense_arch));
+    PetscCall(copy_sizes(3, sizes, &dlrm->dense_arch, &dlrm->dense_sizes));
     PetscCall(PetscSNPrintf(text, sizeof(text), "%d,%d,%d", (int)sizes[0], (int)sizes[1], (int)sizes[2]));
     PetscCall(TrsOptionsSettle(dlrm->options, "-dense_arch", text));
   }
-  n_dense = N = num_dense ? dlrm->dense_arch[dlrm->n_dense_arch - 1] : 0;
+  n_dense = N = num_dense ? dlrm->dense_arch.sizes[dlrm->dense_arch.n - 1] : 0;
   PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->columns));
   for (int f = 0; f < n_embeddings; f++) {
     dlrm->columns[f] = N;
@@ -243,12 +250,12 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
                       (int)n_dense, N);
-  PetscCall(TrsMlpDeclare(&dlrm->over, "over_arch", dlrm->n_over_arch, interaction->width,
-                          interaction->filled, dlrm->over_arch, PETSC_FALSE));
+  PetscCall(TrsMlpDeclare(&dlrm->over, &dlrm->context, "over_arch", &dlrm->over_arch, interaction->width,
+                          interaction->filled));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
   if (num_dense)
-    PetscCall(TrsMlpDeclare(&dlrm->dense, "dense_arch", dlrm->n_dense_arch, num_dense, num_dense,
-                            dlrm->dense_arch, PETSC_TRUE));
+    PetscCall(
+        TrsMlpDeclare(&dlrm->dense, &dlrm->context, "dense_arch", &dlrm->dense_arch, num_dense, num_dense));
   for (int i = 0; i < dlrm->n_positions; i++)
     PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
@@ -272,8 +279,9 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   int precision;
 
   PetscFunctionBegin;
+  dlrm->context.draw.seed = seed;
   PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
-  PetscCall(dlrm->over.compute->dense_precision((TrsDensePrecision)precision));
+  PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
   PetscCall(check_widths(dlrm, dims));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));
@@ -307,6 +315,13 @@ void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
   *bytes = dlrm->over_bytes - dlrm->kept_bytes;
 }
 
+void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first)
+{
+  dlrm->context.draw.training = training;
+  dlrm->context.draw.step = step;
+  dlrm->context.draw.first = first;
+}
+
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
 {
   PetscFunctionBegin;
@@ -325,8 +340,8 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   PetscCall(interaction->ops->forward(interaction, stream, n));
   PetscCall(TrsMlpForward(&dlrm->over, stream, n, interaction->out, interaction->stride));
   if (labels) PetscCall(dlrm->device->zero(dlrm->loss, (int64_t)sizeof(double), stream));
-  PetscCall(interaction->compute->bce(stream, n, 1, dlrm->logits, labels, weights, scale, dlrm->loss,
-                                      dlrm->dlogits, p));
+  PetscCall(dlrm->context.compute->bce(stream, n, 1, dlrm->logits, labels, weights, scale, dlrm->loss,
+                                       dlrm->dlogits, p));
   if (labels) PetscCall(dlrm->device->copy(loss_sum, dlrm->loss, (int64_t)sizeof(double), stream));
   if (predictions) *predictions = p;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -431,13 +446,19 @@ PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimize
 PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
+  double flops = interaction->ops->flops(interaction),
+         bytes = (double)sizeof(float) * (double)(interaction->N + interaction->stride);
 
   PetscFunctionBegin;
+  TrsMlpWork(&dlrm->over, &flops, &bytes);
+  if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &flops, &bytes);
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
                         interaction->ops->word, interaction->n_vectors, interaction->N, interaction->width));
   if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
   PetscCall(TrsMlpView(&dlrm->over, "over_arch", comm));
+  PetscCall(
+      PetscPrintf(comm, "  per sample   %.4g kflop and %.4g kB in a forward\n", flops / 1e3, bytes / 1e3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -459,8 +480,8 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(d->device->release((void **)&d->dense_inner));
   for (int i = 0; i < d->n_positions; i++) PetscCall(PetscFree(d->position[i].name));
   PetscCall(PetscFree(d->position));
-  PetscCall(PetscFree(d->dense_arch));
-  PetscCall(PetscFree(d->over_arch));
+  PetscCall(PetscFree(d->dense_sizes));
+  PetscCall(PetscFree(d->over_sizes));
   PetscCall(PetscFree(d->columns));
   PetscCall(PetscFree(*dlrm));
   PetscFunctionReturn(PETSC_SUCCESS);

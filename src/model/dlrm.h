@@ -57,7 +57,7 @@ PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
           n_embeddings   pooled vectors of a sample, in model order
           dims           [n_embeddings] their widths
           max_batch      samples of this rank's largest batch
-          seed           of the initial parameters
+          seed           of the initial parameters and of the layers' random numbers
   Errors: OPTION if dims differ from each other, or from -dense_arch's last size, under dot or dcn;
           OPTION if -over_arch has less than 2 layers or does not end in 1; MEMORY
   Source: src/RULES.md, rules A2 to A5 and A21
@@ -112,6 +112,17 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, 
   until Destroy, for these times only.
 */
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
+
+/*
+  Say what the random numbers of the next forward and its backward belong to.
+
+  Not collective. Layers that draw numbers (dropout) are off until this is called with training.
+
+  In: training  false: layers draw none, as in an evaluation
+      step      of the training
+      first     place of the first sample in the epoch's order, whatever rank has it
+*/
+void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 
 /*
   Run the dense arch on n samples, dense [n, num_dense]. The output goes to the first columns of X.

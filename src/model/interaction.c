@@ -30,7 +30,7 @@ PetscErrorCode TrsInteractionFind(TrsInteractionKind kind, const TrsInteractionO
 
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N)
 {
-  const int64_t unit = interaction->compute->product_unit;
+  const int64_t unit = interaction->context->compute->product_unit;
 
   interaction->n_vectors = n_vectors;
   interaction->D = D;
@@ -46,13 +46,14 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
 PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
                                       float *dout)
 {
-  const TrsDeviceOps *device = interaction->device;
+  const TrsDeviceOps *device = interaction->context->device;
   const int64_t bytes = max_batch * interaction->N * (int64_t)sizeof(float);
 
   PetscFunctionBegin;
   PetscCall(device->alloc(bytes, (void **)&interaction->x));
   if (interaction->ops->in_place) {
-    if (!interaction->params->forward_only) PetscCall(device->alloc(bytes, (void **)&interaction->own_dx));
+    if (!interaction->context->params->forward_only)
+      PetscCall(device->alloc(bytes, (void **)&interaction->own_dx));
     out = interaction->x;
     dx = dout = interaction->own_dx;
   }
@@ -67,7 +68,7 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
 {
   PetscFunctionBegin;
   if (interaction->ops && interaction->ops->free) PetscCall(interaction->ops->free(interaction));
-  PetscCall(interaction->device->release((void **)&interaction->x));
-  PetscCall(interaction->device->release((void **)&interaction->own_dx));
+  PetscCall(interaction->context->device->release((void **)&interaction->x));
+  PetscCall(interaction->context->device->release((void **)&interaction->own_dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

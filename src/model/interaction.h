@@ -10,15 +10,13 @@
 */
 #pragma once
 
-#include "model/parameters.h"
+#include "model/layer.h"
 
 typedef struct TrsInteractionOps TrsInteractionOps;
 
 typedef struct {
   const TrsInteractionOps *ops;
-  const TrsDeviceOps *device;
-  const TrsComputeOps *compute;
-  TrsParameters *params;
+  const TrsLayerContext *context;
   int n_vectors, D;       /* vectors of a sample; the width of the embeddings */
   int copied;             /* floats of the dense vector; 0: there is none */
   int64_t N;              /* width of X */

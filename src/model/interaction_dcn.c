@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dcn: a low-rank cross network.
-  Source: torchrec.modules.crossnet.LowRankCrossNet; src/RULES.md, rule A3
+  dcn: a low-rank cross network. dcn_full: one of full matrices.
+  Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet); src/RULES.md, rule A3
 */
 #include "model/interaction.h"
 
 #include <math.h>
 
-/* A low-rank cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. */
+/* A cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. Full layers have no W, and V is [N, N]. */
 typedef struct {
   int W, V, bias; /* indices in the parameters */
   float *x;       /* x_l [max_batch, N]; X itself for the first */
-  float *v;       /* V x_l [max_batch, rank] */
+  float *v;       /* V x_l [max_batch, rank]; of full layers it is u */
   float *u;       /* W V x_l [max_batch, N] */
 } TrsCrossLayer;
 
 typedef struct {
+  PetscBool full;
   int n_layers, rank;
   TrsCrossLayer *layer; /* [n_layers] */
   float *dx0, *h, *q;   /* [max_batch, N], [max_batch, N], [max_batch, rank] */
@@ -32,6 +33,7 @@ static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
   PetscCall(PetscNew(&cross));
   cross->n_layers = (int)n_layers;
   cross->rank = (int)rank;
+  cross->full = (PetscBool)(interaction->ops == &trs_interaction_dcn_full);
   interaction->own = cross;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -41,17 +43,27 @@ static int64_t width(const TrsInteraction *interaction)
   return interaction->N;
 }
 
+/* Rows of V. */
+static int64_t inner(const TrsInteraction *interaction)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+
+  return cross->full ? interaction->N : cross->rank;
+}
+
 static double flops(const TrsInteraction *interaction)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
 
-  return 4.0 * cross->n_layers * (double)interaction->N * cross->rank;
+  return (cross->full ? 2.0 : 4.0) * cross->n_layers * (double)interaction->N * (double)inner(interaction);
 }
 
 static PetscErrorCode declare(TrsInteraction *interaction)
 {
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
-  const int64_t N = interaction->N, rank = cross->rank;
+  const int64_t N = interaction->N, rank = inner(interaction);
+
+  const char *module = cross->full ? "crossnet_full" : "crossnet";
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1((size_t)cross->n_layers, &cross->layer));
@@ -59,11 +71,12 @@ static PetscErrorCode declare(TrsInteraction *interaction)
     TrsCrossLayer *layer = &cross->layer[l];
     const float std = (float)sqrt(2.0 / (double)(N + rank)); /* torch.nn.init.xavier_normal_ */
 
-    PetscCall(
-        TrsParametersAdd(interaction->params, "crossnet", l, "W", N, rank, TRS_INIT_NORMAL, std, &layer->W));
-    PetscCall(
-        TrsParametersAdd(interaction->params, "crossnet", l, "V", rank, N, TRS_INIT_NORMAL, std, &layer->V));
-    PetscCall(TrsParametersAdd(interaction->params, "crossnet", l, "bias", N, 0, TRS_INIT_ZERO, 0.0f,
+    if (!cross->full)
+      PetscCall(TrsParametersAdd(interaction->context->params, module, l, "W", N, rank, TRS_INIT_NORMAL, std,
+                                 &layer->W));
+    PetscCall(TrsParametersAdd(interaction->context->params, module, l, cross->full ? "weight" : "V", rank, N,
+                               TRS_INIT_NORMAL, std, &layer->V));
+    PetscCall(TrsParametersAdd(interaction->context->params, module, l, "bias", N, 0, TRS_INIT_ZERO, 0.0f,
                                &layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -72,10 +85,10 @@ static PetscErrorCode declare(TrsInteraction *interaction)
 static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
-  const TrsDeviceOps *device = interaction->device;
+  const TrsDeviceOps *device = interaction->context->device;
   const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
-                rank_bytes = cross->rank * (int64_t)sizeof(float);
-  const PetscBool with_gradients = (PetscBool)!interaction->params->forward_only;
+                rank_bytes = inner(interaction) * (int64_t)sizeof(float);
+  const PetscBool with_gradients = (PetscBool)!interaction->context->params->forward_only;
 
   PetscFunctionBegin;
   for (int l = 0; l < cross->n_layers; l++) {
@@ -85,13 +98,14 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
       layer->x = interaction->x;
     else
       PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->x));
-    PetscCall(device->alloc(max_batch * rank_bytes, (void **)&layer->v));
     PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->u));
+    layer->v = layer->u;
+    if (!cross->full) PetscCall(device->alloc(max_batch * rank_bytes, (void **)&layer->v));
   }
   if (with_gradients) {
     PetscCall(device->alloc(max_batch * row_bytes, (void **)&cross->dx0));
     PetscCall(device->alloc(max_batch * row_bytes, (void **)&cross->h));
-    PetscCall(device->alloc(max_batch * rank_bytes, (void **)&cross->q));
+    if (!cross->full) PetscCall(device->alloc(max_batch * rank_bytes, (void **)&cross->q));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -99,9 +113,9 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-  const TrsComputeOps *compute = interaction->compute;
-  const TrsDenseParameter *param = interaction->params->param;
-  const int64_t N = interaction->N, rank = cross->rank;
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsDenseParameter *param = interaction->context->params->param;
+  const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
   for (int l = 0; l < cross->n_layers; l++) {
@@ -110,8 +124,9 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 
     PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, rank, N, 1.0f, layer->x, N,
                             param[layer->V].value, N, 0.0f, layer->v, rank));
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, N, rank, 1.0f, layer->v, rank,
-                            param[layer->W].value, rank, 0.0f, layer->u, N));
+    if (!cross->full)
+      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, N, rank, 1.0f, layer->v, rank,
+                              param[layer->W].value, rank, 0.0f, layer->u, N));
     PetscCall(compute->cross_forward(stream, n, N, interaction->x, layer->u, param[layer->bias].value,
                                      layer->x, next));
   }
@@ -120,29 +135,32 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 
 /*
   With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dW = h^T v; q = h W; dV = q^T x_l;
-  g += q V; in the end dx = g + dx0.
+  g += q V; in the end dx = g + dx0. In full layers q is h.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-  const TrsComputeOps *compute = interaction->compute;
-  const TrsDenseParameter *param = interaction->params->param;
-  const int64_t N = interaction->N, rank = cross->rank;
-  float *g = interaction->dout, *h = cross->h, *q = cross->q;
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsDenseParameter *param = interaction->context->params->param;
+  const int64_t N = interaction->N, rank = inner(interaction);
+  float *g = interaction->dout, *h = cross->h, *q = cross->full ? cross->h : cross->q;
 
   PetscFunctionBegin;
   for (int l = cross->n_layers - 1; l >= 0; l--) {
     const TrsCrossLayer *layer = &cross->layer[l];
-    const TrsDenseParameter *W = &param[layer->W], *V = &param[layer->V], *bias = &param[layer->bias];
+    const TrsDenseParameter *W = cross->full ? NULL : &param[layer->W], *V = &param[layer->V],
+                            *bias = &param[layer->bias];
     const int place = (l == cross->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
 
     const TrsCrossBackward backward = {interaction->x, layer->u, bias->value, g, cross->dx0, h, bias->grad};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
-    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, rank, n, 1.0f, h, N, layer->v, rank, 0.0f,
-                            W->grad, rank));
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, rank, N, 1.0f, h, N, W->value, rank, 0.0f, q,
-                            rank));
+    if (W) {
+      PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, rank, n, 1.0f, h, N, layer->v, rank, 0.0f,
+                              W->grad, rank));
+      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, rank, N, 1.0f, h, N, W->value, rank, 0.0f,
+                              q, rank));
+    }
     PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, rank, N, n, 1.0f, q, rank, layer->x, N, 0.0f,
                             V->grad, N));
     if (l > 0)
@@ -150,7 +168,7 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
                               g, N));
     else
       PetscCall(compute->cross_input(stream, n, N, rank, q, V->value, g, cross->dx0, interaction->dx));
-    PetscCall(TrsParametersReady(interaction->params, layer->bias));
+    PetscCall(TrsParametersReady(interaction->context->params, layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -160,13 +178,14 @@ static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(comm, "  crossnet     %d layers of rank %d\n", cross->n_layers, cross->rank));
+  PetscCall(
+      PetscPrintf(comm, "  crossnet     %d layers of rank %d\n", cross->n_layers, (int)inner(interaction)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode release(TrsInteraction *interaction)
 {
-  const TrsDeviceOps *device = interaction->device;
+  const TrsDeviceOps *device = interaction->context->device;
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
 
   PetscFunctionBegin;
@@ -175,7 +194,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
     TrsCrossLayer *layer = &cross->layer[l];
 
     if (l > 0) PetscCall(device->release((void **)&layer->x));
-    PetscCall(device->release((void **)&layer->v));
+    if (!cross->full) PetscCall(device->release((void **)&layer->v));
     PetscCall(device->release((void **)&layer->u));
   }
   PetscCall(device->release((void **)&cross->dx0));
@@ -198,3 +217,16 @@ const TrsInteractionOps trs_interaction_dcn = {.word = "dcn",
                                                .backward = backward,
                                                .view = view,
                                                .free = release};
+
+/* Vectors may have any widths. */
+const TrsInteractionOps trs_interaction_dcn_full = {.word = "dcn_full",
+                                                    .fewest = 1,
+                                                    .read = read,
+                                                    .width = width,
+                                                    .flops = flops,
+                                                    .declare = declare,
+                                                    .allocate = allocate,
+                                                    .forward = forward,
+                                                    .backward = backward,
+                                                    .view = view,
+                                                    .free = release};

@@ -19,17 +19,17 @@ static double flops(const TrsInteraction *interaction)
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   PetscFunctionBegin;
-  PetscCall(interaction->compute->dot_forward(stream, n, interaction->n_vectors, interaction->D,
-                                              interaction->copied,
-                                              (int)(interaction->filled - interaction->width), interaction->x,
-                                              interaction->N, interaction->out, interaction->stride));
+  PetscCall(interaction->context->compute->dot_forward(
+      stream, n, interaction->n_vectors, interaction->D, interaction->copied,
+      (int)(interaction->filled - interaction->width), interaction->x, interaction->N, interaction->out,
+      interaction->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   PetscFunctionBegin;
-  PetscCall(interaction->compute->dot_backward(
+  PetscCall(interaction->context->compute->dot_backward(
       stream, n, interaction->n_vectors, interaction->D, interaction->copied, interaction->x, interaction->N,
       interaction->dout, interaction->stride, interaction->dx, interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -10,9 +10,8 @@
 
 typedef struct {
   TrsMlp mlp;
-  int n_layers;
-  const int64_t *sizes; /* [n_layers], borrowed from the options */
-  float *inner;         /* outputs of all layers but the last, and gradients */
+  TrsMlpSpec spec; /* the sizes are borrowed from the options */
+  float *inner;    /* outputs of all layers but the last, and gradients */
 } TrsDeepLayers;
 
 /* --- fm --- */
@@ -31,10 +30,10 @@ static double fm_flops(const TrsInteraction *interaction)
 static PetscErrorCode fm_forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   PetscFunctionBegin;
-  PetscCall(interaction->compute->fm_forward(stream, n, interaction->N, interaction->copied,
-                                             interaction->width - 1,
-                                             (int)(interaction->filled - interaction->width), interaction->x,
-                                             interaction->N, interaction->out, interaction->stride));
+  PetscCall(interaction->context->compute->fm_forward(
+      stream, n, interaction->N, interaction->copied, interaction->width - 1,
+      (int)(interaction->filled - interaction->width), interaction->x, interaction->N, interaction->out,
+      interaction->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -42,7 +41,7 @@ static PetscErrorCode fm_gradient(const TrsInteraction *interaction, TrsStream s
                                   PetscBool add)
 {
   PetscFunctionBegin;
-  PetscCall(interaction->compute->fm_backward(
+  PetscCall(interaction->context->compute->fm_backward(
       stream, n, interaction->N, interaction->copied, interaction->width - 1, add, interaction->x,
       interaction->N, interaction->dout, interaction->stride, interaction->dx, interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -71,9 +70,7 @@ static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&deep));
-  deep->mlp = (TrsMlp){
-      .device = interaction->device, .compute = interaction->compute, .params = interaction->params};
-  PetscCall(TrsOptionsGetInts(options, "-deepfm_arch", &deep->n_layers, &deep->sizes, NULL));
+  PetscCall(TrsOptionsGetInts(options, "-deepfm_arch", &deep->spec.n, &deep->spec.sizes, NULL));
   interaction->own = deep;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -82,7 +79,7 @@ static int64_t width(const TrsInteraction *interaction)
 {
   const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
 
-  return interaction->copied + deep->sizes[deep->n_layers - 1] + 1;
+  return interaction->copied + deep->spec.sizes[deep->spec.n - 1] + 1;
 }
 
 static PetscErrorCode declare(TrsInteraction *interaction)
@@ -90,8 +87,8 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   TrsDeepLayers *deep = (TrsDeepLayers *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpDeclare(&deep->mlp, "deep_fm", deep->n_layers, interaction->N, interaction->N, deep->sizes,
-                          PETSC_TRUE));
+  PetscCall(TrsMlpDeclare(&deep->mlp, interaction->context, "deep_fm", &deep->spec, interaction->N,
+                          interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -99,11 +96,11 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
   TrsDeepLayers *deep = (TrsDeepLayers *)interaction->own;
   const TrsMlpRoom room = TrsMlpPlace(&deep->mlp, max_batch, NULL, NULL, 1);
-  const int64_t floats = interaction->params->forward_only ? room.outputs : room.end;
+  const int64_t floats = interaction->context->params->forward_only ? room.outputs : room.end;
 
   PetscFunctionBegin;
   if (floats > 0)
-    PetscCall(interaction->device->alloc(floats * (int64_t)sizeof(float), (void **)&deep->inner));
+    PetscCall(interaction->context->device->alloc(floats * (int64_t)sizeof(float), (void **)&deep->inner));
   (void)TrsMlpPlace(&deep->mlp, max_batch, deep->inner, interaction->out + interaction->copied,
                     interaction->stride);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -145,7 +142,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
   PetscFunctionBegin;
   if (!deep) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsMlpFree(&deep->mlp));
-  PetscCall(interaction->device->release((void **)&deep->inner));
+  PetscCall(interaction->context->device->release((void **)&deep->inner));
   PetscCall(PetscFree(interaction->own));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

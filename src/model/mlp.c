@@ -2,28 +2,74 @@
 #include "model/mlp.h"
 
 #include <inttypes.h>
-#include <math.h>
 
-PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, int64_t filled,
-                             const int64_t *out, PetscBool relu_last)
+enum { TRS_MOST_LAYERS = 4 }; /* of a perceptron */
+
+#define TABLE_OF(KIND, word) &trs_layer_##word,
+static const TrsLayerOps *const activations[] = {TRS_MLP_ACTIVATIONS(TABLE_OF)};
+
+PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec *spec)
+{
+  char name[64];
+  int kind;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_activation", option));
+  PetscCall(TrsOptionsGetEnum(options, name, &kind, NULL));
+  spec->activation = (TrsMlpActivation)kind;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_layer_norm", option));
+  PetscCall(TrsOptionsGetBool(options, name, &spec->layer_norm, NULL));
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_dropout", option));
+  PetscCall(TrsOptionsGetReal(options, name, &spec->dropout, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Append a layer of a perceptron of `width` columns to the stack. */
+static TrsLayer *add_layer(TrsMlp *mlp, const TrsLayerContext *context, const TrsLayerOps *ops, int64_t width)
+{
+  TrsLayer *layer = &mlp->layer[mlp->n_layers++];
+
+  *layer = (TrsLayer){
+      .ops = ops, .context = context, .in = width, .filled = width, .out = width, .weight = -1, .bias = -1};
+  return layer;
+}
+
+/* Append the layers of perceptron p. */
+static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const TrsMlpSpec *spec, int p,
+                           int64_t in, int64_t filled)
+{
+  const PetscBool plain = (PetscBool)(spec->plain_last && p == spec->n - 1);
+  TrsLayer *linear = add_layer(mlp, context, &trs_layer_linear, spec->sizes[p]);
+
+  linear->in = in;
+  linear->filled = filled;
+  if (!plain && spec->activation == TRS_MLP_RELU && !spec->layer_norm)
+    linear->activation = TRS_ACTIVATION_RELU; /* in the same kernel */
+  else if (!plain) {
+    if (spec->layer_norm) (void)add_layer(mlp, context, &trs_layer_layer_norm, spec->sizes[p]);
+    (void)add_layer(mlp, context, activations[spec->activation], spec->sizes[p]);
+  }
+  if (!plain && spec->dropout > 0.0)
+    add_layer(mlp, context, &trs_layer_dropout, spec->sizes[p])->rate = spec->dropout;
+  mlp->end[p] = mlp->n_layers;
+}
+
+PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const char *module,
+                             const TrsMlpSpec *spec, int64_t in, int64_t filled)
 {
   PetscFunctionBegin;
-  mlp->n_layers = n_layers;
-  PetscCall(PetscCalloc1((size_t)n_layers, &mlp->layer));
-  for (int l = n_layers - 1; l >= 0; l--) {
-    TrsMlpLayer *layer = &mlp->layer[l];
-    float bound;
+  *mlp = (TrsMlp){.n_perceptrons = spec->n};
+  PetscCall(PetscCalloc3((size_t)spec->n * TRS_MOST_LAYERS, &mlp->layer, (size_t)spec->n, &mlp->end,
+                         (size_t)spec->n, &mlp->dy));
+  for (int p = 0; p < spec->n; p++)
+    add_perceptron(mlp, context, spec, p, p ? spec->sizes[p - 1] : in, p ? spec->sizes[p - 1] : filled);
+  for (int p = spec->n - 1, l = mlp->n_layers - 1; p >= 0; p--) {
+    for (; l >= (p ? mlp->end[p - 1] : 0); l--) {
+      TrsLayer *layer = &mlp->layer[l];
 
-    layer->in = l ? out[l - 1] : in;
-    layer->filled = l ? layer->in : filled;
-    layer->out = out[l];
-    layer->activation = l < n_layers - 1 || relu_last ? TRS_ACTIVATION_RELU : TRS_ACTIVATION_NONE;
-    bound = (float)(1.0 / sqrt((double)layer->in)); /* as torch.nn.Linear */
-    PetscCall(TrsParametersAdd(mlp->params, module, l, "weight", layer->out, layer->in, TRS_INIT_UNIFORM,
-                               bound, &layer->weight));
-    TrsParametersFillUp(mlp->params, layer->filled);
-    PetscCall(TrsParametersAdd(mlp->params, module, l, "bias", layer->out, 0, TRS_INIT_UNIFORM, bound,
-                               &layer->bias));
+      PetscCall(TrsLayerCheck(layer->ops));
+      if (layer->ops->declare) PetscCall(layer->ops->declare(layer, module, p));
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -42,25 +88,42 @@ int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)
 
 TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride)
 {
-  const int last = mlp->n_layers - 1;
   int64_t dy = 0, dy_end = 0;
   TrsMlpRoom room = {0};
 
-  for (int l = 0; l < last; l++) {
-    TrsMlpLayer *layer = &mlp->layer[l];
-    const int64_t n = TrsWholeLines(max_batch * layer->out);
+  for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
+    const int64_t width = mlp->layer[mlp->end[p] - 1].out, n = TrsWholeLines(max_batch * width);
 
-    layer->y = inner ? inner + room.outputs : NULL;
-    layer->y_stride = layer->out;
-    room.outputs += n;
+    for (; l < mlp->end[p]; l++) {
+      TrsLayer *layer = &mlp->layer[l];
+      /* The place of the output is that of the layers behind it that are in place. */
+      int last = l;
+
+      if (layer->ops->kept) {
+        layer->kept = inner ? inner + room.outputs : NULL;
+        room.outputs += TrsWholeLines(max_batch * layer->ops->kept);
+      }
+      while (last + 1 < mlp->end[p] && mlp->layer[last + 1].ops->in_place) last++;
+      if (last + 1 == mlp->n_layers) {
+        layer->y = y;
+        layer->y_stride = y_stride;
+        continue;
+      }
+      layer->y = inner ? inner + room.outputs : NULL;
+      layer->y_stride = width;
+      if (last == l) room.outputs += n;
+    }
+    if (p + 1 == mlp->n_perceptrons) break;
     dy = TrsMlpBeside(room.outputs, n, dy, dy_end);
     dy_end = dy + n;
-    layer->dy = inner ? inner + dy : NULL;
-    if (l == 0) room.first = n;
+    mlp->dy[p] = inner ? inner + dy : NULL;
+    if (p == 0) {
+      room.grad = dy;
+      room.grad_end = dy_end;
+    }
     room.end = PetscMax(room.end, dy_end);
   }
-  mlp->layer[last].y = y;
-  mlp->layer[last].y_stride = y_stride;
+  room.end = PetscMax(room.end, room.outputs);
   return room;
 }
 
@@ -68,13 +131,10 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
 {
   PetscFunctionBegin;
   for (int l = 0; l < mlp->n_layers; l++) {
-    const TrsMlpLayer *layer = &mlp->layer[l];
-    const TrsDenseParameter *param = mlp->params->param;
+    const TrsLayer *layer = &mlp->layer[l];
 
-    PetscCall(mlp->compute->linear_forward(stream, n, layer->filled, layer->out, x, x_stride,
-                                           param[layer->weight].value, param[layer->bias].value,
-                                           layer->activation, layer->y, layer->y_stride));
-    PetscCall(PetscLogFlops(2.0 * (double)n * (double)layer->filled * (double)layer->out));
+    PetscCall(layer->ops->forward(layer, stream, n, x, x_stride));
+    PetscCall(PetscLogFlops((double)n * layer->ops->flops(layer)));
     x = layer->y;
     x_stride = layer->y_stride;
   }
@@ -84,31 +144,39 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
 PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
 {
+  int p = mlp->n_perceptrons - 1; /* of layer l */
+
   PetscFunctionBegin;
   for (int l = mlp->n_layers - 1; l >= 0; l--) {
-    const TrsMlpLayer *layer = &mlp->layer[l], *below = l ? &mlp->layer[l - 1] : NULL;
-    const TrsDenseParameter *weight = &mlp->params->param[layer->weight],
-                            *bias = &mlp->params->param[layer->bias];
-    float *to = below ? below->dy : dx;
-    const int64_t to_stride = below ? below->out : dx_stride;
+    const TrsLayer *layer = &mlp->layer[l], *below = l ? &mlp->layer[l - 1] : NULL;
+    float *to = layer->ops->same_width ? dy : p ? mlp->dy[p - 1] : dx;
+    const int64_t to_stride = layer->ops->same_width ? dy_stride : p ? layer->in : dx_stride;
 
-    PetscCall(mlp->compute->linear_backward(stream, n, layer->filled, layer->out, below ? below->y : x,
-                                            below ? below->y_stride : x_stride, weight->value, layer->y,
-                                            layer->y_stride, layer->activation, dy, dy_stride, weight->grad,
-                                            bias->grad, to, to_stride));
-    PetscCall(PetscLogFlops((to ? 4.0 : 2.0) * (double)n * (double)layer->filled * (double)layer->out));
-    PetscCall(TrsParametersReady(mlp->params, layer->bias));
+    PetscCall(layer->ops->backward(layer, stream, n, below ? below->y : x, below ? below->y_stride : x_stride,
+                                   dy, dy_stride, to, to_stride));
+    PetscCall(PetscLogFlops((to ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
+    if (layer->bias >= 0) PetscCall(TrsParametersReady(layer->context->params, layer->bias));
+    if (!layer->ops->same_width) p--;
     dy = to;
     dy_stride = to_stride;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsMlpWork(const TrsMlp *mlp, double *flops, double *bytes)
+{
+  for (int l = 0; l < mlp->n_layers; l++) {
+    *flops += mlp->layer[l].ops->flops(&mlp->layer[l]);
+    *bytes += mlp->layer[l].ops->bytes(&mlp->layer[l]);
+  }
+}
+
 PetscErrorCode TrsMlpView(const TrsMlp *mlp, const char *module, MPI_Comm comm)
 {
   PetscFunctionBegin;
   PetscCall(PetscPrintf(comm, "  %-12s %" PRId64, module, mlp->layer[0].in));
-  for (int l = 0; l < mlp->n_layers; l++) PetscCall(PetscPrintf(comm, "-%" PRId64, mlp->layer[l].out));
+  for (int p = 0; p < mlp->n_perceptrons; p++)
+    PetscCall(PetscPrintf(comm, "-%" PRId64, mlp->layer[mlp->end[p] - 1].out));
   PetscCall(PetscPrintf(comm, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -116,7 +184,7 @@ PetscErrorCode TrsMlpView(const TrsMlp *mlp, const char *module, MPI_Comm comm)
 PetscErrorCode TrsMlpFree(TrsMlp *mlp)
 {
   PetscFunctionBegin;
-  PetscCall(PetscFree(mlp->layer));
-  mlp->n_layers = 0;
+  PetscCall(PetscFree3(mlp->layer, mlp->end, mlp->dy));
+  *mlp = (TrsMlp){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

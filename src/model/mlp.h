@@ -1,64 +1,88 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A stack of linear layers with ReLU, forward and backward. Internal to model/.
+  A stack of layers (model/layer.h), forward and backward. It is made of perceptrons: a linear
+  layer, and behind it the layers that keep its width. Internal to model/.
+
+  Any number of stacks may share a context. A stack's gradients are announced in the order in which
+  its parameters were declared, so that a model declares its stacks in the order of its backward.
 
   Source: torchrec.modules.mlp.MLP
 */
 #pragma once
 
-#include "model/parameters.h"
+#include "model/layer.h"
+
+/* The description of a stack. Fields that are 0 have the default. */
+typedef struct {
+  int n;                /* perceptrons */
+  const int64_t *sizes; /* [n] their widths */
+  PetscBool plain_last; /* the last perceptron is a linear layer alone, as for logits */
+  /* The layers behind each other linear layer, in this order: layer norm, activation, dropout. */
+  PetscBool layer_norm;
+  TrsMlpActivation activation;
+  double dropout; /* probability that a number is dropped; 0: no such layer */
+} TrsMlpSpec;
+
+/*
+  Read <option>_activation, <option>_layer_norm and <option>_dropout, which TRS_MLP_OPTIONS() has
+  declared. Not collective. Errors: OPTION
+*/
+PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec *spec);
+
+/* Lines of an option group: a stack's options beside its sizes. `what` names it in a sentence. */
+/* clang-format off */
+#define TRS_MLP_OPTIONS(option, what) \
+  {option "_activation", TRS_OPTION_ENUM, "relu", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, \
+   "function behind each layer of " what ". swish_layernorm: x * sigmoid(layer norm of x)"}, \
+  {option "_layer_norm", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, \
+   "layer norm before the activation of each layer of " what}, \
+  {option "_dropout", TRS_OPTION_REAL, "0", "[0,1)", NULL, NULL, \
+   "probability that a number behind a layer of " what " is 0 in a training step; the others are divided " \
+   "by 1 minus it"}
+/* clang-format on */
+/* Those of them that a model consists of. */
+#define TRS_MLP_MODEL_OPTIONS(option) "," option "_activation," option "_layer_norm"
 
 typedef struct {
-  int64_t in, out;
-  /*
-    Columns of the input and of the weight, with zeros after the first `in`; without zeros it is
-    `in`.
-  */
-  int64_t filled;
-  TrsActivation activation;
-  int weight, bias; /* indices in the parameters */
-  float *y;         /* output [max_batch, y_stride] */
-  int64_t y_stride;
-  float *dy; /* gradient of an inner output, [max_batch, out] */
-} TrsMlpLayer;
-
-typedef struct {
-  const TrsDeviceOps *device;
-  const TrsComputeOps *compute;
-  TrsParameters *params;
+  int n_perceptrons;
   int n_layers;
-  TrsMlpLayer *layer; /* [n_layers] */
+  TrsLayer *layer; /* [n_layers] in the order of a forward */
+  int *end;        /* [n_perceptrons] the layer behind each perceptron's last one */
+  /* [n_perceptrons] gradient of each perceptron's output [max_batch, its width]; not of the last */
+  float **dy;
 } TrsMlp;
 
 /*
-  Declare the layers in -> out[0] -> ... -> out[n_layers - 1], the last one first, because its
-  gradient is ready first. All layers end in ReLU, the last one if relu_last. The rows of the input
-  and of its gradient have `filled` >= in columns; the columns after the first `in` are zeros.
+  TrsMlpDeclare - Declare a stack in -> sizes[0] -> ... -> sizes[n - 1].
+
+  The last perceptron's parameters come first, because their gradients are ready first. Call it
+  before TrsParametersAllocate(). Not collective.
+
+  In:  context  borrowed until TrsMlpFree()
+       module   the parameters are "<module>/<perceptron>/<part>"
+       filled   columns of the rows of the input and of its gradient, >= in; those after the
+                first `in` are zeros
 */
-PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const char *module, int n_layers, int64_t in, int64_t filled,
-                             const int64_t *out, PetscBool relu_last);
+PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const char *module,
+                             const TrsMlpSpec *spec, int64_t in, int64_t filled);
 
 /*
   Places of a stack's inner outputs and their gradients, in floats from the beginning of the stack's
   memory. All sizes are whole cache lines.
 */
 typedef struct {
-  /*
-    The first output. Its gradient lies right behind it; the gradient of the stack's input is made
-    from that gradient.
-  */
-  int64_t first;
-  int64_t outputs; /* all outputs, in the order of layers */
-  int64_t end;     /* end of outputs and gradients */
+  int64_t grad, grad_end; /* the gradient from which that of the stack's input is made */
+  int64_t outputs;        /* all outputs, in the order of layers */
+  int64_t end;            /* end of outputs and gradients */
 } TrsMlpRoom;
 
 /*
   TrsMlpPlace - Set where declared layers write: inner layers to `inner`, the last one to y
   [max_batch, y_stride].
 
-  A backward overwrites outputs by gradients. The gradient of an output lies right behind this
-  output, in the place of later outputs, or behind the gradient there if it is made from that
-  gradient.
+  A backward overwrites outputs by gradients. The gradient of a perceptron's output lies right
+  behind this output, in the place of later outputs, or behind the gradient there if it is made from
+  that gradient.
 
   In: inner  borrowed; NULL: the call only computes the result. Between a backward and the next
              forward the caller may use all of it, and outside of a backward the part behind the
@@ -83,6 +107,12 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
 */
 PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride);
+
+/*
+  Add what a forward of one sample computes and moves: operations, and bytes without those of
+  parameters. Not collective.
+*/
+void TrsMlpWork(const TrsMlp *mlp, double *flops, double *bytes);
 
 /* Print the sizes of the layers, "13-512-256-64", on rank 0 of comm. Logically collective. */
 PetscErrorCode TrsMlpView(const TrsMlp *mlp, const char *module, MPI_Comm comm);

@@ -129,6 +129,7 @@ typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
 #define TRS_INTERACTIONS(X) \
   X(DOT, dot) \
   X(DCN, dcn) \
+  X(DCN_FULL, dcn_full) \
   X(CAT, cat) \
   X(FM, fm) \
   X(DEEPFM, deepfm)
@@ -141,9 +142,20 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
   begin with the interaction's.
 */
 #define TRS_INTERACTION_NUMBERS(X) \
-  X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn") \
+  X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn and dcn_full") \
   X(dcn_low_rank_dim, INT, "512", "[1,1000000]", "rank of dcn's cross layers") \
   X(deepfm_arch, INTS, "64", "[1,1000000]", "output sizes of deepfm's deep layers, each ending in ReLU")
+
+/* --- activations of perceptrons: trs_layer_<word> of model/layer.h --- */
+
+#define TRS_MLP_ACTIVATIONS(X) \
+  X(RELU, relu) \
+  X(SIGMOID, sigmoid) \
+  X(TANH, tanh) \
+  X(SWISH_LAYERNORM, swish_layernorm)
+
+#define TRS_MLP_ACTIVATION_KIND(KIND, ...) TRS_MLP_##KIND,
+typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
 
 /* --- tasks: X(KIND, word, Name), run by TrsRun<Name>() --- */
 

@@ -83,6 +83,7 @@ typedef struct {
   const float *weights;               /* NULL: all 1 */
   float scale;
   PetscBool backward, predict;
+  int64_t step, first; /* of the training; place of my blocks' first sample in the epoch's order */
 } TrsBlockJob;
 
 static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
@@ -93,6 +94,7 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
 
   PetscFunctionBegin;
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
+  TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
   PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,
@@ -182,6 +184,8 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionBegin;
   PetscCall(share_blocks(b, batch));
   first = b->first_block[b->comm->rank];
+  job.step = batch->step;
+  job.first = batch->position + first * TRS_BLOCK_SAMPLES;
   n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
   b->n_host_losses = 0;

@@ -52,6 +52,12 @@ static PetscErrorCode begin_gradients(TrsModelParallel m, int64_t n, const TrsPo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Is the slot's batch one of a training, with a backward? */
+static PetscBool is_training(TrsModelParallel m, int slot)
+{
+  return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
+}
+
 /* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
@@ -60,6 +66,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   TrsPooledMatrix arrived;
 
   PetscFunctionBegin;
+  TrsDlrmDraw(m->dlrm, is_training(m, slot), batch->step, batch->first);
   PetscCall(arrival(m, batch->batch, &m->pooled, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
@@ -96,7 +103,7 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
 static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                         const float **predictions)
 {
-  const PetscBool training = (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
+  const PetscBool training = is_training(m, slot);
   TrsPooledMatrix own = m->pooled, arrived;
 
   PetscFunctionBegin;

@@ -370,6 +370,58 @@ static void test_cross(void **state)
   }
 }
 
+static PetscErrorCode layer_norm(const TrsComputeOps *ops, int64_t B, int64_t n, PetscBool swish,
+                                 PetscBool back, float *const *x)
+{
+  const TrsLayerNorm norm = {x[1], x[2], 1e-5F, swish, x[3]};
+
+  PetscFunctionBegin;
+  if (!back) PetscCall(ops->layer_norm_forward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2));
+  if (back) PetscCall(ops->layer_norm_backward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2, x[5], x[6]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode drop_out(const TrsComputeOps *ops, int64_t B, int64_t n, float *const *x)
+{
+  const TrsDropout dropout = {12345, 7, 1000, 3000000000U, 1.5F};
+
+  PetscFunctionBegin;
+  PetscCall(ops->drop_out(NULL, B, n, &dropout, x[0], n + 1, x[1], n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void test_layers(void **state)
+{
+  static const int64_t batches[] = {0, 1, 70, 130}, widths[] = {8, 1, 45, 140};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 4; s++) {
+    const int64_t B = batches[s], n = widths[s];
+    Arguments drop = {0};
+
+    for (int kind = TRS_ACTIVATION_RELU; kind <= TRS_ACTIVATION_TANH; kind++) {
+      Arguments forward = {0}, backward = {0};
+
+      add(&forward, B * (n + 1));
+      TWINS(forward, 1e-6, ops->activate(NULL, B, n, (TrsActivation)kind, x[0], n + 1));
+      add(&backward, B * (n + 1));
+      add(&backward, B * n);
+      TWINS(backward, 1e-6, ops->activate_backward(NULL, B, n, (TrsActivation)kind, x[0], n + 1, x[1], n));
+    }
+    for (int kind = 0; kind < 4; kind++) {
+      Arguments norm = {0};
+
+      for (int i = 0; i < 7; i++)
+        add(&norm, i == 0 ? B * (n + 1) : i == 3 ? 2 * B : i == 4 ? B * (n + 2) : n);
+      TWINS(norm, 1e-4, layer_norm(ops, B, n, (PetscBool)(kind % 2), (PetscBool)(kind / 2), x));
+    }
+    add(&drop, B * (n + 1));
+    add(&drop, B * n);
+    TWINS(drop, 0.0, drop_out(ops, B, n, x));
+  }
+}
+
 static void test_loss(void **state)
 {
   static const int64_t batches[] = {1, 31, 3000};
@@ -663,9 +715,9 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
               cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
               cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
-              cmocka_unit_test(test_cross), cmocka_unit_test(test_loss), cmocka_unit_test(test_squares),
-              cmocka_unit_test(test_optimizers), cmocka_unit_test(test_clamp_and_lamb),
-              cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
-              cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
-              cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_cross), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
+              cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
+              cmocka_unit_test(test_clamp_and_lamb), cmocka_unit_test(test_zeros_stay),
+              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
+              cmocka_unit_test(test_rounding), cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
               cmocka_unit_test(test_precision))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables of interactions: none has a hole, and a hole is found at set-up. fm and deepfm against
-  TorchRec's, recorded by record_deepfm.py.
+  Tables of interactions: none has a hole, and a hole is found at set-up. fm, deepfm and cross
+  networks against TorchRec's, recorded by record_deepfm.py and record_crossnet.py.
 */
 #include "golden_h5.h"
 #include "model/interaction.h"
@@ -46,6 +46,7 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsParameters params;
+  TrsLayerContext context;
   TrsInteraction interaction;
   int64_t batch;
 } Case;
@@ -53,35 +54,41 @@ typedef struct {
 static void set_options(Case *c)
 {
   static const TrsOptionGroup *const groups[] = {&trs_model_options};
-  static char program[] = "test", name[] = "-deepfm_arch", text[128];
-  char *words[] = {program, name, text};
+  static char program[] = "test", name[] = "-deepfm_arch", text[128], layers_name[] = "-dcn_num_layers",
+              layers[16], rank_name[] = "-dcn_low_rank_dim", rank[16];
+  char *words[] = {program, layers_name, layers, rank_name, rank, name, text};
   int64_t n = 0, *sizes;
 
   text[0] = '\0';
+  snprintf(layers, sizeof(layers), "%d", (int)golden_number(c->group, "layers", 1));
+  snprintf(rank, sizeof(rank), "%d", (int)golden_number(c->group, "rank", 1));
   if (golden_has_attribute(c->group, "sizes")) {
     sizes = golden_attribute_int64(c->group, "sizes", &n);
     for (int64_t i = 0, used = 0; i < n; i++)
       used += snprintf(text + used, sizeof(text) - (size_t)used, i ? ",%d" : "%d", (int)sizes[i]);
     free(sizes);
   }
-  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, n ? 3 : 1, words, groups, 1, &c->options));
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, n ? 7 : 5, words, groups, 1, &c->options));
 }
 
 static void set_up(hid_t group, Case *c)
 {
   const int copied = (int)golden_number(group, "copied", 0),
             vectors = (int)golden_number(group, "vectors", 0);
+  static const char *const names[] = {TRS_INTERACTIONS(TRS_WORD_TEXT)};
   char word[16];
   int64_t shape[2];
+  int kind = 0;
 
   *c = (Case){.group = group};
   assert_petsc_ok(TrsDeviceFind("cpu", &c->device));
   assert_petsc_ok(TrsComputeFind("cpu", &c->compute));
   set_options(c);
-  c->interaction = (TrsInteraction){.device = c->device, .compute = c->compute, .params = &c->params};
+  c->context = (TrsLayerContext){.device = c->device, .compute = c->compute, .params = &c->params};
+  c->interaction = (TrsInteraction){.context = &c->context};
   golden_string(group, "interaction", word, sizeof(word));
-  c->interaction.ops = strcmp(word, "fm") ? &trs_interaction_deepfm : &trs_interaction_fm;
-  assert_string_equal(c->interaction.ops->word, word);
+  while (strcmp(names[kind], word)) kind++;
+  assert_petsc_ok(TrsInteractionFind((TrsInteractionKind)kind, &c->interaction.ops));
   if (c->interaction.ops->read) assert_petsc_ok(c->interaction.ops->read(&c->interaction, c->options));
   free(golden_read(group, "x", H5T_NATIVE_FLOAT, NULL, shape));
   c->batch = shape[0];
@@ -90,13 +97,13 @@ static void set_up(hid_t group, Case *c)
   assert_petsc_ok(TrsParametersAllocate(&c->params, c->device, 1));
 }
 
-/* "weight0" for deep_fm/0/weight; "dweight0" for its gradient. */
+/* "weight0" for the weight of layer 0; "dweight0" for its gradient. */
 static float *golden_parameter(const Case *c, int p, const char *prefix)
 {
   char part[16], name[32];
   int layer;
 
-  assert_int_equal(sscanf(c->params.param[p].name, "deep_fm/%d/%15s", &layer, part), 2);
+  assert_int_equal(sscanf(c->params.param[p].name, "%*[^/]/%d/%15s", &layer, part), 2);
   snprintf(name, sizeof(name), "%s%s%d", prefix, part, layer);
   return golden_float(c->group, name, NULL);
 }
@@ -152,7 +159,7 @@ static void one_case(hid_t group, const char *name, void *context)
 
   (void)name, (void)context;
   set_up(group, &c);
-  assert_true(c.params.n <= 2 * MAX_LAYERS);
+  assert_true(c.params.n <= 3 * MAX_LAYERS);
   out = calloc((size_t)(c.batch * c.interaction.stride), sizeof(float));
   dout = calloc((size_t)(c.batch * c.interaction.stride), sizeof(float));
   dx = calloc((size_t)(c.batch * c.interaction.N), sizeof(float));
@@ -170,11 +177,15 @@ static void one_case(hid_t group, const char *name, void *context)
 
 static void test_golden(void **state)
 {
-  hid_t file = golden_open("units_deepfm.h5");
+  static const char *const names[] = {"units_deepfm.h5", "units_crossnet.h5"};
 
   (void)state;
-  golden_for_each_group(file, one_case, NULL);
-  golden_close(file);
+  for (int i = 0; i < 2; i++) {
+    hid_t file = golden_open(names[i]);
+
+    golden_for_each_group(file, one_case, NULL);
+    golden_close(file);
+  }
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_tables), cmocka_unit_test(test_golden))

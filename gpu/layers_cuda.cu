@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Layers that keep a matrix's width, on the GPU. Threads have the numbers of a matrix in turn; for
+  layer norm a warp has a row, whose sums run lane by lane, then over the lanes.
+*/
+#include "core/philox.h"
+#include "gpu/column_sums_cuda.h"
+#include "gpu/compute_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
+
+#include <math.h>
+
+static __device__ __forceinline__ float sigmoid(float x)
+{
+  return 1.0f / (1.0f + expf(-x));
+}
+
+/* --- activations: read and write a number once --- */
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    activate_kernel(int64_t batch, int64_t n, TrsActivation activation, float *y, int64_t y_stride)
+{
+  for (int64_t i = TrsCudaFirst(); i < batch * n; i += TrsCudaStep()) {
+    float *const to = y + i / n * y_stride + i % n;
+
+    if (activation == TRS_ACTIVATION_RELU) *to = *to <= 0.0f ? 0.0f : *to; /* NaN stays */
+    if (activation == TRS_ACTIVATION_SIGMOID) *to = sigmoid(*to);
+    if (activation == TRS_ACTIVATION_TANH) *to = tanhf(*to);
+  }
+}
+
+PetscErrorCode TrsActivateCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation, float *y,
+                               int64_t y_stride)
+{
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(activate_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), batch, n, activation, y, y_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    activate_backward_kernel(int64_t batch, int64_t n, TrsActivation activation, const float *y,
+                             int64_t y_stride, float *dy, int64_t dy_stride)
+{
+  for (int64_t i = TrsCudaFirst(); i < batch * n; i += TrsCudaStep()) {
+    const float out = y[i / n * y_stride + i % n];
+    float *const to = dy + i / n * dy_stride + i % n;
+
+    if (activation == TRS_ACTIVATION_RELU) *to = out <= 0.0f ? 0.0f : *to;
+    if (activation == TRS_ACTIVATION_SIGMOID) *to *= out * (1.0f - out);
+    if (activation == TRS_ACTIVATION_TANH) *to *= 1.0f - out * out;
+  }
+}
+
+PetscErrorCode TrsActivateBackwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                                       const float *y, int64_t y_stride, float *dy, int64_t dy_stride)
+{
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(activate_backward_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), batch, n, activation, y, y_stride, dy, dy_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- layer norm --- */
+
+/* The input and its gradients: what the kernels of a backward read. */
+struct Norm {
+  int64_t batch, n;
+  TrsLayerNorm norm;
+  const float *x;
+  int64_t x_stride;
+  float *dy;
+  int64_t dy_stride;
+
+  __device__ __forceinline__ float standard(int64_t b, int64_t c) const
+  {
+    return (x[b * x_stride + c] - norm.rows[2 * b]) * norm.rows[2 * b + 1];
+  }
+  __device__ __forceinline__ float gate(int64_t c, float xhat) const
+  {
+    return sigmoid(xhat * norm.weight[c] + norm.bias[c]);
+  }
+  /* The gradient of the normalised number. */
+  __device__ __forceinline__ float gradient(int64_t b, int64_t c, float xhat) const
+  {
+    const float g = dy[b * dy_stride + c];
+
+    if (!norm.swish) return g;
+    const float s = gate(c, xhat);
+    return g * x[b * x_stride + c] * s * (1.0f - s);
+  }
+};
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    norm_forward_kernel(Norm s, float *y, int64_t y_stride)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const unsigned mask = group_mask(32);
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < s.batch; b += TrsCudaStep() >> 5) {
+    const float *const x = s.x + b * s.x_stride;
+    float *const to = y + b * y_stride;
+    float sum = 0.0f, squares = 0.0f;
+
+    for (int64_t c = lane; c < s.n; c += 32) sum += x[c];
+    const float mean = group_sum(sum, 32, mask) / static_cast<float>(s.n);
+    for (int64_t c = lane; c < s.n; c += 32) squares += (x[c] - mean) * (x[c] - mean);
+    const float inverse = 1.0f / sqrtf(group_sum(squares, 32, mask) / static_cast<float>(s.n) + s.norm.eps);
+    for (int64_t c = lane; c < s.n; c += 32) {
+      const float z = (x[c] - mean) * inverse * s.norm.weight[c] + s.norm.bias[c];
+
+      to[c] = s.norm.swish ? x[c] * sigmoid(z) : z;
+    }
+    if (lane == 0) {
+      s.norm.rows[2 * b] = mean;
+      s.norm.rows[2 * b + 1] = inverse;
+    }
+  }
+}
+
+PetscErrorCode TrsLayerNormForwardCuda(TrsStream stream, int64_t batch, int64_t n, const TrsLayerNorm *norm,
+                                       const float *x, int64_t x_stride, float *y, int64_t y_stride)
+{
+  const Norm s = {batch, n, *norm, x, x_stride, NULL, 0};
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(norm_forward_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), s, y, y_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The gradient of the weight, and of the bias, is the sum of a column. */
+struct WeightGradient {
+  typedef float Type;
+  Norm s;
+  __device__ __forceinline__ float operator()(int64_t b, int64_t c) const
+  {
+    const float xhat = s.standard(b, c);
+    return s.gradient(b, c, xhat) * xhat;
+  }
+};
+
+struct BiasGradient {
+  typedef float Type;
+  Norm s;
+  __device__ __forceinline__ float operator()(int64_t b, int64_t c) const
+  {
+    return s.gradient(b, c, s.standard(b, c));
+  }
+};
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS) norm_backward_kernel(Norm s)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const unsigned mask = group_mask(32);
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < s.batch; b += TrsCudaStep() >> 5) {
+    float *const g = s.dy + b * s.dy_stride;
+    float sum = 0.0f, products = 0.0f;
+
+    for (int64_t c = lane; c < s.n; c += 32) {
+      const float xhat = s.standard(b, c), d = s.gradient(b, c, xhat) * s.norm.weight[c];
+
+      sum += d;
+      products += d * xhat;
+    }
+    const float mean = group_sum(sum, 32, mask) / static_cast<float>(s.n),
+                product = group_sum(products, 32, mask) / static_cast<float>(s.n);
+    for (int64_t c = lane; c < s.n; c += 32) {
+      const float xhat = s.standard(b, c), d = s.gradient(b, c, xhat) * s.norm.weight[c];
+      const float direct = s.norm.swish ? g[c] * s.gate(c, xhat) : 0.0f;
+
+      g[c] = direct + s.norm.rows[2 * b + 1] * (d - mean - xhat * product);
+    }
+  }
+}
+
+PetscErrorCode TrsLayerNormBackwardCuda(TrsStream stream, int64_t batch, int64_t n, const TrsLayerNorm *norm,
+                                        const float *x, int64_t x_stride, float *dy, int64_t dy_stride,
+                                        float *grad_weight, float *grad_bias)
+{
+  const Norm s = {batch, n, *norm, x, x_stride, dy, dy_stride};
+
+  PetscFunctionBegin;
+  PetscCall(visit_and_sum(stream, batch, n, (WeightGradient{s}), grad_weight));
+  PetscCall(visit_and_sum(stream, batch, n, (BiasGradient{s}), grad_bias));
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(norm_backward_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), s);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- dropout: a thread has four columns, which share a block of random numbers --- */
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    drop_out_kernel(int64_t batch, int64_t n, TrsDropout dropout, const float *x, int64_t x_stride, float *y,
+                    int64_t y_stride)
+{
+  const int64_t blocks = (n + 3) / 4;
+
+  for (int64_t i = TrsCudaFirst(); i < batch * blocks; i += TrsCudaStep()) {
+    const int64_t b = i / blocks, c = i % blocks * 4;
+    uint32_t word[4] = {};
+
+    if (dropout.kept <= UINT32_MAX)
+      TrsPhilox(dropout.key, dropout.step, static_cast<uint64_t>(dropout.first * blocks + i), word);
+    for (int64_t k = 0; k < 4 && c + k < n; k++)
+      y[b * y_stride + c + k] = word[k] < dropout.kept ? dropout.scale * x[b * x_stride + c + k] : 0.0f;
+  }
+}
+
+PetscErrorCode TrsDropOutCuda(TrsStream stream, int64_t batch, int64_t n, const TrsDropout *dropout,
+                              const float *x, int64_t x_stride, float *y, int64_t y_stride)
+{
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(drop_out_kernel, TrsCudaBlocks(batch * ((n + 3) / 4), TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), batch, n, *dropout, x, x_stride, y, y_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

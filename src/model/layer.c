@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/layer.h"
+
+#include "core/function_table.h"
+
+PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops)
+{
+  const TrsTableEntry entries[] = {TRS_TABLE_ENTRY(ops, word), TRS_TABLE_ENTRY(ops, flops),
+                                   TRS_TABLE_ENTRY(ops, bytes), TRS_TABLE_ENTRY(ops, forward),
+                                   TRS_TABLE_ENTRY(ops, backward)};
+
+  PetscFunctionBegin;
+  PetscCall(TrsFunctionTableCheck("layer", ops->word, entries, (int)(sizeof(entries) / sizeof(entries[0]))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Layers: functions from a matrix [B, in] to a matrix [B, out]. Internal to model/.
+
+  A kind of layer is a const table of functions, trs_layer_<word>, in layer_<word>.c. A stack of
+  them is a TrsMlp (model/mlp.h), which says where their outputs and gradients lie. A layer knows
+  its samples' rows and nothing of ranks: its gradients are sums over the rows that it is given.
+*/
+#pragma once
+
+#include "model/parameters.h"
+#include "spec/vocabulary.h"
+
+/* What the random numbers of a step's rows belong to. */
+typedef struct {
+  PetscBool training; /* else layers draw no random numbers */
+  uint64_t seed;
+  int64_t step;
+  int64_t first; /* the first row's place in the epoch's order, whatever rank has the row */
+} TrsLayerDraw;
+
+/* What the layers of a model have in common. Borrowed by all of them. */
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsParameters *params;
+  TrsLayerDraw draw; /* of the rows of the forward and backward that run */
+} TrsLayerContext;
+
+typedef struct TrsLayerOps TrsLayerOps;
+
+typedef struct {
+  const TrsLayerOps *ops;
+  const TrsLayerContext *context;
+  int64_t in, out; /* columns of the input and of the output */
+  /*
+    Columns of the input and of the weight, with zeros after the first `in`; without zeros it is
+    `in`.
+  */
+  int64_t filled;
+  TrsActivation activation; /* of the linear kind, in the same kernel */
+  double rate;              /* of dropout */
+  uint64_t name;            /* hash of the layer's name, for its random numbers */
+  int weight, bias;         /* indices in the parameters, or -1 */
+  float *y;                 /* output [max_batch, y_stride] */
+  int64_t y_stride;
+  float *kept; /* [max_batch, ops->kept] what a forward keeps for the backward */
+} TrsLayer;
+
+/* TrsLayerCheck() refuses a table without a function that is not optional. */
+struct TrsLayerOps {
+  const char *word;
+  /*
+    The layer's output and input are as wide as each other, and a backward makes the gradient of
+    the input in the place of the output's gradient.
+  */
+  PetscBool same_width;
+  /* The output takes the input's place, because a backward needs the output alone. */
+  PetscBool in_place;
+  int kept;                 /* floats of a sample that a forward keeps beside the output */
+  TrsActivation activation; /* of the kinds of layer_activation.c */
+
+  /*
+    Declare the parameters "<module>/<index>/<part>", the one whose gradient is ready first in
+    front. Optional.
+  */
+  PetscErrorCode (*declare)(TrsLayer *layer, const char *module, int index);
+
+  /* Operations of one sample forward; a backward to the input has twice as many. */
+  double (*flops)(const TrsLayer *layer);
+
+  /* Bytes of one sample that a forward reads and writes, without those of parameters. */
+  double (*bytes)(const TrsLayer *layer);
+
+  /* x [n, x_stride] to y. */
+  PetscErrorCode (*forward)(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                            int64_t x_stride);
+
+  /*
+    dy (overwritten) to dx, and the gradients of the parameters, after a forward of the same
+    samples. dx is dy if same_width, else NULL if it is not needed.
+  */
+  PetscErrorCode (*backward)(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                             int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride);
+};
+
+#define TRS_LAYER_TABLE(KIND, word) extern const TrsLayerOps trs_layer_##word;
+TRS_MLP_ACTIVATIONS(TRS_LAYER_TABLE)
+extern const TrsLayerOps trs_layer_linear, trs_layer_layer_norm, trs_layer_dropout;
+
+/* Has the table every function it needs? Not collective. Errors: INTERNAL naming the function */
+PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops);

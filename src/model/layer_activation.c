@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  relu, sigmoid, tanh: functions of each number, in the place of their input.
+  Source: torch.relu, torch.sigmoid, torch.tanh
+*/
+#include "model/layer.h"
+
+static double flops(const TrsLayer *layer)
+{
+  return (double)layer->out;
+}
+
+static double bytes(const TrsLayer *layer)
+{
+  return 2.0 * (double)sizeof(float) * (double)layer->out;
+}
+
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                              int64_t x_stride)
+{
+  PetscFunctionBegin;
+  (void)x, (void)x_stride; /* y is x */
+  PetscCall(layer->context->compute->activate(stream, n, layer->out, layer->ops->activation, layer->y,
+                                              layer->y_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                               int64_t x_stride, float *dy, int64_t dy_stride,
+                               float *dx, /* NOLINT(readability-non-const-parameter): dx is dy */
+                               int64_t dx_stride)
+{
+  PetscFunctionBegin;
+  (void)x, (void)x_stride, (void)dx, (void)dx_stride; /* dx is dy */
+  PetscCall(layer->context->compute->activate_backward(stream, n, layer->out, layer->ops->activation,
+                                                       layer->y, layer->y_stride, dy, dy_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+#define ACTIVATION_TABLE(KIND, name) \
+  const TrsLayerOps trs_layer_##name = {.word = #name, \
+                                        .same_width = PETSC_TRUE, \
+                                        .in_place = PETSC_TRUE, \
+                                        .activation = TRS_ACTIVATION_##KIND, \
+                                        .flops = flops, \
+                                        .bytes = bytes, \
+                                        .forward = forward, \
+                                        .backward = backward};
+ACTIVATION_TABLE(RELU, relu)
+ACTIVATION_TABLE(SIGMOID, sigmoid)
+ACTIVATION_TABLE(TANH, tanh)

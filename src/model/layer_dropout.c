@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  dropout: a number is 0 with probability `rate`, else it is divided by 1 - rate. Outside of a
+  training step it is the number itself.
+
+  The random numbers are a function of seed, layer, step, the sample's place in the epoch's order,
+  and column. A backward draws those of the forward again.
+  Source: torch.nn.Dropout; src/RULES.md, rule A5
+*/
+#include "core/philox.h"
+#include "core/random.h"
+#include "model/layer.h"
+
+#include <math.h>
+
+/* The layer has no parameters. Its name keys its random numbers. */
+static PetscErrorCode declare(TrsLayer *layer, const char *module, int index)
+{
+  char name[64];
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/dropout", module, index));
+  layer->name = TrsNameHash(name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static double flops(const TrsLayer *layer)
+{
+  return (double)layer->out;
+}
+
+static double bytes(const TrsLayer *layer)
+{
+  return 2.0 * (double)sizeof(float) * (double)layer->out;
+}
+
+static PetscErrorCode drop(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                           int64_t x_stride, float *y, int64_t y_stride)
+{
+  const TrsLayerDraw *draw = &layer->context->draw;
+  const double all = 4294967296.0; /* 2^32 */
+  const TrsDropout dropout = {.key = TrsPhiloxKey(draw->seed ^ layer->name, TRS_RANDOM_DROPOUT),
+                              .step = (uint64_t)draw->step,
+                              .first = draw->first,
+                              .kept = (uint64_t)(draw->training ? rint((1.0 - layer->rate) * all) : all),
+                              .scale = draw->training ? (float)(1.0 / (1.0 - layer->rate)) : 1.0F};
+
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->drop_out(stream, n, layer->out, &dropout, x, x_stride, y, y_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                              int64_t x_stride)
+{
+  PetscFunctionBegin;
+  PetscCall(drop(layer, stream, n, x, x_stride, layer->y, layer->y_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
+{
+  PetscFunctionBegin;
+  (void)x, (void)x_stride;
+  PetscCall(drop(layer, stream, n, dy, dy_stride, dx, dx_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsLayerOps trs_layer_dropout = {.word = "dropout",
+                                       .same_width = PETSC_TRUE,
+                                       .declare = declare,
+                                       .flops = flops,
+                                       .bytes = bytes,
+                                       .forward = forward,
+                                       .backward = backward};

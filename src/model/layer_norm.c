@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  layer_norm: z = (x - mean) / sqrt(variance + eps) * weight + bias over a sample's numbers.
+  swish_layernorm: x * sigmoid(z).
+  Source: torch.nn.LayerNorm; torchrec.modules.activation.SwishLayerNorm
+*/
+#include "model/layer.h"
+
+#define EPS 1e-5F /* torch.nn.LayerNorm's */
+
+static PetscErrorCode declare(TrsLayer *layer, const char *module, int index)
+{
+  TrsParameters *params = layer->context->params;
+  const PetscBool swish = (PetscBool)(layer->ops == &trs_layer_swish_layernorm);
+
+  PetscFunctionBegin;
+  PetscCall(TrsParametersAdd(params, module, index, swish ? "swish_weight" : "norm_weight", layer->out, 0,
+                             TRS_INIT_ONE, 0.0F, &layer->weight));
+  PetscCall(TrsParametersAdd(params, module, index, swish ? "swish_bias" : "norm_bias", layer->out, 0,
+                             TRS_INIT_ZERO, 0.0F, &layer->bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static double flops(const TrsLayer *layer)
+{
+  return (layer->ops == &trs_layer_swish_layernorm ? 10.0 : 8.0) * (double)layer->out;
+}
+
+static double bytes(const TrsLayer *layer)
+{
+  return 2.0 * (double)sizeof(float) * (double)layer->out;
+}
+
+static TrsLayerNorm norm_of(const TrsLayer *layer)
+{
+  const TrsDenseParameter *param = layer->context->params->param;
+
+  return (TrsLayerNorm){.weight = param[layer->weight].value,
+                        .bias = param[layer->bias].value,
+                        .eps = EPS,
+                        .swish = (PetscBool)(layer->ops == &trs_layer_swish_layernorm),
+                        .rows = layer->kept};
+}
+
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                              int64_t x_stride)
+{
+  const TrsLayerNorm norm = norm_of(layer);
+
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->layer_norm_forward(stream, n, layer->out, &norm, x, x_stride, layer->y,
+                                                        layer->y_stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
+                               int64_t x_stride, float *dy, int64_t dy_stride,
+                               float *dx, /* NOLINT(readability-non-const-parameter): dx is dy */
+                               int64_t dx_stride)
+{
+  const TrsDenseParameter *param = layer->context->params->param;
+  const TrsLayerNorm norm = norm_of(layer);
+
+  PetscFunctionBegin;
+  (void)dx, (void)dx_stride; /* dx is dy */
+  PetscCall(layer->context->compute->layer_norm_backward(stream, n, layer->out, &norm, x, x_stride, dy,
+                                                         dy_stride, param[layer->weight].grad,
+                                                         param[layer->bias].grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsLayerOps trs_layer_layer_norm = {.word = "layer_norm",
+                                          .same_width = PETSC_TRUE,
+                                          .kept = 2,
+                                          .declare = declare,
+                                          .flops = flops,
+                                          .bytes = bytes,
+                                          .forward = forward,
+                                          .backward = backward};
+const TrsLayerOps trs_layer_swish_layernorm = {.word = "swish_layernorm",
+                                               .same_width = PETSC_TRUE,
+                                               .kept = 2,
+                                               .declare = declare,
+                                               .flops = flops,
+                                               .bytes = bytes,
+                                               .forward = forward,
+                                               .backward = backward};
