@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The words that options, files and code share, each named once: optimizers of embedding tables and
-  their numbers, interactions, tasks, devices, and codes of what ranks send.
+  their numbers, interactions, losses, tasks, devices, and codes of what ranks send.
 
   A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
   and the planner's bytes are made from it. The order is that of the enums and of -help.
@@ -96,6 +96,30 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
   X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn") \
   X(dcn_low_rank_dim, INT, "512", "[1,1000000]", "rank of dcn's cross layers") \
   X(deepfm_arch, INTS, "64", "[1,1000000]", "output sizes of deepfm's deep layers, each ending in ReLU")
+
+/* --- losses of learning tasks, and how these share the layers above the interaction --- */
+
+/*
+  X(KIND, word, labels): what a label is, PROBABILITY in [0, 1], any finite NUMBER, or a CLASS
+  0, 1, 2 ... Each word has a kernel of its name (TRS_KERNELS).
+*/
+#define TRS_LOSSES(X) \
+  X(BCE, bce, PROBABILITY) \
+  X(MSE, mse, NUMBER) \
+  X(HUBER, huber, NUMBER) \
+  X(SOFTMAX, softmax, CLASS)
+
+#define TRS_LOSS_KIND(KIND, ...) TRS_LOSS_##KIND,
+typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
+typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
+
+#define TRS_HEADS(X) \
+  X(SHARED, shared) \
+  X(MMOE, mmoe) \
+  X(PLE, ple)
+
+#define TRS_HEADS_KIND(KIND, ...) TRS_HEADS_##KIND,
+typedef enum { TRS_HEADS(TRS_HEADS_KIND) } TrsHeadsKind;
 
 /* --- tasks: X(KIND, word, Name), run by TrsRun<Name>() --- */
 
