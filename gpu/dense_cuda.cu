@@ -519,7 +519,7 @@ PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, 
 struct Update {
   const double *squares; /* NULL: no clipping */
   double max_norm;
-  float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root;
+  float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root, kept, limit;
 };
 
 /* The factor of the gradient. All threads of the thread block call it. */
@@ -537,6 +537,12 @@ static __device__ __forceinline__ float gradient_scale(const Update &a)
   return scale;
 }
 
+/* Clamp to +- limit. A NaN stays a NaN. */
+static __device__ __forceinline__ float clamped(float g, float limit)
+{
+  return g > limit ? limit : g < -limit ? -limit : g;
+}
+
 /*
   Reads grad once, and reads and writes weight and states once. The formulas are those of
   dense_kernels_template.h, but 0 / 0 (no gradient yet and eps 0) is 0 here: the zeros that fill a
@@ -546,10 +552,11 @@ template <TrsDenseOptimizerKind kind>
 static __global__ void update_kernel(int64_t n, Update a, const float *grad, float *weight, float *state1,
                                      float *state2)
 {
+  const bool adds_decay = kind != TRS_DENSE_ADAMW && kind != TRS_DENSE_LAMB;
   const float scale = gradient_scale(a);
 
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    const float w = weight[i], g = grad[i] * scale + a.decay * w;
+    const float w = weight[i], g = clamped(grad[i] * scale, a.limit) + (adds_decay ? a.decay * w : 0.0f);
 
     if (kind == TRS_DENSE_SGD) weight[i] = w - a.lr * g;
     if (kind == TRS_DENSE_ADAGRAD) {
@@ -557,11 +564,13 @@ static __global__ void update_kernel(int64_t n, Update a, const float *grad, flo
       state1[i] = sum;
       weight[i] = g == 0.0f ? w : w - a.lr * g / (sqrtf(sum) + a.eps);
     }
-    if (kind == TRS_DENSE_ADAM) {
+    if (kind == TRS_DENSE_ADAM || kind == TRS_DENSE_ADAMW || kind == TRS_DENSE_LAMB) {
       const float mean = a.b1 * state1[i] + a.rest1 * g, square = a.b2 * state2[i] + a.rest2 * g * g;
+      const float base = kind == TRS_DENSE_ADAMW ? a.kept * w : w;
       state1[i] = mean;
       state2[i] = square;
-      weight[i] = mean == 0.0f ? w : w - a.adam_lr * mean / (sqrtf(square) / a.root + a.eps);
+      if (kind != TRS_DENSE_LAMB)
+        weight[i] = mean == 0.0f ? base : base - a.adam_lr * mean / (sqrtf(square) / a.root + a.eps);
     }
   }
 }
@@ -571,6 +580,7 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
 {
   const float correction1 = static_cast<float>(1.0 - pow(args->beta1, static_cast<double>(args->step)));
   const float correction2 = static_cast<float>(1.0 - pow(args->beta2, static_cast<double>(args->step)));
+  const double lr = args->learning_rate;
   const Update a = {args->squares,
                     args->max_norm,
                     args->learning_rate,
@@ -582,25 +592,107 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
                     static_cast<float>(1.0 - args->beta1),
                     static_cast<float>(1.0 - args->beta2),
                     args->learning_rate / correction1,
-                    sqrtf(correction2)};
+                    sqrtf(correction2),
+                    static_cast<float>(1.0 - lr * static_cast<double>(args->weight_decay)),
+                    args->max_value > 0.0f ? args->max_value : INFINITY};
   const dim3 blocks = TrsCudaBlocks(n, TRS_DENSE_THREADS);
 
   PetscFunctionBegin;
   if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+#define LAUNCH_UPDATE(KIND, ...) \
+  case TRS_DENSE_##KIND: \
+    CU_LAUNCH((update_kernel<TRS_DENSE_##KIND>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n, a, \
+              grad, weight, state1, state2); \
+    break;
   switch (args->kind) {
-  case TRS_DENSE_SGD:
-    CU_LAUNCH((update_kernel<TRS_DENSE_SGD>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n, a, grad,
-              weight, state1, state2);
-    break;
-  case TRS_DENSE_ADAGRAD:
-    CU_LAUNCH((update_kernel<TRS_DENSE_ADAGRAD>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n, a,
-              grad, weight, state1, state2);
-    break;
-  case TRS_DENSE_ADAM:
-    CU_LAUNCH((update_kernel<TRS_DENSE_ADAM>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n, a,
-              grad, weight, state1, state2);
-    break;
+    TRS_DENSE_OPTIMIZERS(LAUNCH_UPDATE)
   }
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+struct Lamb {
+  float lr, eps, decay, correction1, correction2;
+};
+
+/* Adam's direction, 0 where no gradient has come yet. */
+static __device__ __forceinline__ float lamb_direction(const Lamb &a, float mean, float square, float w)
+{
+  const float adam = mean == 0.0f ? 0.0f : (mean / a.correction1) / (sqrtf(square / a.correction2) + a.eps);
+
+  return adam + a.decay * w;
+}
+
+/*
+  A thread block sums TRS_SQUARES_A_BLOCK elements of the squares of the weights and directions; the
+  last block adds up the blocks' sums in their order. Reads weight and both states once.
+*/
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    lamb_squares_kernel(int64_t n, Lamb a, const float *mean, const float *square, const float *weight,
+                        double *sums, unsigned *counter, double *to)
+{
+  __shared__ double part[TRS_DENSE_THREADS];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * TRS_SQUARES_A_BLOCK;
+  const int64_t end = first + TRS_SQUARES_A_BLOCK < n ? first + TRS_SQUARES_A_BLOCK : n;
+  double ww = 0.0, rr = 0.0;
+
+  for (int64_t i = first + threadIdx.x; i < end; i += TRS_DENSE_THREADS) {
+    const double w = weight[i], r = lamb_direction(a, mean[i], square[i], weight[i]);
+    ww += w * w;
+    rr += r * r;
+  }
+  ww = block_sum(ww, part);
+  rr = block_sum(rr, part);
+  if (gridDim.x > 1) {
+    if (threadIdx.x == 0) {
+      sums[2 * blockIdx.x] = ww;
+      sums[2 * blockIdx.x + 1] = rr;
+    }
+    if (!is_last(counter, gridDim.x)) return;
+    ww = rr = 0.0;
+    for (unsigned k = threadIdx.x; k < gridDim.x; k += TRS_DENSE_THREADS) {
+      ww += __ldcg(&sums[2 * k]);
+      rr += __ldcg(&sums[2 * k + 1]);
+    }
+    ww = block_sum(ww, part);
+    rr = block_sum(rr, part);
+  }
+  if (threadIdx.x == 0) {
+    to[0] = ww;
+    to[1] = rr;
+  }
+}
+
+/* Reads both states, reads and writes weight once. */
+static __global__ void lamb_apply_kernel(int64_t n, Lamb a, const float *mean, const float *square,
+                                         const double *squares, float *weight)
+{
+  const double ww = squares[0], rr = squares[1];
+  const float rate = ww != 0.0 && rr != 0.0 ? a.lr * static_cast<float>(sqrt(ww / rr)) : a.lr;
+
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep())
+    weight[i] -= rate * lamb_direction(a, mean[i], square[i], weight[i]);
+}
+
+PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                                const float *exp_avg, const float *exp_avg_sq, double *squares, float *weight)
+{
+  const Lamb a = {args->learning_rate, args->eps, args->weight_decay,
+                  static_cast<float>(1.0 - pow(args->beta1, static_cast<double>(args->step))),
+                  static_cast<float>(1.0 - pow(args->beta2, static_cast<double>(args->step)))};
+  const int64_t blocks = (n + TRS_SQUARES_A_BLOCK - 1) / TRS_SQUARES_A_BLOCK;
+  unsigned *counter = NULL;
+  void *sums = NULL;
+
+  PetscFunctionBegin;
+  if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCudaStreamScratch(stream, 2 * blocks * (int64_t)sizeof(double), &sums));
+  PetscCall(TrsCudaStreamCounters(stream, 1, &counter));
+  CU_LAUNCH(lamb_squares_kernel, static_cast<unsigned>(blocks), TRS_DENSE_THREADS, 0, TrsCudaStream(stream),
+            n, a, exp_avg, exp_avg_sq, weight, static_cast<double *>(sums), counter, squares);
+  TrsCheckLaunch();
+  CU_LAUNCH(lamb_apply_kernel, TrsCudaBlocks(n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

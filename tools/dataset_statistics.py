@@ -6,12 +6,13 @@
   trshard -task plan -options_file run.opts -options_file statistics.opts
 
 Several files are one dataset, in the order given. The option file holds, for each table, -table_NAME_pooling_factors and
-the three -table_NAME_cache_stats_ options; and -plan_cache_hit_rates, so that a cache is rated by its hits. --batch-size and --ranks are those of the run: a cache is filled once a batch,
-and one rank's cache of a whole table sees the global batch.
+the three -table_NAME_cache_stats_ options; and -plan_cache_hit_rates with -plan_cache_steps, so that a cache is rated by its hits. --batch-size and --ranks are those of the
+run: a cache is filled once a batch, and one rank's cache of a whole table sees the global batch.
 
 The miss-rate curve is that of the cache of fused_uvm_caching (32 lines a set; see src/compute/cache.h), empty at the start.
 The tool simulates it batch by batch at several load factors, and the curve is straight between them. Each table is
-simulated alone: tables that share a cache (same load factor and algorithm on a rank) have more hits together. Counts
+simulated alone. The planner works out what tables that share a cache (same load factor and algorithm on a rank) have
+together: -plan_report names the hit rates of a plan's caches. Counts
 are exact for tables whose rows fit the memory, else ids share counters by a hash: distinct ids are then an estimate
 (linear counting), and frequencies are upper bounds. Large caches are simulated on a sample of their sets.
 
@@ -264,7 +265,7 @@ def show(tables, samples):
 
 def option_text(args, tables, samples):
     text = [f"# Made by tools/dataset_statistics.py of {samples} samples in batches of {args.batch_size} on {args.ranks} ranks, caches by {args.algorithm}.",
-            "# The statistics are those of a run with the same global batch and about as many steps.", "-plan_cache_hit_rates true"]
+            "# The statistics are those of a run with the same global batch and about as many steps.", "-plan_cache_hit_rates true", f"-plan_cache_steps {tables[0].n_batches if tables else 0}"]
     for table in tables:
         option = f"-table_{table.name}_"
         shares = ", ".join(f"{part:.1%} of them take {share:.1%}" for part, share in zip(SHARES, table.counts.shares(SHARES)))

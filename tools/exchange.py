@@ -3,11 +3,13 @@
 """A checkpoint's weights out to and in from the files of other programs.
 
   exchange.py model.h5 --to safetensors model.safetensors
+  exchange.py model.h5 --to onnx model.onnx
   exchange.py model.pt --from torch --output model.h5
 
-Formats: safetensors; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). The
-last two need torch. Names are those of TorchRec's DLRM and DLRM_DCN, so that load_state_dict(strict=True) takes them; of a
-DLRMTrain they begin with "model.": --prefix model. does it. The steps of the training and its options travel beside the tensors.
+Formats: safetensors; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). torch,
+and --to dcp, need torch. Names are those of TorchRec's DLRM and DLRM_DCN, so that load_state_dict(strict=True) takes them; of
+a DLRMTrain they begin with "model.": --prefix model. does it. The steps of the training and its options travel beside the
+tensors. A DCP that TorchRec wrote of {"model": ..., "optimizer": ...} takes --prefix model.model.
 --states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>.
 
 --key-map FILE changes names: lines "ours theirs", # begins a comment. Ours is the path in the checkpoint. A * on both
@@ -16,6 +18,10 @@ counts, and the default ones follow. dense/over_arch/last is the last layer of o
 
   embedding/t_*/weight         tables.*.weight
   dense/dense_arch/*/weight    bottom.*.weight
+
+--to onnx writes the whole model for servers. Its inputs are dense float [batch, num_dense], and of a feature F F.ids [ids] and
+F.offsets [batch + 1], int64, and F.weights [ids], where its table is weighted; out come predictions float [batch]. From 2 GiB
+on the tables lie in OUT.data.
 
 A name that begins with embedding/ or dense/ is a path itself. Tables keep their type (fp32, fp16, bf16), all else becomes
 float32, which is exact. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
@@ -35,11 +41,13 @@ import trspython
 
 trspython.require("h5py", "numpy", "tqdm")
 
+import numpy as np
 from tqdm import tqdm
 
 import trscheckpoint
 import trsdata
 import trsformats
+import trsonnx
 from trsformats import FormatError
 
 DEFAULT_MAP = """
@@ -109,10 +117,11 @@ class KeyMap:
         base = self.name(f"embedding/{table}/weight" if table else folder.replace("dense_optimizer/", "dense/", 1))
         return base if base == "-" else f"{OPTIMIZER}{base}.{table + '.' if table else ''}{state}"
 
-    def _of_name(self, name):
-        if not name.startswith(self.prefix):
+    def _of_name(self, name, prefix=None):
+        prefix = self.prefix if prefix is None else prefix
+        if not name.startswith(prefix):
             return None
-        name = name[len(self.prefix):]
+        name = name[len(prefix):]
         for ours, theirs in self.rules:
             path = self._rewrite(name, theirs, ours, "(.+)")
             if path:
@@ -121,17 +130,24 @@ class KeyMap:
 
     def path(self, name):
         """Our path of a name; "-": it is left out; None: it is not known."""
-        base, _, state = name.removeprefix(OPTIMIZER).rpartition(".")
         path = self._of_name(name)
         if path or not name.startswith(OPTIMIZER):
             return path
-        weight = self._of_name(base)
+        # {"model": ..., "optimizer": ...} puts model. before the weights alone: states may lack the prefix's first parts.
+        parts = self.prefix.split(".")
+        found = (self._state(name.removeprefix(OPTIMIZER), ".".join(parts[i:])) for i in range(len(parts)))
+        return next(filter(None, found), None)
+
+    def _state(self, name, prefix):
+        """The path of a state, by its name without OPTIMIZER."""
+        base, _, state = name.rpartition(".")
+        weight = self._of_name(base, prefix)
         if state in NO_TENSOR or weight == "-":
             return "-"
         if weight and weight.startswith("dense/"):
             return f"dense_optimizer/{weight[len('dense/'):]}/{state}"
         for dot in re.finditer(r"\.", base):
-            if self._of_name(base[:dot.start()]) == f"embedding/{base[dot.end():]}/weight":
+            if self._of_name(base[:dot.start()], prefix) == f"embedding/{base[dot.end():]}/weight":
                 return f"embedding/{base[dot.end():]}/{state}"
         return None
 
@@ -166,19 +182,43 @@ def publish(temporary, path):
         shutil.rmtree(old)
 
 
-def write_out(kind, path, tensors, description):
-    """The file under a temporary name in the same folder, then under its own."""
+def write_out(path, writer):
+    """What writer(PATH) writes, under a temporary name in the same folder, then under its own; PATH.data before it, if it writes one."""
     path = os.path.abspath(path)
     work = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=os.path.dirname(path))
     try:
         temporary = os.path.join(work, "out")
-        trsformats.WRITERS[kind](temporary, tensors, description)
+        writer(temporary)
+        if os.path.exists(temporary + ".data"):
+            publish(temporary + ".data", path + ".data")
         publish(temporary, path)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def verify(checkpoint):
+    with bar(checkpoint.tensors, "verify") as progress:
+        checkpoint.verify(progress.update)
+
+
+def export_onnx(args):
+    """The model's tensors, which an ONNX file was written of."""
+    with trscheckpoint.opened(args.source) as checkpoint:
+        graph = trsonnx.build(checkpoint)
+        data = args.out + ".data"
+        if trsonnx.needs_data_file(graph) and os.path.lexists(data) and not args.force:
+            trsdata.fail(f"{data} exists: --force replaces it", 73)
+        verify(checkpoint)
+        tensors = {path: tensor for path, tensor in graph.tensors.items() if path in checkpoint.tensors}
+        with bar(tensors, "write") as progress:
+            graph.tensors.update((path, counted(tensor, progress.update)) for path, tensor in tensors.items())
+            write_out(args.out, lambda path: trsonnx.write(path, graph, os.path.basename(args.out)))
+    return tensors
+
+
 def export(args, names):
+    if args.to == "onnx":
+        return export_onnx(args)
     with trscheckpoint.opened(args.source) as checkpoint:
         names.knows_layers(checkpoint.tensors)
         chosen = {}
@@ -190,13 +230,13 @@ def export(args, names):
                 chosen[name] = (path, tensor)
         if trsformats.DESCRIPTION in chosen:
             raise FormatError(f"{args.source}: /{chosen[trsformats.DESCRIPTION][0]} would be {trsformats.DESCRIPTION}, which is the description's name")
-        with bar(checkpoint.tensors, "verify") as progress:
-            checkpoint.verify(progress.update)
+        verify(checkpoint)
         about = {path: {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]} for path, tensor in chosen.values()}
         tensors = {name: tensor for name, (_, tensor) in chosen.items()}
+        description = json.dumps({"attributes": checkpoint.attributes, "tensors": about})
         with bar(tensors, "write") as progress:
-            write_out(args.to, args.out, {name: counted(tensor, progress.update) for name, tensor in tensors.items()},
-                      json.dumps({"attributes": checkpoint.attributes, "tensors": about}))
+            written = {name: counted(tensor, progress.update) for name, tensor in tensors.items()}
+            write_out(args.out, lambda path: trsformats.WRITERS[args.to](path, written, description))
     return tensors
 
 
@@ -251,6 +291,47 @@ def chosen_tensors(source, names, states):
     return {renamed[path]: tensor for path, tensor in found.items()}, {renamed[path]: name for path, name in origin.items()}
 
 
+def by_columns(source, tensors, origin):
+    """A table whose columns were cut has in TorchRec a state of rows for each shard, one behind the other: here the mean [rows], and
+    [rows, shards] (input/FORMAT.md). Returns the attributes of the latter."""
+    cuts = {}
+    for path in [path for path in tensors if re.fullmatch(r"embedding/[^/]+/(?!weight$)[^/]+", path)]:
+        weight = path.rpartition("/")[0] + "/weight"
+        starts = getattr(source, "columns", {}).get(origin.get(weight), [])
+        state = tensors[path]
+        if len(starts) < 2 or len(tensors[weight].shape) != 2 or tuple(state.shape) != (tensors[weight].shape[0] * len(starts),):
+            continue
+        rows, columns = tensors[weight].shape
+        joined = Joined(state, rows, np.diff([*starts, columns]))
+        tensors[path] = trsformats.Tensor("F32", (rows,), joined.means)
+        tensors[path + "_columns"] = trsformats.Tensor("F32", (rows, len(starts)), joined.shards)
+        origin[path + "_columns"] = origin[path]
+        cuts[path + "_columns"] = {"column_offsets": starts}
+    return cuts
+
+
+class Joined:
+    """A state of rows for each of several shards of columns, one behind the other in a tensor."""
+
+    def __init__(self, state, rows, widths):
+        self.state, self.rows, self.widths = state, rows, widths
+
+    def shards(self):
+        """[rows, shards], some rows at a time."""
+        with tempfile.TemporaryFile() as file:
+            for block in self.state.blocks():
+                file.write(np.ascontiguousarray(block, np.float32).data)
+            file.flush()
+            every = np.memmap(file, np.float32, "r", shape=(len(self.widths), self.rows))
+            for first, n in trsformats.strips((self.rows, len(self.widths)), "F32"):
+                yield np.ascontiguousarray(every[:, first:first + n].T)
+
+    def means(self):
+        """[rows], weighted by the shards' widths."""
+        for block in self.shards():
+            yield (block.astype(np.float64) @ self.widths / self.widths.sum()).astype(np.float32)
+
+
 def check_described(about, tensors, names, states):
     """A source that says what it had must have it."""
     for path, was in about.items():
@@ -267,12 +348,14 @@ def bring(args, names):
         try:
             attributes, about = described(source.description)
             tensors, origin = chosen_tensors(source, names, args.states)
+            cuts = by_columns(source, tensors, origin)
             check_described(about, tensors, names, args.states)
             name = lambda path: origin.get(path) or names.name(path)
             trscheckpoint.check_model(tensors, name)
             ordered = {path: tensors[path] for path in sorted(tensors)}
             with bar(ordered, "write") as progress:
-                trscheckpoint.write(args.output, ordered, attributes, {path: was["attributes"] for path, was in about.items()}, name, progress.update)
+                of_tensors = {path: was["attributes"] for path, was in about.items()} | cuts
+                trscheckpoint.write(args.output, ordered, attributes, of_tensors, name, progress.update)
         except FormatError as error:
             text = str(error)
             raise FormatError(text if text.startswith(args.source) else f"{args.source}: {text}") from None
@@ -286,7 +369,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="SOURCE [OUT]", nargs="+", help="a checkpoint and what is written with --to; another program's file or folder with --from")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--to", choices=sorted(trsformats.WRITERS))
+    way.add_argument("--to", choices=sorted([*trsformats.WRITERS, "onnx"]))
     way.add_argument("--from", dest="from_", choices=sorted(trsformats.READERS))
     parser.add_argument("--output", metavar="CHECKPOINT", help="with --from: what is written")
     parser.add_argument("--states", action="store_true", help="the optimizers' states, too")
@@ -297,6 +380,8 @@ def parse():
     args.source, args.out = (args.paths + [None])[:2]
     if len(args.paths) > 2 or bool(args.to) != bool(args.out) or bool(args.from_) != bool(args.output):
         parser.error("SOURCE --to FORMAT OUT, or SOURCE --from FORMAT --output CHECKPOINT")
+    if args.to == "onnx" and (args.states or args.key_map or args.prefix):
+        parser.error("--to onnx writes the model as it is: --states, --key-map and --prefix are for tensors alone")
     return args
 
 
@@ -312,6 +397,8 @@ def main():
         trsdata.fail(problem, 73)
     if not os.path.exists(args.source):
         trsdata.fail(f"{args.source} does not exist", 66)
+    if os.path.isdir(args.source) != (args.from_ == "dcp"):
+        trsdata.fail(f"{args.source} is {'a folder, expected a file' if os.path.isdir(args.source) else 'a file, dcp is a folder'}", 65)
     if not trscheckpoint.Hash.available():
         print(f"exchange.py: {trscheckpoint.NO_CHECKSUMS}", file=sys.stderr)
     try:

@@ -23,6 +23,7 @@ import h5py
 import numpy as np
 from tqdm import tqdm
 
+import trscheckpoint
 import trsdata
 
 ROWS_AT_ONCE = 1 << 16
@@ -185,16 +186,11 @@ def checkpoint(handle):
     return problems
 
 
-def option_lines(words):
-    """(-name, the line) of the options in the text of an option file; comments are left out."""
-    return [(line.split()[0], line.split(" # ")[0].strip()) for line in trsdata.text(words).splitlines() if line.startswith("-")]
-
-
 def model(handle):
     """The options that define a checkpoint's model, then those that its run was given beside them."""
-    of_model = option_lines(handle.attrs["model"]) if "model" in handle.attrs else []
+    of_model = trscheckpoint.option_lines(handle.attrs["model"]) if "model" in handle.attrs else []
     names = {name for name, _ in of_model}
-    of_run = [line for name, line in option_lines(handle.attrs.get("options", "")) if name not in names]
+    of_run = [line for name, line in trscheckpoint.option_lines(handle.attrs.get("options", "")) if name not in names]
     for title, lines in (("model", [line for _, line in of_model]), ("options of its run", of_run)):
         lines = sorted(lines, key=lambda line: line.startswith("-table_"))  # those of single tables last: they may be thousands
         if lines:

@@ -75,6 +75,11 @@ def plain_attributes(where, item):
     return found
 
 
+def option_lines(words):
+    """(-name, the line) of the options in the text of an option file; comments are left out."""
+    return [(line.split()[0], line.split(" # ")[0].strip()) for line in trsdata.text(words).splitlines() if line.startswith("-")]
+
+
 # --- reading ---
 
 

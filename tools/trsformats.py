@@ -2,16 +2,19 @@
 """Named tensors in the files of other programs: safetensors, numpy's npz, torch.save and torch.distributed.checkpoint.
 
 A source has .tensors, a Tensor for each name, and .description, the text that the writers here put beside them (or None).
+Where it knows of shards, .columns has for each name the first columns of those that its columns were cut into.
 Both ways go block by block, so that memory does not grow with the tensors. Nothing that a file brings is executed: npz is
-read without objects, torch with weights_only, and the index of a distributed checkpoint with the types of an index alone.
+read without objects, torch with weights_only, and a distributed checkpoint without torch, its pickles as plain data.
 """
 import collections
 import contextlib
 import dataclasses
 import errno
+import io
 import json
 import os
 import pickle
+import re
 import sys
 import tempfile
 import zipfile
@@ -319,77 +322,159 @@ def write_torch(path, tensors, description):
             torch.save(state, path)
 
 
-def _safe_index(torch, path):
-    """The index of a distributed checkpoint, a pickle, with nothing called but the types that an index is made of."""
-    from torch.distributed.checkpoint import filesystem, metadata
-    allowed = {("torch", "Size"), ("torch", "device"), ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "PurePosixPath"),
-               ("pathlib._local", "PosixPath"), ("torch.serialization", "_get_layout"), (filesystem.__name__, "_StorageInfo"),
-               ("builtins", "set")}
-    allowed |= {(metadata.__name__, name) for name in ("ChunkStorageMetadata", "_MEM_FORMAT_ENCODING", "TensorProperties", "TensorStorageMetadata",
-                                                       "BytesStorageMetadata", "StorageMeta", "Metadata", "MetadataIndex")}
+class _Plain:
+    """An object of a pickle without its code: what it was made with, and its state."""
 
-    class Index(pickle.Unpickler):
-        def find_class(self, module, name):
-            is_type = module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout))
-            if (module, name) not in allowed and not is_type:
-                raise pickle.UnpicklingError(f"{module}.{name} is not of an index")
-            return super().find_class(module, name)
+    def __init__(self, *args):
+        self.args, self.state = args, {}
 
+    def __setstate__(self, state):
+        self.state = state
+
+    def __getattr__(self, name):
+        state = self.__dict__.get("state")
+        if isinstance(state, dict) and name in state:
+            return state[name]
+        raise AttributeError(name)
+
+
+_CHECKPOINT = "torch.distributed.checkpoint"
+# What pickles of torch name: classes that stay without their code, plain types, and words.
+_PLAIN = {("torch", "device"), ("torch.serialization", "_get_layout"), ("torch._utils", "_rebuild_tensor_v2"), ("pathlib", "PosixPath"),
+          ("pathlib", "PurePosixPath"), ("pathlib._local", "PosixPath"), (_CHECKPOINT + ".filesystem", "_StorageInfo")}
+_PLAIN |= {(_CHECKPOINT + ".metadata", name) for name in (
+    "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING", "TensorProperties", "TensorStorageMetadata", "BytesStorageMetadata", "StorageMeta", "Metadata", "MetadataIndex")}
+_REAL = {("torch", "Size"): tuple, ("builtins", "set"): set, ("collections", "OrderedDict"): dict}
+_WORDS = re.compile(r"strided|bool|\w+Storage|(bfloat|float|uint|int|complex|quint|qint)\d\w*")  # of torch
+
+
+class _Pickle(pickle.Unpickler):
+    """A pickle of torch that calls nothing: classes become _Plain, types of numbers their names, storages what names them."""
+    def find_class(self, module, name):
+        if module == "torch" and _WORDS.fullmatch(name):
+            return name
+        if (module, name) in _PLAIN:
+            return type(name, (_Plain,), {})
+        if (module, name) not in _REAL:
+            raise pickle.UnpicklingError(f"{module}.{name} is not of an index")
+        return _REAL[module, name]
+
+    def persistent_load(self, pid):
+        return pid
+
+
+def _index(path):
+    """The index of a distributed checkpoint: entries by name, and where their shards are stored."""
+    if not os.path.exists(os.path.join(path, ".metadata")):
+        raise FormatError(f"{path} is not a distributed checkpoint, or one that was not finished: it has no .metadata")
     with open(os.path.join(path, ".metadata"), "rb") as file:
         try:
-            found = Index(file).load()
-            names = [info.relative_path for info in found.storage_data.values()]
-            if any(os.path.basename(str(name)) != str(name) for name in names):
+            found = _Pickle(file).load()
+            places = {(key.fqn, tuple(key.offset or ())): info for key, info in found.storage_data.items()}
+            if any(os.path.basename(str(info.relative_path)) != str(info.relative_path) for info in places.values()):
                 raise ValueError("it names files of other folders")
-            return found
+            return dict(found.state_dict_metadata), places
         except Exception as error:  # a damaged pickle raises anything
             raise FormatError(f"{path}/.metadata is not the index of a distributed checkpoint: {_first_line(error)}") from None
 
 
+class _Slice(io.RawIOBase):
+    """Some bytes of a file as a file of its own."""
+
+    def __init__(self, file, first, size):
+        super().__init__()
+        self.file, self.first, self.size, self.at = file, first, size, 0
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        self.at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self.at, os.SEEK_END: self.size}[whence])
+        return self.at
+
+    def readinto(self, buffer):
+        self.file.seek(self.first + self.at)
+        data = self.file.read(max(0, min(len(buffer), self.size - self.at)))
+        buffer[:len(data)] = data
+        self.at += len(data)
+        return len(data)
+
+
+def _contiguous_bytes(archive, shape):
+    """The stream of a tensor's numbers in a file of torch.save that holds this tensor alone."""
+    root = next((name[:-len("data.pkl")] for name in archive.namelist() if name.endswith("/data.pkl")), None)
+    if root is None:
+        raise ValueError("it is not a tensor of torch.save")
+    if root + "byteorder" in archive.namelist() and archive.read(root + "byteorder") != b"little":
+        raise ValueError("its bytes are in another order than little-endian")
+    tensor = _Pickle(io.BytesIO(archive.read(root + "data.pkl"))).load()
+    storage, first, size, stride = tensor.args[:4]
+    packed = [count(shape[i + 1:]) for i in range(len(shape))]
+    if first != 0 or tuple(size) != shape or any(have != want for have, want, n in zip(stride, packed, shape) if n > 1):
+        raise ValueError(f"it is a view of shape {list(size)} and strides {list(stride)}, expected {list(shape)} in one piece")
+    return archive.open(f"{root}data/{storage[2]}")
+
+
 class Dcp:
-    """Each tensor is gathered from its shards in a temporary file when it is read."""
+    """Read without torch. Each tensor is gathered from its shards in a temporary file."""
 
     def __init__(self, path, _):
-        torch = import_torch("dcp")
-        from torch.distributed.checkpoint.filesystem import FileSystemReader
-        from torch.distributed.checkpoint.metadata import StorageMeta, TensorStorageMetadata
-        self.torch, self.path, index = torch, path, _safe_index(torch, path)
-
-        class Reader(FileSystemReader):
-            def read_metadata(self, *_args, **_kwargs):
-                index.storage_meta = index.storage_meta or StorageMeta()
-                index.storage_meta.load_id = self.load_id
-                return index
-
-        self.reader, self.tensors, names = Reader, {}, {getattr(torch, name): key for key, name in TORCH.items()}
-        for name, entry in index.state_dict_metadata.items():
-            if isinstance(entry, TensorStorageMetadata):
-                if entry.properties.dtype not in names:
-                    raise FormatError(f"{path}: tensor {name} is {entry.properties.dtype}, expected float32, float16 or bfloat16")
-                self._check_cover(name, entry)
-                dtype, shape = names[entry.properties.dtype], tuple(entry.size)
-                self.tensors[name] = Tensor(dtype, shape, self._reader(name, dtype, shape))
+        self.path, self.tensors, self.columns = path, {}, {}
+        index, self.places = _index(path)
+        names = {name: key for key, name in TORCH.items()}
+        for name, entry in index.items():
+            if type(entry).__name__ != "TensorStorageMetadata":
+                continue
+            try:
+                properties, shape = entry.properties.state, tuple(entry.size)
+                dtype = properties["dtype"] if isinstance(properties, dict) else properties[0]
+                chunks = [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks]
+            except (AttributeError, LookupError, TypeError):
+                raise FormatError(f"{path}/.metadata: the entry of tensor {name} is damaged") from None
+            if dtype not in names:
+                raise FormatError(f"{path}: tensor {name} is torch.{dtype}, expected float32, float16 or bfloat16")
+            self._check_cover(name, shape, chunks)
+            self.tensors[name] = Tensor(names[dtype], shape, self._reader(name, names[dtype], shape, chunks))
+            self.columns[name] = sorted({offsets[1] for offsets, _ in chunks}) if len(shape) == 2 else []
         text = self.tensors.pop(DESCRIPTION, None)
         self.description = None if text is None else b"".join(block.tobytes() for block in text.blocks()).decode("utf-8", "replace")
 
-    def _check_cover(self, name, entry):
+    def _check_cover(self, name, shape, chunks):
         """Shards that leave a part out would leave zeros there."""
-        covered = sum(count(chunk.sizes) for chunk in entry.chunks)
-        if covered != count(entry.size):
-            raise FormatError(f"{self.path}: the shards of tensor {name} hold {covered} of its {count(entry.size)} elements")
+        outside = any(len(offsets) != len(shape) or len(sizes) != len(shape) or any(first < 0 or n < 0 or first + n > size for first, n, size in zip(offsets, sizes, shape))
+                      for offsets, sizes in chunks)
+        covered = sum(count(sizes) for _, sizes in chunks)
+        if outside or covered != count(shape):
+            raise FormatError(f"{self.path}: the shards of tensor {name} " + ("lie outside of it" if outside else f"hold {covered} of its {count(shape)} elements"))
 
-    def _reader(self, name, dtype, shape):
+    def _fill(self, data, name, dtype, offsets, sizes):
+        """One shard."""
+        where = f"{self.path}: tensor {name}"
+        info = self.places.get((name, offsets))
+        if info is None or getattr(info, "transform_descriptors", None):
+            raise FormatError(f"{where}: its shard at {list(offsets)} is " + ("not there" if info is None else f"stored by {info.transform_descriptors}"))
+        file_name = os.path.join(self.path, str(info.relative_path))
+        columns = tuple(slice(first, first + n) for first, n in zip(offsets[1:], sizes[1:]))
+        try:
+            with open(file_name, "rb") as file, zipfile.ZipFile(_Slice(file, info.offset, info.length)) as archive, _contiguous_bytes(archive, sizes) as stream:
+                for (first, n), block in zip(strips(sizes, dtype), stream_blocks(stream, dtype, sizes, where)):
+                    data[(slice(offsets[0] + first, offsets[0] + first + n), *columns) if sizes else ()] = block
+        except FormatError:
+            raise
+        except Exception as error:  # of many kinds
+            raise FormatError(f"{where} cannot be read from {file_name}: {_first_line(error)}") from None
+
+    def _reader(self, name, dtype, shape, chunks):
         def blocks():
-            from torch.distributed.checkpoint import load
             with tempfile.TemporaryFile() as file:
                 file.truncate(max(1, count(shape) * np.dtype(NUMPY[dtype]).itemsize))
-                data = np.memmap(file, NUMPY[dtype], "r+", shape=shape) if count(shape) else np.zeros(shape, NUMPY[dtype])
-                value = self.torch.from_numpy(data.view("<i2") if dtype == "BF16" else data)
-                value = value.view(self.torch.bfloat16) if dtype == "BF16" else value
-                try:
-                    load({name: value}, storage_reader=self.reader(self.path), no_dist=True)
-                except Exception as error:  # of many kinds
-                    raise FormatError(f"{self.path}: tensor {name} cannot be read: {_first_line(error)}") from None
+                data = np.memmap(file, NUMPY[dtype], "r+", shape=shape) if shape and count(shape) else np.zeros(shape, NUMPY[dtype])
+                for offsets, sizes in chunks:
+                    if count(sizes):
+                        self._fill(data, name, dtype, offsets, sizes)
                 for first, n in strips(shape, dtype):
                     yield data[first:first + n] if shape else data
         return blocks

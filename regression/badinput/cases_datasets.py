@@ -43,6 +43,15 @@ def shifted_offsets(values):
     return values + 1
 
 
+def single_ids(h, ids):
+    """Every sample has one of these ids of the first feature, and none of the others."""
+    lengths = np.zeros_like(h["sparse/lengths"][()])
+    lengths[:, 0] = 1
+    for name, values in (("lengths", lengths), ("offsets", np.arange(len(ids) + 1)), ("values", ids.astype(np.int32))):
+        del h["sparse"][name]
+        h["sparse"][name] = values
+
+
 def evaluation(**more):
     """A prepare function: eval.h5, in something not like train.h5."""
     def prepare(folder):
@@ -190,6 +199,14 @@ CASES = [
     Case("at_without_groups", 64, r"-metrics_at.*needs -metrics_group", "-metrics_at 5"),
     Case("at_zero", 64, r"-metrics_at", "-metrics_group user -metrics_at 5,0"),
     Case("at_too_many", 64, r"-metrics_at.*has 9 numbers, expected at most 8", "-metrics_group user -metrics_at 1,2,3,4,5,6,7,8,9"),
+    Case("segments_without_groups", 64, r"-metrics_segments.*needs -metrics_group", "-metrics_segments 4"),
+    Case("segments_too_many", 64, r"-metrics_segments.*\[0, 256\]|-metrics_segments.*256", "-metrics_group /group -metrics_segments 257"),
+    Case("segment_too_large", 65, r"train\.h5: the group of sample 17 \(/group\) is 4, expected 0 to 3 \(-metrics_segments 4\)", "-metrics_group /group -metrics_segments 4 -data_shuffle",
+         edit(lambda h: h.__setitem__("group", np.where(np.arange(40) == 17, 4, np.arange(40) % 4)))),
+    Case("segment_negative_in_evaluation", 65, r"eval\.h5: the group of sample 3 \(/group\) is -1, expected 0 to 3 \(-metrics_segments 4\)", "-metrics_group /group -metrics_segments 4 -data_eval eval.h5",
+         lambda folder: (evaluation(group=np.where(np.arange(40) == 3, -1, 0))(folder), edit(lambda h: h.__setitem__("group", np.ones(40, np.int64)))(folder))),
+    Case("segment_of_feature_too_large", 65, r"train\.h5: the group of sample 5 \(feature user\) is 2, expected 0 to 1 \(-metrics_segments 2\)", "-metrics_group user -metrics_segments 2 -data_shuffle",
+         edit(lambda h: single_ids(h, np.where(np.arange(40) == 5, 2, 1)))),
     Case("early_stopping_without_groups", 64, r"-early_stopping_metric.*gauc needs -metrics_group", "-early_stopping_metric gauc -eval_every 2"),
     Case("group_is_real", 65, r"train\.h5: /group is float32 \[40\], expected integers", prepare=edit(lambda h: h.__setitem__("group", np.ones(40, np.float32)))),
     Case("group_of_two_dimensions", 65, r"train\.h5: /group is int64 \[40, 1\], expected 1 dimension", prepare=edit(lambda h: h.__setitem__("group", np.ones((40, 1), np.int64)))),

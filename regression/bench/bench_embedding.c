@@ -28,12 +28,14 @@ static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "8192", "[1,]", NULL, "samples", "bags of a feature"},
     {"-device", TRS_OPTION_ENUM, "cuda", NULL, "cpu,cuda", NULL, "where"},
     {"-dtype", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL, "of the tables"},
+    {"-stochastic_rounding", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "of rows that are fp16 or bf16"},
 };
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
 typedef struct {
   int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids of a batch */
   int dtype, device_index;
+  PetscBool stochastic;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsStream stream;
@@ -110,6 +112,7 @@ static PetscErrorCode make_tables(bench *b)
                            .stride = b->dim,
                            .dim = (int32_t)b->dim,
                            .dtype = (TrsDType)b->dtype,
+                           .stochastic_rounding = b->stochastic,
                            .key = (uint64_t)t,
                            .table_dim = b->dim};
     PetscCall(b->device->alloc(bytes, &table->weight));
@@ -294,6 +297,7 @@ static PetscErrorCode read_options(int argc, char **argv, bench *b)
   for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
   PetscCall(TrsOptionsGetEnum(options, "-device", &b->device_index, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-dtype", &b->dtype, NULL)); /* in the order of TrsDType */
+  PetscCall(TrsOptionsGetBool(options, "-stochastic_rounding", &b->stochastic, NULL));
   PetscCall(TrsOptionsDestroy(&options));
   PetscCall(TrsDeviceFind(devices[b->device_index], &b->device));
   PetscCall(TrsComputeFind(devices[b->device_index], &b->compute));

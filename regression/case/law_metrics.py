@@ -54,7 +54,9 @@ def test_metrics_of_a_standstill(binary, folder):
 def test_labels(binary, folder):
     """A named label trains and evaluates as the only one of a plain dataset does, to the bit; other labels change nothing."""
     names, samples = ["click", "buy", "like"], 130
-    options = f"{MIXED} -epochs 2 -data_shuffle -data_eval eval.h5 -eval_every 3"
+    options = (f"{MIXED} -epochs 3 -data_shuffle -data_eval eval.h5 -eval_every 3 -metrics_every 2 -metrics_window_samples 48 -embedding_learning_rate 0.3 "
+               "-dense_learning_rate 0.1 -early_stopping_metric auc -early_stopping_patience 1")
+    ends = set()
     for k, name in enumerate(names):
         for part, seed in (("train", 7), ("eval", 8)):
             path = os.path.join(folder, f"{part}.h5")
@@ -64,7 +66,9 @@ def test_labels(binary, folder):
                 del h["labels"]
                 h["labels"] = labels[:, k]
         wanted, state = train(binary, folder, "plain", 2, options)
-        evaluated = rows(os.path.join(folder, "plain.h5"), "eval")
+        measured = {part: rows(os.path.join(folder, "plain.h5"), part) for part in ("eval", "metrics")}
+        stopped = evaluated(folder, "plain.h5")[2]
+        ends.add((len(measured["metrics"]["step"]), str(stopped)))
         write_dataset(os.path.join(folder, "train.h5"), samples, features=FEATURES, labels=names)
         write_dataset(os.path.join(folder, "eval.h5"), samples, seed=8, features=FEATURES, labels=names)
         with h5py.File(os.path.join(folder, "eval.h5"), "r+") as h:  # in another order
@@ -74,9 +78,13 @@ def test_labels(binary, folder):
         found, other = train(binary, folder, "named", 2, f"{options} {'' if k == 0 else '-data_label ' + name}")
         check(same_bits(found, wanted), f"{name}: other losses")
         check_same_tensors(other, state, name)
-        for column, values in rows(os.path.join(folder, "named.h5"), "eval").items():
-            check(same_bits(values, evaluated[column]), f"{name}: another eval/{column}")
+        for part, columns in measured.items():
+            for column, values in rows(os.path.join(folder, "named.h5"), part).items():
+                check("throughput" in column or same_bits(values, columns[column]), f"{name}: another {part}/{column}")
+        found = evaluated(folder, "named.h5")[2]
+        check(found == stopped, f"{name}: stopped because {found}, as a plain dataset because {stopped}")
         check(attribute(os.path.join(folder, "named.h5"), "label") == name, f"{name} is not the attribute label")
+    check(len(ends) == 3 and any("auc" in why for _, why in ends), f"the labels do not differ in when they stop: {ends}")
 
 
 def test_groups_and_times(binary, folder):
@@ -116,23 +124,29 @@ def test_group_metrics(binary, folder):
     """Metrics of groups: the same bits on 1 to 4 ranks, by /group or by the feature with its ids; those of /predictions by hand; early stopping."""
     for name, seed in (("train.h5", 7), ("eval.h5", 8)):
         group = single_users(write_dataset(os.path.join(folder, name), 120, seed=seed, features=FEATURES))  # whole batches: the same window on any ranks
-    shared = "-epochs 2 -metrics_at 2,5 -metrics_every 2 -metrics_window_samples 48 -data_shuffle -data_eval eval.h5 -eval_every 4 -reproducible"
+    shared = "-epochs 2 -metrics_at 2,5 -metrics_segments 9 -metrics_every 2 -metrics_window_samples 48 -data_shuffle -data_eval eval.h5 -eval_every 4 -reproducible"
     wanted = {}
     for ranks, name in ((1, "user"), (2, "/group"), (3, "user"), (4, "/group")):
         _, state = train(binary, folder, "run", ranks, f"{shared} -metrics_group {name}")
         for part in ("metrics", "eval"):
             found = {column: values for column, values in rows(os.path.join(folder, "run.h5"), part).items()
-                     if any(word in column for word in ("gauc", "group", "_at_"))}
-            check(len(found) == 3 + 4 + 2 * 4, f"{part} has {sorted(found)}")
+                     if any(word in column for word in ("gauc", "group", "_at_", "segment"))}
+            check(len(found) == 3 + 4 + 2 * 4 + 2, f"{part} has {sorted(found)}")
+            check(all(values.shape == (len(values), 9) for column, values in found.items() if "segment" in column), f"{part}: {found}")
             check(all(np.isfinite(values).all() for values in found.values()), f"{part}: {found}")
             for column, values in found.items():
                 check(same_bits(values, wanted.setdefault((part, column), values)), f"{ranks} ranks, {name}: another {part}/{column}")
-    run(binary, 3, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -output eval_out.h5 -metrics_group user {MODEL} {TABLES}", folder)
+    run(binary, 3, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -output eval_out.h5 -metrics_group user -metrics_segments 12 {MODEL} {TABLES}", folder)
     with h5py.File(os.path.join(folder, "eval_out.h5")) as h, h5py.File(os.path.join(folder, "eval.h5")) as data:
         p, y, found = h["predictions"][()], data["labels"][()], h["eval/gauc"][-1]
         check((h["group"][()] == group).all(), "other groups beside the predictions")
+        segments, samples = h["eval/segment_ne"][-1], h["eval/segment_samples"][-1]
     areas = [by_hand(p[group == one], y[group == one])["auc"] for one in np.unique(group) if 0 < y[group == one].sum() < (group == one).sum()]
     check(abs(found - np.mean(areas)) < 1e-9, f"GAUC is {found}, by hand {np.mean(areas)}")
+    check((samples == np.bincount(group, minlength=12)).all(), f"samples of the segments: {samples}")
+    for one in range(12):
+        wanted = by_hand(p[group == one], y[group == one])["ne"] if samples[one] else np.nan
+        check(abs(segments[one] - wanted) < 1e-9 * wanted or np.isnan(segments[one]) and np.isnan(wanted), f"NE of segment {one} is {segments[one]}, by hand {wanted}")
     text = run(binary, 2, f"-data_train train.h5 -data_eval eval.h5 -batch_size 9 {MODEL} {TABLES} {STANDSTILL} -epochs 3 -eval_every 2 -metrics_group user "
                "-early_stopping_metric ndcg -early_stopping_patience 2", folder).text
     check("eval/ndcg has not risen above" in text, text[-900:])

@@ -5,8 +5,8 @@ import os
 import h5py
 import numpy as np
 
-from law_plans import MIXED, TOLERANCE, make, train
-from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, optimizers, run, same_bits, tensors, thin, thinned
+from law_plans import FEATURES, MIXED, MODEL, TABLES, TOLERANCE, make, train
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, optimizers, run, same_bits, tensors, thin, thinned, write_dataset
 
 ASSIGNED = ({"user": "adam", "item": "rowwise_adagrad", "tag": "sgd", "word": "lars_sgd"},
             {"user": "lion", "item": "partial_rowwise_adam", "tag": "lamb", "word": "adagrad"},
@@ -171,6 +171,64 @@ def test_schedule_resumes(binary, folder):
         check_same_tensors(other, state, f"resumed after {first}")
         with h5py.File(os.path.join(folder, "whole.h5")) as whole, h5py.File(os.path.join(folder, "rest.h5")) as rest:
             check(same_bits(rest["train/dense_learning_rate"][()], whole["train/dense_learning_rate"][first:]), "learning rates of the resumed run")
+
+
+DENSE = {"adamw": "-dense_optimizer adamw -dense_max_gradient_norm 0.1",
+         "lamb": "-dense_optimizer lamb -dense_weight_decay 0.01 -dense_max_gradient_value 0.001"}
+RESTARTS = "-schedule_policies cosine_restarts -schedule_end_steps 100 -schedule_values 0.1 -schedule_decay_steps 3 -schedule_cycle_factors 2"
+
+
+def test_dense_optimizers(binary, folder):
+    """adamw and lamb, with clipped gradients and a schedule with restarts: the same bits on 1, 2 and 3 ranks under other plans, and resumed inside a cycle."""
+    make(folder)
+    for name, options in DENSE.items():
+        shared = f"-reproducible {options} {RESTARTS} -steps 8"
+        wanted, state = train(binary, folder, name, 1, shared)
+        check("dense_optimizer/over_arch/0/weight/exp_avg_sq" in tensors(state), f"{name}: no states")
+        for ranks, plan in ((2, "-tables_sharding_types row_wise"), (3, "-tables_sharding_types table_wise")):
+            half = f"-steps 5 -checkpoint_dir {name}{ranks} -checkpoint_every 5"
+            train(binary, folder, "half", ranks, f"{shared} {plan} {half}")
+            found, other = train(binary, folder, "rest", ranks, f"{shared} {plan} -checkpoint_dir {name}{ranks} -resume")
+            check(same_bits(found, wanted[5:]), f"{name} on {ranks} ranks, resumed: losses {found} for {wanted[5:]}")
+            check_same_tensors(other, state, f"{name} on {ranks} ranks, resumed")
+        text = run(binary, 2, f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} -dense_optimizer adam -checkpoint_dir {name}2 -resume", folder,
+                   status=64).text
+        check(f"is of optimizer {name}, now it is adam" in text, f"{name} resumed as adam: {text[-600:]}")
+
+
+def test_average_of_weights(binary, folder):
+    """-ema_decay: the average is torch's, of the weights after each step; evaluations use it, a resume goes on with it, and the training is as without it."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 100, seed=9, features=FEATURES)
+    shared = "-reproducible -data_eval eval.h5 -dense_optimizer adam -steps 6"
+    plain, weights = train(binary, folder, "plain", 1, f"{shared} -checkpoint_dir each -checkpoint_every 1 -checkpoint_keep 9")
+    found, state = train(binary, folder, "ema", 1, f"{shared} -ema_decay 0.75 -eval_every 4")
+    check(same_bits(found, plain), "-ema_decay changes the training")
+    whole, wanted = tensors(state), tensors(weights)
+    for name in (n for n in wanted if n.startswith(("dense/", "embedding/"))):
+        check(same_bits(whole[name], wanted[name]), f"-ema_decay changes {name}")
+    steps = [tensors(os.path.join(folder, "each", f"step-{step:09d}.h5")) for step in range(1, 7)]
+    for name in (n for n in wanted if n.startswith("dense/")):
+        average = steps[0][name].astype(float)
+        for step in steps[1:]:
+            average += (1 - 0.75) * (step[name] - average)
+        off = np.abs(whole[name.replace("dense/", "dense_optimizer/", 1) + "/ema"] - average).max()
+        check(off <= 1e-6 * (1 + np.abs(average).max()), f"the average of {name} is off by {off:.1e}")
+    for ranks, plan in ((2, "row_wise"), (3, "table_wise")):
+        options = f"{shared} -ema_decay 0.75 -tables_sharding_types {plan}"
+        train(binary, folder, "half", ranks, f"{options} -steps 4 -checkpoint_dir half{ranks} -checkpoint_every 4")
+        rest, other = train(binary, folder, f"rest{ranks}", ranks, f"{options} -checkpoint_dir half{ranks} -resume")
+        check(same_bits(rest, plain[4:]), f"{ranks} ranks, resumed: other losses")
+        check_same_tensors(other, state, f"{ranks} ranks, resumed")
+    told = {name: losses(os.path.join(folder, f"{name}.h5"), "eval")[-1] for name in ("plain", "ema", "rest2", "rest3")}
+    check(told["ema"] == told["rest2"] == told["rest3"] != told["plain"], f"losses of evaluations: {told}")
+    for task in ("eval", "predict"):
+        for options, name in (("", "ema"), ("-ema_decay 0", "plain")):
+            run(binary, 1, f"-task {task} -init_from {state} -data_eval eval.h5 -reproducible {options} -batch_size 24 -output of_{task}.h5", folder)
+            loss = losses(os.path.join(folder, f"of_{task}.h5"), "eval")[-1]
+            check(abs(loss - told[name]) <= 1e-6, f"-task {task} {options}: loss {loss}, in the training {told[name]}")
+    text = run(binary, 1, f"-task eval -init_from {weights} -data_eval eval.h5 -ema_decay 0.5 -batch_size 24", folder, status=65).text
+    check("/ema" in text, text[-600:])
 
 
 def test_dense_precision(binary, folder):

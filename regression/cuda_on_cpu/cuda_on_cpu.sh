@@ -43,7 +43,7 @@ case $what in
     cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
   unit)
-    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|api/collection-n[12]|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
     # one rank that sends to itself, as one GPU tests NCCL
     TRSHARD_NCCL_ALONE=1 mpirun -n 1 "$build/regression/unit_comm_comm"
     if TRSHARD_NCCL_ALONE=1 NCCL_ON_CPU_FAULT=0,1,error mpirun -n 1 "$build/regression/unit_comm_comm" > "$build/alone.txt" 2>&1; then
@@ -79,7 +79,7 @@ case $what in
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;
   case_long)
-    run_cases cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible
+    run_cases cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
     # does the GPU's benchmark run through? What it measures here is no measurement
     TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
       tee "$build/bench_gpu.txt" | tail -30

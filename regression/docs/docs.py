@@ -353,7 +353,9 @@ def make_scratch(folder, binary, document):
     os.symlink(os.path.join(ROOT, "tools"), os.path.join(folder, "tools"))
     for name in ("build", "data", "results/quickstart"):
         os.makedirs(os.path.join(folder, name))
-    os.symlink(binary, os.path.join(folder, "build", "trshard"))
+    os.symlink(os.path.join(ROOT, "src"), os.path.join(folder, "src"))
+    for made in [binary, *glob.glob(os.path.join(os.path.dirname(binary), "libtrshard.so*"))]:
+        os.symlink(made, os.path.join(folder, "build", os.path.basename(made)))
     for name, content in small_data().items():
         with open(os.path.join(folder, name), "wb") as out:
             out.write(content)
@@ -443,7 +445,7 @@ def main():
             for block in blocks_of(document, args.binary):
                 print(f"{document}: {block[0]}")
         return 0
-    BUILD.append(os.path.abspath(args.build))
+    BUILD.append(os.path.abspath(args.build or os.path.join(ROOT, "build")))
     n_failed = 0
     for name in args.documents:
         for document in files_of(name) if name in GROUPS else [name]:

@@ -17,7 +17,9 @@ DESTDIR=$scratch/destdir cmake --install "$build" --prefix /opt/trshard > "$scra
 mv "$scratch/destdir/opt/trshard" "$prefix"
 for file in bin/trshard share/trshard/tools/inspect_file.py share/trshard/input/movielens.opts share/trshard/input/FORMAT.md \
   share/trshard/jobs/train.sbatch share/doc/trshard/README.md share/man/man1/trshard.1 \
-  share/bash-completion/completions/trshard share/zsh/site-functions/_trshard share/pkgconfig/trshard.pc; do
+  share/bash-completion/completions/trshard share/zsh/site-functions/_trshard share/pkgconfig/trshard.pc \
+  include/trshard.h lib/libtrshard.so.1 share/cmake/trshard/trshardConfig.cmake share/trshard/tools/examples/train.c \
+  share/trshard/tools/python/trshard/__init__.py; do
   [ -s "$prefix/$file" ] || fail "$file is not installed"
 done
 ! grep -rl "$source" "$prefix/share" || fail "the files above name the source folder"
@@ -41,6 +43,25 @@ export PKG_CONFIG_PATH=$prefix/share/pkgconfig
 [ "$(pkg-config --modversion trshard)" = "$version" ] || fail "pkg-config says another version than the program"
 [ -x "$(pkg-config --variable=bindir trshard)/trshard" ] || fail "pkg-config's bindir has no trshard"
 [ -s "$prefix/share/modulefiles/trshard/$version" ] || fail "no module file"
+# The library: the example by mpicc and by CMake, and the Python package, from the moved tree.
+flags=$(pkg-config --cflags --libs trshard)
+# shellcheck disable=SC2086 # flags are words
+mpicc -Wall -Wextra -Werror "$prefix/share/trshard/tools/examples/train.c" $flags -lm -o train || fail "the example does not build"
+export LD_LIBRARY_PATH=$prefix/lib
+for n in 1 2; do
+  mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$n" ./train > "train$n.log" || { cat "train$n.log"; fail "the example on $n ranks"; }
+  grep -q '^step 400 loss 0.00' "train$n.log" || { cat "train$n.log"; fail "the example did not learn on $n ranks"; }
+done
+cmp train1.log train2.log || fail "the example's losses differ between one and two ranks"
+mkdir -p own
+printf 'cmake_minimum_required(VERSION 3.25)\nproject(own C)\nfind_package(trshard 1 REQUIRED)\nadd_executable(own %s)\ntarget_link_libraries(own trshard::trshard m)\n' \
+  "$prefix/share/trshard/tools/examples/train.c" > own/CMakeLists.txt
+{ cmake -S own -B own/build "-DCMAKE_PREFIX_PATH=$prefix"; cmake --build own/build; } > own.log 2>&1 || true
+[ -x own/build/own ] || { cat own.log; fail "find_package(trshard)"; }
+PYTHONPATH=$(pkg-config --variable=pythondir trshard) "${TRSHARD_PYTHON:-python3}" -c 'import trshard; print(trshard.version())' > version.log
+[ "$(cat version.log)" = "$version" ] || fail "the Python package says version $(cat version.log)"
+unset LD_LIBRARY_PATH
+
 completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard'; COMP_WORDS=(trshard -task e) COMP_CWORD=2; _trshard; echo \"\${COMPREPLY[*]}\"")
 [ "$completions" = eval ] || fail "completing '-task e' gives '$completions'"
 completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard'; COMP_WORDS=(trshard -batch) COMP_CWORD=1; _trshard; echo \"\${COMPREPLY[*]}\"")

@@ -1,8 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder for each test, removed after it."""
+"""A folder for each test, removed after it; and a tool's main() in the process of the test, which is quicker than one of its own."""
+import contextlib
+import io
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
+import unittest.mock
+
+
+def inside(tool, *words):
+    """The status of a tool's module, and what it prints."""
+    arguments = [tool.__file__, *map(str, words)]
+    printed, said = io.StringIO(), io.StringIO()
+    with unittest.mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        try:
+            status = tool.main()
+        except SystemExit as end:
+            status = end.code
+    return subprocess.CompletedProcess(arguments, status, printed.getvalue(), said.getvalue())
 
 
 class Scratch(unittest.TestCase):

@@ -6,6 +6,8 @@ By hand, with a python3 that has torch, torchrec, h5py and tqdm: TRSHARD=build/t
 import importlib.util
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 import unittest
@@ -14,6 +16,7 @@ import zipfile
 import h5py
 import numpy as np
 
+import exchange as tool
 import scratch
 import trscheckpoint
 import trsdata
@@ -23,12 +26,16 @@ TOOLS = os.path.dirname(trsdata.__file__)
 PROGRAM = os.environ.get("TRSHARD")
 HAS = {module: importlib.util.find_spec(module) is not None for module in ("torch", "torchrec")}
 TABLE = "sparse_arch.embedding_bag_collection.embedding_bags.t_a.weight"
+GOLDEN_DCP = os.path.join(TOOLS, "../regression/golden/exchange/dcp")  # what TorchRec wrote on two ranks, column_wise
 MODEL = "-dense_arch 16,8 -over_arch 16,8,1 -tables_embedding_dim 8 -batch_size 64"
 
 
-def exchange(*arguments, environment=None):
-    command = [sys.executable, os.path.join(TOOLS, "exchange.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ, **(environment or {})))
+def exchange(*words, environment=None):
+    """The tool's status and what it prints."""
+    if not environment:
+        return scratch.inside(tool, *words)
+    command = [sys.executable, tool.__file__, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ, **environment))
 
 
 def everything(path):
@@ -165,9 +172,11 @@ class ThereAndBack(Folder):
         os.makedirs(hidden)
         with open(os.path.join(hidden, "torch.py"), "w", encoding="utf-8") as file:
             file.write("raise ImportError\n")
+        without = {"PYTHONPATH": hidden + os.pathsep + os.environ.get("PYTHONPATH", "")}
         for kind in ("torch", "dcp"):
-            self.refused(69, ["pip install torch"], model, "--to", kind, self.path("out"),
-                         environment={"PYTHONPATH": hidden + os.pathsep + os.environ.get("PYTHONPATH", "")})
+            self.refused(69, ["pip install torch"], model, "--to", kind, self.path("out"), environment=without)
+        result = exchange(GOLDEN_DCP, "--from", "dcp", "--prefix", "model.model.", "--states", "--output", self.path("dcp.h5"), environment=without)
+        self.assertEqual(result.returncode, 0, result.stderr)
 
 
 class Malformed(Folder):
@@ -277,10 +286,87 @@ class Malformed(Folder):
             file.writestr("bad.npy", b"\x93NUMPY\x01\x00")
         self.refuse(["bad.npy"], path, "npz")
 
+        with open(path, "wb") as file:
+            np.savez(file, **self.tensors)
+            file.seek(200)
+            file.write(b"\xff" * 8)  # numbers of the first tensor, whose sum in the zip holds no more
+        self.refuse(["t_a.weight.npy", "CRC-32"], path, "npz")
+
+    def test_other_kinds(self):
+        """A folder for a file, a file for a folder, and what is none of them."""
+        os.makedirs(self.path("folder"))
+        with open(self.path("text"), "w", encoding="utf-8") as file:
+            file.write("text")
+        for kind in sorted(trsformats.READERS):
+            of_torch = kind == "torch" and not HAS["torch"]
+            self.refuse(["folder", "no .metadata" if kind == "dcp" else "expected a file"], self.path("folder"), kind)
+            if not of_torch:
+                self.refuse(["text"], self.path("text"), kind)
+        self.refused(65, ["folder", "expected a file"], self.path("folder"), "--to", "npz", self.path("out.npz"))
+
+    def dcp(self):
+        """A copy of TorchRec's."""
+        shutil.rmtree(self.path("in.dcp"), ignore_errors=True)
+        return shutil.copytree(GOLDEN_DCP, self.path("in.dcp"))
+
+    def refuse_dcp(self, words, path):
+        self.refused(65, [path] + words, path, "--from", "dcp", "--prefix", "model.model.", "--states", "--output", self.path("out.h5"))
+        self.assertFalse(os.path.exists(self.path("out.h5")))
+
+    def test_dcp(self):
+        """Without torch."""
+        cases = [(".metadata", lambda data: data[:500], [".metadata is not the index"]), (".metadata", lambda data: b"", [".metadata is not the index"]),
+                 (".metadata", lambda data: data.replace(b"__1_0.distcp", b"../_0.distcp"), ["other folders"]),
+                 (".metadata", lambda data: data.replace(b"float32", b"strided"), ["torch.strided", "expected float32"]),
+                 (".metadata", lambda data: data.replace(b"ChunkStorageMetadata", b"ChunkStorageMetadatb"), ["not of an index"]),
+                 ("__1_0.distcp", lambda data: data[:3000], ["__1_0.distcp", "cannot be read"]),
+                 ("__1_0.distcp", lambda data: b"\0" * len(data), ["__1_0.distcp", "cannot be read"]),
+                 ("__1_0.distcp", lambda data: data.replace(b"FloatStorage", b"FloatStorbge"), ["__1_0.distcp"]),
+                 ("__1_0.distcp", None, ["__1_0.distcp", "No such file"])]
+        for i, (name, change, words) in enumerate(cases):
+            with self.subTest(i):
+                file_name = os.path.join(self.dcp(), name)
+                with open(file_name, "rb") as file:
+                    data = file.read()
+                os.unlink(file_name)
+                if change:
+                    self.assertNotEqual(change(data), data)
+                    with open(file_name, "wb") as file:
+                        file.write(change(data))
+                self.refuse_dcp(words, self.path("in.dcp"))
+
+    def test_pickles_of_dcp(self):
+        """Code that an index names is not called, nor is that of a tensor."""
+        class Evil:
+            def __reduce__(self):
+                return open, (self.made, "w")
+        Evil.made = self.path("made")
+        with open(os.path.join(self.dcp(), ".metadata"), "wb") as file:
+            pickle.dump(Evil(), file)
+        self.refuse_dcp([".metadata", "not of an index"], self.path("in.dcp"))
+        with zipfile.ZipFile(self.path("tensor"), "w") as file:
+            file.writestr("archive/data.pkl", pickle.dumps(Evil()))
+        with zipfile.ZipFile(self.path("tensor")) as file, self.assertRaises(pickle.UnpicklingError):
+            trsformats._contiguous_bytes(file, (1,))
+        self.assertFalse(os.path.exists(Evil.made))
+
+    @unittest.skipUnless(HAS["torch"], "torch is not there")
+    def test_views_of_dcp(self):
+        """What torch would read as another order of numbers is refused, or as ours."""
+        import torch
+        import torch.distributed.checkpoint
+        torch.distributed.checkpoint.save({name: torch.from_numpy(numbers) for name, numbers in self.tensors.items() if name != TABLE} |
+                                          {TABLE: torch.arange(36, dtype=torch.float32).reshape(4, 9).T}, checkpoint_id=self.path("in.dcp"), no_dist=True)
+        result = exchange(self.path("in.dcp"), "--from", "dcp", "--output", self.path("out.h5"))
+        if result.returncode == 0:  # a torch that writes it in one piece
+            with h5py.File(self.path("out.h5")) as handle:
+                self.assertEqual(handle["embedding/t_a/weight"][1].tolist(), [1, 10, 19, 28])
+        else:
+            self.assertIn("in one piece", result.stderr)
+
     @unittest.skipUnless(HAS["torch"], "torch is not there")
     def test_pickles(self):
         """A pickle that would make a file makes none."""
-        import pickle
         import torch
 
         class Evil:
@@ -289,10 +375,9 @@ class Malformed(Folder):
         Evil.made = self.path("made")
         torch.save({TABLE: torch.ones(9, 4), "evil": Evil()}, self.path("in.pt"))
         self.refuse(["weights_only"], self.path("in.pt"), "torch")
-        os.makedirs(self.path("in.dcp"))
-        with open(self.path("in.dcp/.metadata"), "wb") as file:
-            pickle.dump(Evil(), file)
-        self.refuse([".metadata", "not of an index"], self.path("in.dcp"), "dcp")
+        torch.save(dict.fromkeys([TABLE], torch.ones(9, 4)), self.path("cut.pt"))
+        os.truncate(self.path("cut.pt"), os.path.getsize(self.path("cut.pt")) - 100)
+        self.refuse(["cut.pt"], self.path("cut.pt"), "torch")
         torch.save([1], self.path("list.pt"))
         self.refuse(["state_dict"], self.path("list.pt"), "torch")
         self.assertFalse(os.path.exists(Evil.made))

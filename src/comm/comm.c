@@ -290,6 +290,7 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
 PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
 {
   PetscFunctionBegin;
+  if (!groups->world) PetscFunctionReturn(PETSC_SUCCESS); /* never made */
   groups->world->next = groups->input->next = groups->dense->next = groups->host->next = NULL;
   PetscCall(TrsCommDestroy(&groups->cross));
   PetscCall(TrsCommDestroy(&groups->host));

@@ -93,8 +93,6 @@ typedef struct {
   float *dx0, *h, *grad_bias;
 } TrsCrossBackward;
 
-typedef enum { TRS_DENSE_SGD, TRS_DENSE_ADAGRAD, TRS_DENSE_ADAM } TrsDenseOptimizerKind;
-
 typedef struct {
   TrsDenseOptimizerKind kind;
   float learning_rate, eps, weight_decay;
@@ -106,7 +104,8 @@ typedef struct {
   */
   const double *squares;
   double max_norm;
-  int64_t step; /* t, counted from 1 */
+  int64_t step;    /* t, counted from 1 */
+  float max_value; /* the scaled gradient is clamped to +- this; 0: no limit */
 } TrsDenseOptimizerArgs;
 
 /*
@@ -550,10 +549,20 @@ typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const floa
 
 /*
   torch.optim's formulas on n elements. state1, state2: sum for adagrad; exp_avg, exp_avg_sq for
-  adam.
+  adam, adamw and lamb. Of lamb this is the states' part alone; lamb_apply() moves the weights.
 */
 typedef PetscErrorCode TrsDenseUpdateFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                         const float *grad, float *weight, float *state1, float *state2);
+
+/*
+  Lamb's step of one layer's weights [n], after dense_update() of its states: with adam's direction
+  r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w, w -= lr |w| / |r| r.
+  The ratio |w| / |r| is 1 where one of the norms is 0 (You et al. 2020). squares [2] (host on a
+  CPU, device else) receives |w|^2 and |r|^2, which are summed in an order that n alone defines.
+*/
+typedef PetscErrorCode TrsLambApplyFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                                      const float *exp_avg, const float *exp_avg_sq, double *squares,
+                                      float *weight);
 
 /* --- codecs (units_quant) --- */
 
@@ -624,6 +633,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(MixBackward, mix_backward) \
   X(SumOfSquares, sum_of_squares) \
   X(DenseUpdate, dense_update) \
+  X(LambApply, lamb_apply) \
   X(CodecBytes, codec_bytes) \
   X(Encode, encode) \
   X(Decode, decode) \

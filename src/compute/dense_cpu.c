@@ -169,3 +169,52 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
                     weight + i, state1 ? state1 + i : NULL, state2 ? state2 + i : NULL);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* Adam's direction of element i, 0 where no gradient has come yet. */
+static inline float lamb_direction(const TrsDenseOptimizerArgs *args, float correction1, float correction2,
+                                   float mean, float square, float w)
+{
+  const float adam = mean == 0.0f ? 0.0f : (mean / correction1) / (sqrtf(square / correction2) + args->eps);
+
+  return adam + args->weight_decay * w;
+}
+
+PetscErrorCode TrsLambApplyCpu(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
+                               const float *exp_avg, const float *exp_avg_sq, double *squares, float *weight)
+{
+  const int64_t chunk = (int64_t)PARTS_AT_ONCE * ELEMENTS_A_PART;
+  const float c1 = (float)(1.0 - pow(args->beta1, (double)args->step));
+  const float c2 = (float)(1.0 - pow(args->beta2, (double)args->step));
+  float rate = args->learning_rate;
+
+  (void)stream;
+  PetscFunctionBegin;
+  squares[0] = squares[1] = 0.0;
+  for (int64_t begin = 0; begin < n; begin += chunk) {
+    const int n_parts = (int)((min_int64(chunk, n - begin) + ELEMENTS_A_PART - 1) / ELEMENTS_A_PART);
+    double part_sum[PARTS_AT_ONCE][2];
+
+#pragma omp parallel for schedule(static)
+    for (int part = 0; part < n_parts; part++) {
+      const int64_t first = begin + (int64_t)part * ELEMENTS_A_PART,
+                    end = min_int64(n, first + ELEMENTS_A_PART);
+      double ww = 0.0, rr = 0.0;
+
+      for (int64_t i = first; i < end; i++) {
+        const double r = (double)lamb_direction(args, c1, c2, exp_avg[i], exp_avg_sq[i], weight[i]);
+
+        ww += (double)weight[i] * (double)weight[i];
+        rr += r * r;
+      }
+      part_sum[part][0] = ww;
+      part_sum[part][1] = rr;
+    }
+    for (int part = 0; part < n_parts; part++)
+      for (int k = 0; k < 2; k++) squares[k] += part_sum[part][k];
+  }
+  if (squares[0] != 0.0 && squares[1] != 0.0) rate *= (float)sqrt(squares[0] / squares[1]);
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < n; i++)
+    weight[i] -= rate * lamb_direction(args, c1, c2, exp_avg[i], exp_avg_sq[i], weight[i]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -277,6 +277,12 @@ static void dot_backward(int n, int D, const float *x, const float *copy, const 
 
 /* --- optimizers --- */
 
+/* Clamp to +- limit. A NaN stays a NaN. */
+static inline float clamped(float g, float limit)
+{
+  return g > limit ? limit : g < -limit ? -limit : g;
+}
+
 static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1,
                    float bias_correction2, const float *restrict grad, float *restrict weight,
                    float *restrict state1, float *restrict state2)
@@ -285,14 +291,16 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
   const float b1 = (float)args->beta1, b2 = (float)args->beta2, adam_lr = lr / bias_correction1,
               root = sqrtf(bias_correction2);
   const float rest1 = (float)(1.0 - args->beta1), rest2 = (float)(1.0 - args->beta2);
+  const float kept = (float)(1.0 - (double)lr * (double)decay);
+  const float limit = args->max_value > 0.0f ? args->max_value : INFINITY;
 
   switch (args->kind) {
   case TRS_DENSE_SGD:
-    for (int64_t i = 0; i < n; i++) weight[i] -= lr * (grad[i] * scale + decay * weight[i]);
+    for (int64_t i = 0; i < n; i++) weight[i] -= lr * (clamped(grad[i] * scale, limit) + decay * weight[i]);
     break;
   case TRS_DENSE_ADAGRAD:
     for (int64_t i = 0; i < n; i++) {
-      const float g = grad[i] * scale + decay * weight[i];
+      const float g = clamped(grad[i] * scale, limit) + decay * weight[i];
 
       state1[i] += g * g;
       weight[i] -= lr * g / (sqrtf(state1[i]) + eps);
@@ -300,11 +308,28 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
     break;
   case TRS_DENSE_ADAM:
     for (int64_t i = 0; i < n; i++) {
-      const float g = grad[i] * scale + decay * weight[i];
+      const float g = clamped(grad[i] * scale, limit) + decay * weight[i];
 
       state1[i] = b1 * state1[i] + rest1 * g;
       state2[i] = b2 * state2[i] + rest2 * g * g;
       weight[i] -= adam_lr * state1[i] / (sqrtf(state2[i]) / root + eps);
+    }
+    break;
+  case TRS_DENSE_ADAMW:
+    for (int64_t i = 0; i < n; i++) {
+      const float g = clamped(grad[i] * scale, limit);
+
+      state1[i] = b1 * state1[i] + rest1 * g;
+      state2[i] = b2 * state2[i] + rest2 * g * g;
+      weight[i] = kept * weight[i] - adam_lr * state1[i] / (sqrtf(state2[i]) / root + eps);
+    }
+    break;
+  case TRS_DENSE_LAMB: /* the weights follow in lamb_apply() */
+    for (int64_t i = 0; i < n; i++) {
+      const float g = clamped(grad[i] * scale, limit);
+
+      state1[i] = b1 * state1[i] + rest1 * g;
+      state2[i] = b2 * state2[i] + rest2 * g * g;
     }
     break;
   }

@@ -21,6 +21,29 @@ static inline Part widen_bf16(const uint16_t *p)
                                  16);
 }
 
+static inline void narrow_fp16(uint16_t *p, Part x)
+{
+  _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+typedef uint64_t TrsPairs __attribute__((vector_size(32)));
+
+static inline TrsPairs multiply_low(TrsPairs a, TrsPairs b)
+{
+  return (TrsPairs)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+
+static inline TrsPairs even_pairs(TrsPairs a, TrsPairs b)
+{
+  return (TrsPairs)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b);
+}
+
+static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
+{
+  return (TrsPairs)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
+}
+
+  #define VECTOR_ROUNDING
   #define MAX_REGISTER_COLUMNS 128
   #include "compute/tbe_kernels_template.h"
 

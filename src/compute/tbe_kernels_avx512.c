@@ -21,6 +21,29 @@ static inline Part widen_bf16(const uint16_t *p)
                                  16);
 }
 
+static inline void narrow_fp16(uint16_t *p, Part x)
+{
+  _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+typedef uint64_t TrsPairs __attribute__((vector_size(64)));
+
+static inline TrsPairs multiply_low(TrsPairs a, TrsPairs b)
+{
+  return (TrsPairs)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+}
+
+static inline TrsPairs even_pairs(TrsPairs a, TrsPairs b)
+{
+  return (TrsPairs)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
+}
+
+static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
+{
+  return (TrsPairs)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
+}
+
+  #define VECTOR_ROUNDING
   #define MAX_REGISTER_COLUMNS 256
   #include "compute/tbe_kernels_template.h"
 

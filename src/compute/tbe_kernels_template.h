@@ -510,6 +510,139 @@ ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
                              job->location ? job->location[i] : -1, dtype == TRS_FP32 ? 4 : 2);
 }
 
+/* --- rows of half width --- */
+
+/* How the elements of a row are rounded. */
+typedef struct {
+  uint64_t key, stream; /* of the random numbers */
+  uint64_t element;     /* place of the row's first element in the whole table */
+  int stochastic;
+} TrsRounding;
+
+/* Round columns [begin, dim) one by one. */
+static void narrow_columns(const TrsRounding *rounding, TrsDType dtype, int begin, int dim, const float *from,
+                           uint16_t *to)
+{
+  uint32_t random[4] = {0};
+
+  for (int d = begin; d < dim; d++) {
+    const uint64_t e = rounding->element + (uint64_t)d;
+    if (!rounding->stochastic) {
+      to[d] = dtype == TRS_FP16 ? TrsFloatToHalf(from[d]) : TrsFloatToBf16(from[d]);
+      continue;
+    }
+    if (d == begin || e % 4 == 0) TrsPhilox(rounding->key, rounding->stream, e / 4, random);
+    to[d] = dtype == TRS_FP16 ? TrsFloatToHalfStochastic(from[d], random[e % 4])
+                              : TrsFloatToBf16Stochastic(from[d], random[e % 4]);
+  }
+}
+
+#if defined(VECTOR_ROUNDING)
+/*
+  compute/half.h and core/philox.h for PART elements at a time, with the same bits. The file that
+  includes this text defines TrsPairs (PART / 2 integers of 64 bits, with two words each),
+  multiply_low() (a product of the low words), even_pairs() and odd_pairs() (a and b in turn, of
+  their even or odd elements), and narrow_fp16().
+*/
+typedef uint32_t TrsWords __attribute__((vector_size(4 * PART)));
+typedef int32_t TrsSigned __attribute__((vector_size(4 * PART)));
+typedef uint16_t TrsHalves __attribute__((vector_size(2 * PART)));
+
+ALWAYS_INLINE TrsWords choose(TrsWords mask, TrsWords yes, TrsWords no)
+{
+  return (yes & mask) | (no & ~mask);
+}
+
+/* TrsFloatToHalf() or TrsFloatToBf16(), one result a word. */
+ALWAYS_INLINE TrsWords nearest(const TrsDType dtype, TrsWords bits)
+{
+  const TrsWords is_nan = (TrsWords)((bits & 0x7fffffffu) > 0x7f800000u);
+  TrsHalves halves;
+
+  if (dtype == TRS_BF16) return choose(is_nan, bits >> 16 | 0x40u, (bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+  narrow_fp16((uint16_t *)&halves, (Part)bits);
+  return choose(is_nan, (bits >> 16 & 0x8000u) | 0x7e00u, __builtin_convertvector(halves, TrsWords));
+}
+
+/* TrsFloatToHalfStochastic() or TrsFloatToBf16Stochastic(), one result a word. */
+ALWAYS_INLINE TrsWords stochastic(const TrsDType dtype, TrsWords bits, TrsWords random)
+{
+  const TrsWords sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const TrsWords is_small = (TrsWords)(magnitude < 0x38800000u);
+  Part units, below;
+  TrsWords low, up;
+
+  if (dtype == TRS_BF16)
+    return choose((TrsWords)(magnitude >= 0x7f7f0000u), nearest(dtype, bits),
+                  (bits + (random & 0xffffu)) >> 16);
+  random &= 0x1fffu;
+  units = (Part)(magnitude & is_small) * 0x1p24f;
+  low = (TrsWords) __builtin_convertvector(units, TrsSigned);
+  below = __builtin_convertvector((TrsSigned)low, Part);
+  up = (TrsWords)(__builtin_convertvector((TrsSigned)random, Part) * 0x1p-13f < units - below);
+  low = choose(is_small, low - up, (magnitude - 0x38000000u + random) >> 13);
+  return choose((TrsWords)(magnitude >= 0x477fe000u), nearest(dtype, bits), sign | low);
+}
+
+/*
+  The random words of 2 PART elements, from the one on that is the first of `block`. Element i's
+  word is word i % 4 of Philox block `block` + i / 4. The upper halves of the pairs are never used.
+*/
+ALWAYS_INLINE void random_words(const TrsRounding *rounding, uint64_t block, TrsWords *first,
+                                TrsWords *second)
+{
+  const TrsPairs low = (TrsPairs){0} + 0xffffffffu;
+  uint32_t k0 = (uint32_t)rounding->key, k1 = (uint32_t)(rounding->key >> 32);
+  TrsPairs c0, c1, c2 = (TrsPairs){0} + rounding->stream, c3 = c2 >> 32;
+
+  /* Even lanes have the blocks of the first PART elements. */
+  for (int i = 0; i < PART / 2; i++) c0[i] = block + (uint64_t)(i % 2 * (PART / 4) + i / 2);
+  c1 = c0 >> 32;
+  for (int round = 0; round < TRS_PHILOX_ROUNDS; round++) {
+    const TrsPairs p0 = multiply_low(c0, (TrsPairs){0} + TRS_PHILOX_M0);
+    const TrsPairs p1 = multiply_low(c2, (TrsPairs){0} + TRS_PHILOX_M1);
+
+    c0 = p1 >> 32 ^ c1 ^ k0;
+    c1 = p1;
+    c2 = p0 >> 32 ^ c3 ^ k1;
+    c3 = p0;
+    k0 += TRS_PHILOX_W0;
+    k1 += TRS_PHILOX_W1;
+  }
+  c0 = (c0 & low) | c1 << 32;
+  c2 = (c2 & low) | c3 << 32;
+  *first = (TrsWords)even_pairs(c0, c2);
+  *second = (TrsWords)odd_pairs(c0, c2);
+}
+
+ALWAYS_INLINE void narrow_part(const int is_stochastic, const TrsDType dtype, const float *from,
+                               TrsWords random, uint16_t *to)
+{
+  const TrsWords bits = (TrsWords)load(from);
+  const TrsHalves halves = __builtin_convertvector(
+      is_stochastic ? stochastic(dtype, bits, random) : nearest(dtype, bits), TrsHalves);
+
+  memcpy(to, &halves, sizeof(halves));
+}
+
+/* Round the columns that fill vectors. Returns their number. */
+ALWAYS_INLINE int narrow_parts(const TrsRounding *rounding, const TrsDType dtype, int dim, const float *from,
+                               uint16_t *to)
+{
+  TrsWords first = {0}, second = {0};
+  int d = 0;
+
+  if (!rounding->stochastic)
+    for (; d + PART <= dim; d += PART) narrow_part(0, dtype, from + d, first, to + d);
+  else if (rounding->element % 4 == 0)
+    for (; d + PART <= dim; d += PART) {
+      if (d % (2 * PART) == 0) random_words(rounding, (rounding->element + (uint64_t)d) / 4, &first, &second);
+      narrow_part(1, dtype, from + d, d % (2 * PART) == 0 ? first : second, to + d);
+    }
+  return d;
+}
+#endif
+
 /*
   Round fp32 back to a half-width row. Random numbers are keyed by the element's place in the whole
   table.
@@ -518,21 +651,17 @@ static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOpt
                        const float *from, uint16_t *to)
 {
   const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
-  const uint64_t element = (uint64_t)(place * table->table_dim + table->col_offset);
-  const uint64_t key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING);
-  const uint64_t stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u;
-  uint32_t random[4] = {0};
+  const TrsRounding rounding = {.key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING),
+                                .stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u,
+                                .element = (uint64_t)(place * table->table_dim + table->col_offset),
+                                .stochastic = table->stochastic_rounding};
+  int d = 0;
 
-  for (int d = 0; d < table->dim; d++) {
-    const uint64_t e = element + (uint64_t)d;
-    if (!table->stochastic_rounding) {
-      to[d] = table->dtype == TRS_FP16 ? TrsFloatToHalf(from[d]) : TrsFloatToBf16(from[d]);
-      continue;
-    }
-    if (d == 0 || e % 4 == 0) TrsPhilox(key, stream, e / 4, random);
-    to[d] = table->dtype == TRS_FP16 ? TrsFloatToHalfStochastic(from[d], random[e % 4])
-                                     : TrsFloatToBf16Stochastic(from[d], random[e % 4]);
-  }
+#if defined(VECTOR_ROUNDING)
+  d = table->dtype == TRS_FP16 ? narrow_parts(&rounding, TRS_FP16, table->dim, from, to)
+                               : narrow_parts(&rounding, TRS_BF16, table->dim, from, to);
+#endif
+  narrow_columns(&rounding, table->dtype, d, table->dim, from, to);
 }
 
 /* g [D] = sum of the gradients at keys [begin, end), in order. */

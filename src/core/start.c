@@ -141,6 +141,27 @@ PetscErrorCode TrsStart(int argc, char **argv)
   return ierr;
 }
 
+PetscErrorCode TrsStartLibrary(MPI_Comm comm)
+{
+  char *petsc_argv[TRS_N_FIXED + 1], **passed = petsc_argv;
+  int n = TRS_N_FIXED;
+  const char *theirs = getenv("PETSC_OPTIONS");
+  char *kept = theirs ? strdup(theirs) : NULL;
+  PetscBool started;
+  PetscErrorCode ierr = PetscInitialized(&started);
+
+  if (ierr == PETSC_SUCCESS && !started) {
+    for (int i = 0; i < TRS_N_FIXED; i++) petsc_argv[i] = fixed_arguments[i];
+    petsc_argv[TRS_N_FIXED] = NULL;
+    unsetenv("PETSC_OPTIONS"); /* the options of a collection are its own */
+    ierr = MPI_Comm_dup(comm, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
+    if (ierr == PETSC_SUCCESS) ierr = PetscInitialize(&n, &passed, NULL, NULL);
+    if (kept) setenv("PETSC_OPTIONS", kept, 1);
+  }
+  free(kept);
+  return ierr == PETSC_SUCCESS ? TrsEventsRegister() : ierr;
+}
+
 PetscErrorCode TrsStartCheckStack(void)
 {
   struct rlimit limit;

@@ -24,6 +24,15 @@
 PetscErrorCode TrsStart(int argc, char **argv);
 
 /*
+  TrsStartLibrary - Start PETSc inside somebody else's program, unless it is started, and register
+    the log events.
+
+  Collective on comm at the first call. MPI must be initialised. PETSc stays until the process ends.
+  A program that uses PETSc itself must start it before. No error handler is installed.
+*/
+PetscErrorCode TrsStartLibrary(MPI_Comm comm);
+
+/*
   TrsStartOnOneHost - Tell whether all ranks run on this host, as far as the environment says.
 
   Not collective. Call this before MPI_Init(). If it is true, TrsStart() keeps Open MPI from

@@ -168,6 +168,22 @@ static void take_labels(const TrsBatchSpec *spec, int64_t n, const float *rows, 
       labels[i * spec->n_labels + l] = rows[i * spec->info->n_labels + spec->label[l].place];
 }
 
+/* Check that the group of a sample is one of the segments, if there are segments. */
+static PetscErrorCode check_segment(const TrsBatchSpec *spec, int64_t sample, int64_t group, TrsFault *fault)
+{
+  const char *path, *feature = "";
+  int64_t row;
+
+  if (spec->n_segments == 0 || (uint64_t)group < (uint64_t)spec->n_segments) return PETSC_SUCCESS;
+  if (spec->group_key != TRS_GROUP_OF_DATASET) feature = spec->info->features[spec->group_key];
+  path = TrsDatasetLocate(spec->info, sample, &row);
+  return TrsFaultSet(fault, TRS_ERR_DATA,
+                     "%s: the group of sample %" PRId64 " (%s%.100s) is %" PRId64 ", expected 0 to %" PRId64
+                     " (-metrics_segments %" PRId64 ")",
+                     path, row, *feature ? "feature " : "/group", feature, group, spec->n_segments - 1,
+                     spec->n_segments);
+}
+
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault)
 {
@@ -193,6 +209,8 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   if (read_runs(spec, scratch, batch->batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
   if (choose) take_labels(spec, batch->batch, scratch->labels, labels);
   rows.labels = labels;
+  for (int64_t i = 0; group && i < batch->batch; i++)
+    if (check_segment(spec, scratch->sample[i].sample, group[i], fault) != PETSC_SUCCESS) return fault->code;
   if (check_numbers(spec, scratch, batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
   for (int64_t i = 0; shuffle && i < batch->batch; i++) {
     int64_t place = scratch->sample[i].place;
@@ -392,6 +410,7 @@ static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratc
       }
       *group = narrow ? ((const int32_t *)scratch->values.data)[at]
                       : ((const int64_t *)scratch->values.data)[at];
+      if (check_segment(spec, scratch->sample[i].sample, *group, fault) != PETSC_SUCCESS) return fault->code;
     }
   }
   return PETSC_SUCCESS;

@@ -31,6 +31,7 @@ typedef struct {
   int n_labels;
   TrsReaderLabel *label; /* [n_labels] which of info->n_labels labels, and what they are */
   int group_key;         /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
+  int64_t n_segments;    /* groups are 0 .. n_segments - 1; 0 allows any number */
   TrsDataCheck check;
 } TrsBatchSpec;
 

@@ -183,11 +183,12 @@ PetscErrorCode TrsReaderSetLabels(TrsReader reader, int n, const TrsReaderLabel 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key)
+PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key, int64_t n_segments)
 {
   PetscFunctionBegin;
   reader->grouped = PETSC_TRUE;
   reader->spec.group_key = key;
+  reader->spec.n_segments = n_segments;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

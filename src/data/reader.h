@@ -111,10 +111,11 @@ PetscErrorCode TrsReaderSetLabels(TrsReader reader, int n, const TrsReaderLabel 
   Read the samples' groups: the dataset's /group (TRS_GROUP_OF_DATASET), or the ids of a feature, by
   its place in the dataset's key order. A sample must have one id of this feature; the id is that of
   the file, before maps and checks. Otherwise a training reads no groups, and an evaluation those of
-  a dataset that has them. Call this before TrsReaderSetUp().
+  a dataset that has them. With n_segments another group than 0 .. n_segments - 1 is an error of the
+  data; 0 allows any number. Call this before TrsReaderSetUp().
 */
 enum { TRS_GROUP_OF_DATASET = -1 };
-PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key);
+PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key, int64_t n_segments);
 
 /*
   Set the device that batches are copied to. The batches then lie in memory from which the device

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Columns of 8-byte numbers that grow row by row for days in bounded memory. Internal to io/. One
-  rank, not collective.
+  Columns of 8-byte numbers that grow row by row for days in bounded memory. A row has one number,
+  or several. Internal to io/. One rank, not collective.
 
   A column keeps at most one block of rows (64 KiB) in memory, and 8 bytes for each earlier block.
   Full blocks lie in a spill file that has no name, so that a killed run leaves nothing behind. If
@@ -12,6 +12,7 @@
 
 #include "core/buffer.h"
 
+/* Numbers of a block, which is the number of rows of one number in a block. */
 enum { TRS_COLUMN_BLOCK_ROWS = 8192 };
 
 /*
@@ -25,6 +26,7 @@ typedef struct {
 } TrsSpill;
 
 typedef struct {
+  int width;         /* numbers of a row, up to TRS_COLUMN_BLOCK_ROWS; 0 counts as 1 */
   int64_t rows;      /* all rows, spilled or not */
   int64_t n_spilled; /* number of blocks in the spill file */
   TrsBuffer place;   /* int64 [n_spilled] position of each block, counted in blocks */
@@ -35,10 +37,14 @@ typedef struct {
 PetscBool TrsSpillOpen(TrsSpill *spill);
 void TrsSpillClose(TrsSpill *spill);
 
-/* Append a number given by its 8 bytes. Errors: MEMORY. */
+/* The bytes of a row, and how many rows a block has. */
+int64_t TrsColumnRowBytes(const TrsColumn *column);
+int64_t TrsColumnBlockRows(const TrsColumn *column);
+
+/* Append a row, given by 8 bytes for each number. Errors: MEMORY. */
 PetscErrorCode TrsColumnAppend(TrsColumn *column, TrsSpill *spill, const void *value);
 
-/* The number in the last row, or NULL if there is no row. */
+/* The numbers of the last row, or NULL if there is no row. */
 const void *TrsColumnLast(const TrsColumn *column);
 
 /*
@@ -48,7 +54,7 @@ const void *TrsColumnLast(const TrsColumn *column);
 PetscBool TrsColumnDropLast(TrsColumn *column);
 
 /*
-  Read rows first .. first + n - 1, which must lie in one block of TRS_COLUMN_BLOCK_ROWS. Returns 0
+  Read rows first .. first + n - 1, which must lie in one block of TrsColumnBlockRows(). Returns 0
   or an errno.
 */
 int TrsColumnRead(const TrsColumn *column, const TrsSpill *spill, int64_t first, int64_t n, void *values);

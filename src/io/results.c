@@ -202,24 +202,43 @@ static PetscErrorCode append_one(TrsResults results, TrsItem *it, const void *va
 /* Append rows without values, up to the given number of rows. */
 static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
 {
-  const double nan = (double)NAN;
+  double nan[TRS_COLUMN_BLOCK_ROWS];
   const int64_t zero = 0;
   const void *value = "";
 
   PetscFunctionBegin;
-  if (it->kind == TRS_ITEM_REAL) value = &nan;
+  if (it->kind == TRS_ITEM_REAL) {
+    for (int64_t i = 0; i < PetscMax(it->cols, 1); i++) nan[i] = (double)NAN;
+    value = nan;
+  }
   if (it->kind == TRS_ITEM_INT) value = &zero;
   while (TrsItemRows(it) < rows) PetscCall(append_one(results, it, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, const void *value)
+/* Give a column rows of `cols` numbers. Rows of another width are forgotten and become NaN. */
+static PetscErrorCode set_width(TrsResults results, TrsItem *it, int64_t cols)
+{
+  const int64_t rows = TrsItemRows(it);
+
+  PetscFunctionBegin;
+  if (it->cols == cols) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsColumnClear(&it->column);
+  it->cols = cols;
+  it->column.width = (int)cols;
+  PetscCall(pad(results, it, rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, int64_t cols,
+                                   const void *value)
 {
   TrsItem *it;
 
   PetscFunctionBegin;
   if (!collects(results)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(find_item(results, path, kind, &it));
+  PetscCall(set_width(results, it, cols));
   for (int g = 0; g < results->n_loaded && TrsItemRows(it) == 0; g++)
     if (strncmp(path, results->loaded[g].prefix, strlen(results->loaded[g].prefix)) == 0)
       PetscCall(pad(results, it, results->loaded[g].rows));
@@ -230,21 +249,30 @@ PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItem
 PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value)
 {
   PetscFunctionBegin;
-  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_REAL, &value));
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_REAL, 0, &value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value)
 {
   PetscFunctionBegin;
-  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_INT, &value));
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_INT, 0, &value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsResultsAppendText(TrsResults results, const char *path, const char *text)
 {
   PetscFunctionBegin;
-  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_TEXT, text));
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_TEXT, 0, text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAppendRow(TrsResults results, const char *path, int n, const double *values)
+{
+  PetscFunctionBegin;
+  PetscCheck(n >= 1 && n <= TRS_COLUMN_BLOCK_ROWS, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "result %s has rows of %d numbers", path, n);
+  PetscCall(TrsResultsAppendAny(results, path, TRS_ITEM_REAL, n, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -457,7 +485,7 @@ int64_t TrsResultsBytes(TrsResults results)
   for (int i = 0; i < results->n; i++) {
     const TrsItem *it = &results->items[i];
 
-    bytes += it->n_bytes + 8 * it->column.rows;
+    bytes += it->n_bytes + TrsColumnRowBytes(&it->column) * it->column.rows;
     if (it->file.fd >= 0) bytes += it->rows * it->cols * (int64_t)sizeof(float);
   }
   return bytes;

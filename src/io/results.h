@@ -64,6 +64,12 @@ PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t
 PetscErrorCode TrsResultsAppendText(TrsResults results, const char *path, const char *text);
 
 /*
+  Append one row of n numbers to a matrix float64 [rows, n]; n is 1 to 8192. The matrix counts as a
+  column. If its rows had another width before, they become NaN.
+*/
+PetscErrorCode TrsResultsAppendRow(TrsResults results, const char *path, int n, const double *values);
+
+/*
   The rows of a group that are taken from another file: the first rows, as long as their number in
   column `key` is below `end`.
 */

@@ -21,12 +21,13 @@ typedef enum {
 typedef struct {
   char *name;
   TrsItemKind kind;
-  TrsColumn column;   /* for columns of numbers */
-  char **text;        /* [rows] for a column of texts */
-  int64_t rows, cols; /* for texts and arrays; cols is 0 for one dimension */
-  int64_t n_bytes;    /* for arrays and attributes */
-  TrsBuffer data;     /* values of arrays and attributes */
-  TrsSpill file;      /* values of an array of rows, which is not in memory; fd is -1 otherwise */
+  TrsColumn column; /* for columns of numbers */
+  char **text;      /* [rows] for a column of texts */
+  int64_t rows;     /* for texts and arrays */
+  int64_t cols;     /* for arrays and columns of numbers; 0 for one dimension */
+  int64_t n_bytes;  /* for arrays and attributes */
+  TrsBuffer data;   /* values of arrays and attributes */
+  TrsSpill file;    /* values of an array of rows, which is not in memory; fd is -1 otherwise */
   /* offset in the file that is being written, -1 if there is nothing to fill in */
   int64_t offset;
 } TrsItem;
@@ -51,10 +52,14 @@ struct TrsResultsImpl {
 };
 
 /*
-  Append one row, whatever the other columns of its group lack. In:
-  value, 8 bytes of a number, or the text.
+  Append one row, whatever the other columns of its group lack. A column that had rows of another
+  width begins anew: its earlier rows are NaN.
+
+  In:  cols   numbers of a row of a matrix, at most TRS_COLUMN_BLOCK_ROWS; 0 for a plain column
+       value  8 bytes of each number, or the text
 */
-PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, const void *value);
+PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, int64_t cols,
+                                   const void *value);
 
 /* The number of rows of a column. */
 int64_t TrsItemRows(const TrsItem *it);

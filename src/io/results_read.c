@@ -19,7 +19,10 @@ typedef struct {
   int64_t rows;                 /* number of the group's rows that are taken */
 } TrsLoad;
 
-/* Open a one-dimensional dataset. Out: kind, that of its column. */
+/*
+  Open a column: one dimension, or a matrix of real numbers.
+  Out: kind of the column; shape, whose dims[1] is 0 for one dimension
+*/
 static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *dataset, TrsHDF5Shape *shape,
                                   TrsItemKind *kind)
 {
@@ -38,27 +41,32 @@ static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *
                PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is no list of texts", load->file->path, name);
     TrsReadHDF5(load->file, H5Sclose(space));
     shape->dims[0] = (int64_t)extent;
+    shape->dims[1] = 0;
   } else {
     PetscCall(TrsHDF5CheckDataset(load->file, name, *dataset, shape));
     *kind = shape->type_class == H5T_INTEGER ? TRS_ITEM_INT : TRS_ITEM_REAL;
-    PetscCheck(shape->ndim == 1 && shape->type_bytes == 8, PETSC_COMM_SELF, TRS_ERR_DATA,
-               "%s: /%s is no column of 8-byte numbers", load->file->path, name);
+    if (shape->ndim == 1) shape->dims[1] = 0;
+    PetscCheck(shape->type_bytes == 8 &&
+                   (shape->ndim == 1 || (shape->ndim == 2 && *kind == TRS_ITEM_REAL && shape->dims[1] >= 1 &&
+                                         shape->dims[1] <= TRS_COLUMN_BLOCK_ROWS)),
+               PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is no column of 8-byte numbers", load->file->path,
+               name);
   }
   TrsReadHDF5(load->file, H5Tclose(type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read at most one block of rows. */
+/* Read n rows of `cols` numbers (0: one), together at most one block. */
 static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dataset, TrsItemKind kind,
-                                int64_t first, int64_t n, void *values)
+                                int64_t cols, int64_t first, int64_t n, void *values)
 {
-  const hsize_t begin = (hsize_t)first, count = (hsize_t)n;
+  const hsize_t begin[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, (hsize_t)cols};
   hid_t memory, space;
 
   PetscFunctionBegin;
-  TrsReadHDF5(load->file, memory = H5Screate_simple(1, &count, NULL));
+  TrsReadHDF5(load->file, memory = H5Screate_simple(cols ? 2 : 1, count, NULL));
   TrsReadHDF5(load->file, space = H5Dget_space(dataset));
-  TrsReadHDF5(load->file, H5Sselect_hyperslab(space, H5S_SELECT_SET, &begin, NULL, &count, NULL));
+  TrsReadHDF5(load->file, H5Sselect_hyperslab(space, H5S_SELECT_SET, begin, NULL, count, NULL));
   PetscCheck(H5Dread(dataset, kind == TRS_ITEM_INT ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, memory, space,
                      H5P_DEFAULT, values) >= 0,
              PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s cannot be read%s", load->file->path, name,
@@ -87,7 +95,7 @@ static PetscErrorCode count_rows(TrsLoad *load)
   for (int64_t row = 0; row < shape.dims[0] && is_below; row += TRS_COLUMN_BLOCK_ROWS) {
     const int64_t n = PetscMin(shape.dims[0] - row, TRS_COLUMN_BLOCK_ROWS);
 
-    PetscCall(read_rows(load, load->range->key, dataset, kind, row, n, block));
+    PetscCall(read_rows(load, load->range->key, dataset, kind, 0, row, n, block));
     for (int64_t i = 0; i < n && is_below; i++) {
       is_below = (PetscBool)(block[i] < load->range->end);
       load->rows += is_below;
@@ -109,7 +117,7 @@ static PetscErrorCode take_texts(TrsLoad *load, const char *name, hid_t dataset,
              "%s: /%s cannot be read%s", load->file->path, name, TrsHDF5Error());
   for (int64_t i = 0; i < n; i++) {
     if (i < load->rows)
-      PetscCall(TrsResultsAppendAny(load->results, name, TRS_ITEM_TEXT, texts[i] ? texts[i] : ""));
+      PetscCall(TrsResultsAppendAny(load->results, name, TRS_ITEM_TEXT, 0, texts[i] ? texts[i] : ""));
     if (texts[i]) (void)H5free_memory(texts[i]);
   }
   TrsReadHDF5(load->file, H5Tclose(type));
@@ -123,6 +131,7 @@ static PetscErrorCode take_column(void *context, const char *name)
   TrsLoad *load = (TrsLoad *)context;
   double block[TRS_COLUMN_BLOCK_ROWS]; /* also used for integers, which have 8 bytes, too */
   char path[TRS_MAX_PATH];
+  int64_t cols, block_rows;
   TrsHDF5Shape shape;
   TrsItemKind kind;
   hid_t dataset;
@@ -136,11 +145,14 @@ static PetscErrorCode take_column(void *context, const char *name)
              "%s: /%s has %" PRId64 " rows, /%s has more", load->file->path, path, shape.dims[0],
              load->range->key);
   if (kind == TRS_ITEM_TEXT) PetscCall(take_texts(load, path, dataset, shape.dims[0]));
-  for (int64_t row = 0; row < load->rows && kind != TRS_ITEM_TEXT; row += TRS_COLUMN_BLOCK_ROWS) {
-    const int64_t n = PetscMin(load->rows - row, TRS_COLUMN_BLOCK_ROWS);
+  cols = shape.dims[1];
+  block_rows = TRS_COLUMN_BLOCK_ROWS / PetscMax(cols, 1);
+  for (int64_t row = 0; row < load->rows && kind != TRS_ITEM_TEXT; row += block_rows) {
+    const int64_t n = PetscMin(load->rows - row, block_rows);
 
-    PetscCall(read_rows(load, path, dataset, kind, row, n, block));
-    for (int64_t i = 0; i < n; i++) PetscCall(TrsResultsAppendAny(load->results, path, kind, &block[i]));
+    PetscCall(read_rows(load, path, dataset, kind, cols, row, n, block));
+    for (int64_t i = 0; i < n; i++)
+      PetscCall(TrsResultsAppendAny(load->results, path, kind, cols, &block[i * PetscMax(cols, 1)]));
   }
   TrsReadHDF5(load->file, H5Dclose(dataset));
   PetscFunctionReturn(PETSC_SUCCESS);

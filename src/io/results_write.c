@@ -105,13 +105,14 @@ static PetscErrorCode fill_column(TrsResults results, const TrsItem *it, int fd)
   char block[TRS_COLUMN_BLOCK_ROWS * 8];
 
   PetscFunctionBegin;
-  for (int64_t row = 0; row < it->column.rows; row += TRS_COLUMN_BLOCK_ROWS) {
-    const int64_t n = PetscMin(it->column.rows - row, TRS_COLUMN_BLOCK_ROWS);
+  for (int64_t row = 0; row < it->column.rows; row += TrsColumnBlockRows(&it->column)) {
+    const int64_t n = PetscMin(it->column.rows - row, TrsColumnBlockRows(&it->column));
+    const int64_t bytes = TrsColumnRowBytes(&it->column);
     int error = TrsColumnRead(&it->column, &results->spill, row, n, block);
 
     PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: rows of /%s cannot be read back: %s", results->path,
                it->name, strerror(error));
-    error = TrsWriteFully(fd, block, n * 8, it->offset + row * 8);
+    error = TrsWriteFully(fd, block, n * bytes, it->offset + row * bytes);
     PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", results->path,
                strerror(error));
   }

@@ -387,27 +387,31 @@ PetscErrorCode TrsDlrmParameters(TrsDlrm dlrm, int *n, const TrsDenseParameter *
 }
 
 static PetscErrorCode add_tensor(TrsState *state, const TrsDenseParameter *param, const char *path,
-                                 float *data, PetscBool optional)
+                                 float *data, const char *optimizer)
 {
   TrsStateTensor *tensor;
 
   PetscFunctionBegin;
   PetscCall(TrsStateAdd(state, path, TRS_FP32, param->ndim, param->rows, param->cols, &tensor));
   tensor->replicated = PETSC_TRUE;
-  tensor->optional = optional;
+  tensor->optional = (PetscBool)(optimizer != NULL);
+  tensor->optimizer = optimizer;
   PetscCall(TrsStateAddPart(tensor, 0, 0, param->rows, param->cols, data, param->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, TrsState *state)
+PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, PetscBool averaged, TrsState *state)
 {
   PetscFunctionBegin;
   for (int p = 0; p < dlrm->params.n; p++) {
     const TrsDenseParameter *param = &dlrm->params.param[p];
     char path[PETSC_MAX_PATH_LEN];
 
-    PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", param->name));
-    PetscCall(add_tensor(state, param, path, param->value, PETSC_FALSE));
+    if (averaged)
+      PetscCall(PetscSNPrintf(path, sizeof(path), "dense_optimizer/%s/" TRS_DENSE_AVERAGE, param->name));
+    else
+      PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", param->name));
+    PetscCall(add_tensor(state, param, path, param->value, NULL));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -426,7 +430,8 @@ PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimize
       char path[PETSC_MAX_PATH_LEN];
 
       PetscCall(PetscSNPrintf(path, sizeof(path), "dense_optimizer/%s/%s", param->name, names[i]));
-      PetscCall(add_tensor(state, param, path, states[i] + dlrm->params.offset[p], PETSC_TRUE));
+      PetscCall(add_tensor(state, param, path, states[i] + dlrm->params.offset[p],
+                           TrsDenseOptimizerName(optimizer)));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);

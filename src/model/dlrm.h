@@ -163,8 +163,11 @@ PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
 PetscErrorCode TrsDlrmParameters(TrsDlrm dlrm, int *n, const TrsDenseParameter **params, float **values,
                                  float **grads, int64_t *n_values);
 
-/* Add dense/<name> for every parameter, replicated, in the order of layers. */
-PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, TrsState *state);
+/*
+  Add dense/<name> for every parameter, replicated, in the order of layers. With `averaged` the
+  parameters are the averages of a training's weights, dense_optimizer/<name>/ema.
+*/
+PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, PetscBool averaged, TrsState *state);
 
 /*
   Add dense_optimizer/<name>/<state> of an optimizer that was set up on this model's values. The

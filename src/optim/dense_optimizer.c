@@ -11,25 +11,50 @@ struct TrsDenseOptimizerImpl {
   double max_gradient_norm; /* 0: no clipping */
   float *values;            /* borrowed */
   int64_t n_values;
+  int n_tensors;
+  int64_t *first; /* [n_tensors + 1] first value of each tensor */
   float *state[TRS_DENSE_MAX_STATES];
-  double *norm; /* device: sum of squares of the gradient */
+  double average_decay;  /* 0: no average */
+  float *average;        /* [n_values] with -ema_decay */
+  float *aside;          /* [n_values] room to exchange the average with the weights */
+  PetscBool has_average; /* the average has seen weights */
+  double *squares;       /* [2] device: of the gradient; of a tensor's weights and step with lamb */
 };
 
+/* The vocabulary's words, by kind. */
+static const struct {
+  const char *word, *state[2];
+  double eps, decay;
+} kinds[] = {
+#define DENSE_OPTIMIZER(KIND, word, name0, name1, eps, decay) {#word, {name0, name1}, eps, decay},
+    TRS_DENSE_OPTIMIZERS(DENSE_OPTIMIZER)};
+
 static const TrsOptionSpec specs[] = {
-    {"-dense_optimizer", TRS_OPTION_ENUM, "sgd", NULL, "sgd,adagrad,adam", NULL,
-     "optimizer of the dense layers, as in torch.optim"},
+    {"-dense_optimizer", TRS_OPTION_ENUM, "sgd", NULL, TRS_CHOICES(TRS_DENSE_OPTIMIZERS), NULL,
+     "optimizer of the dense layers, as in torch.optim; lamb: You et al. 2020, a layer's weights and biases "
+     "each on their own"},
     {"-dense_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
      "learning rate of the dense layers"},
     {"-dense_eps", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
-     "added to the root of adagrad and adam; default: 1e-10 and 1e-8"},
-    {"-dense_beta1", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL, "adam: decay of the mean of the gradient"},
-    {"-dense_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL, "adam: decay of the mean of its square"},
-    {"-dense_weight_decay", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
-     "this times the weight is added to the gradient"},
+     "added to the root; default: adagrad 1e-10, adam and adamw 1e-8, lamb 1e-6"},
+    {"-dense_beta1", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL,
+     "adam, adamw, lamb: decay of the mean of the gradient"},
+    {"-dense_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL,
+     "adam, adamw, lamb: decay of the mean of its square"},
+    {"-dense_weight_decay", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
+     "this times the weight is added to the gradient; to the step after the division by the root with lamb; "
+     "adamw takes learning rate times this off the weight; default: adamw 0.01, else 0"},
     {"-dense_max_gradient_norm", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "scale the dense gradient down to this 2-norm when it is longer; default: no clipping"},
+    {"-ema_decay", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL,
+     "keep an average of the dense layers' weights for evaluation and prediction: after each step it is this "
+     "times itself plus the rest times the weights; tables are not averaged; 0 and default: none"},
+    {"-dense_max_gradient_value", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
+     "clamp each element of the dense gradient to +- this; not with -dense_max_gradient_norm; default: no "
+     "clamping"},
 };
-const TrsOptionGroup trs_dense_optimizer_options = TRS_OPTION_GROUP("Dense optimizer", specs);
+const TrsOptionGroup trs_dense_optimizer_options = TRS_OPTION_GROUP_OF_MODEL("Dense optimizer", NULL, specs,
+                                                                             NULL, "-ema_decay");
 
 PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
                                        TrsDenseOptimizer *optimizer)
@@ -44,29 +69,58 @@ PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComp
 PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsOptions options)
 {
   TrsDenseOptimizerArgs *args = &optimizer->args;
-  double eps, beta1, beta2, weight_decay;
+  double eps, beta1, beta2, weight_decay, max_value = 0.0;
   int kind;
 
   PetscFunctionBegin;
+  PetscCall(TrsDenseAverageFromOptions(options, &optimizer->average_decay));
   PetscCall(TrsOptionsGetEnum(options, "-dense_optimizer", &kind, NULL));
-  eps = kind == TRS_DENSE_ADAM ? 1e-8 : 1e-10;
+  eps = kinds[kind].eps;
+  weight_decay = kinds[kind].decay;
   PetscCall(TrsOptionsGetReal(options, "-dense_learning_rate", &optimizer->learning_rate, NULL));
   PetscCall(TrsOptionsGetReal(options, "-dense_eps", &eps, NULL));
   PetscCall(TrsOptionsGetReal(options, "-dense_beta1", &beta1, NULL));
   PetscCall(TrsOptionsGetReal(options, "-dense_beta2", &beta2, NULL));
   PetscCall(TrsOptionsGetReal(options, "-dense_weight_decay", &weight_decay, NULL));
   PetscCall(TrsOptionsGetReal(options, "-dense_max_gradient_norm", &optimizer->max_gradient_norm, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-dense_max_gradient_value", &max_value, NULL));
+  if (max_value > 0.0 && optimizer->max_gradient_norm > 0.0)
+    PetscCall(
+        TrsOptionError(options, "-dense_max_gradient_value",
+                       "the gradient is clipped by its values or by -dense_max_gradient_norm, not by both"));
   args->kind = (TrsDenseOptimizerKind)kind;
   args->eps = (float)eps;
   args->beta1 = beta1;
   args->beta2 = beta2;
   args->weight_decay = (float)weight_decay;
+  args->max_value = (float)max_value;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDenseAverageFromOptions(TrsOptions options, double *decay)
+{
+  PetscFunctionBegin;
+  *decay = 0.0;
+  PetscCall(TrsOptionsGetReal(options, "-ema_decay", decay, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static int n_states(TrsDenseOptimizerKind kind)
 {
-  return kind == TRS_DENSE_ADAM ? 2 : kind == TRS_DENSE_ADAGRAD ? 1 : 0;
+  int n = 0;
+
+  while (n < 2 && kinds[kind].state[n][0]) n++;
+  return n;
+}
+
+PetscErrorCode TrsDenseOptimizerSetTensors(TrsDenseOptimizer optimizer, int n, const int64_t *first)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(optimizer->first));
+  PetscCall(PetscMalloc1((size_t)n + 1, &optimizer->first));
+  for (int i = 0; i < n; i++) optimizer->first[i] = first[i];
+  optimizer->n_tensors = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values, int64_t n_values)
@@ -76,11 +130,71 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
   PetscFunctionBegin;
   optimizer->values = values;
   optimizer->n_values = n_values;
+  if (!optimizer->n_tensors) PetscCall(TrsDenseOptimizerSetTensors(optimizer, 1, (const int64_t[]){0}));
+  optimizer->first[optimizer->n_tensors] = n_values;
   for (int i = 0; i < n_states(optimizer->args.kind); i++) {
     PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->state[i]));
   }
-  PetscCall(optimizer->device->alloc((int64_t)sizeof(double), (void **)&optimizer->norm));
+  if (optimizer->average_decay > 0.0) {
+    PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->average));
+    PetscCall(optimizer->device->alloc(n_values * (int64_t)sizeof(float), (void **)&optimizer->aside));
+  }
+  PetscCall(optimizer->device->alloc(2 * (int64_t)sizeof(double), (void **)&optimizer->squares));
   (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The norms of a tensor tell how far lamb moves it, so each tensor has a step of its own. */
+static PetscErrorCode apply_lamb(TrsDenseOptimizer o, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < o->n_tensors; i++) {
+    const int64_t at = o->first[i];
+
+    PetscCall(o->compute->lamb_apply(stream, o->first[i + 1] - at, &o->args, o->state[0] + at,
+                                     o->state[1] + at, o->squares, o->values + at));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_values(TrsDenseOptimizer o, TrsStream stream, float *to, const float *from)
+{
+  PetscFunctionBegin;
+  PetscCall(o->device->copy(to, from, o->n_values * (int64_t)sizeof(float), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  average += (1 - decay) (weights - average): the step of sgd with learning rate 1, for which the
+  average is the weights, the weights are the gradient, and 1 - decay is the weight decay.
+*/
+static PetscErrorCode average_values(TrsDenseOptimizer o, TrsStream stream)
+{
+  const float rest = (float)(1.0 - o->average_decay);
+  const TrsDenseOptimizerArgs args = {
+      .kind = TRS_DENSE_SGD, .learning_rate = 1.0f, .weight_decay = rest, .grad_scale = -rest, .step = 1};
+
+  PetscFunctionBegin;
+  if (o->has_average)
+    PetscCall(o->compute->dense_update(stream, o->n_values, &args, o->values, o->average, NULL, NULL));
+  else
+    PetscCall(copy_values(o, stream, o->average, o->values));
+  o->has_average = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer)
+{
+  optimizer->has_average = (PetscBool)(optimizer->average != NULL);
+}
+
+PetscErrorCode TrsDenseOptimizerSwapAverage(TrsDenseOptimizer o, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (!o->has_average) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(copy_values(o, stream, o->aside, o->values));
+  PetscCall(copy_values(o, stream, o->values, o->average));
+  PetscCall(copy_values(o, stream, o->average, o->aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,12 +209,14 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
   args->grad_scale = 1.0f;
   /* The update reads the norm on the device, so no host waits for the backward. */
   if (optimizer->max_gradient_norm > 0.0) {
-    PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->norm));
-    args->squares = optimizer->norm;
+    PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->squares));
+    args->squares = optimizer->squares;
     args->max_norm = optimizer->max_gradient_norm;
   }
   PetscCall(optimizer->compute->dense_update(stream, optimizer->n_values, args, grads, optimizer->values,
                                              optimizer->state[0], optimizer->state[1]));
+  if (args->kind == TRS_DENSE_LAMB) PetscCall(apply_lamb(optimizer, stream));
+  if (optimizer->average) PetscCall(average_values(optimizer, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -108,15 +224,22 @@ PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
                                        const char *names[TRS_DENSE_MAX_STATES],
                                        float *states[TRS_DENSE_MAX_STATES])
 {
-  static const char *const adam[TRS_DENSE_MAX_STATES] = {"exp_avg", "exp_avg_sq"};
-
   PetscFunctionBegin;
   *n = n_states(optimizer->args.kind);
   for (int i = 0; i < *n; i++) {
-    names[i] = optimizer->args.kind == TRS_DENSE_ADAM ? adam[i] : "sum";
+    names[i] = kinds[optimizer->args.kind].state[i];
     states[i] = optimizer->state[i];
   }
+  if (optimizer->average) {
+    names[*n] = TRS_DENSE_AVERAGE;
+    states[(*n)++] = optimizer->average;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsDenseOptimizerName(TrsDenseOptimizer optimizer)
+{
+  return kinds[optimizer->args.kind].word;
 }
 
 PetscErrorCode TrsDenseOptimizerDestroy(TrsDenseOptimizer *optimizer)
@@ -125,7 +248,10 @@ PetscErrorCode TrsDenseOptimizerDestroy(TrsDenseOptimizer *optimizer)
   if (!*optimizer) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < TRS_DENSE_MAX_STATES; i++)
     PetscCall((*optimizer)->device->release((void **)&(*optimizer)->state[i]));
-  PetscCall((*optimizer)->device->release((void **)&(*optimizer)->norm));
+  PetscCall((*optimizer)->device->release((void **)&(*optimizer)->average));
+  PetscCall((*optimizer)->device->release((void **)&(*optimizer)->aside));
+  PetscCall((*optimizer)->device->release((void **)&(*optimizer)->squares));
+  PetscCall(PetscFree((*optimizer)->first));
   PetscCall(PetscFree(*optimizer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

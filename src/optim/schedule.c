@@ -5,16 +5,19 @@
 #include <math.h>
 
 static const TrsOptionSpec specs[] = {
-    {"-schedule_policies", TRS_OPTION_ENUMS, NULL, NULL, "none,linear,constant,poly,step,inv_sqrt,cosine",
-     NULL, "learning-rate schedule of all optimizers, one policy a stage; default: constant learning rates"},
+    {"-schedule_policies", TRS_OPTION_ENUMS, NULL, NULL, TRS_CHOICES(TRS_SCHEDULES), NULL,
+     "learning-rate schedule of all optimizers, one policy a stage; default: constant learning rates"},
     {"-schedule_end_steps", TRS_OPTION_INTS, NULL, "[1,]", NULL, "steps",
      "last step of each stage; after the last stage the factor is 1"},
     {"-schedule_values", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
-     "each stage's value: linear starts at it, constant is it, poly's exponent, step's base, cosine ends at "
-     "it; default: 1"},
+     "each stage's value: linear starts at it, constant is it, poly's exponent, step's base, cosine and each "
+     "cycle of cosine_restarts end at it; default: 1"},
     {"-schedule_scales", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL, "factor on each stage; default: 1"},
     {"-schedule_decay_steps", TRS_OPTION_INTS, NULL, "[0,]", NULL, "steps",
-     "length of poly's and cosine's decay, interval of step; 0 and default: the stage's end, 1 for step"},
+     "length of poly's and cosine's decay and of the first cycle of cosine_restarts, interval of step; 0 and "
+     "default: the stage's end, 1 for step"},
+    {"-schedule_cycle_factors", TRS_OPTION_INTS, NULL, "[1,1000]", NULL, NULL,
+     "each cycle of cosine_restarts is this times as long as the one before; default: 1"},
 };
 const TrsOptionGroup trs_schedule_options = TRS_OPTION_GROUP("Learning-rate schedule", specs);
 
@@ -30,9 +33,9 @@ static PetscErrorCode check_length(TrsOptions options, const char *name, PetscBo
 PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
 {
   const int *policies = NULL;
-  const int64_t *end_steps = NULL, *decay_steps = NULL;
+  const int64_t *end_steps = NULL, *decay_steps = NULL, *cycle_factors = NULL;
   const double *values = NULL, *scales = NULL;
-  int n_stages = 0, n_ends = 0, n_values = 0, n_scales = 0, n_decays = 0;
+  int n_stages = 0, n_ends = 0, n_values = 0, n_scales = 0, n_decays = 0, n_factors = 0;
   PetscBool set;
 
   PetscFunctionBegin;
@@ -47,6 +50,8 @@ PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
   PetscCall(check_length(options, "-schedule_scales", set, n_scales, n_stages));
   PetscCall(TrsOptionsGetInts(options, "-schedule_decay_steps", &n_decays, &decay_steps, &set));
   PetscCall(check_length(options, "-schedule_decay_steps", set, n_decays, n_stages));
+  PetscCall(TrsOptionsGetInts(options, "-schedule_cycle_factors", &n_factors, &cycle_factors, &set));
+  PetscCall(check_length(options, "-schedule_cycle_factors", set, n_factors, n_stages));
 
   schedule->n_stages = n_stages;
   PetscCall(PetscMalloc1((size_t)n_stages, &schedule->stage));
@@ -62,6 +67,7 @@ PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
     stage->end_step = end_steps[i];
     stage->value = n_values ? values[i] : 1.0;
     stage->scale = n_scales ? scales[i] : 1.0;
+    stage->cycle_factor = n_factors ? cycle_factors[i] : 1;
     stage->decay_steps = n_decays ? decay_steps[i] : 0;
     if (!stage->decay_steps) stage->decay_steps = stage->policy == TRS_SCHEDULE_STEP ? 1 : stage->end_step;
   }
@@ -76,6 +82,25 @@ PetscErrorCode TrsScheduleFree(TrsSchedule *schedule)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The part of its cycle, in [0, 1), in which step s is. */
+static double part_of_cycle(const TrsScheduleStage *stage, int64_t s)
+{
+  int64_t length = stage->decay_steps;
+
+  if (stage->cycle_factor == 1) return (double)(s % length) / (double)length;
+  while (s >= length) {
+    s -= length;
+    length *= stage->cycle_factor;
+  }
+  return (double)s / (double)length;
+}
+
+/* Half a cosine wave from 1 to `to`, as part goes from 0 to 1. */
+static double cosine(double to, double part)
+{
+  return to + (1.0 - to) * 0.5 * (1.0 + cos(M_PI * part));
+}
+
 static double stage_factor(const TrsScheduleStage *stage, int64_t s)
 {
   const double part = fmin((double)s / (double)stage->decay_steps, 1.0);
@@ -87,7 +112,8 @@ static double stage_factor(const TrsScheduleStage *stage, int64_t s)
   case TRS_SCHEDULE_POLY: return pow(1.0 - part, stage->value);
   case TRS_SCHEDULE_STEP: return pow(stage->value, floor((double)s / (double)stage->decay_steps));
   case TRS_SCHEDULE_INV_SQRT: return 1.0 / sqrt((double)(s > 1 ? s : 1));
-  case TRS_SCHEDULE_COSINE: return stage->value + (1.0 - stage->value) * 0.5 * (1.0 + cos(M_PI * part));
+  case TRS_SCHEDULE_COSINE: return cosine(stage->value, part);
+  case TRS_SCHEDULE_COSINE_RESTARTS: return cosine(stage->value, part_of_cycle(stage, s));
   }
   return 1.0;
 }

@@ -6,26 +6,19 @@
   step alone, so resuming needs no state.
 
   Source: torchrec.optim.warmup (WarmupPolicy, WarmupStage, WarmupOptimizer); cosine is ours
-          (Loshchilov, Hutter 2017, without restarts)
+          (Loshchilov, Hutter 2017, without restarts), cosine_restarts is
+          torch.optim.lr_scheduler.CosineAnnealingWarmRestarts
 */
 #pragma once
 
 #include "core/options.h"
-
-typedef enum {
-  TRS_SCHEDULE_NONE,     /* the factor is 1 */
-  TRS_SCHEDULE_LINEAR,   /* from value to 1 over end_step steps */
-  TRS_SCHEDULE_CONSTANT, /* the factor is value */
-  TRS_SCHEDULE_POLY,     /* (1 - s / decay_steps) ^ value, 0 after decay_steps */
-  TRS_SCHEDULE_STEP,     /* value ^ floor(s / decay_steps) */
-  TRS_SCHEDULE_INV_SQRT, /* 1 / sqrt(s), 1 at s = 0 */
-  TRS_SCHEDULE_COSINE    /* from 1 to value over decay_steps, half a cosine wave */
-} TrsSchedulePolicy;     /* s counts steps from 0 at the start of the run */
+#include "spec/vocabulary.h"
 
 typedef struct {
   TrsSchedulePolicy policy;
-  int64_t end_step;    /* last s of the stage (TorchRec's max_iters) */
-  int64_t decay_steps; /* default: 1 for the policy step, else end_step */
+  int64_t end_step;     /* last s of the stage (TorchRec's max_iters) */
+  int64_t decay_steps;  /* default: 1 for the policy step, else end_step */
+  int64_t cycle_factor; /* of cosine_restarts: a cycle's length over that of the cycle before */
   double value;
   double scale; /* multiplies the policy's factor */
 } TrsScheduleStage;

@@ -71,11 +71,16 @@ static PetscBool has_cache_stats(const TrsCostModel *model, const TrsPlanOption 
                      model->tables->table[option->table].constraints.has_cache_stats);
 }
 
-/* The share of a batch's distinct ids that the option's cache does not hold. */
+/*
+  The share of a batch's distinct ids that the option's cache does not hold. A table that has its
+  own load factor shares its cache; one that embedding_offload_scaleup gives another has it alone.
+*/
 static double miss_rate(const TrsCostModel *model, const TrsPlanOption *option)
 {
   const TrsTableConfig *table = &model->tables->table[option->table];
 
+  if (model->shared_miss && option->load_factor == table->constraints.cache_load_factor)
+    return model->shared_miss[option->table];
   return TrsCacheMissRate(table->constraints.n_cache_stats_mrc_hist, table->constraints.cache_stats_mrc_hist,
                           table->num_embeddings, option->load_factor);
 }

@@ -69,6 +69,10 @@ static const TrsOptionSpec specs[] = {
     {"-plan_cache_hit_rates", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "take the bandwidth of fused_uvm_caching from the hit rate where a table has cache_stats_ keys; else "
      "from the load factor, as TorchRec does"},
+    {"-plan_cache_steps", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
+     "number of steps, from empty caches on, that cache_stats_ keys are of; 0: so many that the start does "
+     "not "
+     "count"},
     {"-plan_run_embedding_at_peak_memory", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "count the embedding outputs at the peak of memory"},
     {"-plan_is_inference", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -149,6 +153,7 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &s->is_inference, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_prefetch_pipeline", &s->prefetch_pipeline, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_cache_hit_rates", &s->cache_hit_rates, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-plan_cache_steps", &s->cache_steps, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_run_embedding_at_peak_memory", &s->at_peak_memory, NULL));
   PetscCall(TrsOptionsGetBool(options, "-plan_use_exact_enumerate_order", &s->exact_enumerate_order, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-plan_pipeline_type", &pipeline, NULL));

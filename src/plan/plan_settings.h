@@ -47,6 +47,7 @@ typedef struct {
   int64_t batch_size;
   PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
   PetscBool cache_hit_rates; /* the bandwidth of a cache follows its hit rate */
+  int64_t cache_steps;       /* of the statistics; 0: many */
   TrsPlanPipeline pipeline;
   TrsOptimizerState optimizer_state;
   /* Wires of all-to-alls and reduce-scatters of pooled rows, and of all-to-alls of sequence tables'

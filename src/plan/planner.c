@@ -6,6 +6,7 @@
 #include "plan/lower_bound.h"
 #include "plan/optimal.h"
 #include "plan/report.h"
+#include "plan/shared_cache.h"
 #include "plan/summary.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ struct TrsPlannerImpl {
   PetscBool is_set_up;
   TrsTopology topology;
   TrsPlanSettings settings;
-  TrsCostModel model; /* points to tables, topology and settings */
+  double *shared_miss; /* [tables->n] or NULL */
+  TrsCostModel model;  /* points to tables, topology, settings and shared_miss */
   /* Data of the last TrsPlannerSolve(), on rank 0. */
   TrsReservation reservation;
   TrsSearchSpace space;
@@ -150,7 +152,14 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   if (planner->has_machine) PetscCall(check_device_groups(planner));
   PetscCall(TrsPlanSettingsFromOptions(planner->options, &planner->settings));
   PetscCall(count_dense(planner));
-  planner->model = (TrsCostModel){&planner->topology, &planner->settings, planner->tables};
+  PetscCall(PetscFree(planner->shared_miss));
+  if (planner->settings.cache_hit_rates) {
+    PetscCall(PetscMalloc1(PetscMax(planner->tables->n, 1), &planner->shared_miss));
+    PetscCall(
+        TrsSharedMissRates(planner->tables, (double)planner->settings.cache_steps, planner->shared_miss));
+  }
+  planner->model = (TrsCostModel){&planner->topology, &planner->settings, planner->tables,
+                                  planner->shared_miss};
   planner->is_set_up = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -418,6 +427,7 @@ PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner)
   if (!*planner) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(reset(*planner));
   PetscCall(TrsTopologyFree(&(*planner)->topology));
+  PetscCall(PetscFree((*planner)->shared_miss));
   PetscCall(PetscFree(*planner));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,6 +2,7 @@
 #include "plan/report.h"
 
 #include "plan/report_format.h"
+#include "plan/shared_cache.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -482,6 +483,7 @@ PetscErrorCode TrsReportWrite(const TrsReportInput *in, TrsText *text)
   PetscCall(write_ranks(&r, text));
   PetscCall(write_tables(&r, text));
   PetscCall(write_kernels(&r, text));
+  PetscCall(TrsSharedCachesWrite(in->model, in->plan, text));
   PetscCall(write_maxima(&r, text));
   PetscCall(write_culprits(&r, "Tables behind the maximum: ", r.perf[0], PETSC_TRUE, text));
   PetscCall(write_memory(&r, text));

@@ -99,6 +99,9 @@ typedef struct {
   const TrsTopology *topology;
   const TrsPlanSettings *settings;
   const TrsTableConfigs *tables;
+  /* [tables->n] Miss rates at each table's own load factor, in the cache that the tables share;
+     NULL without -plan_cache_hit_rates. */
+  const double *shared_miss;
 } TrsCostModel;
 
 /*

@@ -35,8 +35,8 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
   TrsPipeline pipeline;
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsPipelineCreate(s->groups.dense, s->options, s->model, reader, 0, &trs_stop_requested, &pipeline));
+  PetscCall(TrsPipelineCreate(s->machine.groups.dense, s->options, s->model, reader, 0, &trs_stop_requested,
+                              &pipeline));
   for (int64_t i = 0; i < steps && more && !result.stop; i++) {
     PetscCall(TrsPipelineProgress(pipeline, &result, &more));
     PetscCheck(isfinite(result.loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE, "the loss of step %d is %s",
@@ -53,7 +53,7 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
 static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_t n, const float *values,
                               double loss[TRS_N_LOSSES])
 {
-  TrsComm world = s->groups.world;
+  TrsComm world = s->machine.groups.world;
   /* sums: |error|, |x|, bytes, numbers that became 0, numbers that are not 0; most: the largest
      |error| and |x| */
   double sums[5] = {0}, most[2] = {0};
@@ -62,7 +62,7 @@ static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_
   void *wire;
 
   PetscFunctionBegin;
-  sums[2] = (double)TrsQcommBytes(s->compute, codec, n);
+  sums[2] = (double)TrsQcommBytes(s->machine.compute, codec, n);
   PetscCall(TrsAlloc((int64_t)sums[2] + 1, 1, &wire));
   PetscCall(TrsAlloc(n + 1, sizeof(*decoded), &decoded));
   PetscCall(TrsQcommEncode(world, NULL, codec, n, values, wire, &scratch));
@@ -143,7 +143,7 @@ static PetscErrorCode measure_both(const TrsSession *s, int64_t batch, TrsResult
   for (int d = 0; d < 2; d++) {
     float *values;
 
-    PetscCall(gather_columns(s->device, batch, cols, stride, matrix[d], &values));
+    PetscCall(gather_columns(s->machine.device, batch, cols, stride, matrix[d], &values));
     PetscCall(measure_all(s, (PetscBool)(d == 1), batch * cols, values, results));
     PetscCall(TrsFree(&values));
   }
@@ -172,7 +172,7 @@ PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOutputsClaim(&outputs, ""));
   PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, &session));
-  PetscCheck(session.device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+  PetscCheck(session.machine.device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-bench_qcomm runs on the CPU's kernels: use -device cpu");
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsModelParallelFillTables(session.model));

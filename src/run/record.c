@@ -104,6 +104,11 @@ static PetscErrorCode append_groups(TrsResults results, const char *prefix, cons
                                  at(values, ranking_columns[i].offset + (size_t)k * sizeof(double))));
     }
   }
+  if (values->n_segments == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscSNPrintf(path, sizeof(path), "%ssegment_ne", prefix));
+  PetscCall(TrsResultsAppendRow(results, path, values->n_segments, values->segment_ne));
+  PetscCall(PetscSNPrintf(path, sizeof(path), "%ssegment_samples", prefix));
+  PetscCall(TrsResultsAppendRow(results, path, values->n_segments, values->segment_samples));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

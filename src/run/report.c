@@ -27,18 +27,6 @@ double TrsReportClock(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-const char *TrsReportBytesText(double bytes, char *text, size_t size)
-{
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  int u = 0;
-  while (bytes >= 1024.0 && u < 5) {
-    bytes /= 1024.0;
-    u++;
-  }
-  snprintf(text, size, u == 0 ? "%.0f %s" : "%.2f %s", bytes, units[u]);
-  return text;
-}
-
 /* The first "model name" of /proc/cpuinfo. */
 static void cpu_name(char *text, size_t size)
 {
@@ -61,25 +49,26 @@ static PetscErrorCode hardware_text(const TrsSession *s, char *text, size_t size
 
   PetscFunctionBegin;
   cpu_name(cpu, sizeof(cpu));
-  if (s->device->about) PetscCall(s->device->about(about, sizeof(about)));
-  snprintf(text, size, "%s on %s%s%s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s", s->device->name,
-           about, about[0] ? " beside " : "", cpu, TrsComputeIsa(), TrsComputeThreads(),
-           TrsComputeThreads() == 1 ? "" : "s", s->groups.n_hosts, s->groups.n_hosts == 1 ? "" : "s",
-           s->groups.local_world_size, s->groups.local_world_size == 1 ? "" : "s", s->groups.world->ops->name,
-           s->groups.world->n_shared > 1 ? " and shared memory" : "");
+  if (s->machine.device->about) PetscCall(s->machine.device->about(about, sizeof(about)));
+  snprintf(text, size, "%s on %s%s%s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s",
+           s->machine.device->name, about, about[0] ? " beside " : "", cpu, TrsComputeIsa(),
+           TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->machine.groups.n_hosts,
+           s->machine.groups.n_hosts == 1 ? "" : "s", s->machine.groups.local_world_size,
+           s->machine.groups.local_world_size == 1 ? "" : "s", s->machine.groups.world->ops->name,
+           s->machine.groups.world->n_shared > 1 ? " and shared memory" : "");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static void libraries_text(const TrsSession *s, char *text, size_t size)
 {
-  const int version = s->groups.world->ops->version ? s->groups.world->ops->version() : 0;
+  const int version = s->machine.groups.world->ops->version ? s->machine.groups.world->ops->version() : 0;
   char core[TRS_TEXT / 2], hdf5[TRS_TEXT / 8], nccl[TRS_TEXT / 16] = "";
 
   TrsVersionLibraries(core, sizeof(core));
   TrsIoLibrary(hdf5, sizeof(hdf5));
   if (version)
     snprintf(nccl, sizeof(nccl), "NCCL %d.%d.%d, ", version / 10000, version / 100 % 100, version % 100);
-  snprintf(text, size, "%s, %s, %s%s", core, hdf5, nccl, s->compute->product_library());
+  snprintf(text, size, "%s, %s, %s%s", core, hdf5, nccl, s->machine.compute->product_library());
 }
 
 static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset dataset)
@@ -126,8 +115,7 @@ static PetscErrorCode print_host_rows(const TrsSession *session)
   if (bytes[0] > 0)
     PetscCall(PetscPrintf(
         session->comm, "%-10s at most %s of these are rows and states in host memory; caches take %s more\n",
-        "", TrsReportBytesText((double)bytes[0], a, sizeof(a)),
-        TrsReportBytesText((double)bytes[1], b, sizeof(b))));
+        "", TrsBytesText((double)bytes[0], a, sizeof(a)), TrsBytesText((double)bytes[1], b, sizeof(b))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,8 +131,10 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
                         session->size, session->size == 1 ? "" : "s", "runs on", text));
   libraries_text(session, text, sizeof(text));
   PetscCall(PetscPrintf(comm, "%-10s %s\n", "with", text));
-  if (session->device_reason[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "", session->device_reason));
-  if (session->binding[0]) PetscCall(PetscPrintf(comm, "%-10s %s\n", "placed", session->binding));
+  if (session->machine.device_reason[0])
+    PetscCall(PetscPrintf(comm, "%-10s %s\n", "", session->machine.device_reason));
+  if (session->machine.binding[0])
+    PetscCall(PetscPrintf(comm, "%-10s %s\n", "placed", session->machine.binding));
   PetscCall(print_dataset(comm, "train data", session->train));
   PetscCall(print_dataset(comm, "eval data", session->eval));
   PetscCall(print_label(session));
@@ -154,8 +144,8 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 3, MPI_INT64_T, MPI_MAX, comm));
   PetscCall(PetscPrintf(
       comm, "%-10s at most %s of tables, %s of their optimizer states, %s of dense layers a rank\n", "memory",
-      TrsReportBytesText((double)bytes[0], a, sizeof(a)), TrsReportBytesText((double)bytes[1], b, sizeof(b)),
-      TrsReportBytesText((double)bytes[2], c, sizeof(c))));
+      TrsBytesText((double)bytes[0], a, sizeof(a)), TrsBytesText((double)bytes[1], b, sizeof(b)),
+      TrsBytesText((double)bytes[2], c, sizeof(c))));
   PetscCall(print_host_rows(session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -384,6 +374,29 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Print NE of the first segments, and the one of the largest NE. The results file holds all. */
+static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values)
+{
+  enum { TRS_SHOWN = 8 };
+  int worst = -1;
+
+  PetscFunctionBegin;
+  if (values->n_segments == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(comm, "%-10s NE of segments 0 ..:", ""));
+  for (int i = 0; i < values->n_segments; i++) {
+    const double ne = values->segment_ne[i];
+
+    if (i < TRS_SHOWN) PetscCall(PetscPrintf(comm, isnan(ne) ? " -" : " %.5g", ne));
+    if (!isnan(ne) && (worst < 0 || ne > values->segment_ne[worst])) worst = i;
+  }
+  PetscCall(PetscPrintf(comm, values->n_segments > TRS_SHOWN ? " ..." : ""));
+  if (worst >= 0)
+    PetscCall(PetscPrintf(comm, "  (worst: %d of %d, %.0f samples)", worst, values->n_segments,
+                          values->segment_samples[worst]));
+  PetscCall(PetscPrintf(comm, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Print the metrics of groups, with the groups that counted, if there are any. */
 static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGroupValues *values)
 {
@@ -399,6 +412,7 @@ static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGro
                           "", values->at[k], values->ndcg[k], values->recall[k], values->hit_rate[k],
                           values->precision[k]));
   PetscCall(PetscPrintf(comm, " (%" PRId64 " groups with a positive)\n", values->n_positive));
+  PetscCall(print_segments(comm, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -517,8 +531,8 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
   for (int k = 0; k < TRS_N_HELD; k++) {
     snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", k ? "," : "", held_name(k));
     if (held[k] > 0)
-      PetscCall(PetscPrintf(session->comm, " %s %s", held_name(k),
-                            TrsReportBytesText(held[k], text, sizeof(text))));
+      PetscCall(
+          PetscPrintf(session->comm, " %s %s", held_name(k), TrsBytesText(held[k], text, sizeof(text))));
   }
   PetscCall(PetscPrintf(session->comm, " (rank %d)\n", largest.rank));
   PetscCall(TrsResultsSetText(results, "held_names", names));
@@ -565,7 +579,7 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
 {
   const double waiting = 100 * mean_s[TRS_STAGE_WAIT] / PetscMax(total_s, 1e-12);
   const double moving = 100 * mean_s[TRS_STAGE_EXCHANGE] / PetscMax(total_s, 1e-12);
-  const TrsComm world = session->groups.world;
+  const TrsComm world = session->machine.groups.world;
 
   PetscFunctionBegin;
   if (session->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
@@ -600,7 +614,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(PetscPrintf(session->comm,
                         "trained on %" PRId64 " samples in %.2f s: %.0f samples/s, peak memory %s a rank\n",
                         progress->samples, elapsed_s, (double)progress->samples / PetscMax(elapsed_s, 1e-9),
-                        TrsReportBytesText((double)peak_bytes, text, sizeof(text))));
+                        TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
     if (mean[i] >= 0.005 * total)

@@ -77,8 +77,5 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsTaskCo
 */
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results);
 
-/* Write "1.5 GiB" into text [size] and return text. */
-const char *TrsReportBytesText(double bytes, char *text, size_t size);
-
 /* Seconds of a monotonic clock. */
 double TrsReportClock(void);

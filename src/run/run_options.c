@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/run_options.h"
 
+#include "api/machine.h"
 #include "comm/qcomm.h"
 #include "data/reader.h"
 #include "device/cpu_bind.h"
@@ -22,13 +23,6 @@
 static const TrsOptionSpec run_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL,
      "what to do; predict is inference with quantised tables"},
-    {"-device", TRS_OPTION_ENUM, "auto", NULL, TRS_CHOICES(TRS_DEVICE_CHOICES), NULL,
-     "device of tables and layers; auto: cuda if every rank has a GPU, else cpu"},
-    {"-cpu_isa", TRS_OPTION_ENUM, "auto", NULL, "auto,portable,avx2,avx512", NULL,
-     "instruction set of the CPU's kernels and matrix products; auto: the best that the processor has and "
-     "that TRSHARD_ISA in the environment allows. Results are bit-equal only with the same instruction set"},
-    {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "allow several ranks to use one GPU (with -comm_backend mpi; NCCL needs one GPU for each rank)"},
     {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "HDF5 file for the run's results (default: none). A resumed training continues its own file"},
     {"-output_every", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
@@ -78,6 +72,7 @@ static const TrsOptionGroup run_group = TRS_OPTION_GROUP("Run", run_specs);
 static const TrsOptionGroup checkpoint_group = TRS_OPTION_GROUP("Checkpoints", checkpoint_specs);
 
 const TrsOptionGroup *const trs_option_groups[] = {&run_group,
+                                                   &trs_machine_options,
                                                    &trs_reader_options,
                                                    &trs_tables_options,
                                                    &trs_table_options,

@@ -1,198 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/session.h"
 
-#include "core/events.h"
-#include "core/random.h"
-#include "core/shared_memory.h"
+#include "api/machine_plan.h"
+#include "api/memory_check.h"
 #include "data/label.h"
-#include "plan/planner.h"
-#include "quant/quantised_tables.h"
-#include "run/memory_check.h"
 #include "run/text_output.h"
-#include "spec/table_choices.h"
 #include "train/task_metrics.h"
 
 #include <string.h>
-#include <unistd.h>
-
-/*
-  -device auto takes the last backend that has a device on every rank. The CPU is the first backend.
-  If the result is not the last one of this build, a rank without a device says why: a run meant for
-  GPUs would crawl on CPUs. Collective.
-*/
-static PetscErrorCode find_device(TrsSession *s)
-{
-  struct {
-    int backend, rank; /* laid out as MPI_2INT */
-  } best = {0, s->rank}, agreed;
-  char why_not[256] = "";
-
-  PetscFunctionBegin;
-  for (int i = 0; trs_device_backends[i]; i++) {
-    char why[256];
-    int n_devices;
-
-    PetscCall(trs_device_backends[i]->available(&n_devices, why, sizeof(why)));
-    if (n_devices > 0) best.backend = i;
-    PetscCall(PetscStrncpy(why_not, n_devices > 0 ? "" : why, sizeof(why_not)));
-  }
-  PetscCallMPI(MPI_Allreduce(&best, &agreed, 1, MPI_2INT, MPI_MINLOC, s->comm));
-  s->device = trs_device_backends[agreed.backend];
-  PetscCallMPI(MPI_Bcast(why_not, sizeof(why_not), MPI_CHAR, agreed.rank, s->comm));
-  if (why_not[0])
-    snprintf(s->device_reason, sizeof(s->device_reason), "-device auto: %s (rank %d)", why_not, agreed.rank);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Check that the user allowed sharing if several ranks of a host have one device. They share its
-  memory and time. Collective on host.
-*/
-static PetscErrorCode check_sharing(TrsSession *s, MPI_Comm host, int local_rank, int local_size)
-{
-  enum { TRS_ID_BYTES = 128 };
-  char mine[TRS_ID_BYTES] = "", *all;
-  PetscBool share;
-  int n_here = 0, n_devices = 0;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetBool(s->options, "-gpu_share", &share, NULL));
-  PetscCall(s->device->identity(mine, sizeof(mine)));
-  PetscCall(PetscMalloc1((size_t)local_size * TRS_ID_BYTES, &all));
-  PetscCallMPI(MPI_Allgather(mine, TRS_ID_BYTES, MPI_CHAR, all, TRS_ID_BYTES, MPI_CHAR, host));
-  for (int r = 0; r < local_size; r++) {
-    int first = 0;
-
-    while (strcmp(all + (size_t)first * TRS_ID_BYTES, all + (size_t)r * TRS_ID_BYTES) != 0) first++;
-    n_devices += first == r;
-    n_here += strcmp(all + (size_t)r * TRS_ID_BYTES, mine) == 0;
-  }
-  PetscCall(PetscFree(all));
-  PetscCheck(share || !mine[0] || n_here == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "%d ranks on this host, %d GPU%s for them (rank %d of the host has %s): start one rank for each "
-             "GPU, or let ranks share with -gpu_share (tables then share its memory, too)",
-             local_size, n_devices, n_devices == 1 ? "" : "s", local_rank, mine);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Choose the instruction set before anything is computed, because a library of matrix products keeps
-  its first choice.
-*/
-static PetscErrorCode choose_isa(const TrsSession *s)
-{
-  static const char *const names[] = {NULL, "portable", "avx2", "avx512"};
-  int choice;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEnum(s->options, "-cpu_isa", &choice, NULL));
-  if (!names[choice]) PetscFunctionReturn(PETSC_SUCCESS);
-  TrsComputeSetIsa(names[choice]);
-  TrsRandomSetIsa(names[choice]);
-  PetscCheck(strcmp(TrsComputeIsa(), names[choice]) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-cpu_isa %s: the best that this processor has is %s", names[choice], TrsComputeIsa());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode choose_device(TrsSession *s)
-{
-  static const char *const names[] = {TRS_DEVICE_CHOICES(TRS_WORD_TEXT)};
-  int choice, local_rank, local_size;
-  PetscErrorCode ierr;
-  MPI_Comm host;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEnum(s->options, "-device", &choice, NULL));
-  if (choice == TRS_DEVICE_AUTO)
-    PetscCall(find_device(s));
-  else
-    PetscCall(TrsDeviceFind(names[choice], &s->device));
-  PetscCall(TrsComputeFind(s->device->name, &s->compute));
-  PetscCallMPI(MPI_Comm_split_type(s->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
-  PetscCallMPI(MPI_Comm_rank(host, &local_rank));
-  PetscCallMPI(MPI_Comm_size(host, &local_size));
-  ierr = s->device->setup(local_rank, local_size);
-  if (ierr == PETSC_SUCCESS && s->device->host_memory) ierr = TrsCpuBind(host, s->options, s->binding);
-  PetscCall(TrsAgree(s->comm, ierr));
-  TrsStageObserve(s->device->range);
-  ierr = check_sharing(s, host, local_rank, local_size);
-  PetscCall(TrsAgree(s->comm, ierr));
-  PetscCallMPI(MPI_Comm_free(&host));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Let a wait end a little before the watchdog would end the rank. The wait can say more about the
-  hang.
-*/
-static PetscErrorCode limit_waits(TrsSession *s)
-{
-  double wait_s, watchdog_s;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetReal(s->options, "-watchdog_seconds", &watchdog_s, NULL));
-  wait_s = watchdog_s > 0 ? 0.8 * watchdog_s : 300;
-  PetscCall(TrsOptionsGetReal(s->options, "-comm_wait_seconds", &wait_s, NULL));
-  (void)TrsCommWaitAtMost(wait_s);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Hosts with unequal numbers of ranks cannot be told apart by a plan: each rank then counts as a
-  host of its own, which is slower, and said; a pod of hosts has no meaning. Collective.
-*/
-static PetscErrorCode find_hosts(const TrsSession *s, int64_t pod, int64_t *local)
-{
-  int local_world_size, least, most;
-
-  PetscFunctionBegin;
-  PetscCall(TrsCommHosts(s->comm, &local_world_size, &least, &most));
-  *local = local_world_size;
-  if (pod > 1 && local_world_size % pod != 0)
-    PetscCall(TrsOptionError(s->options, "-topology_pod_size",
-                             "the hosts have %d to %d ranks, which are no pods of %" PRId64
-                             " hosts: start as many ranks on each host, or give -topology_local_world_size",
-                             least, most, pod));
-  if (least != most || local_world_size != least)
-    PetscCall(PetscFPrintf(
-        s->comm, PETSC_STDERR,
-        least != most ? "trshard: warning: the hosts are uneven, of %d to %d ranks: each rank counts as a "
-                        "host of its own, which makes exchanges slower and other plans. Start as many "
-                        "ranks on each host (srun --ntasks-per-node, mpirun --map-by ppr:N:node)\n"
-                      : "trshard: warning: the %d ranks of a host (%d of each) are not consecutive: each "
-                        "rank counts as a host of its own, which makes exchanges slower and other plans. "
-                        "Place them by host (srun -m block, mpirun --map-by core)\n",
-        least, most));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode create_groups(TrsSession *s)
-{
-  static const char *const backends[] = {"auto", "mpi", "nccl"};
-  int64_t local = 0, pod = 1;
-  PetscBool set, shared_memory;
-  int backend;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEnum(s->options, "-comm_backend", &backend, NULL));
-  PetscCall(TrsOptionsGetBool(s->options, "-comm_shared_memory", &shared_memory, NULL));
-  TrsSharedAllow(shared_memory);
-  PetscCall(limit_waits(s));
-  PetscCall(TrsOptionsGetInt(s->options, "-topology_local_world_size", &local, &set));
-  PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
-  if (set && s->size % (local * pod) != 0)
-    PetscCall(TrsOptionError(s->options, "-topology_local_world_size",
-                             "%" PRId64 " devices a host times a pod of %" PRId64
-                             " hosts do not divide the %d ranks of the run",
-                             local, pod, s->size));
-  if (set)
-    local *= pod;
-  else
-    PetscCall(find_hosts(s, pod, &local)); /* a host that MPI finds is a pod */
-  PetscCall(TrsCommGroupsCreate(s->comm, (int)local, backends[backend], s->device, s->compute, &s->groups));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
 {
   const char *const *train = NULL, *const *eval = NULL;
@@ -319,135 +134,6 @@ PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTable
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode make_plan(TrsSession *s)
-{
-  const int64_t host_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-  TrsPlannerMachine machine = {.is_cuda = (PetscBool)(strcmp(s->device->name, "cuda") == 0),
-                               .ddr_bytes = host_bytes};
-  const TrsDatasetInfo *info;
-  int64_t pod = 1, free_bytes;
-  TrsPlanner planner;
-  TrsStage before;
-
-  PetscFunctionBegin;
-  PetscCall(TrsStageSwitch(TRS_STAGE_PLAN, &before));
-  PetscCall(TrsOptionsGetInt(s->options, "-topology_pod_size", &pod, NULL));
-  machine.local_world_size = (int)(s->groups.local_world_size / pod);
-  machine.ddr_bytes = host_bytes / machine.local_world_size;
-  PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
-  machine.num_dense = info->num_dense;
-  if (machine.is_cuda) PetscCall(s->device->memory(&free_bytes, &machine.hbm_bytes));
-  PetscCall(TrsPlannerCreate(s->comm, &planner));
-  PetscCall(TrsPlannerSetFromOptions(planner, s->options));
-  PetscCall(TrsPlannerSetTables(planner, &s->tables));
-  PetscCall(TrsPlannerSetMachine(planner, &machine));
-  PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
-  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDenseBytes));
-  PetscCall(TrsPlannerSetUp(planner));
-  PetscCall(TrsPlannerSolve(planner, &s->plan));
-  PetscCall(TrsPlannerDestroy(&planner));
-  PetscCall(TrsStageSwitch(before, NULL));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A plan may count outputs of any type, but a run makes three. */
-static PetscErrorCode check_outputs(const TrsSession *s)
-{
-  const char *name;
-
-  PetscFunctionBegin;
-  for (int t = 0; t < s->tables.n; t++) {
-    const TrsTableConfig *table = &s->tables.table[t];
-    const TrsDType dtype = TrsTableOutputDType(table);
-
-    if (TrsDTypeBits(dtype) >= 16) continue;
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "output_dtype", &name));
-    PetscCall(TrsOptionError(s->options, name,
-                             "pooled outputs of a run are fp32, fp16 or bf16, table \"%s\" asks for %s",
-                             table->name, TrsDTypeName(dtype)));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Refuse quantised tables, and plans for them. They belong to -task predict. */
-static PetscErrorCode refuse_quantised(const TrsSession *s)
-{
-  const char *name, *source = NULL;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(s->options, "-plan_input", &source, NULL));
-  for (int t = 0; t < s->tables.n; t++) {
-    const TrsTableConfig *table = &s->tables.table[t];
-    const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
-
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, "data_type", &name));
-    if (TrsDTypeBits(table->data_type) <= 8)
-      PetscCall(TrsOptionError(
-          s->options, name,
-          "table \"%s\" cannot be trained or evaluated as %s: train in fp32, fp16 or bf16, then give "
-          "%s to -task predict",
-          table->name, TrsDTypeName(table->data_type), TrsDTypeName(table->data_type)));
-    PetscCheck(!plan || plan->compute_kernel < TRS_KERNEL_QUANT || source, PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "-plan_sharder quant plans for -task predict, not for training or evaluation");
-    PetscCheck(!plan || plan->compute_kernel < TRS_KERNEL_QUANT, PETSC_COMM_SELF, TRS_ERR_DATA,
-               "%s: table \"%s\" has compute kernel %s, which is for -task predict", source, table->name,
-               TrsComputeKernelName(plan->compute_kernel));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Refuse a cache whose lines would not have the table's type. */
-static PetscErrorCode check_precision(const TrsTableConfig *table)
-{
-  const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
-
-  PetscFunctionBegin;
-  PetscCheck(
-      !precision->set || precision->value == (int64_t)table->data_type, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-      "table \"%s\" is %s and its cache_precision %s: a cache keeps rows as the table has them, so "
-      "that it does not change the numbers (-table_%s_cache_precision)",
-      table->name, TrsDTypeName(table->data_type), TrsDTypeName((TrsDType)precision->value), table->name);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Refuse a table's own cache options, or those of all tables, if this run would ignore them. */
-static PetscErrorCode check_caches(const TrsSession *s)
-{
-  static const char *const keys[] = {"cache_load_factor", "cache_algorithm", "cache_reserved_memory",
-                                     "cache_precision"};
-  enum { TRS_N_CACHE_KEYS = sizeof(keys) / sizeof(keys[0]) };
-  /* The planner may choose no cache. */
-  const PetscBool choice = (PetscBool)(strcmp(s->device->name, "cuda") == 0);
-  PetscBool any = PETSC_FALSE;
-
-  PetscFunctionBegin;
-  for (int t = 0; t < s->plan.n_tables; t++)
-    any = (PetscBool)(any || s->plan.table[t].compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING);
-  for (int i = 0; i < TRS_N_CACHE_KEYS * s->tables.n; i++) {
-    const TrsTableConfig *table = &s->tables.table[i / TRS_N_CACHE_KEYS];
-    const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, table->name);
-    const unsigned named = table->constraints.compute_kernels;
-    const char *name, *source;
-
-    if (!plan) continue;
-    if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) {
-      PetscCall(check_precision(table));
-      continue;
-    }
-    PetscCall(TrsOptionsObjectName(s->options, "table", table->name, keys[i % TRS_N_CACHE_KEYS], &name));
-    PetscCall(TrsOptionsSource(s->options, name, &source));
-    if (strcmp(source, "default") == 0) continue;
-    if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
-    if (any && strncmp(name, "-tables_", 8) == 0) continue;
-    PetscCall(
-        TrsOptionError(s->options, name,
-                       "table \"%s\" has compute kernel %s, which has no cache: name fused_uvm_caching in "
-                       "-table_%s_compute_kernels, or leave this out",
-                       table->name, TrsComputeKernelName(plan->compute_kernel), table->name));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool quantised)
 {
   const TrsDatasetInfo *info, *eval;
@@ -461,9 +147,9 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                "%s: /dense has %d columns, %s has %d", eval->path, eval->num_dense, info->path,
                info->num_dense);
   }
-  config = (TrsModelParallelConfig){.groups = &s->groups,
-                                    .device = s->device,
-                                    .compute = s->compute,
+  config = (TrsModelParallelConfig){.groups = &s->machine.groups,
+                                    .device = s->machine.device,
+                                    .compute = s->machine.compute,
                                     .tables = &s->tables,
                                     .plan = &s->plan,
                                     .num_dense = info->num_dense,
@@ -476,7 +162,21 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSession *session)
+/*
+  Let a wait end a little before the watchdog would end the rank. The wait can say more about the
+  hang. -comm_wait_seconds goes before.
+*/
+static PetscErrorCode limit_waits(TrsOptions options)
+{
+  double watchdog_s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
+  (void)TrsCommWaitAtMost(watchdog_s > 0 ? 0.8 * watchdog_s : 300);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
 {
   int64_t seed;
 
@@ -488,16 +188,8 @@ PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSes
   PetscCall(TrsOptionsGetInt(options, "-seed", &seed, NULL));
   session->seed = (uint64_t)seed;
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &session->batch_size, NULL));
-  PetscCall(TrsAgree(session->comm, choose_isa(session)));
-  PetscCall(choose_device(session));
-  PetscCall(create_groups(session));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsSessionCreateMachine(comm, options, session));
+  PetscCall(limit_waits(options));
+  PetscCall(TrsMachineCreate(session->comm, options, &session->machine));
   PetscCall(open_datasets(session, training));
   PetscCall(read_tasks(session));
   PetscCall(choose_labels(session));
@@ -508,19 +200,15 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
 
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised)
 {
-  const char *source = "the plan";
+  TrsPlanWishes wishes = {
+      .count_dense = TrsModelParallelDenseBytes, .write = TrsTextOutput, .quantised = quantised};
+  const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
-  PetscCall(make_plan(session));
-  PetscCall(TrsOptionsGetString(session->options, "-plan_input", &source, NULL));
-  PetscCall(TrsTableChoicesFromPlan(session->options, &session->plan, source, &session->tables));
-  PetscCall(check_outputs(session));
-  if (quantised)
-    PetscCall(TrsQuantCheckPlan(&session->plan, &session->tables, source));
-  else
-    PetscCall(refuse_quantised(session));
-  PetscCall(check_caches(session));
-  PetscCall(TrsMemoryCheck(session, training, quantised));
+  PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
+  wishes.num_dense = info->num_dense;
+  PetscCall(TrsMachinePlan(&session->machine, &wishes, &session->tables, &session->plan));
+  PetscCall(TrsMemoryCheck(&session->machine, &session->tables, &session->plan, training, quantised));
   PetscCall(create_model(session, training, quantised));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -536,7 +224,6 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionDestroy(TrsSession *session)
 {
   PetscFunctionBegin;
-  TrsStageObserve(NULL);
   PetscCall(TrsStateFree(&session->state));
   PetscCall(TrsModelParallelDestroy(&session->model));
   PetscCall(TrsShardingPlanFree(&session->plan));
@@ -544,7 +231,7 @@ PetscErrorCode TrsSessionDestroy(TrsSession *session)
   PetscCall(TrsTaskConfigsFree(&session->tasks));
   PetscCall(TrsDatasetClose(&session->eval));
   PetscCall(TrsDatasetClose(&session->train));
-  PetscCall(TrsCommGroupsDestroy(&session->groups));
+  PetscCall(TrsMachineDestroy(&session->machine));
   PetscCallMPI(MPI_Comm_free(&session->comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -583,12 +270,14 @@ static PetscErrorCode set_labels(const TrsSession *session, const TrsDatasetInfo
 
 static PetscErrorCode set_groups(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
 {
+  int64_t n_segments;
   int key;
 
   PetscFunctionBegin;
   if (!session->group) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(find_group(info, session->group, &key));
-  PetscCall(TrsReaderSetGroup(reader, key));
+  PetscCall(TrsOptionsGetInt(session->options, "-metrics_segments", &n_segments, NULL));
+  PetscCall(TrsReaderSetGroup(reader, key, n_segments));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -620,7 +309,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   }
   PetscCall(TrsReaderCreate(session->comm, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, session->options, training));
-  PetscCall(TrsReaderSetDevice(*reader, session->device));
+  PetscCall(TrsReaderSetDevice(*reader, session->machine.device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
   PetscCall(TrsReaderSetIdMaps(*reader, map));

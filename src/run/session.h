@@ -5,8 +5,8 @@
 */
 #pragma once
 
+#include "api/machine.h"
 #include "data/reader.h"
-#include "device/cpu_bind.h"
 #include "io/checkpoint.h"
 #include "train/model_parallel.h"
 
@@ -14,12 +14,7 @@ typedef struct {
   MPI_Comm comm; /* for set-up, files and metrics */
   int rank, size;
   TrsOptions options; /* borrowed */
-  const TrsDeviceOps *device;
-  char device_reason[320]; /* why -device auto does not take a GPU; may be empty */
-  /* The binding of threads to cores. It is "" with a device that has memory of its own. */
-  char binding[TRS_CPU_TEXT];
-  const TrsComputeOps *compute;
-  TrsCommGroups groups;
+  TrsMachine machine;
   TrsDataset train, eval; /* NULL if not given */
   const char *group;      /* -metrics_group, or NULL */
   /* Name of the label that is trained or evaluated, NULL if it has none or -tasks are given. */
@@ -59,11 +54,6 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised);
 
-/*
-  Set up only the machine: device, kernels, communicators. Collective on comm. Errors: OPTION,
-  UNAVAILABLE.
-*/
-PetscErrorCode TrsSessionCreateMachine(MPI_Comm comm, TrsOptions options, TrsSession *session);
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
 /* The tables of the options. The dataset supplies what the options leave open. Not collective. */

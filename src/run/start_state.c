@@ -208,6 +208,7 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const char *checkpoint_dir, TrsR
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   if (*resumed) wanted = (TrsCheckpointWanted){.same = PETSC_TRUE};
   PetscCall(TrsCheckpointReadWanted(s->comm, path, &s->state, &wanted, start));
+  TrsModelParallelStateWasRead(s->model, &s->state);
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", *resumed ? "resume" : "weights",
                         path, start->step));
   if (*resumed) PetscCall(TrsResumeTell(s, start));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_bench.h"
 
+#include "api/machine.h"
 #include "core/random.h"
 #include "core/version.h"
 #include "run/bench_qcomm.h"
 #include "run/report.h"
-#include "run/session.h"
 #include "run/text_output.h"
 
 #include <stdlib.h>
@@ -192,7 +192,7 @@ static PetscErrorCode write_topology(const char *path, const TrsCommGroups *grou
 
 PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
 {
-  TrsSession session = {.options = options};
+  TrsMachine machine;
   const char *path = NULL;
   PetscBool qcomm;
   double memory = 0, intra = 0, inter = 0;
@@ -214,16 +214,16 @@ PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetInt(options, "-bench_bytes", &bytes, NULL));
   PetscCall(TrsOptionsGetInt(options, "-bench_table_bytes", &table_bytes, NULL));
-  PetscCall(TrsSessionCreateMachine(comm, options, &session));
-  PetscCall(measure_memory(session.comm, session.device, session.compute, table_bytes, &memory));
-  PetscCall(measure_exchange(session.comm, session.groups.host, bytes, &intra));
-  PetscCall(measure_exchange(session.comm, session.groups.cross, bytes, &inter));
-  if (session.rank == 0) ierr = write_topology(path, &session.groups, memory, intra, inter);
-  PetscCall(TrsAgree(session.comm, ierr));
-  PetscCall(PetscPrintf(session.comm,
+  PetscCall(TrsMachineCreate(comm, options, &machine));
+  PetscCall(measure_memory(comm, machine.device, machine.compute, table_bytes, &memory));
+  PetscCall(measure_exchange(comm, machine.groups.host, bytes, &intra));
+  PetscCall(measure_exchange(comm, machine.groups.cross, bytes, &inter));
+  if (rank == 0) ierr = write_topology(path, &machine.groups, memory, intra, inter);
+  PetscCall(TrsAgree(comm, ierr));
+  PetscCall(PetscPrintf(comm,
                         "memory %.2f GB/s a rank, exchange inside a host %.2f GB/s, across hosts %.2f GB/s "
                         "(0: not there)\nwrote %s\n",
                         memory / 1e6, intra / 1e6, inter / 1e6, path));
-  PetscCall(TrsSessionDestroy(&session));
+  PetscCall(TrsMachineDestroy(&machine));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

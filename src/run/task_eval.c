@@ -19,8 +19,8 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   target.n_total = info->num_samples;
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsEvaluate(session->groups.dense, session->options, session->model, reader, &target, NULL,
-                        &trs_stop_requested, values, stopped));
+  PetscCall(TrsEvaluate(session->machine.groups.dense, session->options, session->model, reader, &target,
+                        NULL, &trs_stop_requested, values, stopped));
   if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&reader));

@@ -65,7 +65,7 @@ static PetscErrorCode report_peak(const TrsPrediction *p)
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, p->session.comm));
   PetscCall(TrsResultsSetInt(p->results, "peak_memory_bytes", peak_bytes));
   PetscCall(PetscPrintf(p->session.comm, "%-10s at most %s a rank\n", "peak",
-                        TrsReportBytesText((double)peak_bytes, text, sizeof(text))));
+                        TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -163,8 +163,8 @@ static PetscErrorCode report_memory(const TrsPrediction *p)
   PetscCall(PetscFree(all));
   PetscCallMPI(MPI_Allreduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, s->comm));
   PetscCall(PetscPrintf(s->comm, "%-10s at most %s a rank, %s as fp32\n", "tables",
-                        TrsReportBytesText(most[0], held, sizeof(held)),
-                        TrsReportBytesText(most[1], as_fp32, sizeof(as_fp32))));
+                        TrsBytesText(most[0], held, sizeof(held)),
+                        TrsBytesText(most[1], as_fp32, sizeof(as_fp32))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -243,7 +243,8 @@ static PetscErrorCode predict(TrsPrediction *p)
   PetscCall(PetscCalloc1((size_t)s->tasks.n, &values));
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* Predict batch by batch, because a latency is that of one batch. */
-  PetscCall(TrsEvaluate(s->groups.dense, NULL, s->model, reader, &target, &observer, NULL, values, &stopped));
+  PetscCall(TrsEvaluate(s->machine.groups.dense, NULL, s->model, reader, &target, &observer, NULL, values,
+                        &stopped));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));

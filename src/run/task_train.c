@@ -213,8 +213,8 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
   PetscFunctionBegin;
   PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
   PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
-  PetscCall(TrsPipelineCreate(s->groups.dense, s->options, s->model, t->reader, t->start.step - t->first_step,
-                              &trs_stop_requested, &t->pipeline));
+  PetscCall(TrsPipelineCreate(s->machine.groups.dense, s->options, s->model, t->reader,
+                              t->start.step - t->first_step, &trs_stop_requested, &t->pipeline));
   if (t->metrics) PetscCall(TrsPipelineSetObserver(t->pipeline, &observer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -263,8 +263,8 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(set_up_outputs(t));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
-  PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->device, &t->outputs.file[TRS_OUTPUT_TRACE],
-                          &t->trace));
+  PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->machine.device,
+                          &t->outputs.file[TRS_OUTPUT_TRACE], &t->trace));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -409,7 +409,7 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscBool more = PETSC_TRUE;
 
   PetscFunctionBegin;
-  PetscCall(TrsEnergyStart(t->session.comm, t->session.device, &t->energy));
+  PetscCall(TrsEnergyStart(t->session.comm, t->session.machine.device, &t->energy));
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();

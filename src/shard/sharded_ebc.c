@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "shard/sharded_ebc.h"
-
+#include "comm/qcomm.h"
 #include "shard/choose.h"
-
-struct TrsShardedEbcImpl {
-  TrsShardingContext context;
-  TrsLoan loan;
-  int n_groups;
-  TrsSharding *group; /* [n_groups], with room for one a table */
-  /* The groups with an exchange, as TrsKjtExchangeStartSplits() takes them. */
-  int n_exchanges[TRS_SHARD_SLOTS];
-  TrsKjtExchange *exchange[TRS_SHARD_SLOTS]; /* [n_exchanges] */
-  const TrsKjt **send[TRS_SHARD_SLOTS];      /* [n_exchanges] */
-  /* float: the position of each id of the batch, if some group's ids have positions */
-  TrsDeviceBuffer positions[TRS_SHARD_SLOTS];
-};
+#include "shard/sharded_ebc_impl.h"
 
 static const TrsOptionSpec specs[] = {
     {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -26,6 +13,49 @@ static const TrsOptionSpec specs[] = {
      "(variable batch per feature); data_parallel tables send no bags"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
+
+PetscErrorCode TrsShardedEbcRefuseRounded(TrsOptions options, const char *name)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionError(options, name,
+                           "-reproducible needs fp32: what is rounded on the way depends on the plan"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check for -reproducible that all messages keep full precision. codecs is [TRS_N_QCOMM_OPS]. */
+static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
+{
+  const char *rounded = NULL;
+
+  PetscFunctionBegin;
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
+    if (codecs[op].backward.kind != TRS_CODEC_FP32)
+      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_TRUE, &rounded));
+    if (codecs[op].forward.kind != TRS_CODEC_FP32)
+      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_FALSE, &rounded));
+  }
+  if (rounded) PetscCall(TrsShardedEbcRefuseRounded(options, rounded));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcConfig *config)
+{
+  TrsPooledDistOptions *const dist[TRS_N_QCOMM_OPS] = {&config->dist, &config->reduce_scatter,
+                                                       &config->sequence};
+  TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
+  PetscBool reproducible;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &config->index_dedup, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &config->variable_batch, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
+  PetscCall(TrsQcommFromOptions(options, codecs));
+  for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
+    *dist[op] = (TrsPooledDistOptions){
+        .forward = codecs[op].forward, .backward = codecs[op].backward, .reproducible = reproducible};
+  if (reproducible) PetscCall(check_unrounded(options, codecs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /*
   Encode what a group sends in the type that the model rounds it to. Whole pooled rows and their
@@ -317,6 +347,68 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Samples of this rank in the slot's batch. */
+static int64_t samples_of(TrsShardedEbc ebc, int slot)
+{
+  return ebc->group[0]->slot[slot].batch->batch;
+}
+
+/*
+  Round pooled vectors, or their gradients, to the tables' output_dtype. They are rounded where they
+  are whole, so that the plan does not change them. (TorchRec rounds the partial sums of row_wise
+  shards alone.) What is sent in that type then stays as it is. fp16 saturates, as on the wire.
+*/
+static PetscErrorCode round_outputs(TrsShardedEbc ebc, int64_t batch, TrsStream stream,
+                                    const TrsPooledMatrix *pooled)
+{
+  const float largest_fp16 = 65504.0F;
+  const TrsTableConfigs *tables = ebc->context.tables;
+  const TrsComputeOps *compute = ebc->context.compute;
+
+  PetscFunctionBegin;
+  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
+    const TrsTableConfig *table = &tables->table[t];
+    const TrsDType dtype = TrsTableOutputDType(table);
+    const int64_t columns = (int64_t)table->embedding_dim * TrsTableVectors(table);
+    if (dtype == TRS_FP32) continue;
+    for (int k = f; k < f + table->n_features; k++) {
+      float *vectors = pooled->data + pooled->columns[k];
+      if (dtype == TRS_FP16)
+        PetscCall(compute->clamp_matrix(stream, batch, columns, largest_fp16, vectors, pooled->stride));
+      PetscCall(compute->round_matrix(stream, batch, columns, dtype, vectors, pooled->stride));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
+  yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix.
+*/
+static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, int64_t batch, TrsStream stream,
+                                      const TrsPooledMatrix *grad)
+{
+  const TrsTableConfigs *tables = ebc->context.tables;
+  const float *limit = ebc->context.shards->optimizers->max_gradient;
+  const int64_t *columns = grad->columns;
+
+  PetscFunctionBegin;
+  for (int t = 0, f = 0; limit && t < tables->n;) {
+    const float most = limit[t];
+    const int64_t from = columns[f];
+    int64_t end = from;
+
+    for (; t < tables->n && limit[t] == most; t++) {
+      f += tables->table[t].n_features;
+      end = columns[f - 1] + (int64_t)tables->table[t].embedding_dim * TrsTableVectors(&tables->table[t]);
+    }
+    if (most > 0.0F)
+      PetscCall(ebc->context.compute->clamp_matrix(stream, batch, end - from, most, grad->data + from,
+                                                   grad->stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled)
 {
@@ -325,6 +417,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->forward_wait(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
+  PetscCall(round_outputs(ebc, samples_of(ebc, slot), stream, pooled));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -353,6 +446,8 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
+  PetscCall(clamp_gradients(ebc, samples_of(ebc, slot), stream, grad));
+  PetscCall(round_outputs(ebc, samples_of(ebc, slot), stream, grad));
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->backward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad));
@@ -396,15 +491,6 @@ PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream str
   for (int g = 0; g < ebc->n_groups; g++)
     if (TrsLookupCaches(ebc->group[g]->lookup))
       PetscCall(TrsLookupEvaluated(ebc->group[g]->lookup, stream, &ebc->group[g]->slot[slot].recv));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream)
-{
-  PetscFunctionBegin;
-  for (int g = 0; g < ebc->n_groups; g++)
-    if (TrsLookupCaches(ebc->group[g]->lookup))
-      PetscCall(TrsLookupWriteBack(ebc->group[g]->lookup, stream, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -36,6 +36,15 @@ typedef struct {
 } TrsShardedEbcConfig;
 
 /*
+  Read what the options say of the exchanges and of -reproducible. The other fields stay. Not
+  collective. Errors: OPTION if -reproducible is given with messages that are rounded.
+*/
+PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcConfig *config);
+
+/* Raise OPTION: -reproducible does not go with this option, which rounds messages. */
+PetscErrorCode TrsShardedEbcRefuseRounded(TrsOptions options, const char *name);
+
+/*
   TrsShardedEbcCreate - Create the groups of tables, their exchanges, and this rank's lookups.
 
   Collective. All arguments are borrowed, except config itself.
@@ -58,6 +67,10 @@ PetscErrorCode TrsShardedEbcInputDistStart(TrsShardedEbc ebc, int slot, const Tr
 PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStream stream);
 PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream stream);
 
+/*
+  Look up and bring the rows back. After ForwardWait they are in the pooled matrix, rounded to the
+  tables' output_dtype.
+*/
 PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                          const TrsPooledMatrix *pooled);
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
@@ -72,9 +85,6 @@ PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stre
 /* End a batch without a backward: the cache lines that it holds become free. Not collective. */
 PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream);
 
-/* Write the rows in the caches to the shards' memory. Not collective. */
-PetscErrorCode TrsShardedEbcWriteBack(TrsShardedEbc ebc, TrsStream stream);
-
 /*
   The number of this rank's caches, and the i-th cache. Info waits for the stream. Not collective.
 */
@@ -82,10 +92,21 @@ int TrsShardedEbcCaches(TrsShardedEbc ebc);
 PetscErrorCode TrsShardedEbcCacheInfo(TrsShardedEbc ebc, int i, TrsStream stream, TrsRowCacheInfo *info);
 
 /*
-  Do the backward in two steps. grad is the gradient of the pooled matrix; its embedding columns may
-  be overwritten.
+  Do the backward in two steps. grad is the gradient of the pooled matrix; its embedding columns are
+  clamped (max_gradient), rounded to output_dtype, and may be overwritten.
 */
 PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                           const TrsPooledMatrix *grad);
 PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStream stream,
                                            const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args);
+
+/*
+  TrsShardedEbcAddState - Add the tables and their optimizers' states to a checkpoint's list, and
+    say how io/ reaches device memory and caches.
+
+  Quantised tables add nothing. Not collective.
+
+  In: stream  the tensors' work; files wait for it
+      after   an event to wait for before caches are written back, or NULL
+*/
+PetscErrorCode TrsShardedEbcAddState(TrsShardedEbc ebc, TrsStream stream, TrsEvent after, TrsState *state);

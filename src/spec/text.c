@@ -84,3 +84,16 @@ PetscErrorCode TrsTextFree(TrsText *text)
   text->n = text->capacity = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+const char *TrsBytesText(double bytes, char *text, size_t size)
+{
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int u = 0;
+
+  while (bytes >= 1024.0 && u < 5) {
+    bytes /= 1024.0;
+    u++;
+  }
+  snprintf(text, size, u == 0 ? "%.0f %s" : "%.2f %s", bytes, units[u]);
+  return text;
+}

@@ -24,3 +24,6 @@ PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);
 
 PetscErrorCode TrsTextFree(TrsText *text);
+
+/* Write "1.5 GiB" into text [size] and return text. */
+const char *TrsBytesText(double bytes, char *text, size_t size);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The words that options, files and code share, each named once: optimizers of embedding tables and
-  their numbers, interactions, losses, tasks, devices, and codes of what ranks send.
+  their numbers, optimizers of dense layers, interactions, losses, tasks, devices, and codes of what
+  ranks send.
 
   A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
   and the planner's bytes are made from it. The order is that of the enums and of -help.
@@ -17,7 +18,7 @@
 
 /* The words for an array, {LIST(TRS_WORD_TEXT)}, and how many they are, 0 LIST(TRS_COUNT_WORD). */
 #define TRS_WORD_TEXT(KIND, ...) TRS_FIRST_TEXT(__VA_ARGS__, ),
-#define TRS_COUNT_WORD(...)      +1
+#define TRS_COUNT_WORD(...)      +1 /* NOLINT(bugprone-macro-parentheses): a term of a sum */
 
 /* --- optimizers of embedding tables --- */
 
@@ -75,6 +76,53 @@ enum {
     "ftrl: the rate of a weight is learning_rate / (beta + sqrt(n)), n the sum of its squared gradients") \
   X(l1, "0", "[0,]", "ftrl: L1 penalty; a weight is 0 where it holds the gradients so far") \
   X(l2, "0", "[0,]", "ftrl: L2 penalty")
+
+/* --- optimizers of the dense layers --- */
+
+/*
+  X(KIND, word, name, name, eps, decay)
+
+  name   of the first and second state, one number for each weight; "" for none
+  eps    default of -dense_eps
+  decay  default of -dense_weight_decay
+
+  The defaults are those of torch.optim. LAMB's are those of its authors' code.
+*/
+#define TRS_DENSE_OPTIMIZERS(X) \
+  X(SGD, sgd, "", "", 1e-10, 0.0) \
+  X(ADAGRAD, adagrad, "sum", "", 1e-10, 0.0) \
+  X(ADAM, adam, "exp_avg", "exp_avg_sq", 1e-8, 0.0) \
+  X(ADAMW, adamw, "exp_avg", "exp_avg_sq", 1e-8, 0.01) \
+  X(LAMB, lamb, "exp_avg", "exp_avg_sq", 1e-6, 0.0)
+
+#define TRS_DENSE_KIND(KIND, ...) TRS_DENSE_##KIND,
+typedef enum { TRS_DENSE_OPTIMIZERS(TRS_DENSE_KIND) } TrsDenseOptimizerKind;
+
+/*
+  --- policies of learning-rate schedules: the factor of a stage at step s, counted from 0 at the
+  start of the run ---
+
+  linear           from value to 1 over end_step steps
+  constant         value
+  poly             (1 - s / decay_steps) ^ value, 0 after decay_steps
+  step             value ^ floor(s / decay_steps)
+  inv_sqrt         1 / sqrt(s), 1 at s = 0
+  cosine           from 1 to value over decay_steps, half a cosine wave
+  cosine_restarts  such waves from 1 to value one after the other: the first takes decay_steps
+                   steps, each later one cycle_factor times as many as the one before
+*/
+#define TRS_SCHEDULES(X) \
+  X(NONE, none) \
+  X(LINEAR, linear) \
+  X(CONSTANT, constant) \
+  X(POLY, poly) \
+  X(STEP, step) \
+  X(INV_SQRT, inv_sqrt) \
+  X(COSINE, cosine) \
+  X(COSINE_RESTARTS, cosine_restarts)
+
+#define TRS_SCHEDULE_KIND(KIND, ...) TRS_SCHEDULE_##KIND,
+typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
 
 /* --- interactions of the dense vector with the embeddings --- */
 

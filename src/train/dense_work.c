@@ -2,33 +2,6 @@
 #include "train/model_parallel_impl.h"
 
 /*
-  Round pooled vectors, or their gradients, to the tables' output_dtype. They are rounded where they
-  are whole, so that the plan does not change them. (TorchRec rounds the partial sums of row_wise
-  shards alone.) What shard/ sends in that type then stays as it is. fp16 saturates, as on the wire.
-*/
-static PetscErrorCode round_outputs(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *pooled)
-{
-  const float largest_fp16 = 65504.0F;
-  const TrsTableConfigs *tables = m->config.tables;
-  const TrsComputeOps *compute = m->config.compute;
-
-  PetscFunctionBegin;
-  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
-    const TrsTableConfig *table = &tables->table[t];
-    const TrsDType dtype = TrsTableOutputDType(table);
-    const int64_t columns = (int64_t)table->embedding_dim * TrsTableVectors(table);
-    if (dtype == TRS_FP32) continue;
-    for (int k = f; k < f + table->n_features; k++) {
-      float *vectors = pooled->data + pooled->columns[k];
-      if (dtype == TRS_FP16)
-        PetscCall(compute->clamp_matrix(m->stream, batch, columns, largest_fp16, vectors, pooled->stride));
-      PetscCall(compute->round_matrix(m->stream, batch, columns, dtype, vectors, pooled->stride));
-    }
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
   Copy the pooled rows of own samples to the host if they are kept. They are there once loss_ready,
   recorded after the forward, has happened. A place that a batch had in another slot is given up.
 */
@@ -48,31 +21,6 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
-  yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix.
-*/
-static PetscErrorCode clamp_gradients(TrsModelParallel m, int64_t batch, const TrsPooledMatrix *grad)
-{
-  const TrsTableConfigs *tables = m->config.tables;
-  const float *limit = m->optimizers.max_gradient;
-  const int64_t *columns = grad->columns, end = columns[0] + m->n_columns;
-  int n_features = 0;
-
-  PetscFunctionBegin;
-  for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
-  for (int t = 0, f = 0; t < tables->n;) {
-    const float most = limit[t];
-    const int64_t from = columns[f];
-
-    for (; t < tables->n && limit[t] == most; t++) f += tables->table[t].n_features;
-    if (most > 0.0F)
-      PetscCall(m->config.compute->clamp_matrix(m->stream, batch, (f < n_features ? columns[f] : end) - from,
-                                                most, grad->data + from, grad->stride));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
@@ -85,7 +33,6 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &m->pooled));
-  PetscCall(round_outputs(m, batch->batch, &m->pooled));
   PetscCall(keep_pooled(m, slot, batch->batch, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, batch->weights, scale, loss,
@@ -98,8 +45,6 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
 {
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
-  PetscCall(clamp_gradients(m, batch->batch, &m->grad));
-  PetscCall(round_outputs(m, batch->batch, &m->grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &m->grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
@@ -123,7 +68,6 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &own));
-  PetscCall(round_outputs(m, batch->batch, &own));
   PetscCall(keep_pooled(m, slot, batch->batch, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
@@ -137,11 +81,10 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   float *grads;
 
   PetscFunctionBegin;
+  (void)batch; /* its gradients are in blocks */
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
-  PetscCall(clamp_gradients(m, batch->batch, &own));
-  PetscCall(round_outputs(m, batch->batch, &own));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsModelParallelUpdateTables(m, slot, &own, args));

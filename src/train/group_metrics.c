@@ -24,6 +24,7 @@ struct TrsGroupMetricsImpl {
   TrsBuffer records, sorted, mine;
   int n_at;
   int64_t at[TRS_GROUP_MAX_AT];
+  int64_t n_segments;
 };
 
 /* --- samples --- */
@@ -32,6 +33,7 @@ PetscErrorCode TrsGroupMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t 
                                      TrsGroupMetrics *metrics)
 {
   const char *group = NULL;
+  int64_t n_segments;
   const int64_t *at;
   PetscBool given;
   TrsGroupMetrics m;
@@ -43,6 +45,9 @@ PetscErrorCode TrsGroupMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t 
   PetscCall(TrsOptionsGetInts(options, "-metrics_at", &n, &at, &given));
   if (given && !group)
     PetscCall(TrsOptionError(options, "-metrics_at", "needs -metrics_group, the groups of samples"));
+  PetscCall(TrsOptionsGetInt(options, "-metrics_segments", &n_segments, NULL));
+  if (n_segments && !group)
+    PetscCall(TrsOptionError(options, "-metrics_segments", "needs -metrics_group, the groups of samples"));
   if (n > TRS_GROUP_MAX_AT)
     PetscCall(
         TrsOptionError(options, "-metrics_at", "has %d numbers, expected at most %d", n, TRS_GROUP_MAX_AT));
@@ -51,6 +56,7 @@ PetscErrorCode TrsGroupMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t 
   PetscCallMPI(MPI_Comm_dup(comm, &m->comm));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   m->n_at = n;
+  m->n_segments = n_segments;
   for (int k = 0; k < n; k++) m->at[k] = at[k];
   m->capacity = window_samples > 0 ? (window_samples - 1) / size + 1 : 0;
   PetscCall(TrsBufferReserve(&m->records, m->capacity * (int64_t)sizeof(TrsGroupRecord), PETSC_FALSE));
@@ -234,10 +240,18 @@ static int falling_doubles(const void *a, const void *b)
   return (x < y) - (x > y);
 }
 
-/* Fill the sums of a group's samples but those of the first K. */
-static void sum_group(int64_t n, const TrsGroupRecord *records, double *gains, double *sums)
+/* Cross entropy over the entropy of the mean label. */
+static double normalised_entropy(double cross_entropy, double weight, double positive)
 {
-  double entropy = 0.0, square = 0.0, absolute = 0.0, weight = 0.0, positive = 0.0, area = 0.0;
+  const double mean = fmin(fmax(positive / weight, EPS), 1.0 - EPS);
+
+  return cross_entropy / -(positive * log(mean) + (weight - positive) * log(1.0 - mean));
+}
+
+/* Fill the sums of a group's samples but those of the first K. Returns the group's NE, or NaN. */
+static double sum_group(int64_t n, const TrsGroupRecord *records, double *gains, double *sums)
+{
+  double entropy = 0.0, square = 0.0, absolute = 0.0, weight = 0.0, positive = 0.0, area = 0.0, ne;
   TrsTie tie;
 
   for (int64_t i = 0; i < n; i++) {
@@ -255,17 +269,18 @@ static void sum_group(int64_t n, const TrsGroupRecord *records, double *gains, d
     weight += tie.weight;
     positive += tie.positive;
   }
-  if (!(weight > 0.0)) return;
+  if (!(weight > 0.0)) return (double)NAN;
+  ne = normalised_entropy(entropy, weight, positive);
   sums[TRS_GROUPS] = 1.0;
   sums[TRS_MSE] = square / weight;
   sums[TRS_MAE] = absolute / weight;
   sums[TRS_POSITIVE_WEIGHT] = positive;
   sums[TRS_WITH_POSITIVE] = positive > 0.0;
-  if (!(positive > 0.0 && weight - positive > 0.0)) return;
+  if (!(positive > 0.0 && weight - positive > 0.0)) return ne;
   sums[TRS_WITH_BOTH] = 1.0;
   sums[TRS_AUC] = area / (positive * (weight - positive));
-  sums[TRS_NE] = entropy /
-                 -(positive * log(positive / weight) + (weight - positive) * log1p(-positive / weight));
+  sums[TRS_NE] = ne;
+  return ne;
 }
 
 /* --- sums over groups --- */
@@ -282,8 +297,14 @@ static void add_exactly(double digits[TRS_WEIGHT_DIGITS], double value)
   TrsWeightSumAdd(digits, isfinite(parts[0]) ? 3 : 1, parts);
 }
 
-/* Add up the sums of this rank's groups. */
-static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[TRS_WEIGHT_DIGITS])
+/* What the ranks know of each segment. Other ranks than the owner of a segment have zeros. */
+typedef struct {
+  double ne[TRS_GROUP_MAX_SEGMENTS], samples[TRS_GROUP_MAX_SEGMENTS];
+} TrsSegments;
+
+/* Add up the sums of this rank's groups, and fill its segments. */
+static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[TRS_WEIGHT_DIGITS],
+                                 TrsSegments *segments)
 {
   const TrsGroupRecord *records = m->mine.data;
   double *gains;
@@ -291,10 +312,15 @@ static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)PetscMax(n, 1), &gains));
   for (int64_t i = 0, end; i < n; i = end) {
-    double sums[TRS_N_GROUP_SUMS] = {0};
+    const int64_t group = records[i].group;
+    double sums[TRS_N_GROUP_SUMS] = {0}, ne;
 
-    for (end = i + 1; end < n && records[end].group == records[i].group; end++) continue;
-    sum_group(end - i, records + i, gains, sums);
+    for (end = i + 1; end < n && records[end].group == group; end++) continue;
+    ne = sum_group(end - i, records + i, gains, sums);
+    if (group >= 0 && group < m->n_segments) {
+      segments->ne[group] = ne;
+      segments->samples[group] = (double)(end - i);
+    }
     qsort(gains, (size_t)(end - i), sizeof(*gains), falling_doubles);
     for (int k = 0; k < m->n_at; k++)
       add_first(end - i, records + i, m->at[k], ideal_gain(end - i, gains, m->at[k]),
@@ -328,19 +354,35 @@ static void fill_values(TrsGroupMetrics m, const double *total, TrsGroupValues *
   }
 }
 
+/* Bring the segments together. Only one rank adds something to a segment, so the sum is exact. */
+static PetscErrorCode fill_segments(TrsGroupMetrics m, const TrsSegments *mine, TrsGroupValues *values)
+{
+  PetscFunctionBegin;
+  values->n_segments = (int)m->n_segments;
+  if (m->n_segments == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Allreduce(mine->ne, values->segment_ne, values->n_segments, MPI_DOUBLE, MPI_SUM, m->comm));
+  PetscCallMPI(MPI_Allreduce(mine->samples, values->segment_samples, values->n_segments, MPI_DOUBLE, MPI_SUM,
+                             m->comm));
+  for (int i = 0; i < values->n_segments; i++)
+    if (values->segment_samples[i] == 0.0) values->segment_ne[i] = (double)NAN;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsGroupMetricsCompute(TrsGroupMetrics m, TrsGroupValues *values)
 {
   double digits[TRS_N_GROUP_SUMS][TRS_WEIGHT_DIGITS] = {{0}}, total[TRS_N_GROUP_SUMS];
+  TrsSegments segments = {.ne = {0}};
   int64_t n;
 
   PetscFunctionBegin;
   *values = (TrsGroupValues){.n_groups = 0};
   if (!m) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(gather_groups(m, &n));
-  PetscCall(add_groups(m, n, digits));
+  PetscCall(add_groups(m, n, digits, &segments));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, digits, TRS_N_GROUP_SUMS * TRS_WEIGHT_DIGITS, MPI_DOUBLE, MPI_SUM,
                              m->comm));
   for (int s = 0; s < TRS_N_GROUP_SUMS; s++) total[s] = TrsWeightSumTotal(digits[s]);
   fill_values(m, total, values);
+  PetscCall(fill_segments(m, &segments, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Metrics of predictions within groups of samples (sessions, users), over all ranks: GAUC, NDCG,
-  recall, hit rate and precision of the first K, and NE, MSE and MAE of a group.
+  recall, hit rate and precision of the first K, and NE, MSE and MAE of a group. Where groups are
+  few, they are segments, each with an NE of its own.
 
   A group's samples travel to the rank that owns the group, by a hash of its number, and are sorted
   there in an order that depends on the samples alone. Sums over groups are exact
@@ -19,7 +20,7 @@
 
 #include "core/options.h"
 
-enum { TRS_GROUP_MAX_AT = 8 };
+enum { TRS_GROUP_MAX_AT = 8, TRS_GROUP_MAX_SEGMENTS = 256 };
 
 /* Values are NaN if no group counted. */
 typedef struct {
@@ -34,12 +35,18 @@ typedef struct {
   /* Of the first K of all groups together, as in TorchRec: share of the positives that are there,
      and share of positives among what is there. */
   double recall[TRS_GROUP_MAX_AT], precision[TRS_GROUP_MAX_AT];
+  int n_segments; /* 0 without -metrics_segments */
+  /* NE of the samples of group 0, 1 ... as a whole evaluation has it: with one class the mean
+     label is clamped, without samples NE is NaN. */
+  double segment_ne[TRS_GROUP_MAX_SEGMENTS];
+  double segment_samples[TRS_GROUP_MAX_SEGMENTS]; /* number of samples */
 } TrsGroupValues;
 
 typedef struct TrsGroupMetricsImpl *TrsGroupMetrics;
 
 /*
-  TrsGroupMetricsCreate - Create metrics of groups by -metrics_group and -metrics_at.
+  TrsGroupMetricsCreate - Create metrics of groups by -metrics_group, -metrics_at and
+  -metrics_segments.
 
   Collective on comm (duplicated). Without -metrics_group *metrics is NULL. The other functions
   accept NULL and then do nothing.

@@ -265,13 +265,15 @@ PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_
   const char *names[TRS_DENSE_MAX_STATES];
   float *unused[TRS_DENSE_MAX_STATES];
   int64_t n_values;
-  int n_states = 0;
+  int n_states = 0, averages = 0;
 
   PetscFunctionBegin;
   TrsEmbeddingShardsBytes(&m->shards, tables, states);
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, NULL, &n_values));
   if (m->dense_optimizer) PetscCall(TrsDenseOptimizerStates(m->dense_optimizer, &n_states, names, unused));
-  *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states : 1);
+  for (int i = 0; i < n_states; i++) averages += strcmp(names[i], TRS_DENSE_AVERAGE) == 0;
+  /* An average has room to be exchanged with the weights. */
+  *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states + averages : 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -299,6 +301,13 @@ PetscErrorCode TrsModelParallelCacheInfo(TrsModelParallel m, int i, TrsRowCacheI
   PetscFunctionBegin;
   PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
   PetscCall(TrsShardedEbcCacheInfo(m->ebc, i, m->stream, info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelSwapAverage(TrsModelParallel m)
+{
+  PetscFunctionBegin;
+  if (m->dense_optimizer) PetscCall(TrsDenseOptimizerSwapAverage(m->dense_optimizer, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -78,6 +78,19 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 */
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state);
 
+/*
+  Take note of what a training's checkpoint held: the average of the weights (-ema_decay) goes on if
+  it was read, else it begins with the next step. Call this after a checkpoint was read into
+  `state`. Not collective.
+*/
+void TrsModelParallelStateWasRead(TrsModelParallel model, const TrsState *state);
+
+/*
+  Exchange the weights of the dense layers with their average (-ema_decay), and with the next call
+  back: an evaluation is between two calls. Not collective.
+*/
+PetscErrorCode TrsModelParallelSwapAverage(TrsModelParallel model);
+
 /* This rank's shards, borrowed until TrsModelParallelDestroy(). */
 const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel model);
 

@@ -49,6 +49,7 @@ struct TrsModelParallelImpl {
   TrsSparseOptimizers optimizers;
   TrsSparseOptimizerArgs *step_args; /* [optimizers.n] with a step's learning rates */
   TrsSchedule schedule;
+  PetscBool averaged;           /* evaluation of averaged weights, not a training */
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t *columns;             /* [features] first column of each feature in these matrices */
   TrsPositionWeight *position;  /* [features] */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "comm/qcomm.h"
 #include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
@@ -109,16 +108,33 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode create_dense_optimizer(TrsModelParallel m, TrsOptions options)
+{
+  const TrsDenseParameter *params;
+  float *values;
+  int64_t n_values, *first;
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(m->dlrm, &n, &params, &values, NULL, &n_values));
+  PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
+  PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
+  PetscCall(PetscMalloc1((size_t)n, &first));
+  for (int p = 0; p < n; p++) first[p] = params[p].value - values;
+  PetscCall(TrsDenseOptimizerSetTensors(m->dense_optimizer, n, first));
+  PetscCall(PetscFree(first));
+  PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
 {
-  float *values, *grads;
+  float *grads;
   int64_t n_values;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, &values, &grads, &n_values));
-  PetscCall(TrsDenseOptimizerCreate(m->config.device, m->config.compute, &m->dense_optimizer));
-  PetscCall(TrsDenseOptimizerSetFromOptions(m->dense_optimizer, options));
-  PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  PetscCall(create_dense_optimizer(m, options));
+  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, &n_values));
   if (m->blockwise) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDenseAllreduceCreate(m->config.groups->dense, m->stream, grads, n_values, &m->allreduce));
   PetscCall(TrsDenseAllreduceSetFromOptions(m->allreduce, options));
@@ -175,44 +191,17 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
 }
 
 /*
-  Check for -reproducible that all messages keep full precision. codecs [TRS_N_QCOMM_OPS] are those
-  of the embeddings.
+  Choose who does the dense layers' work. With -reproducible their gradients keep full precision.
 */
-static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
+static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
-  const char *rounded = NULL;
   int precision = TRS_CODEC_FP32;
 
   PetscFunctionBegin;
-  for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
-    if (codecs[op].backward.kind != TRS_CODEC_FP32)
-      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_TRUE, &rounded));
-    if (codecs[op].forward.kind != TRS_CODEC_FP32)
-      PetscCall(TrsQcommOptionName(options, (TrsQcommOp)op, PETSC_FALSE, &rounded));
-  }
-  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
-  if (precision != TRS_CODEC_FP32) rounded = "-dense_allreduce_precision";
-  if (rounded)
-    PetscCall(TrsOptionError(options, rounded,
-                             "-reproducible needs fp32: what is rounded on the way depends on the plan"));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Read the options of the exchanges, which differ only in their codecs. */
-static PetscErrorCode read_dist(TrsModelParallel m, TrsOptions options, TrsShardedEbcConfig *ebc)
-{
-  TrsPooledDistOptions *const dist[TRS_N_QCOMM_OPS] = {&ebc->dist, &ebc->reduce_scatter, &ebc->sequence};
-  TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
-  PetscBool reproducible;
-
-  PetscFunctionBegin;
-  PetscCall(TrsQcommFromOptions(options, codecs));
-  PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
-  for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
-    *dist[op] = (TrsPooledDistOptions){
-        .forward = codecs[op].forward, .backward = codecs[op].backward, .reproducible = reproducible};
   m->dense = reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
-  if (reproducible) PetscCall(check_unrounded(options, codecs));
+  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
+  if (reproducible && precision != TRS_CODEC_FP32)
+    PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -234,6 +223,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                       TrsModelParallel *model)
 {
   TrsShardedEbcConfig ebc = {0};
+  double average_decay;
   TrsModelParallel m;
 
   PetscFunctionBegin;
@@ -241,9 +231,10 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
-  PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &ebc.index_dedup, NULL));
-  PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &ebc.variable_batch, NULL));
-  PetscCall(read_dist(m, options, &ebc));
+  PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
+  m->averaged = (PetscBool)(average_decay > 0.0 && !config->training);
+  PetscCall(TrsShardedEbcConfigFromOptions(options, &ebc));
+  PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options));
   if (config->quantised)

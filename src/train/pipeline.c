@@ -373,6 +373,7 @@ PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, 
   PetscCall(TrsPipelineCreate(control, options, model, reader, 0, stop, pipeline));
   (*pipeline)->evaluation = PETSC_TRUE;
   (*pipeline)->first_slot = TRS_TRAINING_SLOTS;
+  PetscCall(TrsModelParallelSwapAverage(model));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -437,6 +438,7 @@ PetscErrorCode TrsPipelineDestroy(TrsPipeline *pipeline)
   PetscFunctionBegin;
   if (!*pipeline) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(drain(*pipeline));
+  if ((*pipeline)->evaluation) PetscCall(TrsModelParallelSwapAverage((*pipeline)->model));
   for (int i = 0; i < TRS_IN_HAND; i++)
     if ((*pipeline)->hand[i].batch)
       PetscCall(TrsReaderReturn((*pipeline)->reader, &(*pipeline)->hand[i].batch));

@@ -44,6 +44,10 @@ static const TrsOptionSpec specs[] = {
     {"-metrics_group", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "also compute metrics within groups of samples: those of the dataset's /group, or of a feature with one "
      "id a sample, by its name (GAUC, NDCG, recall, hit rate, precision, NE, MSE, MAE)"},
+    {"-metrics_segments", TRS_OPTION_INT, "0", "[0,256]", NULL, NULL,
+     "also compute NE of each group, where the groups of -metrics_group are 0 to this number minus 1; "
+     "another "
+     "group is an error of the data; 0: not"},
     {"-metrics_at", TRS_OPTION_INTS, "10", "[1,1000000]", NULL, "samples",
      "the numbers K of the ranking metrics of groups, which look at the first K samples"},
 };

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# cmake --install: the program, its tools, option files, batch scripts and documents, a manual page,
+# cmake --install: the program, the library with its header, tools, option files, batch scripts and documents, a manual page,
 # completions, a module file and a pkg-config file. Nothing holds the prefix but the module file and
 # the pkg-config file, which find it from where they lie: the tree may be moved.
 include(GNUInstallDirs)
 set(share ${CMAKE_INSTALL_DATADIR}/trshard)
 set(documents ${CMAKE_BINARY_DIR}/documents)
 install(TARGETS trshard)
+if(TARGET libtrshard)
+  install(TARGETS libtrshard LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
 install(DIRECTORY tools/ DESTINATION ${share}/tools USE_SOURCE_PERMISSIONS
-        FILES_MATCHING PATTERN "*.py" PATTERN "cmake" EXCLUDE PATTERN "packaging" EXCLUDE PATTERN "record_*" EXCLUDE
+        FILES_MATCHING PATTERN "*.py" PATTERN "examples/*.c" PATTERN "cmake" EXCLUDE PATTERN "packaging" EXCLUDE PATTERN "record_*" EXCLUDE
         PATTERN "check_*" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
 install(DIRECTORY jobs/ DESTINATION ${share}/jobs USE_SOURCE_PERMISSIONS PATTERN "quickstart.sh" EXCLUDE)
@@ -31,6 +34,10 @@ module-whatis \"trshard ${PROJECT_VERSION}: trains and shards recommendation mod
 conflict trshard
 prepend-path PATH $prefix/${CMAKE_INSTALL_BINDIR}
 prepend-path MANPATH $prefix/${CMAKE_INSTALL_MANDIR}
+prepend-path LD_LIBRARY_PATH $prefix/${CMAKE_INSTALL_LIBDIR}
+prepend-path PYTHONPATH $prefix/${share}/tools/python
+prepend-path PKG_CONFIG_PATH $prefix/${CMAKE_INSTALL_DATADIR}/pkgconfig
+prepend-path CMAKE_PREFIX_PATH $prefix
 setenv TRSHARD_ROOT $prefix
 ")
 install(FILES ${documents}/modulefile DESTINATION ${CMAKE_INSTALL_DATADIR}/modulefiles/trshard RENAME ${PROJECT_VERSION})
@@ -39,9 +46,29 @@ file(WRITE ${documents}/trshard.pc "# SPDX-License-Identifier: BSD-3-Clause
 prefix=\${pcfiledir}/../..
 bindir=\${prefix}/${CMAKE_INSTALL_BINDIR}
 datadir=\${prefix}/${share}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
+includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+pythondir=\${datadir}/tools/python
 
 Name: trshard
 Description: trains and shards recommendation models
 Version: ${PROJECT_VERSION}
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -ltrshard
 ")
 install(FILES ${documents}/trshard.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+
+# find_package(trshard) gives the target trshard::trshard.
+file(WRITE ${documents}/trshardConfig.cmake "# SPDX-License-Identifier: BSD-3-Clause
+include(CMakeFindDependencyMacro)
+find_dependency(MPI COMPONENTS C)
+get_filename_component(trshard_prefix \"\${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
+if(NOT TARGET trshard::trshard)
+  add_library(trshard::trshard SHARED IMPORTED)
+  set_target_properties(trshard::trshard PROPERTIES IMPORTED_LOCATION \"\${trshard_prefix}/${CMAKE_INSTALL_LIBDIR}/libtrshard.so\"
+                        INTERFACE_INCLUDE_DIRECTORIES \"\${trshard_prefix}/${CMAKE_INSTALL_INCLUDEDIR}\" INTERFACE_LINK_LIBRARIES MPI::MPI_C)
+endif()
+")
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(${documents}/trshardConfigVersion.cmake VERSION ${PROJECT_VERSION} COMPATIBILITY SameMajorVersion)
+install(FILES ${documents}/trshardConfig.cmake ${documents}/trshardConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_DATADIR}/cmake/trshard)

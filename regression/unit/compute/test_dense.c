@@ -460,7 +460,7 @@ static void test_update(void **state)
   enum { N = 37 };
 
   (void)state;
-  for (int kind = TRS_DENSE_SGD; kind <= TRS_DENSE_ADAM; kind++) {
+  for (int kind = TRS_DENSE_SGD; kind <= TRS_DENSE_ADAMW; kind++) {
     TrsDenseOptimizerArgs args = {.kind = (TrsDenseOptimizerKind)kind,
                                   .learning_rate = 0.1f,
                                   .eps = 1e-3f,
@@ -477,14 +477,16 @@ static void test_update(void **state)
     for (args.step = 1; args.step <= 2; args.step++) {
       assert_petsc_ok(TrsDenseUpdateCpu(NULL, N, &args, g, w, s1, s2));
       for (int i = 0; i < N; i++) {
-        const double gi = 0.5 * (double)g[i] + 0.01 * ref[i], t = (double)args.step;
+        const double decay = kind == TRS_DENSE_ADAMW ? 0.0 : 0.01, t = (double)args.step;
+        const double gi = 0.5 * (double)g[i] + decay * ref[i];
 
         if (kind == TRS_DENSE_SGD) ref[i] -= 0.1 * gi;
         if (kind == TRS_DENSE_ADAGRAD) {
           r1[i] += gi * gi;
           ref[i] -= 0.1 * gi / (sqrt(r1[i]) + 1e-3);
         }
-        if (kind == TRS_DENSE_ADAM) {
+        if (kind == TRS_DENSE_ADAMW) ref[i] *= 1.0 - 0.1 * 0.01;
+        if (kind == TRS_DENSE_ADAM || kind == TRS_DENSE_ADAMW) {
           r1[i] = 0.9 * r1[i] + 0.1 * gi;
           r2[i] = 0.99 * r2[i] + 0.01 * gi * gi;
           ref[i] -= 0.1 / (1.0 - pow(0.9, t)) * r1[i] / (sqrt(r2[i]) / sqrt(1.0 - pow(0.99, t)) + 1e-3);
@@ -497,6 +499,57 @@ static void test_update(void **state)
     release(s1);
     release(s2);
   }
+}
+
+/*
+  Lamb's step after two updates of its states, in double, on several parts of the work; weights of 0
+  have the ratio 1.
+*/
+static void lamb_case(int64_t n, int zero)
+{
+  TrsDenseOptimizerArgs args = {.kind = TRS_DENSE_LAMB,
+                                .learning_rate = 0.1f,
+                                .eps = 1e-6f,
+                                .weight_decay = 0.01f,
+                                .beta1 = 0.9,
+                                .beta2 = 0.99,
+                                .grad_scale = 0.5f};
+  float *w = numbers(n, 30), *g = numbers(n, 31), *before = numbers(n, 30), *m = NULL, *v = NULL;
+  double squares[2], ww = 0.0, rr = 0.0, *r;
+
+  assert_petsc_ok(TrsAlloc(n, sizeof(float), &m));
+  assert_petsc_ok(TrsAlloc(n, sizeof(float), &v));
+  assert_petsc_ok(PetscMalloc1((size_t)n, &r));
+  for (int64_t i = 0; zero && i < n; i++) w[i] = before[i] = 0.0f;
+  for (args.step = 1; args.step <= 2; args.step++)
+    assert_petsc_ok(TrsDenseUpdateCpu(NULL, n, &args, g, w, m, v));
+  assert_memory_equal(w, before, (size_t)n * sizeof(*w));
+  args.step = 2;
+  assert_petsc_ok(TrsLambApplyCpu(NULL, n, &args, m, v, squares, w));
+  for (int64_t i = 0; i < n; i++) {
+    const double gi = 0.5 * (double)g[i], mean = (0.9 * 0.1 + 0.1) * gi,
+                 square = (0.99 * 0.01 + 0.01) * gi * gi;
+
+    r[i] = mean / (1.0 - 0.81) / (sqrt(square / (1.0 - 0.9801)) + 1e-6) + 0.01 * (double)before[i];
+    rr += r[i] * r[i];
+    ww += (double)before[i] * (double)before[i];
+  }
+  for (int64_t i = 0; i < n; i++)
+    assert_close(w[i], (double)before[i] - 0.1 * (zero ? 1.0 : sqrt(ww / rr)) * r[i], 2e-6, 0.0);
+  assert_petsc_ok(PetscFree(r));
+  release(w);
+  release(g);
+  release(before);
+  release(m);
+  release(v);
+}
+
+static void test_lamb(void **state)
+{
+  (void)state;
+  lamb_case(37, 0);
+  lamb_case(50000, 0);
+  lamb_case(37, 1);
 }
 
 static void test_sum_of_squares(void **state)
@@ -574,6 +627,6 @@ TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
               cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_large),
               cmocka_unit_test(test_copy_large), cmocka_unit_test(test_cross), cmocka_unit_test(test_bce),
-              cmocka_unit_test(test_weighted_bce), cmocka_unit_test(test_update),
+              cmocka_unit_test(test_weighted_bce), cmocka_unit_test(test_update), cmocka_unit_test(test_lamb),
               cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
               cmocka_unit_test(test_library))

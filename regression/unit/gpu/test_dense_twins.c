@@ -485,6 +485,8 @@ static void test_squares(void **state)
   }
 }
 
+enum { N_DENSE_KINDS = 0 TRS_DENSE_OPTIMIZERS(TRS_COUNT_WORD) };
+
 /* The gradient's squares are 16: clipped to 2 it is halved, to 5 it is not. */
 static PetscErrorCode update(const TrsComputeOps *ops, int kind, double max_norm, const double *on_device,
                              int64_t n, float *const *x)
@@ -492,7 +494,7 @@ static PetscErrorCode update(const TrsComputeOps *ops, int kind, double max_norm
   static const double sixteen = 16.0;
   const TrsDenseOptimizerArgs args = {
       (TrsDenseOptimizerKind)kind,       0.1f,     1e-8f, 0.01f, 0.9, 0.999, 0.5f,
-      ops == cpu ? &sixteen : on_device, max_norm, 3};
+      ops == cpu ? &sixteen : on_device, max_norm, 3,     0.0f};
 
   PetscFunctionBegin;
   PetscCall(ops->dense_update(NULL, n, &args, x[0], x[1], x[2], x[3]));
@@ -508,7 +510,7 @@ static void test_optimizers(void **state)
   if (!cuda) skip();
   assert_petsc_ok(device->alloc((int64_t)sizeof(sixteen), &on_device));
   assert_petsc_ok(device->copy(on_device, &sixteen, (int64_t)sizeof(sixteen), NULL));
-  for (int s = 0; s < 6; s++) {
+  for (int s = 0; s < 2 * N_DENSE_KINDS; s++) {
     const int64_t n = 1000;
     Arguments a = {0};
 
@@ -519,30 +521,62 @@ static void test_optimizers(void **state)
         values[k] = fabsf(values[k]);
         ((float *)a.array[i].before)[k] = values[k];
       }
-    TWINS(a, 2e-6, update(ops, s % 3, s < 3 ? 2.0 : 5.0, on_device, n, x));
+    TWINS(a, 2e-6, update(ops, s % N_DENSE_KINDS, s < N_DENSE_KINDS ? 2.0 : 5.0, on_device, n, x));
   }
   assert_petsc_ok(device->release(&on_device));
+}
+
+/* Gradients clamped by value, and lamb's step of layers of one thread block and of several. */
+static void test_clamp_and_lamb(void **state)
+{
+  static const int64_t sizes[] = {1, 1000, 100003};
+  double host[2];
+  void *squares;
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
+  for (int s = 0; s < 3; s++) {
+    const TrsDenseOptimizerArgs args = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,  0.999,
+                                        0.5f,           NULL, 0.0,   3,     0.25f};
+    Arguments a = {0};
+
+    for (int i = 0; i < 4; i++) add(&a, sizes[s]);
+    for (int64_t k = 0; k < sizes[s]; k++) { /* mean squares */
+      float *values = a.array[3].by_cpu;
+      values[k] = fabsf(values[k]);
+      ((float *)a.array[3].before)[k] = values[k];
+    }
+    TWINS(a, 2e-6,
+          ops->dense_update(NULL, sizes[s], &args, x[0], x[1], x[2], x[3])
+              ? 1
+              : (int)ops->lamb_apply(NULL, sizes[s], &args, x[2], x[3], ops == cpu ? host : squares, x[1]));
+  }
+  assert_petsc_ok(device->release(&squares));
 }
 
 /* The zeros that fill a weight up stay zeros, with eps 0, too. */
 static void test_zeros_stay(void **state)
 {
   float zeros[64] = {0}, found[64];
-  void *x[4];
+  void *x[4], *squares;
 
   (void)state;
   if (!cuda) skip();
-  for (int kind = 0; kind < 3; kind++) {
+  assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
+  for (int kind = 0; kind < N_DENSE_KINDS; kind++) {
     const TrsDenseOptimizerArgs args = {
-        (TrsDenseOptimizerKind)kind, 0.1f, 0.0f, 0.01f, 0.9, 0.999, 1.0f, NULL, 0, 1};
+        (TrsDenseOptimizerKind)kind, 0.1f, 0.0f, 0.01f, 0.9, 0.999, 1.0f, NULL, 0, 1, 0.0f};
 
     for (int i = 0; i < 4; i++) assert_petsc_ok(device->alloc((int64_t)sizeof(zeros), &x[i]));
     assert_petsc_ok(cuda->dense_update(NULL, 64, &args, x[0], x[1], x[2], x[3]));
+    if (kind == TRS_DENSE_LAMB) assert_petsc_ok(cuda->lamb_apply(NULL, 64, &args, x[2], x[3], squares, x[1]));
     assert_petsc_ok(device->copy(found, x[1], (int64_t)sizeof(found), NULL));
     assert_petsc_ok(device->stream_synchronize(NULL));
     assert_memory_equal(found, zeros, sizeof(zeros));
     for (int i = 0; i < 4; i++) assert_petsc_ok(device->release(&x[i]));
   }
+  assert_petsc_ok(device->release(&squares));
 }
 
 /* skew: floats that all arrays lie behind an aligned place */
@@ -681,6 +715,7 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
               cmocka_unit_test(test_cross), cmocka_unit_test(test_loss), cmocka_unit_test(test_mixture),
               cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
-              cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
-              cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
-              cmocka_unit_test(test_all_slots), cmocka_unit_test(test_precision))
+              cmocka_unit_test(test_clamp_and_lamb), cmocka_unit_test(test_zeros_stay),
+              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
+              cmocka_unit_test(test_rounding), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_precision))

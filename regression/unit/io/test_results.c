@@ -342,6 +342,62 @@ static void test_load(void **state)
   H5Fclose(file);
 }
 
+/* A row of a matrix: these numbers, each of another value. */
+static void append_matrix_row(TrsResults results, int64_t row, int width)
+{
+  double values[TRS_COLUMN_BLOCK_ROWS];
+
+  for (int i = 0; i < width; i++) values[i] = (double)row + 0.001 * i;
+  assert_petsc_ok(TrsResultsAppendInt(results, "eval/step", row));
+  assert_petsc_ok(TrsResultsAppendRow(results, "eval/matrix", width, values));
+}
+
+/* Rows from .. n - 1 are there, the earlier ones are NaN. */
+static void check_matrix(int64_t from, int64_t n, int width)
+{
+  hid_t file;
+  double *values;
+
+  if (trs_rank() != 0) return;
+  file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  values = malloc((size_t)(n * width) * sizeof(*values));
+  assert_true(file >= 0 && values);
+  read_all(file, "eval/matrix", H5T_NATIVE_DOUBLE, 2, n * width, values);
+  for (int64_t i = 0; i < n * width; i++)
+    assert_true(i / width < from ? isnan(values[i])
+                                 : values[i] == (double)(i / width) + 0.001 * (double)(i % width));
+  free(values);
+  H5Fclose(file);
+}
+
+/* Rows of several numbers, over blocks that they do not fill: written, dropped, taken over, and begun anew. */
+static void test_matrix(void **state)
+{
+  static const TrsResultsRange rows[] = {{"eval", "eval/step", 4000}};
+  enum { TRS_WIDTH = 5, TRS_ROWS = 2 * (TRS_COLUMN_BLOCK_ROWS / TRS_WIDTH) + 1 };
+  TrsResults results;
+
+  (void)state;
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  for (int64_t i = 0; i < TRS_ROWS; i++) append_matrix_row(results, i, TRS_WIDTH);
+  assert_petsc_ok(
+      TrsResultsDropLast(results, "eval/", "eval/step", TRS_ROWS - 1)); /* the first of its block */
+  append_matrix_row(results, TRS_ROWS - 1, TRS_WIDTH);
+  assert_petsc_ok(TrsResultsWrite(results));
+  check_matrix(0, TRS_ROWS, TRS_WIDTH);
+  assert_petsc_ok(TrsResultsDestroy(&results));
+
+  assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
+  assert_petsc_ok(TrsResultsLoad(results, 1, rows));
+  append_matrix_row(results, TRS_ROWS, TRS_WIDTH);
+  assert_petsc_ok(TrsResultsWrite(results));
+  check_matrix(0, TRS_ROWS + 1, TRS_WIDTH);
+  append_matrix_row(results, TRS_ROWS + 1, 3);
+  assert_petsc_ok(TrsResultsWrite(results));
+  check_matrix(TRS_ROWS + 1, TRS_ROWS + 2, 3);
+  assert_petsc_ok(TrsResultsDestroy(&results));
+}
+
 /* A file that is not what it should be: an error, and nothing of it was taken. */
 static void test_load_damaged(void **state)
 {
@@ -379,5 +435,5 @@ static void test_cannot_create(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_results), cmocka_unit_test(test_rows),
               cmocka_unit_test(test_no_file), cmocka_unit_test(test_link_is_not_followed),
               cmocka_unit_test(test_bounded_memory), cmocka_unit_test(test_spill_fails),
-              cmocka_unit_test(test_load), cmocka_unit_test(test_load_damaged),
+              cmocka_unit_test(test_matrix), cmocka_unit_test(test_load), cmocka_unit_test(test_load_damaged),
               cmocka_unit_test(test_cannot_create))

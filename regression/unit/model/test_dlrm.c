@@ -434,7 +434,7 @@ static void test_state(void **state)
   assert_petsc_ok(TrsDenseOptimizerCreate(device, compute, &optimizer));
   assert_petsc_ok(TrsDenseOptimizerSetFromOptions(optimizer, optimizer_options));
   assert_petsc_ok(TrsDenseOptimizerSetUp(optimizer, values, n_values));
-  assert_petsc_ok(TrsDlrmAddState(dlrm, &tensors));
+  assert_petsc_ok(TrsDlrmAddState(dlrm, PETSC_FALSE, &tensors));
   assert_petsc_ok(TrsDlrmAddOptimizerState(dlrm, optimizer, &tensors));
   assert_int_equal(tensors.n, 3 * 2 * 3); /* 3 layers of weight and bias; value, exp_avg, exp_avg_sq */
   for (int i = 0; i < tensors.n; i++) {

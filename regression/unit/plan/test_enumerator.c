@@ -19,7 +19,7 @@ static void check_case(const json_t *x)
                           .pod_size = 1,
                           .group = (int)unit_int(x, "local_world_size")};
   TrsPlanSettings settings = {.batch_size = 1};
-  TrsCostModel model = {&topology, &settings, &tables};
+  TrsCostModel model = {&topology, &settings, &tables, NULL};
   const json_t *sizes = json_object_get(x, "sizes"), *offsets = json_object_get(x, "offsets");
   const json_t *memory = json_object_get(x, "device_memory_sizes");
   TrsSearchSpace space;

@@ -60,7 +60,7 @@ static void test_reservations(void **state)
     TrsReservation reservation;
 
     set_up(json_object_get(x, "options"), &options, &tables, &topology, &settings);
-    assert_petsc_ok(TrsReserve(&(TrsCostModel){&topology, &settings, &tables}, &reservation));
+    assert_petsc_ok(TrsReserve(&(TrsCostModel){&topology, &settings, &tables, NULL}, &reservation));
     for (int r = 0; r < topology.world_size; r++) {
       assert_int_equal(reservation.left[r].hbm, unit_int(expected, "hbm"));
       assert_int_equal(reservation.left[r].ddr, unit_int(expected, "ddr"));

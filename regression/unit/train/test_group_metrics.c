@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5, tools/record_group_metrics_peer.py); the same bits for any order and number of ranks. */
+/* Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5, tools/record_group_metrics_peer.py) and NE of segments (units_segmented_ne.h5, tools/record_segmented_ne_peer.py); the same bits for any order and number of ranks. */
 #include "golden_h5.h"
 #include "train/group_metrics.h"
 #include "train/running_metrics.h"
@@ -8,20 +8,27 @@
 
 #include <math.h>
 
-/* The metrics of the options "-metrics_group /group -metrics_at 1,3,10". */
-static TrsGroupMetrics create(MPI_Comm comm, int64_t window)
+/* The metrics of the options "-metrics_group /group -metrics_at 1,3,10", with segments. */
+static TrsGroupMetrics create_segments(MPI_Comm comm, int64_t window, int64_t n_segments)
 {
   const TrsOptionGroup *groups[1] = {&trs_metrics_options};
-  char *argv[] = {(char[]){"test"}, (char[]){"-metrics_group"}, (char[]){"/group"}, (char[]){"-metrics_at"},
-                  (char[]){"1,3,10"}};
+  char *argv[] = {(char[]){"test"},        (char[]){"-metrics_group"}, (char[]){"/group"},
+                  (char[]){"-metrics_at"}, (char[]){"1,3,10"},         (char[]){"-metrics_segments"},
+                  (char[16]){""}};
   TrsGroupMetrics metrics;
   TrsOptions options;
 
-  assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, 5, argv, groups, 1, &options));
+  snprintf(argv[6], 16, "%d", (int)n_segments);
+  assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, 7, argv, groups, 1, &options));
   assert_petsc_ok(TrsGroupMetricsCreate(comm, options, window, &metrics));
   assert_non_null(metrics);
   assert_petsc_ok(TrsOptionsDestroy(&options));
   return metrics;
+}
+
+static TrsGroupMetrics create(MPI_Comm comm, int64_t window)
+{
+  return create_segments(comm, window, 0);
 }
 
 static void expect(hid_t group, const char *group_name, const char *name, int64_t at, double found,
@@ -122,6 +129,67 @@ static void test_peers(void **state)
   golden_close(file);
 }
 
+static void expect_segments(const char *name, const TrsGroupValues *v, int64_t n, const double *expected)
+{
+  assert_int_equal(v->n_segments, n);
+  for (int64_t i = 0; i < n; i++)
+    if (!(isnan(expected[i]) ? isnan(v->segment_ne[i]) : fabs(v->segment_ne[i] / expected[i] - 1.0) <= 1e-6))
+      fail_msg("%s: segment %d has NE %.10g, expected %.10g", name, (int)i, v->segment_ne[i], expected[i]);
+}
+
+/* NE of segments, of all samples and of a window, whatever rank the samples are on. */
+static void one_of_segments(hid_t group, const char *name, void *context)
+{
+  int64_t n, n_segments;
+  float *p = golden_float(group, "in/predictions", &n), *y = golden_float(group, "in/labels", NULL);
+  float *w = golden_float(group, "in/weights", NULL);
+  int64_t *g = golden_int64(group, "in/group", NULL);
+  double *lifetime = golden_double(group, "out/lifetime", &n_segments);
+  double *window = golden_double(group, "out/window", NULL);
+  const int64_t window_samples = (int64_t)golden_number(group, "window", 0);
+  TrsGroupMetrics all = create_segments(MPI_COMM_WORLD, 0, n_segments);
+  TrsGroupMetrics last = create_segments(MPI_COMM_WORLD, window_samples, n_segments);
+  TrsGroupValues v, alone;
+
+  for (int64_t i = trs_rank(); i < n; i += trs_size()) {
+    assert_petsc_ok(TrsGroupMetricsAdd(all, 1, p + i, y + i, w + i, g + i));
+    assert_petsc_ok(TrsGroupMetricsAdd(last, 1, p + i, y + i, w + i, g + i));
+  }
+  assert_petsc_ok(TrsGroupMetricsCompute(last, &v)); /* windows are multiples of 2, 3 and 4 ranks */
+  expect_segments(name, &v, n_segments, window);
+  assert_petsc_ok(TrsGroupMetricsCompute(all, &v));
+  expect_segments(name, &v, n_segments, lifetime);
+  assert_petsc_ok(TrsGroupMetricsDestroy(&all));
+  assert_petsc_ok(TrsGroupMetricsDestroy(&last));
+  all = create_segments(MPI_COMM_SELF, 0, n_segments);
+  for (int64_t i = n; i-- > 0;) assert_petsc_ok(TrsGroupMetricsAdd(all, 1, p + i, y + i, w + i, g + i));
+  assert_petsc_ok(TrsGroupMetricsCompute(all, &alone));
+  assert_memory_equal(alone.segment_ne, v.segment_ne, (size_t)n_segments * sizeof(double));
+  assert_memory_equal(alone.segment_samples, v.segment_samples, (size_t)n_segments * sizeof(double));
+  for (int64_t i = 0; i < n; i++) alone.segment_samples[g[i]]--;
+  for (int64_t i = 0; i < n_segments; i++) assert_true(alone.segment_samples[i] == 0.0);
+  assert_petsc_ok(TrsGroupMetricsDestroy(&all));
+  ++*(int *)context;
+  free(p);
+  free(y);
+  free(w);
+  free(g);
+  free(lifetime);
+  free(window);
+}
+
+static void test_segments(void **state)
+{
+  hid_t file = H5Fopen(trs_golden_in("train", "units_segmented_ne.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+  int n = 0;
+
+  (void)state;
+  assert_true(file >= 0);
+  golden_for_each_group(file, one_of_segments, &n);
+  assert_int_equal(n, 5);
+  golden_close(file);
+}
+
 /* Two equal predictions of both classes: TorchRec gives 0.5 or 1, the mean over both orders is 0.75. */
 static void test_tie_by_hand(void **state)
 {
@@ -182,5 +250,6 @@ static void test_window(void **state)
   assert_petsc_ok(TrsGroupMetricsDestroy(&last));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_peers), cmocka_unit_test(test_tie_by_hand),
-              cmocka_unit_test(test_no_meaning), cmocka_unit_test(test_window))
+TRS_TEST_MAIN(cmocka_unit_test(test_peers), cmocka_unit_test(test_segments),
+              cmocka_unit_test(test_tie_by_hand), cmocka_unit_test(test_no_meaning),
+              cmocka_unit_test(test_window))

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "run/memory_check.h"
+#include "api/memory_check.h"
 
 #include "compute/quant.h"
+#include "core/names.h"
 #include "core/random.h"
-#include "run/report.h"
+#include "optim/sparse_optimizer.h"
+#include "spec/text.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -11,10 +13,10 @@
 enum { TRS_HOST_BYTES = 64, TRS_ID_BYTES = 128 };
 
 /* Add the bytes of all this rank's shards of a table, in the memory that is asked for. */
-static void add_table(const TrsSession *s, const TrsTableConfig *table, const TrsTablePlan *plan,
+static void add_table(const TrsMachine *machine, const TrsTableConfig *table, const TrsTablePlan *plan,
                       const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double bytes[2])
 {
-  const PetscBool host = s->device->host_memory,
+  const PetscBool host = machine->device->host_memory,
                   uvm = (PetscBool)(!host && TrsKernelIsUvm(plan->compute_kernel));
   const char *names[TRS_OPTIMIZER_STATES];
   PetscBool rowwise[TRS_OPTIMIZER_STATES];
@@ -28,7 +30,7 @@ static void add_table(const TrsSession *s, const TrsTableConfig *table, const Tr
     const TrsShard *shard = &plan->shard[i];
     const double rows = (double)shard->rows;
 
-    if (shard->rank != s->rank || shard->cols == 0) continue;
+    if (shard->rank != machine->rank || shard->cols == 0) continue;
     bytes[0] += share * rows *
                 (quantised ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
                            : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
@@ -39,19 +41,20 @@ static void add_table(const TrsSession *s, const TrsTableConfig *table, const Tr
 }
 
 /* Count the bytes that this rank will allocate for its tables: rows and states. */
-static PetscErrorCode count_tables(const TrsSession *s, PetscBool training, PetscBool quantised,
+static PetscErrorCode count_tables(const TrsMachine *machine, const TrsTableConfigs *tables,
+                                   const TrsShardingPlan *shardings, PetscBool training, PetscBool quantised,
                                    double bytes[2])
 {
   TrsSparseOptimizers optimizers = {.n = 0};
 
   PetscFunctionBegin;
   bytes[0] = bytes[1] = 0;
-  if (training) PetscCall(TrsSparseOptimizersFromOptions(s->options, &s->tables, &optimizers));
-  for (int t = 0; t < s->tables.n; t++) {
-    const TrsTablePlan *plan = TrsShardingPlanFind(&s->plan, s->tables.table[t].name);
+  if (training) PetscCall(TrsSparseOptimizersFromOptions(machine->options, tables, &optimizers));
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTablePlan *plan = TrsShardingPlanFind(shardings, tables->table[t].name);
 
     if (plan)
-      add_table(s, &s->tables.table[t], plan, training ? TrsSparseOptimizersOf(&optimizers, t) : NULL,
+      add_table(machine, &tables->table[t], plan, training ? TrsSparseOptimizersOf(&optimizers, t) : NULL,
                 quantised, bytes);
   }
   if (training) PetscCall(TrsSparseOptimizersFree(&optimizers));
@@ -62,23 +65,24 @@ static PetscErrorCode count_tables(const TrsSession *s, PetscBool training, Pets
   The ranks that share this rank's memory: those of its host, or with GPUs those on the same GPU.
   Free with MPI_Comm_free(). Collective.
 */
-static PetscErrorCode find_sharers(const TrsSession *s, MPI_Comm *sharers)
+static PetscErrorCode find_sharers(const TrsMachine *machine, MPI_Comm *sharers)
 {
   char device[TRS_ID_BYTES] = "";
   MPI_Comm host;
 
   PetscFunctionBegin;
-  PetscCall(s->device->identity(device, sizeof(device)));
-  PetscCallMPI(MPI_Comm_split_type(s->comm, MPI_COMM_TYPE_SHARED, s->rank, MPI_INFO_NULL, &host));
-  PetscCallMPI(MPI_Comm_split(host, (int)(TrsNameHash(device) & 0x7fffffff), s->rank, sharers));
+  PetscCall(machine->device->identity(device, sizeof(device)));
+  PetscCallMPI(MPI_Comm_split_type(machine->comm, MPI_COMM_TYPE_SHARED, machine->rank, MPI_INFO_NULL, &host));
+  PetscCallMPI(MPI_Comm_split(host, (int)(TrsNameHash(device) & 0x7fffffff), machine->rank, sharers));
   PetscCallMPI(MPI_Comm_free(&host));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode refuse(const TrsSession *s, int n_sharers, const double bytes[2], double free_bytes)
+static PetscErrorCode refuse(const TrsMachine *machine, int n_sharers, const double bytes[2],
+                             double free_bytes)
 {
   char host[TRS_HOST_BYTES] = "?", sharers[64] = "", tables[32], states[64] = "", text[32], is_free[32];
-  const PetscBool gpu = (PetscBool)!s->device->host_memory;
+  const PetscBool gpu = (PetscBool)!machine->device->host_memory;
 
   PetscFunctionBegin;
   (void)gethostname(host, sizeof(host) - 1);
@@ -87,19 +91,20 @@ static PetscErrorCode refuse(const TrsSession *s, int n_sharers, const double by
         PetscSNPrintf(sharers, sizeof(sharers), " and the %d ranks that share its memory", n_sharers - 1));
   if (bytes[1] > 0)
     PetscCall(PetscSNPrintf(states, sizeof(states), " and %s of their optimizer states",
-                            TrsReportBytesText(bytes[1], text, sizeof(text))));
+                            TrsBytesText(bytes[1], text, sizeof(text))));
   SETERRQ(
       PETSC_COMM_SELF, TRS_ERR_MEMORY,
       "the plan gives rank %d on %s%s %s of tables%s, but %s of %s are free there: use more %s, a smaller "
       "-tables_data_type (fp16, bf16)%s, or plan with less (%s)",
-      s->rank, host, sharers, TrsReportBytesText(bytes[0], tables, sizeof(tables)), states,
-      TrsReportBytesText(free_bytes, is_free, sizeof(is_free)), gpu ? "the GPU's memory" : "memory",
+      machine->rank, host, sharers, TrsBytesText(bytes[0], tables, sizeof(tables)), states,
+      TrsBytesText(free_bytes, is_free, sizeof(is_free)), gpu ? "the GPU's memory" : "memory",
       gpu ? "GPUs" : "hosts",
       gpu ? ", tables in host memory (-tables_compute_kernels fused_uvm_caching)" : "",
       gpu ? "-topology_hbm_cap, -topology_hbm_cap_per_rank" : "-topology_ddr_cap");
 }
 
-PetscErrorCode TrsMemoryCheck(const TrsSession *s, PetscBool training, PetscBool quantised)
+PetscErrorCode TrsMemoryCheck(const TrsMachine *machine, const TrsTableConfigs *tables,
+                              const TrsShardingPlan *plan, PetscBool training, PetscBool quantised)
 {
   double bytes[2], least;
   int64_t free_bytes, total_bytes;
@@ -108,15 +113,15 @@ PetscErrorCode TrsMemoryCheck(const TrsSession *s, PetscBool training, PetscBool
   int n_sharers;
 
   PetscFunctionBegin;
-  PetscCall(count_tables(s, training, quantised, bytes));
-  PetscCall(s->device->memory(&free_bytes, &total_bytes));
-  PetscCall(find_sharers(s, &sharers));
+  PetscCall(count_tables(machine, tables, plan, training, quantised, bytes));
+  PetscCall(machine->device->memory(&free_bytes, &total_bytes));
+  PetscCall(find_sharers(machine, &sharers));
   PetscCallMPI(MPI_Comm_size(sharers, &n_sharers));
   least = (double)free_bytes;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 2, MPI_DOUBLE, MPI_SUM, sharers));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_DOUBLE, MPI_MIN, sharers));
   PetscCallMPI(MPI_Comm_free(&sharers));
-  if (bytes[0] + bytes[1] > least) ierr = refuse(s, n_sharers, bytes, least);
-  PetscCall(TrsAgree(s->comm, ierr));
+  if (bytes[0] + bytes[1] > least) ierr = refuse(machine, n_sharers, bytes, least);
+  PetscCall(TrsAgree(machine->comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

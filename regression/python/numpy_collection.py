@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Python package against numpy: pooled rows, updates by plain SGD and AdaGrad, files, errors. Run on any number of ranks by mpirun."""
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+import trshard
+
+TABLES = [trshard.EmbeddingBagConfig("t0", 40, 8, ["a", "b"]), trshard.EmbeddingBagConfig("t1", 30, 4, pooling="mean"),
+          trshard.EmbeddingBagConfig("t2", 60, 16, weighted=True)]
+FEATURES = [(0, "a"), (0, "b"), (1, "t1"), (2, "t2")]
+RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+BATCH, STEPS, RATE = 6, 4, 0.5
+
+
+def make_batch(step, rank):
+    random = np.random.default_rng([step, rank])
+    lengths = random.integers(0, 4, (4, BATCH + rank), dtype=np.int32)  # ranks differ in their samples
+    values = np.concatenate([random.integers(0, TABLES[t].num_embeddings, lengths[f].sum()) for f, (t, _) in enumerate(FEATURES)])
+    return lengths, values, random.random(values.size, dtype=np.float32)
+
+
+def rows_of(ebc, table):
+    """All rows of a table, by bags of one id each."""
+    n, out = TABLES[table].num_embeddings, []
+    for begin in range(0, n, BATCH):
+        ids = np.arange(begin, min(begin + BATCH, n))
+        lengths = np.zeros((4, len(ids)), np.int32)
+        f = [t for t, _ in FEATURES].index(table)
+        lengths[f] = 1
+        out.append(ebc.evaluate(lengths, ids, np.ones(len(ids)))[:, ebc.columns[FEATURES[f][1]]].copy())
+    return np.concatenate(out)
+
+
+def each_bag(lengths, values, weights):
+    """(feature, sample, ids, factors) of each bag: the factors of the rows in its sum."""
+    at = 0
+    for f, (t, _) in enumerate(FEATURES):
+        for sample, n in enumerate(lengths[f]):
+            ids, w = values[at:at + n], weights[at:at + n]
+            at += n
+            yield f, sample, ids, w if TABLES[t].weighted else np.full(n, 1 / n if TABLES[t].pooling == "mean" and n else 1, np.float32)
+
+
+def check_training(optimizer, sharding, ahead):
+    with trshard.EmbeddingBagCollection(
+            TABLES, BATCH + SIZE, f"-device cpu -embedding_optimizer {optimizer} -embedding_learning_rate {RATE} -tables_sharding_types {sharding}") as ebc:
+        weights = [rows_of(ebc, t).astype(np.float64) for t in range(3)]
+        sums = [np.zeros_like(w) for w in weights]
+        batches = [[make_batch(step, rank) for rank in range(SIZE)] for step in range(STEPS)]
+        if ahead:
+            ebc.input_dist(*batches[0][RANK])
+        for step in range(STEPS):
+            if ahead and step + 1 < STEPS:
+                ebc.input_dist(*batches[step + 1][RANK])
+            pooled = ebc.forward() if ahead else ebc.forward(*batches[step][RANK])
+            expected = np.zeros_like(pooled)
+            gradients = [np.zeros_like(w) for w in weights]
+            for rank in range(SIZE):
+                for f, sample, ids, factors in each_bag(*batches[step][rank]):
+                    t, columns = FEATURES[f][0], ebc.columns[FEATURES[f][1]]
+                    bag = factors @ weights[t][ids]
+                    if rank == RANK:
+                        expected[sample, columns] = bag
+                    np.add.at(gradients[t], ids, np.outer(factors, bag))  # the loss is half the sum of squares
+            np.testing.assert_allclose(pooled, expected, rtol=1e-5, atol=1e-6)
+            ebc.backward(pooled)
+            for t, gradient in enumerate(gradients):
+                sums[t] += gradient**2
+                weights[t] -= RATE * (gradient if optimizer == "sgd" else gradient / (np.sqrt(sums[t]) + 1e-8))
+        for t in range(3):
+            np.testing.assert_allclose(rows_of(ebc, t), weights[t], rtol=1e-4, atol=2e-5)
+
+
+def check_files():
+    folder = os.path.dirname(os.path.abspath(sys.argv[1]))
+    path = os.path.join(folder, f"collection_n{SIZE}.h5")
+    mine = np.arange(6, dtype=np.float32).reshape(2, 3)
+    read = np.zeros_like(mine)
+    with trshard.EmbeddingBagCollection(TABLES, BATCH + SIZE, "-device cpu") as ebc:
+        ebc.forward(*make_batch(0, RANK))
+        ebc.backward(np.ones((BATCH + RANK, ebc.width), np.float32))
+        ebc.save(path, over=mine)
+        with trshard.EmbeddingBagCollection(TABLES, BATCH + SIZE, "-device cpu -seed 5 -tables_sharding_types row_wise") as other:
+            other.load(path, over=read)
+            np.testing.assert_array_equal(read, mine)
+            np.testing.assert_array_equal(rows_of(other, 2), rows_of(ebc, 2))
+        assert {table["sharding_type"] for table in ebc.plan["tables"].values()} if isinstance(ebc.plan["tables"], dict) else ebc.plan
+
+
+def fails(call, error, text):
+    try:
+        call()
+    except error as found:
+        assert text in str(found), f"{text!r} is not in: {found}"
+        return found
+    raise AssertionError(f"no error, expected one with {text!r}")
+
+
+def check_errors():
+    error = fails(lambda: trshard.EmbeddingBagCollection(TABLES, 8, "-tables_datatype fp16"), trshard.Error, "-tables_data")
+    assert error.status == 64, error.status
+    fails(lambda: trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("x", 4, 4, pooling="max")], 8), ValueError, "'sum' or 'mean'")
+    with trshard.EmbeddingBagCollection(TABLES, BATCH + SIZE, "-device cpu -bounds_check_mode fatal") as ebc:
+        lengths, values, weights = make_batch(0, RANK)
+        fails(lambda: ebc.forward(lengths[:2], values, weights), ValueError, "lengths has shape")
+        fails(lambda: ebc.forward(lengths, values, weights[1:]), ValueError, "weights has")
+        fails(lambda: ebc.forward(lengths, values), trshard.Error, "batch.weights is NULL")
+        values[-1] = 60
+        assert fails(lambda: ebc.forward(lengths, values, weights), trshard.Error, "id 60, expected 0 to 59").status == 65
+        values[-1] = 59
+        out = np.empty((BATCH + RANK, ebc.width), np.float32)
+        assert ebc.forward(lengths, values, weights, out=out) is out  # no copy
+        fails(lambda: ebc.backward(out[:, ::-1]), ValueError, "contiguous")
+        ebc.backward(out)
+
+
+for arguments in [("sgd", "row_wise", False), ("adagrad", "table_wise", True), ("sgd", "data_parallel", True)]:
+    check_training(*arguments)
+check_files()
+check_errors()
+print(f"rank {RANK}: trshard {trshard.version()} agrees with numpy")

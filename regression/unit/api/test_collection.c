@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 4 */
+/*
+  The library as another program uses it: a collection of all ranks beside one of this rank alone, which gets the whole global batch. Both start from
+  the same initial values, so pooled rows and, after training, the rows themselves agree; with -reproducible to the last bit.
+*/
+#include "api/trshard.h"
+#include "device/device.h"
+#include "trs_test.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FEATURES = 4, MOST = 9, MOST_IDS = 3, WIDTH = 8 + 8 + 12 + 16, STEPS = 5 };
+
+static const char *const first_features[] = {"a", "b"};
+static const TrshardTable tables[] = {
+    {.name = "t0", .num_embeddings = 50, .embedding_dim = 8, .n_features = 2, .features = first_features},
+    {.name = "t1", .num_embeddings = 7, .embedding_dim = 12, .pooling = TRSHARD_POOLING_MEAN},
+    {.name = "t2", .num_embeddings = 200, .embedding_dim = 16, .weighted = 1}};
+static const int64_t rows_of[FEATURES] = {50, 50, 7, 200};
+
+/* A plan, and what the numbers depend on. Columns are cut under an optimizer of single elements: one of whole rows would see the cuts. */
+static const struct {
+  const char *plan, *numbers;
+} cases[] = {{"-tables_sharding_types row_wise", ""},
+             {"-tables_sharding_types column_wise -tables_min_partition 4", "-embedding_optimizer adagrad"},
+             {"-tables_sharding_types data_parallel", ""},
+             {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16"},
+             {"-tables_sharding_types row_wise",
+              "-embedding_optimizer adam -table_t1_id_map hash -embedding_max_gradient 0.05"}};
+enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
+
+#define assert_ok(call)            trs_assert_status((call), TRSHARD_SUCCESS, #call, __LINE__)
+#define assert_fails(call, status) trs_assert_status((call), (status), #call, __LINE__)
+
+static void trs_assert_status(int found, int expected, const char *call, int line)
+{
+  if (found == expected) return;
+  print_error("line %d: %s returned %d, not %d: %s\n", line, call, found, expected, TrshardErrorMessage());
+  _fail(__FILE__, line);
+}
+
+typedef struct {
+  int32_t lengths[FEATURES * MOST * 4];
+  int64_t values[FEATURES * MOST * MOST_IDS * 4];
+  float weights[FEATURES * MOST * MOST_IDS * 4];
+  TrshardBatch batch;
+} ids;
+
+static uint64_t mix(uint64_t x)
+{
+  x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9U;
+  return x ^ (x >> 32);
+}
+
+/* Rank r has r + 3 samples, so ranks differ. */
+static int64_t samples_of(int rank)
+{
+  return 3 + rank;
+}
+
+/* The samples of the ranks first .. last - 1 in a step; a sample's ids depend on its place in the global batch alone. */
+static void make_ids(int step, int first, int last, ids *x)
+{
+  int64_t begin = 0, end, n_values = 0, bag = 0;
+
+  for (int r = 0; r < first; r++) begin += samples_of(r);
+  end = begin;
+  for (int r = first; r < last; r++) end += samples_of(r);
+  for (int f = 0; f < FEATURES; f++)
+    for (int64_t sample = begin; sample < end; sample++) {
+      const uint64_t random = mix((uint64_t)(step * 1000 + sample) * FEATURES + (uint64_t)f + 1);
+
+      x->lengths[bag] = (int32_t)(random % (MOST_IDS + 1));
+      for (int i = 0; i < x->lengths[bag]; i++, n_values++) {
+        x->values[n_values] = (int64_t)(mix(random + (uint64_t)i) % (uint64_t)rows_of[f]);
+        x->weights[n_values] = (float)(mix(random + 77 + (uint64_t)i) % 5) / 4;
+      }
+      bag++;
+    }
+  x->batch = (TrshardBatch){.batch = end - begin,
+                            .lengths = x->lengths,
+                            .n_values = n_values,
+                            .values = x->values,
+                            .weights = x->weights};
+}
+
+static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbers, const char *more)
+{
+  TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 4 * MOST};
+  TrshardCollection collection;
+  char options[512];
+
+  snprintf(options, sizeof(options), "-seed 3 -device cpu %s %s %s", plan, numbers, more);
+  config.options = options;
+  assert_ok(TrshardCollectionCreate(comm, &config, &collection));
+  return collection;
+}
+
+/* A gradient that depends on the pooled value and the sample's place alone. */
+static void make_gradient(const float *pooled, int64_t samples, int64_t first, float *gradient)
+{
+  for (int64_t i = 0; i < samples * WIDTH; i++)
+    gradient[i] = 0.1F * (float)sin((double)pooled[i] * 3 + (double)(first * WIDTH + i));
+}
+
+/* Embeddings and gradients lie in the device's memory, and pass through this part of it. */
+static const TrsDeviceOps *device;
+static float *staged;
+
+static int forward(TrshardCollection collection, int64_t samples, float *pooled)
+{
+  const int status = TrshardForward(collection, staged, WIDTH);
+
+  assert_petsc_ok(device->copy(pooled, staged, samples * WIDTH * (int64_t)sizeof(*pooled), NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  return status;
+}
+
+static int backward(TrshardCollection collection, int64_t samples, const float *gradient)
+{
+  assert_petsc_ok(device->copy(staged, gradient, samples * WIDTH * (int64_t)sizeof(*gradient), NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  return TrshardBackward(collection, staged, WIDTH);
+}
+
+static int evaluate(TrshardCollection collection, const TrshardBatch *batch, float *pooled)
+{
+  const int status = TrshardEvaluate(collection, batch, staged, WIDTH);
+
+  assert_petsc_ok(device->copy(pooled, staged, batch->batch * WIDTH * (int64_t)sizeof(*pooled), NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  return status;
+}
+
+/* Train both collections for a few steps, and compare what they give. `ahead`: the next batch's ids travel early. */
+static void train(TrshardCollection all, TrshardCollection alone, int ahead, double tolerance)
+{
+  static float pooled[4 * MOST * WIDTH], whole[4 * MOST * WIDTH], gradient[4 * MOST * WIDTH];
+  static ids mine, everything;
+  int64_t first = 0;
+
+  for (int r = 0; r < trs_rank(); r++) first += samples_of(r);
+  for (int step = 0; step < STEPS; step++) {
+    const int64_t samples = samples_of(trs_rank());
+
+    if (step == 0 || !ahead) {
+      make_ids(step, trs_rank(), trs_rank() + 1, &mine);
+      assert_ok(TrshardInputDist(all, &mine.batch));
+    }
+    if (ahead && step + 1 < STEPS) {
+      make_ids(step + 1, trs_rank(), trs_rank() + 1, &mine);
+      assert_ok(TrshardInputDist(all, &mine.batch));
+    }
+    assert_ok(forward(all, samples, pooled));
+    make_ids(step, 0, trs_size(), &everything);
+    assert_ok(TrshardInputDist(alone, &everything.batch));
+    assert_ok(forward(alone, everything.batch.batch, whole));
+    for (int64_t i = 0; i < samples * WIDTH; i++)
+      assert_close(pooled[i], whole[first * WIDTH + i], tolerance, tolerance);
+    /* both get the gradient of the same pooled values, or rounding would grow */
+    make_gradient(whole + first * WIDTH, samples, first, gradient);
+    assert_ok(backward(all, samples, gradient));
+    make_gradient(whole, everything.batch.batch, 0, gradient);
+    assert_ok(backward(alone, everything.batch.batch, gradient));
+  }
+  make_ids(99, trs_rank(), trs_rank() + 1, &mine);
+  assert_ok(evaluate(all, &mine.batch, pooled));
+  assert_ok(evaluate(alone, &mine.batch, whole));
+  for (int64_t i = 0; i < mine.batch.batch * WIDTH; i++)
+    assert_close(pooled[i], whole[i], tolerance, tolerance);
+}
+
+/* `where`: options of the device, which all ranks share if it is a GPU. */
+static void check_ranks_agree(const char *where)
+{
+  assert_petsc_ok(device->alloc(4 * MOST * WIDTH * (int64_t)sizeof(*staged), (void **)&staged));
+  for (int i = 0; i < N_CASES; i++)
+    for (int exact = 0; exact < 2; exact++) {
+      TrshardCollection all, alone;
+      char more[128];
+
+      snprintf(more, sizeof(more), "%s%s", where, exact ? " -reproducible" : "");
+      all = make(MPI_COMM_WORLD, cases[i].plan, cases[i].numbers, more);
+      alone = make(MPI_COMM_SELF, "-tables_sharding_types table_wise", cases[i].numbers, more);
+      train(all, alone, i % 2, exact ? 0 : strstr(cases[i].numbers, "fp16") ? 2e-3 : 2e-5);
+      assert_ok(TrshardCollectionDestroy(&all));
+      assert_ok(TrshardCollectionDestroy(&alone));
+      assert_null(all);
+    }
+  assert_petsc_ok(device->release((void **)&staged));
+}
+
+static void test_ranks_agree(void **state)
+{
+  char why[256];
+  int n_devices = 0;
+
+  (void)state;
+  assert_petsc_ok(TrsDeviceFind("cpu", &device));
+  check_ranks_agree("-device cpu");
+  device = trs_device_backends[1];
+  if (!device) return; /* no GPU was built in */
+  assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
+  if (n_devices == 0) return;
+  assert_petsc_ok(device->setup(0, 1));
+  check_ranks_agree("-device cuda -gpu_share -comm_backend mpi");
+}
+
+/* A file of all ranks goes into a collection of one, with the caller's own tensor and the number of the step. */
+static void test_files(void **state)
+{
+  static float pooled[4 * MOST * WIDTH], again[4 * MOST * WIDTH], before[6] = {1, 2, 3, 4, 5, 6}, after[6];
+  TrshardTensor tensor = {.name = "over/weight", .ndim = 2, .rows = 2, .cols = 3, .data = before};
+  char path[128];
+  int pid = (int)getpid();
+  TrshardCollection all = make(MPI_COMM_WORLD, cases[4].plan, cases[4].numbers, ""),
+                    alone = make(MPI_COMM_SELF, cases[0].plan, cases[4].numbers, "-seed 8");
+  ids mine;
+
+  (void)state;
+  MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  snprintf(path, sizeof(path), "/tmp/trshard_test_collection_%d.h5", pid);
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  for (int step = 0; step < 2; step++) {
+    assert_ok(TrshardInputDist(all, &mine.batch));
+    assert_ok(TrshardForward(all, pooled, WIDTH));
+    assert_ok(TrshardBackward(all, pooled, WIDTH));
+  }
+  assert_ok(TrshardSave(all, path, 1, &tensor));
+  tensor.data = after;
+  assert_ok(TrshardLoad(alone, path, 1, &tensor));
+  assert_memory_equal(before, after, sizeof(before));
+  assert_ok(TrshardEvaluate(all, &mine.batch, pooled, WIDTH));
+  assert_ok(TrshardEvaluate(alone, &mine.batch, again, WIDTH));
+  for (int64_t i = 0; i < mine.batch.batch * WIDTH; i++) assert_close(pooled[i], again[i], 1e-6, 1e-6);
+  tensor.name = "other";
+  assert_fails(TrshardLoad(alone, path, 1, &tensor), TRSHARD_ERROR_DATA);
+  assert_non_null(strstr(TrshardErrorMessage(), "dense/other"));
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) unlink(path);
+  assert_ok(TrshardCollectionDestroy(&all));
+  assert_ok(TrshardCollectionDestroy(&alone));
+}
+
+/* A refused configuration has the program's code and message on every rank, and the process goes on. */
+static void check_config(TrshardConfig config, int status, const char *word)
+{
+  TrshardCollection collection;
+
+  assert_fails(TrshardCollectionCreate(MPI_COMM_WORLD, &config, &collection), status);
+  assert_null(collection);
+  if (!strstr(TrshardErrorMessage(), word))
+    print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
+  assert_non_null(strstr(TrshardErrorMessage(), word));
+}
+
+static void test_bad_configurations(void **state)
+{
+  static const TrshardTable empty = {.name = "x", .num_embeddings = 0, .embedding_dim = 4},
+                            mean = {.name = "x",
+                                    .num_embeddings = 3,
+                                    .embedding_dim = 4,
+                                    .weighted = 1,
+                                    .pooling = TRSHARD_POOLING_MEAN};
+  const TrshardConfig good = {.n_tables = 3, .tables = tables, .batch_size = 5};
+  TrshardConfig bad = good;
+
+  (void)state;
+  bad.options = "-embedding_optimizr adam";
+  check_config(bad, TRSHARD_ERROR_OPTION, "-embedding_optimizer");
+  bad.options = "-data_train d.h5";
+  check_config(bad, TRSHARD_ERROR_OPTION, "-data_train");
+  bad.options = "-table_t9_data_type fp16";
+  check_config(bad, TRSHARD_ERROR_OPTION, "t9");
+  bad.options = "-seed \"3";
+  check_config(bad, TRSHARD_ERROR_OPTION, "quote");
+  bad.options = "-plan_input nowhere.json";
+  check_config(bad, TRSHARD_ERROR_NO_INPUT, "nowhere.json");
+  bad.options = "-device cpu -topology_ddr_cap 1KiB";
+  check_config(bad, TRSHARD_ERROR_NO_PLAN, "-topology_ddr_cap");
+  bad = good;
+  bad.batch_size = 0;
+  check_config(bad, TRSHARD_ERROR_OPTION, "batch_size");
+  bad = good;
+  bad.n_tables = 1;
+  bad.tables = &empty;
+  check_config(bad, TRSHARD_ERROR_OPTION, "num_embeddings");
+  bad.tables = &mean;
+  check_config(bad, TRSHARD_ERROR_OPTION, "mean");
+}
+
+/* Calls that are refused leave the collection as it was. */
+static void test_bad_batches(void **state)
+{
+  static float pooled[4 * MOST * WIDTH];
+  TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "-bounds_check_mode fatal");
+  ids mine;
+
+  (void)state;
+  assert_fails(TrshardForward(all, pooled, WIDTH), TRSHARD_ERROR_INTERNAL);
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  if (trs_rank() == trs_size() - 1) mine.values[mine.batch.n_values - 1] = 200; /* of t2, on one rank alone */
+  assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_DATA);
+  assert_non_null(strstr(TrshardErrorMessage(), "table \"t2\""));
+  assert_non_null(strstr(TrshardErrorMessage(), "id 200, expected 0 to 199"));
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  mine.batch.n_values--;
+  assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_DATA);
+  assert_fails(TrshardBackward(all, pooled, WIDTH), TRSHARD_ERROR_INTERNAL);
+  mine.batch.n_values++;
+  assert_ok(TrshardInputDist(all, &mine.batch));
+  assert_ok(TrshardInputDist(all, &mine.batch));
+  assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_INTERNAL);
+  assert_fails(TrshardForward(all, pooled, WIDTH - 1), TRSHARD_ERROR_OPTION);
+  for (int i = 0; i < 2; i++) {
+    assert_ok(TrshardForward(all, pooled, WIDTH));
+    assert_fails(TrshardSave(all, "/tmp/never.h5", 0, NULL), TRSHARD_ERROR_INTERNAL);
+    assert_ok(TrshardBackward(all, pooled, WIDTH));
+  }
+  assert_ok(TrshardCollectionDestroy(&all));
+}
+
+static void test_facts(void **state)
+{
+  TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
+  const int64_t *columns, expected[FEATURES] = {0, 8, 16, 28};
+  const char *plan;
+  int64_t width;
+  int32_t n;
+
+  (void)state;
+  assert_ok(TrshardCollectionColumns(all, &n, &columns, &width));
+  assert_int_equal(n, FEATURES);
+  assert_int_equal(width, WIDTH);
+  assert_memory_equal(columns, expected, sizeof(expected));
+  assert_ok(TrshardCollectionPlan(all, &plan));
+  assert_non_null(strstr(plan, "row_wise"));
+  assert_ok(TrshardCollectionDestroy(&all));
+  assert_ok(TrshardCollectionDestroy(&all)); /* of nothing */
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts), cmocka_unit_test(test_ranks_agree),
+                                     cmocka_unit_test(test_files), cmocka_unit_test(test_bad_configurations),
+                                     cmocka_unit_test(test_bad_batches)};
+  const TrshardConfig config = {
+      .n_tables = 1,
+      .tables = &(const TrshardTable){.name = "x", .num_embeddings = 1, .embedding_dim = 4},
+      .batch_size = 1};
+  TrshardCollection collection;
+  int provided, n_failed;
+
+  if (TrshardCollectionCreate(MPI_COMM_NULL, &config, &collection) != TRSHARD_ERROR_OPTION)
+    return 1; /* MPI is not there */
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+  if (n_failed) MPI_Abort(MPI_COMM_WORLD, 1);
+  MPI_Finalize();
+  return 0;
+}

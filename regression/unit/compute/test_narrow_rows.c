@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 */
+/* Rows of fp16 and bf16 are rounded as compute/half.h says, element by element, by the random numbers of core/philox.h: for any float, width and place, on each instruction set. */
+#include "compute/compute_ops.h"
+#include "compute/half.h"
+#include "core/philox.h"
+#include "core/random.h"
+#include "trs_test.h"
+
+#include <stdlib.h>
+
+enum { ROWS = 40, MOST_COLUMNS = 100, SEED = 11, STEP = 3 };
+
+/* The element as the definitions round it; `element` is its place in the whole table. */
+static uint16_t rounded(TrsDType dtype, int stochastic, uint64_t table_key, uint64_t element, float x)
+{
+  uint32_t random[4];
+
+  if (!stochastic) return dtype == TRS_FP16 ? TrsFloatToHalf(x) : TrsFloatToBf16(x);
+  TrsPhilox(TrsPhiloxKey(SEED, TRS_RANDOM_ROUNDING), table_key + STEP * 0x9E3779B97F4A7C15u, element / 4,
+            random);
+  return dtype == TRS_FP16 ? TrsFloatToHalfStochastic(x, random[element % 4])
+                           : TrsFloatToBf16Stochastic(x, random[element % 4]);
+}
+
+/* Any bits; every third number near a bound of a format's ranges, or subnormal there. */
+static float any_float(int64_t i)
+{
+  static const uint32_t edges[] = {0x00000000u, 0x33000000u, 0x33800000u, 0x387fc000u, 0x38800000u,
+                                   0x477fe000u, 0x477ff000u, 0x7f7f0000u, 0x7f800000u, 0x7fc00000u};
+  uint32_t random[4];
+
+  TrsRandom(5, TRS_RANDOM_TEST, 0, (uint64_t)i, random);
+  if (i % 3 == 1) return TrsBitsFloat(edges[random[1] % 10] + random[2] % 5 - 2 + (random[3] & 0x80000000u));
+  if (i % 3 == 2) return TrsBitsFloat((random[0] & 0x80ffffffu) + 0x33000000u + ((random[1] % 32) << 23));
+  return TrsBitsFloat(random[0]);
+}
+
+/* A row is 0 before, and an SGD step of learning rate 1 makes it 0 - g. */
+static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_dim, int64_t column)
+{
+  const TrsComputeOps *ops = trs_compute_backends[0];
+  uint16_t weight[ROWS * MOST_COLUMNS] = {0};
+  float grad[ROWS * MOST_COLUMNS];
+  int64_t rows[ROWS];
+  const TrsSparseOptimizerArgs args = {
+      .kind = TRS_OPTIM_SGD, .learning_rate = 1.0f, .step = STEP, .seed = SEED};
+  const TrsTbeTable table = {.weight = weight,
+                             .rows = ROWS,
+                             .stride = dim,
+                             .dim = dim,
+                             .dtype = dtype,
+                             .stochastic_rounding = stochastic,
+                             .key = 77,
+                             .row_offset = INT64_C(3) << 33,
+                             .col_offset = column,
+                             .table_dim = table_dim};
+  TrsWorkspace workspace;
+
+  for (int r = 0; r < ROWS; r++) rows[r] = r;
+  for (int64_t i = 0; i < ROWS * dim; i++) grad[i] = any_float(i);
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, ROWS, rows, NULL, grad, dim, &args));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  for (int64_t i = 0; i < ROWS * dim; i++) {
+    const uint64_t element = (uint64_t)((table.row_offset + i / dim) * table_dim + column + i % dim);
+    const float x = 0.0f - grad[i];
+    const uint16_t expected = rounded(dtype, stochastic, table.key, element, x);
+
+    if (weight[i] != expected)
+      fail_msg("%s %s, %d columns from %d of %d: %g (%08x) became %04x, expected %04x", TrsComputeIsa(),
+               TrsDTypeName(dtype), dim, (int)column, (int)table_dim, (double)x, TrsFloatBits(x), weight[i],
+               expected);
+  }
+}
+
+static void test_rounding(void **state)
+{
+  static const char *const isas[] = {"portable", "avx2", "avx512"};
+  static const int dims[] = {1, 4, 7, 8, 16, 20, 24, 33, 48, 64, 100};
+
+  (void)state;
+  for (int k = 0; k < 3; k++) {
+    TrsComputeSetIsa(isas[k]);
+    if (strcmp(TrsComputeIsa(), isas[k]) != 0) continue; /* this processor has it not */
+    for (int bits = 0; bits < 4; bits++)
+      for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++) {
+        const TrsDType dtype = bits & 1 ? TRS_FP16 : TRS_BF16;
+
+        check_shape(dtype, bits >> 1, dims[d], dims[d], 0);
+        check_shape(dtype, bits >> 1, dims[d], 203, 100); /* rows begin anywhere in a block */
+        check_shape(dtype, bits >> 1, dims[d], 256, 36);
+      }
+  }
+  TrsComputeSetIsa(NULL);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_rounding))

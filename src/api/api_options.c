@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "api/collection.h"
+#include "comm/qcomm.h"
+#include "optim/schedule.h"
+#include "plan/planner.h"
+#include "spec/text.h"
+#include "train/model_parallel.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Options that the floors below read, and that a program has in groups of its own. */
+static const TrsOptionSpec specs[] = {
+    {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",
+     "samples of a rank's largest batch, which config.batch_size gives"},
+    {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
+     "seed of all random numbers: initial weights, stochastic rounding"},
+    {"-task", TRS_OPTION_ENUM, "train", NULL, "train", NULL, "a collection is made to be trained"},
+    {"-num_dense", TRS_OPTION_INT, "0", "[0,1000000]", NULL, "features",
+     "dense features of the caller's model, for the planner"},
+};
+static const TrsOptionGroup api_group = TRS_OPTION_GROUP("Library", specs);
+
+static const TrsOptionGroup *const groups[] = {&api_group,
+                                               &trs_machine_options,
+                                               &trs_tables_options,
+                                               &trs_table_options,
+                                               &trs_shard_options,
+                                               &trs_sparse_optimizer_options,
+                                               &trs_schedule_options,
+                                               &trs_model_parallel_options,
+                                               &trs_cpu_options,
+                                               &trs_comm_options,
+                                               &trs_qcomm_options,
+                                               &trs_planner_options,
+                                               &trs_topology_options};
+
+/* Add a word and its final 0. */
+static PetscErrorCode add_word(TrsText *words, const char *word)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTextAppend(words, word, strlen(word) + 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add -table_<name>_<key> value. */
+static PetscErrorCode add_key(TrsText *words, const char *table, const char *key, const char *value)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(words, "-table_%s_%s", table, key));
+  PetscCall(TrsTextAppend(words, "", 1));
+  PetscCall(add_word(words, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add names as one word "a,b,c", which no name may have a comma for. */
+static PetscErrorCode add_names(TrsText *words, int32_t n, const char *const *names)
+{
+  PetscFunctionBegin;
+  for (int32_t i = 0; i < n; i++) {
+    PetscCheck(names[i] && names[i][0] && !strchr(names[i], ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "config.tables: name %" PRId32 " is \"%s\", expected a text without commas", i,
+               names[i] ? names[i] : "");
+    PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", names[i]));
+  }
+  PetscCall(TrsTextAppend(words, "", 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
+{
+  char number[32];
+
+  PetscFunctionBegin;
+  PetscCheck(table->pooling == TRSHARD_POOLING_SUM || table->pooling == TRSHARD_POOLING_MEAN, PETSC_COMM_SELF,
+             TRS_ERR_OPTION, "table \"%s\": pooling is %d, expected TRSHARD_POOLING_SUM or _MEAN",
+             table->name, (int)table->pooling);
+  snprintf(number, sizeof(number), "%" PRId64, table->num_embeddings);
+  PetscCall(add_key(words, table->name, "num_embeddings", number));
+  snprintf(number, sizeof(number), "%" PRId32, table->embedding_dim);
+  PetscCall(add_key(words, table->name, "embedding_dim", number));
+  PetscCall(add_key(words, table->name, "pooling", table->pooling == TRSHARD_POOLING_MEAN ? "mean" : "sum"));
+  if (table->weighted) PetscCall(add_key(words, table->name, "is_weighted", "true"));
+  if (!table->features) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsTextPrintf(words, "-table_%s_features", table->name));
+  PetscCall(TrsTextAppend(words, "", 1));
+  PetscCall(add_names(words, table->n_features, table->features));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add the words of config.options, which white space or double quotes divide. */
+static PetscErrorCode add_options(TrsText *words, const char *options)
+{
+  const char *c = options ? options : "";
+
+  PetscFunctionBegin;
+  for (;;) {
+    PetscBool quoted = PETSC_FALSE;
+
+    c += strspn(c, " \t\r\n");
+    if (!*c) break;
+    for (; *c && (quoted || !strchr(" \t\r\n", *c)); c++) {
+      if (*c == '"')
+        quoted = (PetscBool)!quoted;
+      else
+        PetscCall(TrsTextAppend(words, c, 1));
+    }
+    PetscCheck(!quoted, PETSC_COMM_SELF, TRS_ERR_OPTION, "config.options: a double quote is not closed: %s",
+               options);
+    PetscCall(TrsTextAppend(words, "", 1));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode collect_words(const TrshardConfig *config, TrsText *words)
+{
+  char number[32];
+
+  PetscFunctionBegin;
+  PetscCheck(config->n_tables > 0 && config->tables, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "config.n_tables is %" PRId32 ", expected 1 or more", config->n_tables);
+  PetscCheck(config->batch_size > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "config.batch_size is %" PRId64 ", expected 1 or more", config->batch_size);
+  PetscCall(add_word(words, "libtrshard"));
+  PetscCall(add_options(words, config->options));
+  PetscCall(add_word(words, "-batch_size"));
+  snprintf(number, sizeof(number), "%" PRId64, config->batch_size);
+  PetscCall(add_word(words, number));
+  PetscCall(add_word(words, "-tables"));
+  for (int32_t t = 0; t < config->n_tables; t++) {
+    const char *name = config->tables[t].name;
+
+    PetscCheck(name && name[0] && !strchr(name, ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "config.tables[%" PRId32 "].name is \"%s\", expected a text without commas", t,
+               name ? name : "");
+    PetscCall(TrsTextPrintf(words, "%s%s", t ? "," : "", name));
+  }
+  PetscCall(TrsTextAppend(words, "", 1));
+  for (int32_t t = 0; t < config->n_tables; t++) PetscCall(add_table(words, &config->tables[t]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options)
+{
+  TrsText words = {.data = NULL};
+  int argc = 0;
+  char **argv;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAgree(comm, collect_words(config, &words)));
+  for (size_t i = 0; i < words.n; i++) argc += words.data[i] == '\0';
+  PetscCall(PetscMalloc1(argc + 1, &argv));
+  argv[0] = words.data;
+  for (int i = 1; i < argc; i++) argv[i] = argv[i - 1] + strlen(argv[i - 1]) + 1;
+  argv[argc] = NULL;
+  PetscCall(TrsOptionsCreate(comm, argc, argv, groups, (int)(sizeof(groups) / sizeof(groups[0])), options));
+  PetscCall(PetscFree(argv));
+  PetscCall(TrsTextFree(&words));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

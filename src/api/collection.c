@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "api/collection.h"
+
+#include "api/machine_plan.h"
+#include "api/memory_check.h"
+#include "core/start.h"
+#include "core/version.h"
+
+#include <stdlib.h>
+
+enum { TRS_EVALUATION = TRS_TRAINING_SLOTS };
+_Static_assert((int)TRSHARD_BATCHES < (int)TRS_TRAINING_SLOTS, "a device may not have ended the last batch");
+
+/* The message of an error that was found before PETSc was there. */
+static const char *early_error;
+
+PetscErrorCode TrsApiEnter(void)
+{
+  TrsErrorClear();
+  early_error = NULL;
+  return TrsErrorInstall();
+}
+
+int TrsApiFinish(PetscErrorCode ierr)
+{
+  (void)PetscPopErrorHandler();
+  return TrsExitStatus(ierr);
+}
+
+const char *TrshardErrorMessage(void)
+{
+  return early_error ? early_error : TrsErrorMessage();
+}
+
+const char *TrshardVersion(int *api_version)
+{
+  if (api_version) *api_version = TRSHARD_API_VERSION;
+  return TRS_VERSION;
+}
+
+/* Where each feature is in a row of the pooled matrix, and what its ids are. */
+static PetscErrorCode find_features(TrshardCollection c)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < c->tables.n; t++) c->n_features += c->tables.table[t].n_features;
+  PetscCall(PetscMalloc3(c->n_features, &c->columns, c->n_features, &c->table_of, c->n_features, &c->map));
+  for (int t = 0, f = 0; t < c->tables.n; t++) {
+    const TrsTableConfig *table = &c->tables.table[t];
+
+    PetscCheck(!table->max_feature_lengths, PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "table \"%s\": position weights belong to trshard's own model, not to a collection",
+               table->name);
+    c->weighted = (PetscBool)(c->weighted || table->is_weighted);
+    for (int k = 0; k < table->n_features; k++, f++) {
+      c->columns[f] = c->width;
+      c->table_of[f] = table;
+      c->map[f] = TrsIdMapMake(table->id_map, table->num_embeddings, PETSC_FALSE);
+      c->width += (int64_t)table->embedding_dim * TrsTableVectors(table);
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read the tables of the options; those of the structs are among them. */
+static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *config)
+{
+  TrsDatasetFeatures features = {.n_features = 0};
+  const char **names;
+  int64_t *rows;
+  int n = 0;
+
+  PetscFunctionBegin;
+  for (int32_t t = 0; t < config->n_tables; t++)
+    n += config->tables[t].features ? config->tables[t].n_features : 1;
+  PetscCall(PetscMalloc2(n, &names, n, &rows));
+  for (int32_t t = 0, f = 0; t < config->n_tables; t++) {
+    const TrshardTable *table = &config->tables[t];
+
+    for (int32_t k = 0; k < (table->features ? table->n_features : 1); k++, f++) {
+      names[f] = table->features ? table->features[k] : table->name;
+      rows[f] = 0; /* ids are checked, so they are not bounded here */
+    }
+    features.has_weights = (PetscBool)(features.has_weights || table->weighted);
+  }
+  features.n_features = n;
+  features.names = names;
+  features.num_embeddings = rows;
+  PetscCall(TrsTableConfigsFromOptions(c->options, &features, &c->tables));
+  PetscCall(PetscFree2(names, rows));
+  PetscCall(find_features(c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the shards of the plan and their exchanges, and fill them. */
+static PetscErrorCode create_tables(TrshardCollection c)
+{
+  const TrsMachine *machine = &c->machine;
+  TrsShardedEbcConfig config = {.columns = c->columns};
+  int64_t seed;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(c->options, "-seed", &seed, NULL));
+  PetscCall(TrsSparseOptimizersFromOptions(c->options, &c->tables, &c->optimizers));
+  for (int i = 0; i < c->optimizers.n; i++) c->optimizers.args[i].seed = (uint64_t)seed;
+  PetscCall(TrsSparseOptimizersCheck(&c->optimizers, machine->compute));
+  PetscCall(PetscMalloc1(c->optimizers.n, &c->step_args));
+  PetscCall(TrsScheduleFromOptions(c->options, &c->schedule));
+  PetscCall(TrsShardedEbcConfigFromOptions(c->options, &config));
+  PetscCall(TrsEmbeddingShardsCreate(machine->device, &c->tables, &c->plan, machine->rank, &c->optimizers,
+                                     &c->shards));
+  c->shards.shared_rowwise = config.dist.reproducible;
+  PetscCall(TrsShardedEbcCreate(&machine->groups, machine->device, machine->compute, &c->tables, &c->plan,
+                                &c->shards, &config, &c->ebc));
+  PetscCall(TrsEmbeddingShardsFill(&c->shards, (uint64_t)seed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create_batches(TrshardCollection c)
+{
+  const TrsDeviceOps *device = c->machine.device;
+
+  PetscFunctionBegin;
+  c->host = *device;
+  c->host.alloc = device->alloc_host;
+  c->host.release = device->release_host;
+  c->host.host_memory = PETSC_TRUE;
+  PetscCall(device->stream_create("compute", &c->stream));
+  c->stream_made = PETSC_TRUE;
+  for (int s = 0; s <= TRS_EVALUATION; s++) PetscCall(TrsDeviceBatchCreate(device, &c->slot[s].copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, TrshardCollection *collection)
+{
+  const TrsPlanWishes wishes = {.num_dense = 0};
+  TrshardCollection c;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&c));
+  *collection = c; /* Destroy frees what an error leaves */
+  c->factor = 1;
+  c->batch_size = config->batch_size;
+  PetscCallMPI(MPI_Comm_dup(comm, &c->comm));
+  PetscCall(TrsApiOptions(c->comm, config, &c->options));
+  PetscCall(TrsAgree(c->comm, read_tables(c, config)));
+  PetscCall(TrsMachineCreate(c->comm, c->options, &c->machine));
+  PetscCall(TrsMachinePlan(&c->machine, &wishes, &c->tables, &c->plan));
+  PetscCall(TrsMemoryCheck(&c->machine, &c->tables, &c->plan, PETSC_TRUE, PETSC_FALSE));
+  PetscCall(create_batches(c));
+  PetscCall(create_tables(c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy(TrshardCollection c)
+{
+  PetscFunctionBegin;
+  if (!c) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsShardedEbcDestroy(&c->ebc));
+  if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
+  for (int s = 0; c->stream_made && s <= TRS_EVALUATION; s++) {
+    PetscCall(TrsDeviceBatchDestroy(c->machine.device, &c->slot[s].copy));
+    PetscCall(TrsKjtFree(&c->host, &c->slot[s].batch.kjt));
+  }
+  if (c->stream_made) PetscCall(c->machine.device->stream_destroy(&c->stream));
+  PetscCall(PetscFree(c->step_args));
+  PetscCall(TrsSparseOptimizersFree(&c->optimizers));
+  PetscCall(TrsScheduleFree(&c->schedule));
+  PetscCall(TrsShardingPlanFree(&c->plan));
+  PetscCall(TrsMachineDestroy(&c->machine));
+  PetscCall(PetscFree3(c->columns, c->table_of, c->map));
+  PetscCall(TrsTableConfigsFree(&c->tables));
+  PetscCall(PetscFree(c->plan_text));
+  PetscCall(TrsOptionsDestroy(&c->options));
+  PetscCallMPI(MPI_Comm_free(&c->comm));
+  PetscCall(PetscFree(c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrshardCollectionCreate(MPI_Comm comm, const TrshardConfig *config, TrshardCollection *collection)
+{
+  int status, initialised;
+
+  *collection = NULL;
+  early_error = "MPI is not initialised, expected MPI_Init_thread() first (TrshardWorld() for callers "
+                "without mpi.h)";
+  if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) return TRSHARD_ERROR_OPTION;
+  early_error = "PETSc cannot be started";
+  if (TrsStartLibrary(comm) != PETSC_SUCCESS) return TRSHARD_ERROR_INTERNAL;
+  status = TRS_API_CALL(create(comm, config, collection));
+  if (status == TRSHARD_SUCCESS) return status;
+  /* The message of the first error stays. */
+  if (TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(destroy(*collection));
+  *collection = NULL;
+  return status;
+}
+
+int TrshardCollectionCreateFortran(int comm, const TrshardConfig *config, TrshardCollection *collection)
+{
+  return TrshardCollectionCreate(MPI_Comm_f2c((MPI_Fint)comm), config, collection);
+}
+
+static void finalise_mpi(void)
+{
+  int finalised;
+
+  if (MPI_Finalized(&finalised) == MPI_SUCCESS && !finalised) MPI_Finalize();
+}
+
+int TrshardWorld(int *comm)
+{
+  int initialised, provided;
+
+  if (MPI_Initialized(&initialised) != MPI_SUCCESS) return TRSHARD_ERROR_UNAVAILABLE;
+  if (!initialised) {
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+      return TRSHARD_ERROR_UNAVAILABLE;
+    (void)atexit(finalise_mpi);
+  }
+  *comm = (int)MPI_Comm_c2f(MPI_COMM_WORLD);
+  return TRSHARD_SUCCESS;
+}
+
+int TrshardCollectionDestroy(TrshardCollection *collection)
+{
+  TrshardCollection c = *collection;
+
+  *collection = NULL;
+  return c ? TRS_API_CALL(destroy(c)) : TRSHARD_SUCCESS;
+}
+
+int TrshardCollectionColumns(TrshardCollection c, int32_t *n_features, const int64_t **columns,
+                             int64_t *width)
+{
+  if (n_features) *n_features = c->n_features;
+  if (columns) *columns = c->columns;
+  if (width) *width = c->width;
+  return TRSHARD_SUCCESS;
+}
+
+int TrshardCollectionPlan(TrshardCollection c, const char **json)
+{
+  const int status = c->plan_text ? TRSHARD_SUCCESS
+                                  : TRS_API_CALL(TrsShardingPlanToJson(&c->plan, &c->plan_text));
+
+  *json = c->plan_text;
+  return status;
+}
+
+int TrshardSetLearningRateFactor(TrshardCollection c, double factor)
+{
+  c->factor = factor;
+  return TRSHARD_SUCCESS;
+}

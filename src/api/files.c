@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A collection's tables and the caller's tensors in checkpoints. */
+#include "api/collection.h"
+#include "io/checkpoint.h"
+
+#include <inttypes.h>
+
+enum { TRS_MAX_PATH = 512 };
+
+/* Add the caller's tensors to the list of the tables' ones. */
+static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTensor *tensors)
+{
+  char path[TRS_MAX_PATH];
+  TrsStateTensor *tensor;
+
+  PetscFunctionBegin;
+  for (int32_t i = 0; i < n; i++) {
+    const TrshardTensor *from = &tensors[i];
+
+    PetscCheck(from->name && from->name[0] && from->data &&
+                   (from->ndim == 2 || (from->ndim == 1 && from->cols == 1)) && from->rows > 0 &&
+                   from->cols > 0,
+               PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "tensors[%" PRId32 "], \"%s\": %" PRId32 " dimensions, %" PRId64 " x %" PRId64
+               ", expected a name, data, and 1 (cols 1) or 2 dimensions",
+               i, from->name ? from->name : "", from->ndim, from->rows, from->cols);
+    PetscCall(PetscSNPrintf(path, sizeof(path), "dense/%s", from->name));
+    PetscCall(TrsStateAdd(state, path, TRS_FP32, from->ndim, from->rows, from->cols, &tensor));
+    tensor->replicated = PETSC_TRUE;
+    PetscCall(TrsStateAddPart(tensor, 0, 0, from->rows, from->cols, from->data, from->cols));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* List what the file has. No batch may be between its shards and its samples. */
+static PetscErrorCode list(TrshardCollection c, int32_t n, const TrshardTensor *tensors, TrsState *state)
+{
+  PetscFunctionBegin;
+  PetscCheck(c->n_started == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "%d batches are under way, expected their TrshardBackward before files", c->n_started);
+  PetscCall(TrsShardedEbcAddState(c->ebc, c->stream, NULL, state));
+  PetscCall(TrsAgree(c->comm, add_tensors(state, n, tensors)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode save(TrshardCollection c, const char *path, const TrsState *state)
+{
+  TrsCheckpointInfo info = {.step = c->step, .run_step = c->step};
+  char *options, *plan;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsText(c->options, &options));
+  PetscCall(TrsShardingPlanToJson(&c->plan, &plan));
+  info.options = options;
+  info.plan = plan;
+  ierr = TrsCheckpointWrite(c->comm, path, state, &info);
+  PetscCall(PetscFree(options));
+  PetscCall(PetscFree(plan));
+  PetscFunctionReturn(ierr);
+}
+
+static PetscErrorCode load(TrshardCollection c, const char *path, const TrsState *state)
+{
+  TrsCheckpointInfo info;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointRead(c->comm, path, state, &info));
+  c->step = info.step;
+  PetscCall(TrsCheckpointInfoFree(&info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Save or load, and free the list in any case. */
+static PetscErrorCode with_list(TrshardCollection c, const char *path, int32_t n,
+                                const TrshardTensor *tensors,
+                                PetscErrorCode (*body)(TrshardCollection, const char *, const TrsState *))
+{
+  TrsState state = {.n = 0};
+  PetscErrorCode ierr = list(c, n, tensors, &state);
+
+  if (ierr == PETSC_SUCCESS) ierr = body(c, path, &state);
+  (void)TrsStateFree(&state);
+  return ierr;
+}
+
+int TrshardSave(TrshardCollection c, const char *path, int32_t n_tensors, const TrshardTensor *tensors)
+{
+  return TRS_API_CALL(with_list(c, path, n_tensors, tensors, save));
+}
+
+int TrshardLoad(TrshardCollection c, const char *path, int32_t n_tensors, const TrshardTensor *tensors)
+{
+  return TRS_API_CALL(with_list(c, path, n_tensors, tensors, load));
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The machine of a run or of a library's user: device, kernels and communicators, as options choose
+  them. Every rank has the same kind of device.
+*/
+#pragma once
+
+#include "comm/comm.h"
+#include "device/cpu_bind.h"
+
+typedef struct {
+  MPI_Comm comm; /* borrowed */
+  int rank, size;
+  TrsOptions options; /* borrowed */
+  const TrsDeviceOps *device;
+  char device_reason[320]; /* why -device auto does not take a GPU; may be empty */
+  /* The binding of threads to cores. It is "" with a device that has memory of its own. */
+  char binding[TRS_CPU_TEXT];
+  const TrsComputeOps *compute;
+  TrsCommGroups groups;
+} TrsMachine;
+
+extern const TrsOptionGroup trs_machine_options; /* -device, -cpu_isa, -gpu_share */
+
+/*
+  TrsMachineCreate - Choose the device and its kernels, bind threads, and make the communicators.
+
+  Collective on comm. Errors: OPTION, UNAVAILABLE.
+*/
+PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *machine);
+PetscErrorCode TrsMachineDestroy(TrsMachine *machine);

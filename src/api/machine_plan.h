@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The plan of a machine: the planner's answer, or the file of -plan_input, checked for a run. */
+#pragma once
+
+#include "api/machine.h"
+#include "plan/planner.h"
+
+/* What the plan is for. */
+typedef struct {
+  int num_dense;               /* dense features of the model; -num_dense wins */
+  TrsDenseCounter count_dense; /* who knows the dense layers; NULL: they have no parameters */
+  TrsPlanWriter write;         /* writer of the planner's files; NULL: nothing is written */
+  PetscBool quantised;         /* the tables are quantised */
+} TrsPlanWishes;
+
+/*
+  TrsMachinePlan - Plan the tables for the machine, and refuse a plan that a run cannot follow.
+
+  Collective on the machine's communicator.
+
+  InOut:  tables  get the choices that the plan carries
+  Out:    plan    the same on all ranks; free with TrsShardingPlanFree()
+  Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE
+*/
+PetscErrorCode TrsMachinePlan(const TrsMachine *machine, const TrsPlanWishes *wishes, TrsTableConfigs *tables,
+                              TrsShardingPlan *plan);

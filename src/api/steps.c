@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The steps of a collection's batches. */
+#include "api/collection.h"
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): the matrix is written */
+static TrsPooledMatrix matrix_of(TrshardCollection c, float *data, int64_t stride)
+{
+  return (TrsPooledMatrix){.data = data, .stride = stride, .columns = c->columns};
+}
+
+/* The slot of the i-th batch that is under way, from the oldest one on. */
+static int slot_of(TrshardCollection c, int i)
+{
+  return (c->oldest + i) % TRS_TRAINING_SLOTS;
+}
+
+/* Send the ids of a batch whose counts are under way. */
+static PetscErrorCode send_ids(TrshardCollection c, int slot)
+{
+  PetscFunctionBegin;
+  if (c->slot[slot].ids == TRS_IDS_COUNTED) {
+    PetscCall(TrsShardedEbcInputDistTensors(c->ebc, slot, c->stream));
+    c->slot[slot].ids = TRS_IDS_SENT;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Wait for the ids of a batch. */
+static PetscErrorCode await_ids(TrshardCollection c, int slot)
+{
+  PetscFunctionBegin;
+  PetscCall(send_ids(c, slot));
+  if (c->slot[slot].ids == TRS_IDS_SENT) PetscCall(TrsShardedEbcInputDistWait(c->ebc, slot, c->stream));
+  c->slot[slot].ids = TRS_IDS_ARRIVED;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check a batch, agree on the result, and start its input dist. */
+static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int slot)
+{
+  TrsApiBatch *own = &c->slot[slot];
+
+  PetscFunctionBegin;
+  /* Memory that the device still copies from may not be written. */
+  PetscCall(c->machine.device->stream_synchronize(c->stream));
+  PetscCall(TrsAgree(c->comm, TrsApiTakeBatch(c, batch, &own->batch)));
+  PetscCall(TrsDeviceBatchCopy(c->machine.device, c->stream, &own->batch, 0, &own->copy));
+  PetscCall(TrsShardedEbcInputDistStart(c->ebc, slot, &own->copy.batch->kjt, c->stream));
+  own->ids = TRS_IDS_COUNTED;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode input_dist(TrshardCollection c, const TrshardBatch *batch)
+{
+  PetscFunctionBegin;
+  PetscCheck(c->n_started < TRSHARD_BATCHES, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "TrshardInputDist: %d batches are under way already, expected a TrshardBackward first",
+             c->n_started);
+  /* The ids of one batch travel at a time, from memory that all batches share. */
+  if (c->n_started > 0) PetscCall(await_ids(c, slot_of(c, c->n_started - 1)));
+  PetscCall(start(c, batch, slot_of(c, c->n_started)));
+  c->n_started++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(TrshardCollection c, int slot, const TrsPooledMatrix *pooled)
+{
+  PetscFunctionBegin;
+  PetscCall(await_ids(c, slot));
+  PetscCall(TrsShardedEbcForwardStart(c->ebc, slot, c->stream, pooled));
+  PetscCall(TrsShardedEbcForwardWait(c->ebc, slot, c->stream, pooled));
+  PetscCall(c->machine.device->stream_synchronize(c->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check_stride(TrshardCollection c, const char *function, int64_t stride)
+{
+  PetscFunctionBegin;
+  PetscCheck(stride >= c->width, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: stride is %lld floats, expected at least %lld, the width of a row", function,
+             (long long)stride, (long long)c->width);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t stride)
+{
+  const TrsPooledMatrix matrix = matrix_of(c, pooled, stride);
+
+  PetscFunctionBegin;
+  PetscCall(check_stride(c, "TrshardForward", stride));
+  PetscCheck(c->n_started > 0 && !c->forwarded, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "TrshardForward: %s",
+             c->forwarded ? "the last forward's batch waits for TrshardBackward"
+                          : "no batch is under way, expected a TrshardInputDist first");
+  PetscCall(forward(c, slot_of(c, 0), &matrix));
+  if (c->n_started > 1) PetscCall(send_ids(c, slot_of(c, 1)));
+  c->forwarded = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t stride)
+{
+  const TrsPooledMatrix matrix = matrix_of(c, gradient, stride);
+  const double factor = c->factor * TrsScheduleFactor(&c->schedule, c->step + 1);
+  const int slot = slot_of(c, 0);
+
+  PetscFunctionBegin;
+  PetscCall(check_stride(c, "TrshardBackward", stride));
+  PetscCheck(c->forwarded, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "TrshardBackward: no batch has had its forward, expected a TrshardForward first");
+  for (int i = 0; i < c->optimizers.n; i++) {
+    c->step_args[i] = c->optimizers.args[i];
+    c->step_args[i].step = c->step + 1;
+    c->step_args[i].learning_rate = (float)((double)c->optimizers.args[i].learning_rate * factor);
+  }
+  PetscCall(TrsShardedEbcBackwardStart(c->ebc, slot, c->stream, &matrix));
+  PetscCall(TrsShardedEbcBackwardUpdate(c->ebc, slot, c->stream, &matrix, c->step_args));
+  PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
+  PetscCall(c->machine.device->stream_synchronize(c->stream));
+  c->slot[slot].copy.host = NULL;
+  c->forwarded = PETSC_FALSE;
+  c->oldest = slot_of(c, 1);
+  c->n_started--;
+  c->step++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, float *pooled, int64_t stride)
+{
+  const TrsPooledMatrix matrix = matrix_of(c, pooled, stride);
+  const int slot = TRS_TRAINING_SLOTS;
+
+  PetscFunctionBegin;
+  PetscCall(check_stride(c, "TrshardEvaluate", stride));
+  /* Counts of two batches do not travel at the same time (comm/shared_lanes.h). */
+  if (c->n_started > 0) PetscCall(send_ids(c, slot_of(c, c->n_started - 1)));
+  PetscCall(start(c, batch, slot));
+  PetscCall(forward(c, slot, &matrix));
+  PetscCall(TrsShardedEbcEvaluated(c->ebc, slot, c->stream));
+  PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
+  c->slot[slot].copy.host = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrshardInputDist(TrshardCollection c, const TrshardBatch *batch)
+{
+  return TRS_API_CALL(input_dist(c, batch));
+}
+
+int TrshardForward(TrshardCollection c, float *pooled, int64_t stride)
+{
+  return TRS_API_CALL(forward_oldest(c, pooled, stride));
+}
+
+int TrshardBackward(TrshardCollection c, float *gradient, int64_t stride)
+{
+  return TRS_API_CALL(backward(c, gradient, stride));
+}
+
+int TrshardEvaluate(TrshardCollection c, const TrshardBatch *batch, float *pooled, int64_t stride)
+{
+  return TRS_API_CALL(evaluate(c, batch, pooled, stride));
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  libtrshard: sharded embedding tables for a model of your own.
+
+  A collection is a set of embedding tables that a plan spreads over the ranks of a communicator,
+  with their exchanges and optimizers. Your program brings the rest of the model: it gives a batch's
+  ids, gets pooled embeddings, and gives back their gradients.
+
+    TrshardCollectionCreate(comm, &config, &collection);
+    for each step:
+      TrshardInputDist(collection, &batch);                    ids travel to their shards
+      TrshardForward(collection, pooled, stride);              pooled embeddings come back
+      TrshardBackward(collection, gradient, stride);           rows are updated
+    TrshardCollectionDestroy(&collection);
+
+  To hide the exchange of ids, call TrshardInputDist() for the next batch before TrshardForward() of
+  this one: up to TRSHARD_BATCHES may be under way.
+
+  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and only one
+  thread may call the library at a time. "Collective" means: all ranks of the communicator, in the
+  same order. Several collections may live at once. Nothing here ends the process: functions return
+  0 or one of the codes below, and then TrshardErrorMessage() says what was found and what was
+  expected. After an error that is not TRSHARD_ERROR_OPTION or TRSHARD_ERROR_DATA of
+  TrshardInputDist() or TrshardEvaluate(), a collection can only be destroyed.
+
+  Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
+  -device cuda of the GPU. All other pointers are memory of the host.
+*/
+#ifndef TRSHARD_H
+#define TRSHARD_H
+
+#include <mpi.h>
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* NOLINTBEGIN(readability-identifier-naming): this header has the prefix of the library. */
+
+#define TRSHARD_API __attribute__((visibility("default")))
+
+/* Number of this interface; libtrshard.so.1 keeps what programs built with 1 use. */
+#define TRSHARD_API_VERSION 1
+
+/* The codes are the exit statuses of the program trshard. */
+enum {
+  TRSHARD_SUCCESS = 0,
+  TRSHARD_ERROR_OPTION = 64,      /* an argument, or an option of config.options */
+  TRSHARD_ERROR_DATA = 65,        /* ids, or the content of a file */
+  TRSHARD_ERROR_NO_INPUT = 66,    /* a file is missing or unreadable */
+  TRSHARD_ERROR_UNAVAILABLE = 69, /* device, NCCL or an MPI feature */
+  TRSHARD_ERROR_INTERNAL = 70,    /* a bug, or calls in the wrong order */
+  TRSHARD_ERROR_MEMORY = 71,
+  TRSHARD_ERROR_NO_PLAN = 72, /* the planner found no feasible plan */
+  TRSHARD_ERROR_CANT_CREATE = 73,
+  TRSHARD_ERROR_IO = 74,
+  TRSHARD_ERROR_LOST = 76,      /* a rank is lost or hangs */
+  TRSHARD_ERROR_NOT_FINITE = 78 /* weights are infinite or no numbers */
+};
+
+/* Batches that may be under way between TrshardInputDist() and TrshardBackward(). */
+enum { TRSHARD_BATCHES = 2 };
+
+typedef enum { TRSHARD_POOLING_SUM, TRSHARD_POOLING_MEAN } TrshardPooling;
+
+/* An embedding table. */
+typedef struct {
+  const char *name;
+  int64_t num_embeddings; /* rows */
+  int32_t embedding_dim;  /* columns */
+  TrshardPooling pooling;
+  int32_t weighted; /* not 0: each id has a weight, with pooling sum */
+  int32_t n_features;
+  const char *const *features; /* [n_features] names; NULL: one feature of the table's name */
+} TrshardTable;
+
+/*
+  What a collection is made of. `options` are words as on trshard's command line, such as
+  "-optimizer adam -learning_rate 0.01 -table_user_sharding_types row_wise -options_file run.opts",
+  with double quotes around words that have spaces; NULL for none. input/OPTIONS.md describes them.
+  Those of tables, optimizers, exchanges, planner and machine are known here, others are an error.
+*/
+typedef struct {
+  int32_t n_tables;
+  const TrshardTable *tables;
+  int64_t batch_size; /* samples of a rank's largest batch */
+  const char *options;
+} TrshardConfig;
+
+/*
+  The ids of this rank's samples, feature after feature in the order of the tables and of their
+  features (TorchRec's KeyedJaggedTensor).
+*/
+typedef struct {
+  int64_t batch;          /* samples, 0 to config.batch_size; may differ from rank to rank */
+  const int32_t *lengths; /* [features, batch] ids of each sample */
+  int64_t n_values;       /* sum of the lengths */
+  const int64_t *values;  /* [n_values] */
+  const float *weights;   /* [n_values]; NULL if no table is weighted */
+} TrshardBatch;
+
+/* A tensor of the caller's own in a checkpoint: the same on all ranks. */
+typedef struct {
+  const char *name; /* it becomes dense/<name> in the file */
+  int32_t ndim;     /* 1 or 2 */
+  int64_t rows, cols;
+  float *data; /* host [rows, cols] */
+} TrshardTensor;
+
+typedef struct TrshardCollectionImpl *TrshardCollection;
+
+/* The message of the last function that returned an error, "" if none has. Borrowed. */
+TRSHARD_API const char *TrshardErrorMessage(void);
+
+/* The library's version, such as "1.0.0", and the number of its interface. */
+TRSHARD_API const char *TrshardVersion(int *api_version);
+
+/*
+  TrshardCollectionCreate - Plan the tables, allocate this rank's shards, and fill them with their
+    initial values.
+
+  Collective on comm, which is duplicated. The arguments are not needed afterwards.
+
+  Errors: OPTION, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY
+*/
+TRSHARD_API int TrshardCollectionCreate(MPI_Comm comm, const TrshardConfig *config,
+                                        TrshardCollection *collection);
+
+/*
+  TrshardCollectionCreate() for callers that have a communicator's Fortran handle (mpi4py's
+  comm.py2f()).
+*/
+TRSHARD_API int TrshardCollectionCreateFortran(int comm, const TrshardConfig *config,
+                                               TrshardCollection *collection);
+
+/*
+  The Fortran handle of MPI_COMM_WORLD, for callers without mpi.h. MPI is initialised if nobody has
+  done so, and is then finalised at the end of the process.
+*/
+TRSHARD_API int TrshardWorld(int *comm);
+
+/* Free a collection. Collective. *collection may be NULL and becomes NULL. */
+TRSHARD_API int TrshardCollectionDestroy(TrshardCollection *collection);
+
+/*
+  Where the embeddings of each feature are in a row of the pooled matrix: columns[f] is the first
+  column of feature f, *width the number of columns. Any pointer may be NULL. Borrowed until
+  Destroy. Not collective.
+*/
+TRSHARD_API int TrshardCollectionColumns(TrshardCollection collection, int32_t *n_features,
+                                         const int64_t **columns, int64_t *width);
+
+/* The plan as JSON text, as -plan_output writes it. Borrowed until Destroy. Not collective. */
+TRSHARD_API int TrshardCollectionPlan(TrshardCollection collection, const char **json);
+
+/*
+  TrshardInputDist - Check a batch's ids and start to send them to their shards.
+
+  Collective. The batch is copied.
+
+  Errors: DATA, on all ranks, for an id outside of its table (-bounds_check_mode) or lengths that do
+          not fit; INTERNAL if TRSHARD_BATCHES are under way. Then nothing has been sent
+*/
+TRSHARD_API int TrshardInputDist(TrshardCollection collection, const TrshardBatch *batch);
+
+/*
+  TrshardForward - Get the pooled embeddings of the oldest batch that has not had its forward.
+
+  Collective.
+
+  Out: pooled  device [batch, stride]; the columns of TrshardCollectionColumns() are written
+*/
+TRSHARD_API int TrshardForward(TrshardCollection collection, float *pooled, int64_t stride);
+
+/*
+  TrshardBackward - Update the rows that the last forward's batch looked up.
+
+  Collective. The step's number, on which some optimizers depend, grows by one.
+
+  In: gradient  device [batch, stride] of the loss of all ranks' samples: a mean over the global
+                batch divides by its size. The columns of embeddings may be overwritten
+*/
+TRSHARD_API int TrshardBackward(TrshardCollection collection, float *gradient, int64_t stride);
+
+/*
+  Get the pooled embeddings of a batch without a backward. This may be called between any two of the
+  calls above. Collective. Errors: as for TrshardInputDist().
+*/
+TRSHARD_API int TrshardEvaluate(TrshardCollection collection, const TrshardBatch *batch, float *pooled,
+                                int64_t stride);
+
+/*
+  Multiply the learning rates of all tables by `factor` from the next backward on. The factor is 1
+  at the start. Not collective; all ranks give the same.
+*/
+TRSHARD_API int TrshardSetLearningRateFactor(TrshardCollection collection, double factor);
+
+/*
+  TrshardSave - Write tables, optimizers' states and the caller's tensors to a checkpoint
+    (input/FORMAT.md), replacing the file in one step.
+
+  Collective. No batch may be under way.
+
+  In:     tensors  [n_tensors] rank 0's are written
+  Errors: NOT_FINITE, CANT_CREATE, IO
+*/
+TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int32_t n_tensors,
+                            const TrshardTensor *tensors);
+
+/*
+  TrshardLoad - Read a checkpoint of any plan and number of ranks.
+
+  Collective. No batch may be under way.
+
+  Out:    tensors  [n_tensors] filled on every rank; the file must have them in these shapes
+  Errors: NO_INPUT, DATA. The tables' content is then undefined
+*/
+TRSHARD_API int TrshardLoad(TrshardCollection collection, const char *path, int32_t n_tensors,
+                            const TrshardTensor *tensors);
+
+/* NOLINTEND(readability-identifier-naming) */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sharded embedding tables of libtrshard, with numpy arrays in and out.
+
+    import numpy as np, trshard
+    ebc = trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("user", 1_000_000, 64)], batch_size=1024,
+                                         options="-embedding_optimizer adam -embedding_learning_rate 0.01")
+    pooled = ebc.forward(lengths, values)       # [batch, columns] float32
+    ebc.backward(gradient)                      # updates the rows
+
+Every rank of the communicator (mpi4py's, or MPI_COMM_WORLD) makes the same calls in the same order with its own
+samples. src/api/trshard.h, which is installed beside the library, is the contract of each call. trshard.autograd
+joins a collection to a PyTorch model.
+"""
+import ctypes
+import json
+import os
+import pathlib
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
+
+__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "version"]
+API_VERSION = 1
+SUM, MEAN = 0, 1
+
+
+class Error(RuntimeError):
+    """A call that failed: `status` is the exit status that the program trshard would have."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class EmbeddingBagConfig(NamedTuple):
+    """A table. `feature_names` None: one feature of the table's name; `weighted`: each id has a weight."""
+    name: str
+    num_embeddings: int
+    embedding_dim: int
+    feature_names: Optional[Sequence[str]] = None
+    pooling: str = "sum"
+    weighted: bool = False
+
+
+class _Table(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("num_embeddings", ctypes.c_int64), ("embedding_dim", ctypes.c_int32),
+                ("pooling", ctypes.c_int), ("weighted", ctypes.c_int32), ("n_features", ctypes.c_int32),
+                ("features", ctypes.POINTER(ctypes.c_char_p))]
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [("n_tables", ctypes.c_int32), ("tables", ctypes.POINTER(_Table)), ("batch_size", ctypes.c_int64),
+                ("options", ctypes.c_char_p)]
+
+
+class _Batch(ctypes.Structure):
+    _fields_ = [("batch", ctypes.c_int64), ("lengths", ctypes.c_void_p), ("n_values", ctypes.c_int64),
+                ("values", ctypes.c_void_p), ("weights", ctypes.c_void_p)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("ndim", ctypes.c_int32), ("rows", ctypes.c_int64), ("cols", ctypes.c_int64),
+                ("data", ctypes.c_void_p)]
+
+
+def _load():
+    """The library: $TRSHARD_LIBRARY, else the one installed with this package, else where the system finds it."""
+    here = pathlib.Path(__file__).resolve()
+    installed = [folder / name / "libtrshard.so.1" for folder in here.parents[2:6] for name in ("lib", "lib64")]
+    installed += sorted(path for folder in here.parents[2:6] for path in (folder / "lib").glob("*/libtrshard.so.1"))
+    names = [os.environ.get("TRSHARD_LIBRARY")] + [str(path) for path in installed if path.exists()] + ["libtrshard.so.1"]
+    library = ctypes.CDLL(next(name for name in names if name), mode=ctypes.RTLD_GLOBAL)
+    library.TrshardErrorMessage.restype = library.TrshardVersion.restype = ctypes.c_char_p
+    api = ctypes.c_int()
+    library.TrshardVersion(ctypes.byref(api))
+    if api.value != API_VERSION:
+        raise ImportError(f"libtrshard has interface {api.value}, this package needs {API_VERSION}")
+    return library
+
+
+_library = _load()
+
+
+def version():
+    """The library's version, such as "1.0.0"."""
+    return _library.TrshardVersion(None).decode()
+
+
+def _check(status):
+    if status:
+        raise Error(status, _library.TrshardErrorMessage().decode(errors="replace"))
+
+
+def _array(array, dtype, name, size=None):
+    """The array as contiguous memory of dtype, without a copy where it is so already."""
+    array = np.ascontiguousarray(array, dtype=dtype)
+    if size is not None and array.size != size:
+        raise ValueError(f"{name} has {array.size} elements, expected {size}")
+    return array
+
+
+class EmbeddingBagCollection:
+    """Tables that a plan spreads over the ranks (TorchRec's sharded EmbeddingBagCollection with fused optimizers).
+
+    tables: EmbeddingBagConfig of each; batch_size: samples of a rank's largest batch; options: words of trshard's command
+    line; comm: an mpi4py communicator, None for MPI_COMM_WORLD. Collective.
+    """
+
+    def __init__(self, tables, batch_size, options="", comm=None):
+        self._handle = ctypes.c_void_p()
+        self.tables = list(tables)
+        fortran = ctypes.c_int()
+        if comm is None:
+            _check(_library.TrshardWorld(ctypes.byref(fortran)))
+        else:
+            fortran.value = comm.py2f()
+        keep = []
+        described = (_Table * len(self.tables))()
+        for to, table in zip(described, self.tables):
+            if table.pooling not in ("sum", "mean"):
+                raise ValueError(f"table {table.name!r}: pooling is {table.pooling!r}, expected 'sum' or 'mean'")
+            to.name, to.num_embeddings, to.embedding_dim = table.name.encode(), table.num_embeddings, table.embedding_dim
+            to.pooling, to.weighted = MEAN if table.pooling == "mean" else SUM, bool(table.weighted)
+            if table.feature_names is not None:
+                names = (ctypes.c_char_p * len(table.feature_names))(*(name.encode() for name in table.feature_names))
+                keep.append(names)
+                to.n_features, to.features = len(names), names
+        config = _Config(len(self.tables), described, batch_size, options.encode())
+        _check(_library.TrshardCollectionCreateFortran(fortran, ctypes.byref(config), ctypes.byref(self._handle)))
+        self.feature_names = [name for table in self.tables for name in (table.feature_names or [table.name])]
+        n, columns, width = ctypes.c_int32(), ctypes.POINTER(ctypes.c_int64)(), ctypes.c_int64()
+        _check(_library.TrshardCollectionColumns(self._handle, ctypes.byref(n), ctypes.byref(columns), ctypes.byref(width)))
+        ends = columns[1:n.value] + [width.value]
+        self.columns = {name: slice(columns[f], ends[f]) for f, name in enumerate(self.feature_names)}
+        self.width = width.value
+        self._sizes = []  # samples of the batches under way
+
+    def close(self):
+        """Free the tables. Collective."""
+        if self._handle:
+            _check(_library.TrshardCollectionDestroy(ctypes.byref(self._handle)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    @property
+    def plan(self):
+        """The plan, as -plan_output writes it."""
+        text = ctypes.c_char_p()
+        _check(_library.TrshardCollectionPlan(self._handle, ctypes.byref(text)))
+        return json.loads(text.value)
+
+    def _batch(self, lengths, values, weights):
+        lengths = _array(lengths, np.int32, "lengths")
+        if lengths.ndim == 1:
+            lengths = lengths.reshape(len(self.feature_names), -1)
+        if lengths.ndim != 2 or len(lengths) != len(self.feature_names):
+            raise ValueError(f"lengths has shape {lengths.shape}, expected ({len(self.feature_names)}, batch)")
+        values = _array(values, np.int64, "values")
+        weights = None if weights is None else _array(weights, np.float32, "weights", values.size)
+        batch = _Batch(lengths.shape[1], lengths.ctypes.data, values.size, values.ctypes.data,
+                       None if weights is None else weights.ctypes.data)
+        return batch, (lengths, values, weights)  # the arrays must live as long as the call
+
+    def _matrix(self, array, samples, name):
+        if array is None:
+            return np.empty((samples, self.width), np.float32)
+        if array.dtype != np.float32 or not array.flags.c_contiguous or array.shape != (samples, self.width):
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, expected contiguous float32 ({samples}, {self.width})")
+        return array
+
+    def input_dist(self, lengths, values, weights=None):
+        """Start to send the ids of a batch: lengths int32 [features, batch], values int64, weights float32. Collective."""
+        batch, keep = self._batch(lengths, values, weights)
+        _check(_library.TrshardInputDist(self._handle, ctypes.byref(batch)))
+        self._sizes.append(batch.batch)
+
+    def forward(self, lengths=None, values=None, weights=None, out=None):
+        """The pooled embeddings float32 [batch, width] of these ids, or of the oldest input_dist(). Collective."""
+        if lengths is not None:
+            self.input_dist(lengths, values, weights)
+        out = self._matrix(out, self._sizes[0] if self._sizes else 0, "out")
+        _check(_library.TrshardForward(self._handle, out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(self.width)))
+        return out
+
+    def backward(self, gradient):
+        """Update the rows of the last forward by the gradient [batch, width], which may be overwritten. Collective."""
+        gradient = self._matrix(gradient, self._sizes[0] if self._sizes else 0, "gradient")
+        _check(_library.TrshardBackward(self._handle, gradient.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(self.width)))
+        self._sizes.pop(0)
+
+    def evaluate(self, lengths, values, weights=None, out=None):
+        """The pooled embeddings of these ids, without a backward. Collective."""
+        batch, keep = self._batch(lengths, values, weights)
+        out = self._matrix(out, batch.batch, "out")
+        _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), out.ctypes.data_as(ctypes.c_void_p),
+                                        ctypes.c_int64(self.width)))
+        return out
+
+    def set_learning_rate_factor(self, factor):
+        """Multiply the tables' learning rates from now on."""
+        _check(_library.TrshardSetLearningRateFactor(self._handle, ctypes.c_double(factor)))
+
+    def _tensors(self, arrays):
+        tensors = (_Tensor * len(arrays))()
+        for to, (name, array) in zip(tensors, arrays.items()):
+            if array.dtype != np.float32 or not array.flags.c_contiguous or array.ndim not in (1, 2):
+                raise ValueError(f"{name} is {array.dtype} {array.shape}, expected contiguous float32 of 1 or 2 dimensions")
+            to.name, to.ndim, to.rows = name.encode(), array.ndim, len(array)
+            to.cols, to.data = array.shape[1] if array.ndim == 2 else 1, array.ctypes.data
+        return tensors
+
+    def save(self, path, **arrays):
+        """Write tables, optimizers' states and own float32 arrays to a checkpoint. Collective."""
+        _check(_library.TrshardSave(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays)))
+
+    def load(self, path, **arrays):
+        """Read a checkpoint of any plan and number of ranks, and fill the arrays. Collective."""
+        _check(_library.TrshardLoad(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays)))

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A collection as a part of a PyTorch model.
+
+    ebc = trshard.EmbeddingBagCollection(...)
+    embeddings = trshard.autograd.Module(ebc)
+    pooled = embeddings(lengths, values)        # a tensor [batch, width]
+    loss(model(pooled)).backward()              # updates the rows, too
+
+The rows are updated in the backward by the collection's own optimizer, as in TorchRec's fused optimizers. The gradient
+that arrives must be that of the loss of all ranks' samples: divide the sum of the losses by the global batch size.
+"""
+import torch
+
+
+class _Pool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, ebc, ids):
+        ctx.ebc = ebc
+        return torch.from_numpy(ebc.forward(*ids))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        own = gradient.detach().to(torch.float32, memory_format=torch.contiguous_format, copy=True)  # it will be overwritten
+        ctx.ebc.backward(own.numpy())
+        return torch.zeros(()), None, None
+
+
+class Module(torch.nn.Module):
+    """The collection's forward and backward. With input_dist() called ahead, call it without ids."""
+
+    def __init__(self, ebc):
+        super().__init__()
+        self.ebc = ebc
+        self.anchor = torch.nn.Parameter(torch.zeros(()))  # autograd needs an input that wants a gradient
+
+    def forward(self, lengths=None, values=None, weights=None):
+        ids = [None if x is None else x.numpy() if isinstance(x, torch.Tensor) else x for x in (lengths, values, weights)]
+        if torch.is_grad_enabled():
+            return _Pool.apply(self.anchor, self.ebc, ids)
+        return torch.from_numpy(self.ebc.evaluate(*ids))

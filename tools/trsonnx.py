@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A checkpoint's model as an ONNX file, for servers: jagged bags and dense features in, probabilities out (src/RULES.md, A1 to A5).
+
+Inputs: dense float [batch, num_dense], where the model has dense features; of each feature F "F.ids" int64 [ids] and "F.offsets"
+int64 [batch + 1], which begin with 0 and end with the number of ids; of a feature of a weighted table also "F.weights" float
+[ids]. Output: "predictions" float [batch]. Ids are mapped as in training. Tables keep their type; sums are float32.
+
+The few messages of protobuf are written here, block by block, so that memory does not grow with the tables. A file of 2 GiB or
+more is not allowed in ONNX: large tensors then lie in a second file, OUT.data.
+"""
+import re
+
+import numpy as np
+
+import trscheckpoint
+from trsformats import FormatError, NUMPY, Tensor
+
+OPSET, IR_VERSION = 18, 8
+TYPES = {"F32": 1, "I64": 7, "F16": 10, "U64": 13, "BF16": 16}  # TensorProto.DataType
+MOST_BYTES = (1 << 31) - 1  # of a protobuf message
+INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
+KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "data_type", "is_weighted",
+        "position_weighted", "max_feature_lengths", "id_map", "qr_operation", "qr_collisions"}
+OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-deepfm_arch"}
+# Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
+# or where it is of the loss alone, or of experts that a model without them does not have.
+OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
+OF_TRAINING = re.compile(r"-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
+
+
+# --- protobuf ---
+
+
+def varint(number):
+    """A number, negative ones as their 64 bits."""
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes(out + bytes([number]))
+
+
+def head(number, size):
+    """What stands before the `size` bytes of a field."""
+    return varint(number << 3 | 2) + varint(size)
+
+
+def field(number, value):
+    """An integer, text, or an encoded message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return head(number, len(data)) + data
+
+
+def attribute(name, value):
+    """An AttributeProto of an integer, text, a TensorProto's bytes, or a list of integers."""
+    number, kind = {int: (3, 2), str: (4, 3), bytes: (5, 4), list: (8, 7)}[type(value)]
+    return field(1, name) + b"".join(field(number, item) for item in (value if isinstance(value, list) else [value])) + field(20, kind)
+
+
+def value_info(name, dtype, shape):
+    dims = b"".join(field(1, field(2 if isinstance(size, str) else 1, size)) for size in shape)
+    return field(1, name) + field(2, field(1, field(1, TYPES[dtype]) + field(2, dims)))
+
+
+def tensor_head(name, tensor):
+    return b"".join(field(1, size) for size in tensor.shape) + field(2, TYPES[tensor.dtype]) + field(8, name)
+
+
+# --- the graph ---
+
+
+class Graph:
+    """Nodes, inputs and initial tensors; each function of an operator returns the name of what it makes."""
+
+    def __init__(self):
+        self.nodes, self.inputs, self.tensors, self.constants = [], [], {}, {}
+
+    def input(self, name, dtype, shape):
+        self.inputs.append(value_info(name, dtype, shape))
+        return name
+
+    def tensor(self, name, tensor):
+        self.tensors[name] = tensor
+        return name
+
+    def constant(self, values, dtype="I64"):
+        numbers = np.array(values, NUMPY[dtype])
+        name = self.constants.setdefault((dtype, numbers.shape, numbers.tobytes()), f"constant_{len(self.constants)}")
+        return self.tensor(name, Tensor(dtype, numbers.shape, lambda: [numbers]))
+
+    def __call__(self, operator, *inputs, name=None, **attributes):
+        name = name or f"{operator}_{len(self.nodes)}"
+        self.nodes.append(b"".join(field(1, word) for word in inputs) + field(2, name) + field(3, f"node_{len(self.nodes)}") + field(4, operator) +
+                          b"".join(field(5, attribute(key, value)) for key, value in attributes.items()))
+        return name
+
+    def filled(self, shape, value, dtype):
+        data = np.array([value], NUMPY[dtype])
+        return self("ConstantOfShape", shape, value=field(1, 1) + field(2, TYPES[dtype]) + field(9, data.tobytes()))
+
+    def layer(self, x, weight, bias):
+        return self("Gemm", x, weight, *bias, transB=1)
+
+
+# --- a model from the text in a checkpoint ---
+
+
+class Model:
+    """The options of a checkpoint's model, with one message for what it lacks or what is not known here."""
+
+    def __init__(self, checkpoint):
+        self.path = checkpoint.path
+        text = checkpoint.attributes.get("model")
+        if not isinstance(text, str) or not text.strip():
+            raise FormatError(f"{self.path} does not hold its model, which ONNX needs: -init_from it in trshard, with the model's options, "
+                              "and write it with -checkpoint_final")
+        self.options = {name: line[len(name):].strip() for name, line in trscheckpoint.option_lines(text)}
+        self.tables = self.value("-tables").split(",")
+        known = OPTIONS | {f"-tables_{key}" for key in KEYS} | {f"-table_{table}_{key}" for table in self.tables for key in KEYS}
+        unknown = sorted(name for name, value in self.options.items() if name not in known and value not in OFF and not OF_TRAINING.fullmatch(name))
+        if unknown:
+            raise FormatError(f"{self.path}: its model has {unknown[0]} {self.options[unknown[0]]}, which is not known to the writer of ONNX")
+
+    def value(self, name, choices=None):
+        value = self.options.get(name)
+        if value is None or choices and value not in choices:
+            raise FormatError(f"{self.path}: its model has {name} {value}, expected {' or '.join(choices)}" if value is not None
+                              else f"{self.path}: its model does not say {name}")
+        return value
+
+    def number(self, name):
+        value = self.value(name)
+        if not value.isdigit():
+            raise FormatError(f"{self.path}: its model has {name} {value}, expected a number")
+        return int(value)
+
+    def key(self, table, key):
+        """The option that holds a key of a table."""
+        single = f"-table_{table}_{key}"
+        return single if single in self.options or f"-tables_{key}" not in self.options else f"-tables_{key}"
+
+
+class Table:
+    def __init__(self, model, name):
+        word = lambda key, *choices: model.value(model.key(name, key), choices)
+        number = lambda key: model.number(model.key(name, key))
+        self.name, self.features = name, word("features").split(",")
+        self.rows, self.dim = number("num_embeddings"), number("embedding_dim")
+        self.pooling = word("pooling", "sum", "mean", "none")
+        if self.pooling == "none":
+            self.pooling = word("sequence_pooling", "mean", "max", "concat")
+        self.places = number("sequence_length") if self.pooling == "concat" else 1
+        self.id_map = word("id_map", "none", "modulo", "hash", "qr")
+        self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None
+        self.collisions = number("qr_collisions") if self.joined else 0
+        self.by_position = word("position_weighted", "true", "false") == "true"
+        self.weighted = word("is_weighted", "true", "false") == "true" and not self.by_position
+
+
+# --- ids to rows ---
+
+
+def hashed(graph, ids):
+    """MurmurHash3_x64_128 of (id, 0) with seed 0, its halves joined by exclusive or: src/data/id_map.c in 64-bit operators."""
+    unsigned = lambda a: graph("Cast", a, to=TYPES["U64"])
+    signed = lambda a: graph("Cast", a, to=TYPES["I64"]) if isinstance(a, str) else graph.constant(a - (1 << 64) if a >> 63 else a)
+    word = lambda a: a if isinstance(a, str) else unsigned(signed(a))
+    xor = lambda a, b: graph("BitwiseXor", a, word(b))
+    shift = lambda a, bits, direction: graph("BitShift", a, word(bits), direction=direction)
+    times = lambda a, b: unsigned(graph("Mul", signed(a), signed(b)))  # runtimes multiply and add int64 alone: the same bits
+    plus = lambda a, b: unsigned(graph("Add", signed(a), signed(b)))
+    rotate = lambda a, bits: graph("BitwiseOr", shift(a, bits, "LEFT"), shift(a, 64 - bits, "RIGHT"))
+
+    def mix(x):
+        for factor in (0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53):
+            x = times(xor(x, shift(x, 33, "RIGHT")), factor)
+        return xor(x, shift(x, 33, "RIGHT"))
+
+    a = times(rotate(times(unsigned(ids), 0x87c37b91114253d5), 31), 0x4cf5ad432745937f)
+    a = plus(times(rotate(a, 27), 5), 0x52dce729)
+    b = plus(times(a, 5), 0x38495ab5)
+    a, b = xor(a, 16), xor(b, 16)
+    a = plus(a, b)
+    b = plus(b, a)
+    a, b = mix(a), mix(b)
+    a = plus(a, b)
+    return xor(a, plus(b, a))
+
+
+def rows_of(graph, table, ids):
+    """Rows, and for each id whether it is not pruned (None: no id is). An id outside of its table has row 0, as in training."""
+    if table.id_map in ("modulo", "qr"):
+        return graph("Mod", ids, graph.constant(table.rows)), None
+    if table.id_map == "hash":
+        rows = graph("Cast", graph.constant(table.rows), to=TYPES["U64"])
+        return graph("Cast", graph("Mod", hashed(graph, ids), rows), to=TYPES["I64"]), None
+    zero = graph.constant(0)
+    inside = graph("And", graph("GreaterOrEqual", ids, zero), graph("Less", ids, graph.constant(table.rows)))
+    return graph("Where", inside, ids, zero), graph("Not", graph("Equal", ids, graph.constant(-1)))
+
+
+# --- bags to vectors ---
+
+
+class Bags:
+    """One feature's ids: n of them in b bags (both tensors of one number), and for each id its bag and its place there."""
+
+    def __init__(self, graph, feature):
+        self.graph, one = graph, graph.constant([1])
+        ranges = lambda a, first, last: graph("Slice", a, graph.constant([first]), last if isinstance(last, str) else graph.constant([last]))
+        self.ids = graph.input(f"{feature}.ids", "I64", [f"{feature}.count"])
+        self.offsets = graph.input(f"{feature}.offsets", "I64", ["batch + 1"])
+        self.n = graph("Shape", self.ids)
+        self.b = graph("Sub", graph("Shape", self.offsets), one)
+        self.begins, self.ends = ranges(self.offsets, 0, -1), ranges(self.offsets, 1, (1 << 63) - 1)
+        # Id i lies in the bag whose number is that of ends up to i.
+        marks = graph("ScatterElements", graph.filled(graph("Add", self.n, one), 0, "I64"), self.ends, graph.filled(self.b, 1, "I64"), axis=0, reduction="add")
+        self.bag = ranges(graph("CumSum", marks, graph.constant(0)), 0, self.n)
+
+    def places(self):
+        graph = self.graph
+        numbers = graph("Range", graph.constant(0), graph("Squeeze", self.n), graph.constant(1))
+        return graph("Sub", numbers, graph("Gather", self.begins, self.bag))
+
+    def scatter(self, targets, n_targets, vectors, dim, start, reduction):
+        """Reduces vectors that have the same target. ScatterND would do, but runs duplicates at the same time in some runtimes."""
+        graph = self.graph
+        shape = lambda n: graph("Concat", n, graph.constant([dim]), axis=0)
+        targets = graph("Expand", graph("Unsqueeze", targets, graph.constant([1])), shape(self.n))
+        return graph("ScatterElements", graph.filled(shape(n_targets), start, "F32"), targets, vectors, axis=0, reduction=reduction)
+
+
+def scaled(graph, vectors, factors):
+    for factor in factors:
+        vectors = graph("Mul", vectors, graph("Unsqueeze", factor, graph.constant([1])))
+    return vectors
+
+
+def concatenated(graph, bags, table, vectors):
+    """The first places of each bag side by side. The others go to a row behind all, which is cut off."""
+    place, width = bags.places(), graph.constant([table.places])
+    total = graph("Mul", bags.b, width)
+    target = graph("Where", graph("Less", place, width), graph("Add", graph("Mul", bags.bag, width), place), total)
+    every = bags.scatter(target, graph("Add", total, graph.constant([1])), vectors, table.dim, 0, "add")
+    shape = graph("Concat", bags.b, graph.constant([table.places * table.dim]), axis=0)
+    return graph("Reshape", graph("Slice", every, graph.constant([0]), total), shape, allowzero=1)
+
+
+def vectors_of(graph, checkpoint, name, shape, row):
+    """The rows of a table as float32."""
+    path = f"embedding/{name}/weight"
+    vectors = graph("Gather", take(graph, checkpoint, path, shape), row)
+    return vectors if checkpoint.tensors[path].dtype == "F32" else graph("Cast", vectors, to=TYPES["F32"])
+
+
+def most(graph, bags, table, vectors, live):
+    """The maximum of each bag, 0 where it has no id."""
+    least = graph.constant(-np.inf, "F32")
+    if live:
+        vectors = graph("Where", graph("Unsqueeze", live, graph.constant([1])), vectors, least)
+    found = bags.scatter(bags.bag, bags.b, vectors, table.dim, -np.inf, "max")
+    return graph("Where", graph("Equal", found, least), graph.constant(0, "F32"), found)
+
+
+def summed(graph, bags, table, vectors, factors):
+    """The sum or the mean of each bag, or its first rows side by side."""
+    vectors = scaled(graph, vectors, factors)
+    if table.pooling == "concat":
+        return concatenated(graph, bags, table, vectors)
+    total = bags.scatter(bags.bag, bags.b, vectors, table.dim, 0, "add")
+    if table.pooling == "sum":
+        return total
+    length = graph("Max", graph("Sub", bags.ends, bags.begins), graph.constant([1]))
+    return graph("Div", total, graph("Unsqueeze", graph("Cast", length, to=TYPES["F32"]), graph.constant([1])))
+
+
+def pooled(graph, checkpoint, table, feature):
+    """The vector, or vectors side by side, that a feature brings into the interaction."""
+    bags = Bags(graph, feature)
+    row, live = rows_of(graph, table, bags.ids)
+    if table.pooling == "max":
+        return most(graph, bags, table, vectors_of(graph, checkpoint, table.name, (table.rows, table.dim), row), live)
+    factors = [graph("Cast", live, to=TYPES["F32"])] if live else []
+    if table.weighted:
+        factors.append(graph.input(f"{feature}.weights", "F32", [f"{feature}.count"]))
+    if table.by_position:
+        factors.append(graph("Gather", take(graph, checkpoint, f"dense/position_weights/{feature}/weight"), bags.places()))
+    parts = [(table.name, table.rows, row)]
+    if table.joined:  # two small tables, whose pooled vectors meet
+        m = graph.constant(table.collisions)
+        parts = [(table.name + "_quotient", -(-table.rows // table.collisions), graph("Div", row, m)),
+                 (table.name + "_remainder", table.collisions, graph("Mod", row, m))]
+    found = [summed(graph, bags, table, vectors_of(graph, checkpoint, name, (rows, table.dim), rows_of_part), factors) for name, rows, rows_of_part in parts]
+    return graph(table.joined, *found) if table.joined else found[0]
+
+
+# --- layers ---
+
+
+def take(graph, checkpoint, path, shape=None):
+    """A tensor of the checkpoint by its path."""
+    tensor = checkpoint.tensors.get(path)
+    if tensor is None:
+        raise FormatError(f"{checkpoint.path} has no /{path}, which its model has")
+    if shape and tuple(tensor.shape) != shape:
+        raise FormatError(f"{checkpoint.path}: /{path} has shape {list(tensor.shape)}, its model says {list(shape)}")
+    return graph.tensor(path, tensor)
+
+
+def layers(checkpoint, module):
+    return sum(path.startswith(f"dense/{module}/") and path.endswith(("/weight", "/W")) for path in checkpoint.tensors)
+
+
+def perceptron(graph, checkpoint, module, x, last_relu):
+    n = layers(checkpoint, module)
+    for i in range(n):
+        x = graph.layer(x, take(graph, checkpoint, f"dense/{module}/{i}/weight"), [take(graph, checkpoint, f"dense/{module}/{i}/bias")])
+        if i < n - 1 or last_relu:
+            x = graph("Relu", x)
+    return x
+
+
+def machine(graph, x):
+    """The factorization machine over single numbers."""
+    total = lambda a: graph("ReduceSum", a, graph.constant([1]), keepdims=1)
+    sum_of = total(x)
+    return graph("Mul", graph("Sub", graph("Mul", sum_of, sum_of), total(graph("Mul", x, x))), graph.constant(0.5, "F32"))
+
+
+def products(graph, x, n_vectors, dim):
+    """Products of all pairs of vectors, the upper triangle row by row."""
+    vectors = graph("Reshape", x, graph.constant([0, n_vectors, dim]))
+    every = graph("Reshape", graph("MatMul", vectors, graph("Transpose", vectors, perm=[0, 2, 1])), graph.constant([0, n_vectors * n_vectors]))
+    return graph("Gather", every, graph.constant([i * n_vectors + j for i in range(n_vectors) for j in range(i + 1, n_vectors)]), axis=1)
+
+
+def crossed(graph, checkpoint, x):
+    first = x
+    for i in range(layers(checkpoint, "crossnet")):
+        of = lambda parameter: take(graph, checkpoint, f"dense/crossnet/{i}/{parameter}")
+        inner = graph.layer(graph.layer(x, of("V"), []), of("W"), [of("bias")])
+        x = graph("Add", graph("Mul", first, inner), x)
+    return x
+
+
+def interaction(graph, checkpoint, kind, dense, x, vectors):
+    """vectors: (how many, width) of x; dense: None, or the first of them."""
+    copied = [dense] if dense else []
+    if kind == "dot":
+        out = copied + [products(graph, x, *vectors)]
+    elif kind == "dcn":
+        out = [crossed(graph, checkpoint, x)]
+    elif kind == "cat":
+        out = [x]
+    else:
+        out = copied + ([perceptron(graph, checkpoint, "deep_fm", x, True)] if kind == "deepfm" else []) + [machine(graph, x)]
+    return graph("Concat", *out, axis=1) if len(out) > 1 else out[0]
+
+
+def build(checkpoint):
+    """The graph of a checkpoint's model."""
+    model, graph = Model(checkpoint), Graph()
+    kind, num_dense = model.value("-interaction", ("dot", "dcn", "cat", "fm", "deepfm")), model.number("-num_dense")
+    dense = graph.input("dense", "F32", ["batch", num_dense]) if num_dense else None
+    if dense:
+        dense = perceptron(graph, checkpoint, "dense_arch", dense, True)
+    parts, n_vectors = [dense] if dense else [], 1 if dense else 0
+    for table in (Table(model, name) for name in model.tables):
+        for feature in table.features:
+            parts.append(pooled(graph, checkpoint, table, feature))
+            n_vectors += table.places
+    x = graph("Concat", *parts, axis=1)
+    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim)), False)
+    graph("Squeeze", graph("Sigmoid", logit), graph.constant([1]), name="predictions")
+    left = [path for path in checkpoint.tensors if path not in graph.tensors and not trscheckpoint.STATES.fullmatch(path)]
+    if left:
+        raise FormatError(f"{checkpoint.path} has /{left[0]}, which its model does not use")
+    return graph
+
+
+# --- the file ---
+
+
+def _message(name, tensor, place):
+    """A TensorProto: its bytes, and the tensor where its numbers follow them. place: (file, offset) of numbers that lie elsewhere."""
+    start = tensor_head(name, tensor)
+    if not place:
+        return start + head(9, tensor.bytes), tensor
+    entries = {"location": place[0], "offset": str(place[1]), "length": str(tensor.bytes)}
+    return start + b"".join(field(13, field(1, key) + field(2, value)) for key, value in entries.items()) + field(14, 1), None
+
+
+def _parts(graph, places):
+    """The fields of a GraphProto, in pieces: bytes, or tensors whose numbers stand there."""
+    for node in graph.nodes:
+        yield field(1, node)
+    yield field(2, "trshard")
+    for name, tensor in graph.tensors.items():
+        start, numbers = _message(name, tensor, places.get(name))
+        yield head(5, len(start) + (numbers.bytes if numbers else 0)) + start
+        if numbers:
+            yield numbers
+    for info in graph.inputs:
+        yield field(11, info)
+    yield field(12, value_info("predictions", "F32", ["batch"]))
+
+
+def _size(parts):
+    return sum(len(part) if isinstance(part, bytes) else part.bytes for part in parts)
+
+
+def needs_data_file(graph):
+    return _size(_parts(graph, {})) + INLINE_BYTES > MOST_BYTES
+
+
+def _places(graph, name):
+    found, end = {}, 0
+    for path, tensor in graph.tensors.items():
+        if tensor.bytes > INLINE_BYTES:
+            found[path] = (name, end)
+            end += -(-tensor.bytes // INLINE_BYTES) * INLINE_BYTES
+    return found
+
+
+def write(path, graph, name):
+    """The file; where it would be too large, also path.data, which is to be called `name`.data beside it."""
+    places = _places(graph, name + ".data") if needs_data_file(graph) else {}
+    if places:
+        with open(path + ".data", "wb") as file:
+            for key, (_, offset) in places.items():
+                file.seek(offset)
+                for block in graph.tensors[key].blocks():
+                    file.write(np.ascontiguousarray(block).data)
+    with open(path, "wb") as file:
+        file.write(field(1, IR_VERSION) + field(2, "trshard") + field(8, field(2, OPSET)))
+        file.write(head(7, _size(_parts(graph, places))))
+        for part in _parts(graph, places):
+            if isinstance(part, bytes):
+                file.write(part)
+                continue
+            for block in part.blocks():
+                file.write(np.ascontiguousarray(block).data)
