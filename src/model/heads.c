@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { TRS_HEAD_NAME = 160 };
 
@@ -23,14 +25,26 @@ const TrsOptionGroup trs_heads_options = TRS_OPTION_GROUP_OF_MODEL(
     "Heads of learning tasks", NULL, specs,
     "-task_heads,-heads_experts,-heads_task_experts,-heads_expert_arch,-heads_levels", NULL);
 
-/* Refuse an option that the chosen heads do not take. */
-static PetscErrorCode check_option(const TrsHeads *heads, TrsOptions options, const char *name,
-                                   PetscBool taken)
+/* Has an option of whole numbers its default? */
+static PetscBool is_default(const char *name, int n, const int64_t *values)
+{
+  for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+    if (strcmp(specs[i].name, name) == 0)
+      return (PetscBool)(n == 1 && values[0] == strtoll(specs[i].fallback, NULL, 10));
+  return PETSC_FALSE;
+}
+
+/*
+  Refuse an option that the chosen heads do not take. Its default may be given, because a
+  checkpoint's model names every option.
+*/
+static PetscErrorCode check_option(const TrsHeads *heads, TrsOptions options, const char *name, int n,
+                                   const int64_t *values, TrsHeadsKind least)
 {
   static const char *const words[] = {TRS_HEADS(TRS_WORD_TEXT)};
 
   PetscFunctionBegin;
-  if (!taken && TrsOptionsIsGiven(options, name))
+  if (heads->kind < least && TrsOptionsIsGiven(options, name) && !is_default(name, n, values))
     PetscCall(TrsOptionError(options, name, "-task_heads %s takes no such option", words[heads->kind]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -49,10 +63,11 @@ PetscErrorCode TrsHeadsRead(TrsHeads *heads, TrsOptions options, const TrsMlpSpe
   PetscCall(TrsOptionsGetInts(options, "-heads_expert_arch", &heads->expert_spec.n, &heads->expert_spec.sizes,
                               NULL));
   heads->kind = (TrsHeadsKind)kind;
-  PetscCall(check_option(heads, options, "-heads_experts", (PetscBool)(kind != TRS_HEADS_SHARED)));
-  PetscCall(check_option(heads, options, "-heads_expert_arch", (PetscBool)(kind != TRS_HEADS_SHARED)));
-  PetscCall(check_option(heads, options, "-heads_task_experts", (PetscBool)(kind == TRS_HEADS_PLE)));
-  PetscCall(check_option(heads, options, "-heads_levels", (PetscBool)(kind == TRS_HEADS_PLE)));
+  PetscCall(check_option(heads, options, "-heads_experts", 1, &shared, TRS_HEADS_MMOE));
+  PetscCall(check_option(heads, options, "-heads_expert_arch", heads->expert_spec.n, heads->expert_spec.sizes,
+                         TRS_HEADS_MMOE));
+  PetscCall(check_option(heads, options, "-heads_task_experts", 1, &own, TRS_HEADS_PLE));
+  PetscCall(check_option(heads, options, "-heads_levels", 1, &levels, TRS_HEADS_PLE));
   if (kind != TRS_HEADS_SHARED && !heads->tasks.named)
     PetscCall(TrsOptionError(options, "-task_heads", "needs -tasks, the names of the tasks"));
   if (kind == TRS_HEADS_SHARED) PetscFunctionReturn(PETSC_SUCCESS);
