@@ -218,8 +218,8 @@ PetscErrorCode TrsTaskRunningSave(TrsTaskRunning m, int *n, double **numbers)
   PetscFunctionBegin;
   for (int t = 0; t < m->tasks->n; t++) {
     PetscCall(TrsRunningMetricsSave(m->metrics[t], n, &of_task));
-    PetscCall(TrsBufferReserve(&m->kept, m->tasks->n * *n * (int64_t)sizeof(double), PETSC_TRUE));
-    PetscCall(PetscArraycpy((double *)m->kept.data + t * *n, of_task, (size_t)*n));
+    PetscCall(TrsBufferReserve(&m->kept, (int64_t)m->tasks->n * *n * (int64_t)sizeof(double), PETSC_TRUE));
+    PetscCall(PetscArraycpy((double *)m->kept.data + (int64_t)t * *n, of_task, (size_t)*n));
   }
   *n *= m->tasks->n;
   *numbers = (double *)m->kept.data;
@@ -235,7 +235,7 @@ PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning m, const char *path, int n, con
              "%s: attribute metrics has %d sums of metrics, which are not those of %d tasks", path, n,
              m->tasks->n);
   for (int t = 0; t < m->tasks->n; t++)
-    PetscCall(TrsRunningMetricsLoad(m->metrics[t], path, of_task, numbers + t * of_task));
+    PetscCall(TrsRunningMetricsLoad(m->metrics[t], path, of_task, numbers + (int64_t)t * of_task));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
