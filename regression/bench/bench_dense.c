@@ -167,14 +167,15 @@ static PetscErrorCode report(Bench *bench)
 
 static PetscErrorCode bench_dense(int argc, char **argv)
 {
-  static const TrsOptionGroup *const groups[] = {&bench_options, &trs_model_options,
-                                                 &trs_dense_optimizer_options};
+  static const TrsOptionGroup *const groups[] = {&bench_options,     &trs_model_options,
+                                                 &trs_tasks_options, &trs_task_options,
+                                                 &trs_heads_options, &trs_dense_optimizer_options};
   TrsOptions options;
   Bench *bench;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&bench));
-  PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 3, &options));
+  PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 6, &options));
   PetscCall(set_up(bench, options));
   PetscCall(count_flops(bench));
   for (int64_t round = -1; round < bench->rounds; round++) { /* the first warms up */

@@ -427,7 +427,7 @@ def check_named_options(binary):
     for document in (name for name in documents() if name.endswith(".md") and name != "input/OPTIONS.md"):
         with open(os.path.join(ROOT, document), encoding="utf-8") as file:
             for name, beginning in sorted(options_named(file.read())):
-                of_table = name == "table_" or name.startswith("table_") and any(name.endswith("_" + key) for key in keys_ | {"KEY", "key"})
+                of_table = name in ("table_", "task_") or name.startswith("table_") and any(name.endswith("_" + key) for key in keys_ | {"KEY", "key"})
                 assert name in known or of_table or (beginning and any(k.startswith(name) for k in known)), f"{document}: there is no option -{name}"
 
 

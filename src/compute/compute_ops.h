@@ -550,14 +550,60 @@ typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t 
                                        const float *q, const float *V, float *g, const float *dx0, float *dx);
 
 /*
-  Binary cross entropy with logits: loss (host double on a CPU, device double else) += sum over
-  samples of w * (max(z,0) - z*y + log1p(exp(-|z|))); dz (or NULL) = (sigmoid(z) - y) * (scale * w);
-  p (or NULL) = sigmoid(z). y may be NULL if only p is wanted. w NULL: all weights are 1. stride:
-  floats from one z, and one dz, to the next.
+  A loss of the samples of a batch, with its gradient and predictions. Every sum over samples is in
+  double. loss += the sum over samples of w * (the sample's loss); dz = w * scale
+  * (the derivative of the sample's loss by z). A sample whose label is NaN has no loss and no
+  gradient if `missing` is set.
 */
-typedef PetscErrorCode TrsBceFn(TrsStream stream, int64_t batch, int64_t stride, const float *z,
-                                const float *y, const float *w, float scale, double *loss, float *dz,
-                                float *p);
+typedef struct {
+  int64_t batch;
+  int classes;       /* outputs of a sample: of softmax, else 1 */
+  PetscBool missing; /* NaN is no label */
+  const float *z;    /* [batch, classes] outputs */
+  int64_t z_stride;  /* floats from row to row of z and dz */
+  const float *y;    /* [batch] labels; NULL: predictions only */
+  int64_t y_stride;  /* floats from label to label */
+  const float *w;    /* [batch] weights of samples; NULL: all 1 */
+  float scale;       /* factor of the gradient */
+  float parameter;   /* bce: weight of positives; huber: delta */
+  double *loss;      /* host double on a CPU, device double else */
+  float *dz;         /* [batch, classes] or NULL */
+  float *p;          /* [batch, classes] predictions, or NULL */
+  int64_t p_stride;  /* floats from row to row of p */
+} TrsLossArgs;
+typedef PetscErrorCode TrsLossFn(TrsStream stream, const TrsLossArgs *args);
+
+/*
+  The losses of TRS_LOSSES, q the parameter (compute/loss_sample.h has their arithmetic):
+    bce      q y log(1 + e^-z) + (1 - y) log(1 + e^z);  p = sigmoid(z)
+    mse      (z - y)^2;  p = z
+    huber    d^2 / 2 where |d| < q, else q (|d| - q/2), d = z - y;  p = z
+    softmax  log sum_c e^z_c - z_y;  p_c = e^z_c / sum e^z. y is a whole number; without one
+             in [0, classes) a sample has no loss
+*/
+typedef TrsLossFn TrsBceFn, TrsMseFn, TrsHuberFn, TrsSoftmaxFn;
+
+/*
+  Experts of a sample, weighed by a gate. Expert e of sample b begins at
+  experts[b * stride + e * width]. The gate chooses among the experts [begin[0], end[0]) and then
+  [begin[1], end[1]), n in all.
+*/
+typedef struct {
+  int64_t batch, width, stride;
+  int n, begin[2], end[2];
+  const float *experts; /* [batch, stride] */
+  float *dexperts;      /* [batch, stride] their gradients */
+  float *gate;          /* [batch, n] */
+} TrsMixture;
+
+/* gate = softmax(gate) in each row; y [batch, width] = sum of the experts by these weights. */
+typedef PetscErrorCode TrsMixForwardFn(TrsStream stream, const TrsMixture *mixture, float *y);
+
+/*
+  dy [batch, width] to the gradients: of experts, added to dexperts; of the logits of the gate,
+  which take the place of the weights that a forward left there.
+*/
+typedef PetscErrorCode TrsMixBackwardFn(TrsStream stream, const TrsMixture *mixture, const float *dy);
 
 /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
@@ -648,6 +694,11 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(CrossBackward, cross_backward) \
   X(CrossInput, cross_input) \
   X(Bce, bce) \
+  X(Mse, mse) \
+  X(Huber, huber) \
+  X(Softmax, softmax) \
+  X(MixForward, mix_forward) \
+  X(MixBackward, mix_backward) \
   X(SumOfSquares, sum_of_squares) \
   X(DenseUpdate, dense_update) \
   X(LambApply, lamb_apply) \

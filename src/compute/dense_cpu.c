@@ -122,27 +122,6 @@ PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsBceCpu(TrsStream stream, int64_t batch, int64_t stride, const float *z, const float *y,
-                         const float *w, float scale, double *loss, float *dz, float *p)
-{
-  double sum = 0.0;
-
-  (void)stream;
-  PetscFunctionBegin;
-  for (int64_t b = 0; b < batch; b++) { /* a handful of operations a sample is not worth threads */
-    const double logit = (double)z[b * stride];
-    const double e = exp(-fabs(logit));
-    const double sigmoid = logit >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
-    const double weight = w ? (double)w[b] : 1.0;
-
-    if (p) p[b] = (float)sigmoid;
-    if (y) sum += weight * (fmax(logit, 0.0) - logit * (double)y[b] + log1p(e));
-    if (y && dz) dz[b * stride] = (float)(sigmoid - (double)y[b]) * (scale * (float)weight);
-  }
-  if (y) *loss += sum;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsSumOfSquaresCpu(TrsStream stream, int64_t n, const float *x, double *sum)
 {
   const int64_t chunk = (int64_t)PARTS_AT_ONCE * ELEMENTS_A_PART;

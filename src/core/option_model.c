@@ -76,6 +76,13 @@ PetscBool TrsOptionModelCounts(TrsOptions options, const TrsOptionEntry *entry)
   return (PetscBool)(!all || !all->given);
 }
 
+PetscBool TrsOptionsIsGiven(TrsOptions options, const char *name)
+{
+  const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
+
+  return (PetscBool)(entry && entry->given);
+}
+
 const char *TrsOptionsModelOf(TrsOptions options, const char *name)
 {
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, name);
@@ -264,8 +271,21 @@ static PetscErrorCode add_line(TrsGrowingText *text, const char *name, const cha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsOptionsModelText(TrsOptions options, const char *object, int n, const char *const *names,
-                                   char **text)
+/* Add the lines of an option that objects have for themselves. */
+static PetscErrorCode add_own(TrsOptions options, const TrsOptionSpec *spec, const TrsOptionObjects *objects,
+                              TrsGrowingText *text)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < objects->n; t++) {
+    const TrsOptionEntry *own = find_own(options, objects->object, objects->names[t], spec);
+
+    if (own && own->spec == spec && (own->given || own->settled || TrsOptionModelCounts(options, own)))
+      PetscCall(add_line(text, own->name, value_of(own)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsModelText(TrsOptions options, int n, const TrsOptionObjects *objects, char **text)
 {
   TrsGrowingText all = {NULL, 0, 0};
 
@@ -282,12 +302,9 @@ PetscErrorCode TrsOptionsModelText(TrsOptions options, const char *object, int n
       TrsOptionNameForAll(group, spec, name, sizeof(name));
       for_all = TrsOptionsFindEntry(options, name);
       PetscCall(add_line(&all, name, value_of(for_all) ? value_of(for_all) : spec->fallback));
-      for (int t = 0; group->object && strcmp(group->object, object) == 0 && t < n; t++) {
-        const TrsOptionEntry *own = find_own(options, object, names[t], spec);
-
-        if (own && own->spec == spec && (own->given || own->settled || TrsOptionModelCounts(options, own)))
-          PetscCall(add_line(&all, own->name, value_of(own)));
-      }
+      for (int k = 0; group->object && k < n; k++)
+        if (strcmp(group->object, objects[k].object) == 0)
+          PetscCall(add_own(options, spec, &objects[k], &all));
     }
   }
   *text = all.data;

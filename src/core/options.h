@@ -162,6 +162,9 @@ PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char
 */
 PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *text);
 
+/* Whether the user gave the option by this very name. Not collective. */
+PetscBool TrsOptionsIsGiven(TrsOptions options, const char *name);
+
 /* The checkpoint whose model has the value of this option that counts, or NULL. Borrowed. */
 const char *TrsOptionsModelOf(TrsOptions options, const char *name);
 
@@ -177,11 +180,15 @@ PetscErrorCode TrsOptionsSettle(TrsOptions options, const char *name, const char
 
   Not collective. A checkpoint keeps it.
 
-  In:     object, n, names  [n] the objects of the model that have options of their own: the tables
-  Out:    text              free with PetscFree()
+  In:     objects  [n] the objects of the model that have options of their own: tables and tasks
+  Out:    text     free with PetscFree()
 */
-PetscErrorCode TrsOptionsModelText(TrsOptions options, const char *object, int n, const char *const *names,
-                                   char **text);
+typedef struct {
+  const char *object; /* "table" */
+  int n;
+  const char *const *names; /* [n] */
+} TrsOptionObjects;
+PetscErrorCode TrsOptionsModelText(TrsOptions options, int n, const TrsOptionObjects *objects, char **text);
 
 /*
   The whole configuration as the text of an option file: the options of the checkpoint's model that

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
   PetscCall(TrsAlloc(max_batch * spec->info->num_dense, sizeof(*scratch->dense), &scratch->dense));
   PetscCall(TrsAlloc(max_batch * spec->info->n_labels, sizeof(*scratch->labels), &scratch->labels));
+  PetscCall(TrsAlloc(max_batch * spec->n_labels, sizeof(*scratch->taken), &scratch->taken));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample_weights), &scratch->sample_weights));
   if (spec->with_group) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->group), &scratch->group));
   if (spec->with_time) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->time), &scratch->time));
@@ -38,6 +40,7 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
   PetscCall(TrsFree(&scratch->run));
   PetscCall(TrsFree(&scratch->dense));
   PetscCall(TrsFree(&scratch->labels));
+  PetscCall(TrsFree(&scratch->taken));
   PetscCall(TrsFree(&scratch->sample_weights));
   PetscCall(TrsFree(&scratch->group));
   PetscCall(TrsFree(&scratch->time));
@@ -112,6 +115,24 @@ static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, cons
                      row, column, value, wanted);
 }
 
+/* Check that a label is what its task learns from. */
+static PetscErrorCode check_label(const TrsBatchSpec *spec, TrsBatch *batch, int64_t sample,
+                                  const TrsReaderLabel *label, float y, TrsFault *fault)
+{
+  char wanted[64] = "a number in [0, 1]";
+  PetscBool good = (PetscBool)(y >= 0.0F && y <= 1.0F);
+
+  if (isnan(y) && label->may_be_nan) return PETSC_SUCCESS;
+  if (label->kind == TRS_LABEL_NUMBER) good = (PetscBool)isfinite(y);
+  if (label->kind == TRS_LABEL_CLASS)
+    good = (PetscBool)(y >= 0.0F && y < (float)label->classes && y == floorf(y));
+  if (good) return PETSC_SUCCESS;
+  if (label->kind == TRS_LABEL_NUMBER) strcpy(wanted, "a finite number");
+  if (label->kind == TRS_LABEL_CLASS)
+    snprintf(wanted, sizeof(wanted), "a class, a whole number from 0 to %d", label->classes - 1);
+  return bad_number(spec, batch, "labels", sample, label->place, (double)y, wanted, fault);
+}
+
 static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
                                     const TrsSampleRows *rows, TrsFault *fault)
 {
@@ -129,9 +150,8 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
       if (!isfinite(x))
         code = bad_number(spec, batch, "dense", sample, d, (double)x, "a finite number", fault);
     }
-    if (labels && code == PETSC_SUCCESS && !(labels[i] >= 0.0f && labels[i] <= 1.0f))
-      code = bad_number(spec, batch, "labels", sample, spec->label, (double)labels[i], "a number in [0, 1]",
-                        fault);
+    for (int l = 0; labels && l < spec->n_labels && code == PETSC_SUCCESS; l++)
+      code = check_label(spec, batch, sample, &spec->label[l], labels[i * spec->n_labels + l], fault);
     if (weights && code == PETSC_SUCCESS && !(weights[i] >= 0.0f && isfinite(weights[i])))
       code = bad_number(spec, batch, "weights", sample, 0, (double)weights[i],
                         "a finite number that is not negative", fault);
@@ -140,10 +160,12 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
-/* Copy the label to train on out of rows of all labels. The copy may take the place of the rows. */
-static void take_label(const TrsBatchSpec *spec, int64_t n, const float *rows, float *labels)
+/* Copy the labels to train on out of rows of all labels. */
+static void take_labels(const TrsBatchSpec *spec, int64_t n, const float *rows, float *labels)
 {
-  for (int64_t i = 0; i < n; i++) labels[i] = rows[i * spec->info->n_labels + spec->label];
+  for (int64_t i = 0; i < n; i++)
+    for (int l = 0; l < spec->n_labels; l++)
+      labels[i * spec->n_labels + l] = rows[i * spec->info->n_labels + spec->label[l].place];
 }
 
 /* Check that the group of a sample is one of the segments, if there are segments. */
@@ -167,12 +189,13 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 {
   size_t row_bytes = (size_t)spec->info->num_dense * sizeof(float);
   float *dense = shuffle ? scratch->dense : batch->dense;
-  float *labels = !spec->with_labels ? NULL : shuffle ? scratch->labels : batch->labels;
+  const size_t label_bytes = (size_t)spec->n_labels * sizeof(float);
+  float *labels = !spec->with_labels ? NULL : shuffle ? scratch->taken : batch->labels;
   float *weights = !spec->with_sample_weights ? NULL : shuffle ? scratch->sample_weights : batch->weights;
   const PetscBool read_group = (PetscBool)(spec->with_group && spec->group_key == TRS_GROUP_OF_DATASET);
   int64_t *group = !read_group ? NULL : shuffle ? scratch->group : batch->group;
   int64_t *time = !spec->with_time ? NULL : shuffle ? scratch->time : batch->time;
-  const PetscBool choose = (PetscBool)(labels && spec->info->n_labels > 1);
+  const PetscBool choose = (PetscBool)(labels && (spec->info->n_labels > 1 || spec->n_labels > 1));
   TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
                         .labels = choose ? scratch->labels : labels,
                         .weights = weights,
@@ -184,7 +207,7 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   order_samples(shuffle, scratch, batch);
   batch->bad_numbers = 0;
   if (read_runs(spec, scratch, batch->batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
-  if (choose) take_label(spec, batch->batch, scratch->labels, labels);
+  if (choose) take_labels(spec, batch->batch, scratch->labels, labels);
   rows.labels = labels;
   for (int64_t i = 0; group && i < batch->batch; i++)
     if (check_segment(spec, scratch->sample[i].sample, group[i], fault) != PETSC_SUCCESS) return fault->code;
@@ -194,7 +217,7 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 
     if (row_bytes)
       memcpy(batch->dense + place * spec->info->num_dense, dense + i * spec->info->num_dense, row_bytes);
-    if (labels) batch->labels[place] = labels[i];
+    if (labels) memcpy(batch->labels + place * spec->n_labels, labels + i * spec->n_labels, label_bytes);
     if (weights) batch->weights[place] = weights[i];
     if (group) batch->group[place] = group[i];
     if (time) batch->time[place] = time[i];

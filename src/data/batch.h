@@ -30,9 +30,10 @@ typedef struct {
   int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights, with_group, with_time;
-  int label;          /* which of info->n_labels labels */
-  int group_key;      /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
-  int64_t n_segments; /* groups are 0 .. n_segments - 1; 0 allows any number */
+  int n_labels;
+  TrsReaderLabel *label; /* [n_labels] which of info->n_labels labels, and what they are */
+  int group_key;         /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
+  int64_t n_segments;    /* groups are 0 .. n_segments - 1; 0 allows any number */
   TrsDataCheck check;
 } TrsBatchSpec;
 
@@ -51,7 +52,8 @@ typedef struct {
   int64_t n_runs;
   /* [B, num_dense] in file order, used if the batch has another order */
   float *dense;
-  float *labels;         /* [B, n_labels] in file order, used likewise or to choose a label */
+  float *labels;         /* [B, info->n_labels] in file order, to choose labels from */
+  float *taken;          /* [B, n_labels] chosen, in file order, used like dense */
   float *sample_weights; /* [B] in file order, used likewise */
   int64_t *group, *time; /* [B] in file order, used likewise */
   int32_t *lengths;      /* [B, info->n_features] in file order */

@@ -14,24 +14,26 @@ void TrsLabelNames(const TrsDatasetInfo *info, char *text, size_t size)
   if (used >= size && size > 4) strcpy(text + size - 4, "...");
 }
 
-PetscErrorCode TrsLabelFind(const TrsDatasetInfo *info, const char *name, PetscBool given, int *label)
+PetscErrorCode TrsLabelFind(const TrsDatasetInfo *info, const char *name, const char *option, int *label)
 {
-  const PetscErrorCode code = given ? TRS_ERR_OPTION : TRS_ERR_DATA;
-  const char *const option = given ? "-data_label: " : "";
+  const PetscErrorCode code = option ? TRS_ERR_OPTION : TRS_ERR_DATA;
+  const char *const colon = option ? ": " : "";
   char names[512];
 
   PetscFunctionBegin;
   *label = 0;
+  if (!option) option = "";
   TrsLabelNames(info, names, sizeof(names));
   if (!info->has_labels) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(!name || info->label_names, PETSC_COMM_SELF, code,
-             "%s%s has one label without a name, expected a label \"%.100s\"", option, info->path, name);
+             "%s%s%s has one label without a name, expected a label \"%.100s\"", option, colon, info->path,
+             name);
   PetscCheck(name || info->n_labels == 1, PETSC_COMM_SELF, code,
              "%s has the labels %s, the training data one without a name: expected one label", info->path,
              names);
   if (!name) PetscFunctionReturn(PETSC_SUCCESS);
   while (*label < info->n_labels && strcmp(info->label_names[*label], name) != 0) ++*label;
   PetscCheck(*label < info->n_labels, PETSC_COMM_SELF, code,
-             "%s%s has no label \"%.100s\", expected one of %s", option, info->path, name, names);
+             "%s%s%s has no label \"%.100s\", expected one of %s", option, colon, info->path, name, names);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

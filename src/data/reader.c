@@ -35,8 +35,8 @@ static const TrsOptionSpec reader_options[] = {
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "seed of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
-     "NaN and Inf in dense features and weights, negative weights of samples, labels outside [0, 1]: stop "
-     "with an error, count them and warn, or do not check"},
+     "NaN and Inf in dense features and weights, negative weights of samples, labels that their loss cannot "
+     "have, as those outside [0, 1]: stop with an error, count them and warn, or do not check"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches",
      "batches that are read before they are needed"},
 };
@@ -182,10 +182,13 @@ PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReaderSetLabel(TrsReader reader, int label)
+PetscErrorCode TrsReaderSetLabels(TrsReader reader, int n, const TrsReaderLabel *labels)
 {
   PetscFunctionBegin;
-  reader->spec.label = label;
+  PetscCall(PetscFree(reader->spec.label));
+  PetscCall(PetscMalloc1((size_t)n, &reader->spec.label));
+  PetscCall(PetscArraycpy(reader->spec.label, labels, (size_t)n));
+  reader->spec.n_labels = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -388,11 +391,12 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
 
   PetscFunctionBegin;
   PetscCall(reserve_part(reader, (PetscBool)(num_dense > 0), num_dense * sizeof(float), &s->dense));
-  PetscCall(reserve_part(reader, spec->with_labels, sizeof(float), &s->labels));
+  PetscCall(reserve_part(reader, spec->with_labels, (size_t)spec->n_labels * sizeof(float), &s->labels));
   PetscCall(reserve_part(reader, spec->with_sample_weights, sizeof(float), &s->weights));
   PetscCall(reserve_part(reader, spec->with_group, sizeof(int64_t), &s->group));
   PetscCall(reserve_part(reader, spec->with_time, sizeof(int64_t), &s->time));
   s->batch.dense = s->dense.data;
+  s->batch.n_labels = spec->n_labels;
   s->batch.labels = s->labels.data;
   s->batch.weights = s->weights.data;
   s->batch.group = s->group.data;
@@ -434,6 +438,7 @@ static PetscErrorCode set_up(TrsReader reader)
              spec->info->path, spec->info->num_samples, reader->schedule.batch_size * reader->schedule.size);
   find_largest(reader);
   spec->with_labels = spec->info->has_labels;
+  if (!spec->label) PetscCall(TrsReaderSetLabels(reader, 1, &(TrsReaderLabel){.place = 0}));
   spec->with_sample_weights = (PetscBool)(spec->info->has_sample_weights && reader->weighted);
   /* An evaluation's groups and times stand beside its predictions. */
   spec->with_group = (PetscBool)(reader->grouped || (spec->info->has_group && !reader->training));
@@ -596,6 +601,7 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   PetscCall(PetscFree(r->slots));
   PetscCall(TrsBatchScratchFree(&r->scratch));
   PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
+  PetscCall(PetscFree(r->spec.label));
   PetscCall(PetscFree(r->spec.max_length));
   PetscCall(PetscFree(r->spec.map));
   PetscCall(PetscFree(r->spec.twin));

@@ -13,6 +13,7 @@
 #include "io/dataset.h"
 #include "sparse/kjt.h"
 #include "spec/table_config.h"
+#include "spec/vocabulary.h"
 
 /* An id that the bounds check repaired. */
 typedef struct {
@@ -35,7 +36,8 @@ typedef struct {
   /* Samples of the epoch before this step, for the checkpoint. */
   int64_t position;
   float *dense;                            /* [B, num_dense] */
-  float *labels;                           /* [B] of the label that is read; NULL without labels */
+  int n_labels;                            /* labels of a sample that are read */
+  float *labels;                           /* [B, n_labels]; NULL without labels */
   float *weights;                          /* [B] of samples, or NULL if all samples count alike */
   int64_t *group, *time;                   /* [B] of samples, each NULL if not read */
   double weight_digits[TRS_WEIGHT_DIGITS]; /* sum of this rank's weights as digits */
@@ -44,7 +46,7 @@ typedef struct {
   TrsKjt kjt;         /* the selected features in their order; is_weighted if asked for */
   int64_t bad_ids;    /* ids that the bounds check repaired in mode warning */
   TrsBadId first_bad; /* one of the repaired ids, if any */
-  /* NaN, Inf and labels outside [0, 1] that -data_check warning leaves as they are */
+  /* NaN, Inf and labels that no task can have, which -data_check warning leaves as they are */
   int64_t bad_numbers;
 } TrsBatch;
 
@@ -92,11 +94,19 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map);
 */
 PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
 
+/* A label of a dataset that batches hold, and what it must be. */
+typedef struct {
+  int place; /* among the dataset's labels (data/label.h) */
+  TrsLabelKind kind;
+  int classes;          /* of TRS_LABEL_CLASS */
+  PetscBool may_be_nan; /* NaN says that the sample has no such label */
+} TrsReaderLabel;
+
 /*
-  Set which of a dataset's labels batches hold, by its place (data/label.h). The default is the
-  first. Call this before TrsReaderSetUp().
+  Set which of a dataset's labels batches hold, [n], copied. The default is the first one, as a
+  probability. Call this before TrsReaderSetUp().
 */
-PetscErrorCode TrsReaderSetLabel(TrsReader reader, int label);
+PetscErrorCode TrsReaderSetLabels(TrsReader reader, int n, const TrsReaderLabel *labels);
 
 /*
   Read the samples' groups: the dataset's /group (TRS_GROUP_OF_DATASET), or the ids of a feature, by

@@ -412,10 +412,10 @@ static PetscErrorCode add_samples(TrsResults results, const TrsSampleArray *arra
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
-                                        const float *values)
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                        int64_t n, const float *values)
 {
-  const TrsSampleArray array = {"predictions", TRS_ITEM_ARRAY_FLOAT, (int)sizeof(*values), n_total};
+  const TrsSampleArray array = {path, TRS_ITEM_ARRAY_FLOAT, (int)sizeof(*values), n_total};
 
   PetscFunctionBegin;
   PetscCall(add_samples(results, &array, first, n, values));

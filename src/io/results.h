@@ -100,11 +100,12 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
                                   const double *values);
 
 /*
-  Add predictions float32 [n_total] in dataset order. Each rank gives n values for samples first ..
-  first+n-1, and rank 0 gathers them. Collective. Every rank calls equally often.
+  Add predictions float32 [n_total] in dataset order under the path "predictions", or that of a
+  task. Each rank gives n values for samples first .. first+n-1, and rank 0 gathers them.
+  Collective. Every rank calls equally often.
 */
-PetscErrorCode TrsResultsAddPredictions(TrsResults results, int64_t n_total, int64_t first, int64_t n,
-                                        const float *values);
+PetscErrorCode TrsResultsAddPredictions(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                        int64_t n, const float *values);
 
 /* The same for whole numbers int64 [n_total] of samples, under the given path ("group"). */
 PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,

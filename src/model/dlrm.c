@@ -2,6 +2,7 @@
 #include "model/dlrm.h"
 
 #include "core/buffer.h"
+#include "model/heads.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
 
@@ -18,22 +19,21 @@ struct TrsDlrmImpl {
   int64_t *columns; /* [n_embeddings] columns of X */
   TrsParameters params;
   TrsLayerContext context; /* of all layers */
-  TrsMlp dense, over;      /* dense: only if num_dense > 0 */
+  TrsMlp dense;            /* only if num_dense > 0 */
+  TrsHeads heads;          /* the tasks' layers above the interaction, and their losses */
   TrsInteraction interaction;
   int n_positions; /* features with position weights; their weights are the last parameters */
   struct {
     char *name;
     int64_t length;
     int param;
-  } * position;                          /* [n_positions] */
-  float *logits, *dlogits, *predictions; /* [max_batch] */
-  /* Outputs of the over arch and their gradients, later the gradient of X (dot, dcn). */
+  } * position; /* [n_positions] */
+  /* Outputs of the heads and their gradients, later the gradient of X (dot, dcn). */
   float *over_inner;
   /* The bytes of over_inner that the gradient of X takes at the front, and all its bytes. */
   int64_t kept_bytes, over_bytes;
   /* Outputs of the dense arch, then the output of the interaction; later gradients. */
   float *dense_inner;
-  double *loss; /* on the device: sum over the batch */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -115,6 +115,7 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   dlrm->over_arch.plain_last = PETSC_TRUE;
   PetscCall(TrsMlpSpecRead(options, "-dense_arch", &dlrm->dense_arch));
   PetscCall(TrsMlpSpecRead(options, "-over_arch", &dlrm->over_arch));
+  PetscCall(TrsHeadsRead(&dlrm->heads, options, &dlrm->over_arch));
   PetscCall(TrsOptionsGetEnum(options, "-interaction", &kind, NULL));
   PetscCall(TrsInteractionFind((TrsInteractionKind)kind, &dlrm->interaction.ops));
   if (dlrm->interaction.ops->read) PetscCall(dlrm->interaction.ops->read(&dlrm->interaction, options));
@@ -187,11 +188,10 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
 static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 {
   const TrsDeviceOps *device = dlrm->device;
-  const int64_t bytes = max_batch * (int64_t)sizeof(float);
   const PetscBool backward = (PetscBool)!dlrm->params.forward_only;
   const PetscBool inner_out = (PetscBool)!dlrm->interaction.ops->in_place;
   TrsInteraction *interaction = &dlrm->interaction;
-  const TrsMlpRoom over = TrsMlpPlace(&dlrm->over, max_batch, NULL, NULL, 1);
+  const TrsMlpRoom over = TrsHeadsPlace(&dlrm->heads, max_batch, interaction->stride, NULL);
   const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, NULL, 1)
                                            : (TrsMlpRoom){.end = 0};
   const int64_t x_floats = TrsWholeLines(max_batch * interaction->N),
@@ -206,10 +206,7 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 
   PetscFunctionBegin;
   if (backward && inner_out) over_floats = PetscMax(over_floats, dout + out_floats);
-  PetscCall(device->alloc(bytes, (void **)&dlrm->logits));
-  if (backward) PetscCall(device->alloc(bytes, (void **)&dlrm->dlogits));
-  PetscCall(device->alloc(bytes, (void **)&dlrm->predictions));
-  PetscCall(device->alloc((int64_t)sizeof(double), (void **)&dlrm->loss));
+  PetscCall(TrsHeadsAllocate(&dlrm->heads, max_batch));
   dlrm->kept_bytes = backward && inner_out ? x_floats * (int64_t)sizeof(float) : 0;
   dlrm->over_bytes = over_floats * (int64_t)sizeof(float);
   /* lent by TrsDlrmLend() */
@@ -219,7 +216,7 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   PetscCall(
       TrsInteractionAllocate(interaction, max_batch, inner_out ? dlrm->dense_inner + dense.outputs : NULL,
                              backward ? dlrm->over_inner : NULL, backward ? dlrm->over_inner + dout : NULL));
-  (void)TrsMlpPlace(&dlrm->over, max_batch, dlrm->over_inner, dlrm->logits, 1);
+  (void)TrsHeadsPlace(&dlrm->heads, max_batch, interaction->stride, dlrm->over_inner);
   if (dlrm->num_dense)
     (void)TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x, interaction->N);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -250,8 +247,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
                       (int)n_dense, N);
-  PetscCall(TrsMlpDeclare(&dlrm->over, &dlrm->context, "over_arch", &dlrm->over_arch, interaction->width,
-                          interaction->filled));
+  PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
   if (num_dense)
     PetscCall(
@@ -329,32 +325,47 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
-                              const float *weights, float scale, double *loss_sum, const float **predictions)
+/* What the heads take. */
+static TrsHeadInput heads_input(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
-  float *p = predictions ? dlrm->predictions : NULL;
+
+  return (TrsHeadInput){.x = interaction->out,
+                        .dx = interaction->dout,
+                        .columns = interaction->filled,
+                        .stride = interaction->stride};
+}
+
+PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
+                              const float *weights, float scale, double *loss_sums, const float **predictions)
+{
+  const int64_t loss_bytes = dlrm->heads.tasks.n * (int64_t)sizeof(double);
+  const TrsInteraction *interaction = &dlrm->interaction;
+  const TrsHeadInput input = heads_input(dlrm);
 
   PetscFunctionBegin;
   PetscCall(PetscLogFlops((double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->forward(interaction, stream, n));
-  PetscCall(TrsMlpForward(&dlrm->over, stream, n, interaction->out, interaction->stride));
-  if (labels) PetscCall(dlrm->device->zero(dlrm->loss, (int64_t)sizeof(double), stream));
-  PetscCall(dlrm->context.compute->bce(stream, n, 1, dlrm->logits, labels, weights, scale, dlrm->loss,
-                                       dlrm->dlogits, p));
-  if (labels) PetscCall(dlrm->device->copy(loss_sum, dlrm->loss, (int64_t)sizeof(double), stream));
-  if (predictions) *predictions = p;
+  PetscCall(TrsHeadsForward(&dlrm->heads, stream, n, &input, labels, weights, scale,
+                            (PetscBool)(predictions != NULL)));
+  if (labels) PetscCall(dlrm->device->copy(loss_sums, dlrm->heads.loss, loss_bytes, stream));
+  if (predictions) *predictions = dlrm->heads.predictions;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsTaskConfigs *TrsDlrmTasks(TrsDlrm dlrm)
+{
+  return &dlrm->heads.tasks;
 }
 
 PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
+  const TrsHeadInput input = heads_input(dlrm);
 
   PetscFunctionBegin;
   dlrm->params.n_ready = 0;
-  PetscCall(TrsMlpBackward(&dlrm->over, stream, n, interaction->out, interaction->stride, dlrm->dlogits, 1,
-                           interaction->dout, interaction->stride));
+  PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
   PetscCall(PetscLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->backward(interaction, stream, n));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -450,13 +461,13 @@ PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
          bytes = (double)sizeof(float) * (double)(interaction->N + interaction->stride);
 
   PetscFunctionBegin;
-  TrsMlpWork(&dlrm->over, &flops, &bytes);
+  TrsHeadsWork(&dlrm->heads, &flops, &bytes);
   if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &flops, &bytes);
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
                         interaction->ops->word, interaction->n_vectors, interaction->N, interaction->width));
   if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
-  PetscCall(TrsMlpView(&dlrm->over, "over_arch", comm));
+  PetscCall(TrsHeadsView(&dlrm->heads, comm));
   PetscCall(
       PetscPrintf(comm, "  per sample   %.4g kflop and %.4g kB in a forward\n", flops / 1e3, bytes / 1e3));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -469,13 +480,9 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscFunctionBegin;
   if (!d) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsMlpFree(&d->dense));
-  PetscCall(TrsMlpFree(&d->over));
+  PetscCall(TrsHeadsFree(&d->heads));
   PetscCall(TrsInteractionFree(&d->interaction));
   PetscCall(TrsParametersFree(&d->params, d->device));
-  PetscCall(d->device->release((void **)&d->logits));
-  PetscCall(d->device->release((void **)&d->dlogits));
-  PetscCall(d->device->release((void **)&d->predictions));
-  PetscCall(d->device->release((void **)&d->loss));
   PetscCall(d->device->release((void **)&d->over_inner));
   PetscCall(d->device->release((void **)&d->dense_inner));
   for (int i = 0; i < d->n_positions; i++) PetscCall(PetscFree(d->position[i].name));

@@ -20,10 +20,11 @@
 #include "core/options.h"
 #include "io/state.h"
 #include "optim/dense_optimizer.h"
+#include "spec/task_configs.h"
 
 typedef struct TrsDlrmImpl *TrsDlrm;
 
-extern const TrsOptionGroup trs_model_options;
+extern const TrsOptionGroup trs_model_options, trs_heads_options;
 
 /* One dense parameter. Its values and its gradient lie in the model's flat arrays. */
 typedef struct {
@@ -130,18 +131,22 @@ void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 
 /*
-  TrsDlrmForward - Compute interaction, over arch, and the loss with its gradient.
+  TrsDlrmForward - Compute interaction, heads, and the losses of the tasks with their gradient.
 
-  In:     labels       [n] in [0, 1]; NULL: predictions only
+  In:     labels       [n, tasks]; NULL: predictions only. With -tasks NaN is a missing label
           weights      [n] of the samples in the loss; NULL: 1
           scale        factor of the loss' gradient: 1 over the weights of the global batch
-  Out:    loss_sum     weighted sum over the n samples (not divided), valid when the stream has done
-                       this work; unchanged without labels
-          predictions  probabilities [n], borrowed until the next Forward; NULL: they are not
-                       computed
+  Out:    loss_sums    [tasks] weighted sums over the n samples (not divided, and without the tasks'
+                       weights), valid when the stream has done this work; unchanged without labels
+          predictions  [n, columns of all tasks], borrowed until the next Forward; NULL: they are
+                       not computed
 */
 PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
-                              const float *weights, float scale, double *loss_sum, const float **predictions);
+                              const float *weights, float scale, double *loss_sums,
+                              const float **predictions);
+
+/* The tasks of the model, set by SetFromOptions. Borrowed until Destroy. */
+const TrsTaskConfigs *TrsDlrmTasks(TrsDlrm dlrm);
 
 /*
   Run the backward of the over arch and the interaction, after a Forward with labels. The gradients

@@ -10,7 +10,7 @@
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
 {
-  char name[64];
+  char name[256];
 
   PetscFunctionBegin;
   PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/%s", module, layer, part));

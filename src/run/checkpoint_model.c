@@ -40,19 +40,23 @@ PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text)
 {
   const TrsTableConfigs *tables = &session->tables;
   const TrsDatasetInfo *info;
-  const char **names;
+  const TrsTaskConfigs *tasks = &session->tasks;
+  TrsOptionObjects objects[2] = {{.object = "table"}, {.object = "task", .n = tasks->named ? tasks->n : 0}};
+  const char **names, **task_names;
   char num_dense[32];
-  int n = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
   snprintf(num_dense, sizeof(num_dense), "%d", info->num_dense);
   PetscCall(TrsOptionsSettle(session->options, "-num_dense", num_dense));
-  PetscCall(PetscMalloc1((size_t)tables->n, &names));
+  PetscCall(PetscMalloc2((size_t)tables->n, &names, (size_t)tasks->n, &task_names));
   for (int t = 0; t < tables->n; t++)
     if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER) /* the quotient's options */
-      names[n++] = TrsTableOptionName(&tables->table[t]);
-  PetscCall(TrsOptionsModelText(session->options, "table", n, names, text));
-  PetscCall(PetscFree(names));
+      names[objects[0].n++] = TrsTableOptionName(&tables->table[t]);
+  for (int t = 0; t < tasks->n; t++) task_names[t] = tasks->task[t].name;
+  objects[0].names = names;
+  objects[1].names = task_names;
+  PetscCall(TrsOptionsModelText(session->options, 2, objects, text));
+  PetscCall(PetscFree2(names, task_names));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct {
   const char *name;
@@ -38,6 +39,8 @@ static const TrsOptionSpec specs[] = {
      "end the training when this metric of the evaluations no longer improves; needs -eval_every. From gauc "
      "on "
      "they need -metrics_group, and are at the first K of -metrics_at (default: train to the end)"},
+    {"-early_stopping_task", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "the task of -tasks whose metric early stopping watches (default: all tasks for loss, else the first)"},
     {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",
      "the training ends after this many evaluations in a row without an improvement"},
     {"-early_stopping_min_delta", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
@@ -67,11 +70,53 @@ PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsMetricValues *values,
-                                   PetscBool *better)
+/* Refuse a metric that is NaN for the labels of its task. */
+static PetscErrorCode check_metric(TrsOptions options, const TrsTaskConfig *task,
+                                   const TrsEarlyStopping *early)
+{
+  const char *const metric = watched[early->metric].name, *const of_numbers[] = {"loss", "mse", "mae"},
+                    *const of_classes[] = {"loss", "accuracy", "accuracy"};
+  PetscBool there = (PetscBool)(task->labels == TRS_LABEL_PROBABILITY);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < 3; i++)
+    if (strcmp(metric, task->labels == TRS_LABEL_NUMBER ? of_numbers[i] : of_classes[i]) == 0)
+      there = PETSC_TRUE;
+  if (!there)
+    PetscCall(TrsOptionError(options, "-early_stopping_metric",
+                             "task \"%s\" has no %s, expected %s (-early_stopping_task)", task->name, metric,
+                             task->labels == TRS_LABEL_NUMBER ? "loss, mse or mae" : "loss or accuracy"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEarlyStoppingFindTask(TrsOptions options, const TrsTaskConfigs *tasks,
+                                        TrsEarlyStopping *early)
+{
+  const PetscBool is_loss = (PetscBool)(!early->stops || strcmp(watched[early->metric].name, "loss") == 0);
+  const char *name = NULL;
+  int t = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-early_stopping_task", &name, NULL));
+  while (name && t < tasks->n && (!tasks->named || strcmp(tasks->task[t].name, name) != 0)) t++;
+  if (name && (t == tasks->n || !early->stops))
+    PetscCall(TrsOptionError(options, "-early_stopping_task",
+                             early->stops ? "is none of -tasks"
+                                          : "needs -early_stopping_metric, the metric to watch"));
+  early->task = is_loss && !name ? -1 : t;
+  early->task_name = tasks->n > 1 && early->task >= 0 ? tasks->task[t].name : NULL;
+  if (early->stops && early->task >= 0) PetscCall(check_metric(options, &tasks->task[t], early));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsTaskConfigs *tasks,
+                                   const TrsMetricValues *values, PetscBool *better)
 {
   const TrsWatchedMetric *metric = &watched[early->metric];
-  const double value = *(const double *)(const void *)((const char *)values + metric->offset);
+  const void *of_task = &values[PetscMax(early->task, 0)];
+  const double value = early->task < 0
+                           ? TrsTaskLoss(tasks, values)
+                           : *(const double *)(const void *)((const char *)of_task + metric->offset);
   const double gain = metric->falls ? early->best - value : value - early->best;
 
   PetscFunctionBegin;
@@ -95,21 +140,28 @@ PetscBool TrsEarlyStoppingIsOver(const TrsEarlyStopping *early)
 void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size)
 {
   const TrsWatchedMetric *metric = &watched[early->metric];
+  const char *task = early->task_name ? early->task_name : "", *line = early->task_name ? "_" : "";
 
   if (!early->has_best)
-    snprintf(text, size, "eval/%s was finite in none of %" PRId64 " evaluations", metric->name,
-             early->n_worse);
+    snprintf(text, size, "eval/%s%s%s was finite in none of %" PRId64 " evaluations", task, line,
+             metric->name, early->n_worse);
   else
     snprintf(text, size,
-             "eval/%s has not %s %.6g (after %" PRId64 " updates) by more than %g in %" PRId64
+             "eval/%s%s%s has not %s %.6g (after %" PRId64 " updates) by more than %g in %" PRId64
              " evaluation%s",
-             metric->name, metric->falls ? "fallen below" : "risen above", early->best, early->best_step,
-             early->min_delta, early->n_worse, early->n_worse == 1 ? "" : "s");
+             task, line, metric->name, metric->falls ? "fallen below" : "risen above", early->best,
+             early->best_step, early->min_delta, early->n_worse, early->n_worse == 1 ? "" : "s");
+}
+
+/* What is watched, as one number: the metric, and of several tasks the task. */
+static int watched_number(const TrsEarlyStopping *early)
+{
+  return early->metric + (early->task_name ? (early->task + 1) * TRS_N_WATCHED : 0);
 }
 
 TrsCheckpointNumbers TrsEarlyStoppingSave(TrsEarlyStopping *early)
 {
-  const double now[TRS_EARLY_STOPPING_NUMBERS] = {early->metric, early->has_best, early->best,
+  const double now[TRS_EARLY_STOPPING_NUMBERS] = {watched_number(early), early->has_best, early->best,
                                                   (double)early->best_step, (double)early->n_worse};
 
   for (int i = 0; i < TRS_EARLY_STOPPING_NUMBERS; i++) early->kept[i] = now[i];
@@ -128,9 +180,10 @@ PetscErrorCode TrsEarlyStoppingLoad(TrsEarlyStopping *early, const char *path,
   for (int i = 0; i < numbers->n; i++)
     PetscCheck(isfinite(value[i]) && (i == 2 || (value[i] >= 0 && value[i] < 9e15)), PETSC_COMM_SELF,
                TRS_ERR_DATA, "%s: attribute early_stopping has the number %g", path, value[i]);
-  PetscCheck(value[0] < TRS_N_WATCHED, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: attribute early_stopping names metric %g of %d", path, value[0], TRS_N_WATCHED);
-  *same = (PetscBool)((int)value[0] == early->metric);
+  PetscCheck(value[0] < TRS_N_WATCHED * (TRS_MOST_TASKS + 1), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute early_stopping names metric %g of %d", path, value[0],
+             TRS_N_WATCHED * (TRS_MOST_TASKS + 1));
+  *same = (PetscBool)((int)value[0] == watched_number(early));
   if (!*same) PetscFunctionReturn(PETSC_SUCCESS);
   early->has_best = (PetscBool)(value[1] != 0);
   early->best = value[2];

@@ -10,7 +10,7 @@
 
 #include "core/options.h"
 #include "io/checkpoint.h"
-#include "train/metrics.h"
+#include "train/task_metrics.h"
 
 enum { TRS_EARLY_STOPPING_NUMBERS = 5 }; /* numbers that a checkpoint keeps */
 
@@ -19,6 +19,9 @@ typedef struct {
      Otherwise only the loss is watched, for the best checkpoint. */
   PetscBool stops;
   int metric; /* index into the option's choices */
+  /* The task whose metric it is; -1: the loss of all tasks by their weights. */
+  int task;
+  const char *task_name; /* NULL with one task */
   int64_t patience;
   double min_delta;
   PetscBool has_best;
@@ -30,15 +33,25 @@ typedef struct {
 
 extern const TrsOptionGroup trs_early_stopping_options;
 
-/* Read the options. Errors: OPTION for a patience or min_delta without a metric. */
+/*
+  Read the options. Errors: OPTION for a patience or min_delta without a metric, or for a metric
+  that the task does not have.
+*/
 PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping *early);
 
 /*
-  Add an evaluation's values after `step` updates. Out: better, set for the first evaluation and for
-  one that is better than all before by more than min_delta. NaN is never better.
+  Find the task that -early_stopping_task names, or the first one; without a metric, or for the
+  loss, all tasks count. Errors: OPTION for a task that is not there, or that lacks the metric.
 */
-PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsMetricValues *values,
-                                   PetscBool *better);
+PetscErrorCode TrsEarlyStoppingFindTask(TrsOptions options, const TrsTaskConfigs *tasks,
+                                        TrsEarlyStopping *early);
+
+/*
+  Add an evaluation's values [tasks] after `step` updates. Out: better, set for the first evaluation
+  and for one that is better than all before by more than min_delta. NaN is never better.
+*/
+PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsTaskConfigs *tasks,
+                                   const TrsMetricValues *values, PetscBool *better);
 
 /* Tell whether the patience is used up. */
 PetscBool TrsEarlyStoppingIsOver(const TrsEarlyStopping *early);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/record.h"
 
+#include "train/task_metrics.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
+
+enum { TRS_PREFIX = TRS_TASK_NAME + 32 };
 
 typedef struct {
   const char *name;
@@ -41,7 +45,7 @@ static double at(const void *values, size_t offset)
 static PetscErrorCode append_metrics(TrsResults results, const char *prefix, const TrsMetricValues *values,
                                      const char *left_out)
 {
-  char path[64];
+  char path[TRS_PREFIX + 32];
   PetscBool out;
 
   PetscFunctionBegin;
@@ -81,7 +85,7 @@ static PetscErrorCode append_groups(TrsResults results, const char *prefix, cons
   } counts[] = {{"groups", values->n_groups},
                 {"groups_with_positive", values->n_positive},
                 {"groups_with_both", values->n_both}};
-  char path[96];
+  char path[TRS_PREFIX + 64];
 
   PetscFunctionBegin;
   if (values->n_at == 0) PetscFunctionReturn(PETSC_SUCCESS);
@@ -139,35 +143,68 @@ PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values)
+/* The prefix of a task's columns: "eval/", or of several tasks "eval/click_". */
+static PetscErrorCode prefix_of(const TrsTaskConfigs *tasks, int t, const char *group, const char *part,
+                                char prefix[TRS_PREFIX])
 {
+  PetscFunctionBegin;
+  if (tasks->n == 1)
+    PetscCall(PetscSNPrintf(prefix, TRS_PREFIX, "%s/%s", group, part));
+  else
+    PetscCall(PetscSNPrintf(prefix, TRS_PREFIX, "%s/%s_%s", group, tasks->task[t].name, part));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode append_number(TrsResults results, const char *prefix, const char *name, double value)
+{
+  char path[TRS_PREFIX + 32];
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(path, sizeof(path), "%s%s", prefix, name));
+  PetscCall(TrsResultsAppend(results, path, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
+                                const TrsMetricValues *values)
+{
+  char prefix[TRS_PREFIX];
+
   PetscFunctionBegin;
   /* A resumed run may evaluate at the last step of the earlier part again. */
   PetscCall(TrsResultsDropLast(results, "eval/", "eval/step", step));
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
-  PetscCall(TrsResultsAppend(results, "eval/loss", values->loss));
-  PetscCall(append_metrics(results, "eval/", values, ""));
-  PetscCall(append_groups(results, "eval/", &values->groups));
+  PetscCall(TrsResultsAppend(results, "eval/loss", TrsTaskLoss(tasks, values)));
+  for (int t = 0; t < tasks->n; t++) {
+    PetscCall(prefix_of(tasks, t, "eval", "", prefix));
+    if (tasks->n > 1) PetscCall(append_number(results, prefix, "loss", values[t].loss));
+    PetscCall(append_metrics(results, prefix, &values[t], ""));
+    PetscCall(append_groups(results, prefix, &values[t].groups));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsRunningValues *values)
+PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
+                                       const TrsRunningValues *values)
 {
-  char path[64];
+  char prefix[TRS_PREFIX];
 
   PetscFunctionBegin;
   PetscCall(TrsResultsDropLast(results, "metrics/", "metrics/step", step));
   PetscCall(TrsResultsAppendInt(results, "metrics/step", step));
   PetscCall(TrsResultsAppendInt(results, "metrics/total_examples", values->total_examples));
   PetscCall(TrsResultsAppendInt(results, "metrics/attempt_examples", values->attempt_examples));
-  PetscCall(TrsResultsAppend(results, "metrics/window_log_loss", values->window.loss));
-  PetscCall(append_metrics(results, "metrics/window_", &values->window, ""));
-  PetscCall(append_groups(results, "metrics/window_", &values->window.groups));
-  PetscCall(TrsResultsAppend(results, "metrics/lifetime_log_loss", values->lifetime.loss));
-  PetscCall(append_metrics(results, "metrics/lifetime_", &values->lifetime, "auc"));
-  for (int i = 0; i < TRS_N_THROUGHPUT_COLUMNS; i++) {
-    PetscCall(PetscSNPrintf(path, sizeof(path), "metrics/%s", throughput_columns[i].name));
-    PetscCall(TrsResultsAppend(results, path, at(values, throughput_columns[i].offset)));
+  for (int t = 0; t < tasks->n; t++) {
+    PetscCall(prefix_of(tasks, t, "metrics", "window_", prefix));
+    PetscCall(append_number(results, prefix, "log_loss", values[t].window.loss));
+    PetscCall(append_metrics(results, prefix, &values[t].window, ""));
+    PetscCall(append_groups(results, prefix, &values[t].window.groups));
+    PetscCall(prefix_of(tasks, t, "metrics", "lifetime_", prefix));
+    PetscCall(append_number(results, prefix, "log_loss", values[t].lifetime.loss));
+    PetscCall(append_metrics(results, prefix, &values[t].lifetime, "auc"));
   }
+  for (int i = 0; i < TRS_N_THROUGHPUT_COLUMNS; i++)
+    PetscCall(append_number(results, "metrics/", throughput_columns[i].name,
+                            at(values, throughput_columns[i].offset)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -28,8 +28,13 @@ PetscErrorCode TrsLearningRatesFree(TrsLearningRates *rates);
 PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResult *result,
                              const TrsLearningRates *rates, double seconds);
 
-/* Append a row to /eval/... `step` counts the updates that the weights have seen. */
-PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsMetricValues *values);
+/*
+  Append a row to /eval/... `step` counts the updates that the weights have seen. values: [tasks];
+  columns of one of several tasks are /eval/<task>_<metric>.
+*/
+PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
+                                const TrsMetricValues *values);
 
-/* Append a row to /metrics/... with the same meaning of `step`. */
-PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsRunningValues *values);
+/* Append a row to /metrics/... with the same meaning of `step` and values. */
+PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
+                                       const TrsRunningValues *values);

@@ -10,6 +10,7 @@
 #include "data/label.h"
 #include "io/library.h"
 #include "run/report_caches.h"
+#include "train/task_metrics.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -337,11 +338,33 @@ void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values)
   progress->auc = values->window.auc;
 }
 
-static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsMetricValues *values)
+/* Print what there is of a task whose labels are numbers or classes. */
+static PetscErrorCode print_other(MPI_Comm comm, const char *what, const TrsTaskConfig *task,
+                                  const TrsMetricValues *values)
+{
+  PetscFunctionBegin;
+  if (task->labels == TRS_LABEL_CLASS)
+    PetscCall(PetscPrintf(comm, "%-10s loss %.5f  accuracy %.5f  (%" PRId64 " samples)\n", what, values->loss,
+                          values->accuracy, values->n_samples));
+  else
+    PetscCall(PetscPrintf(
+        comm,
+        "%-10s loss %.5f  RMSE %.5f  MAE %.5f  mean label %.5f  mean prediction %.5f  (%" PRId64
+        " samples)\n",
+        what, values->loss, values->rmse, values->mae, values->ctr, values->prediction, values->n_samples));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsTaskConfig *task,
+                                     const TrsMetricValues *values)
 {
   char auc[32] = "";
 
   PetscFunctionBegin;
+  if (task->labels != TRS_LABEL_PROBABILITY) {
+    PetscCall(print_other(comm, what, task, values));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (!isnan(values->auc)) snprintf(auc, sizeof(auc), "  AUC %.5f", values->auc);
   PetscCall(PetscPrintf(comm,
                         "%-10s NE %.5f%s  AUPRC %.5f  accuracy %.5f  calibration %.4f  CTR %.5f  RMSE %.5f  "
@@ -393,22 +416,60 @@ static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsRunningValues *values)
+/* The name of a line about a task: "eval", or of several tasks "eval, click". */
+static const char *name_line(const TrsTaskConfigs *tasks, int t, const char *what, char *text, size_t size)
 {
+  if (tasks->n == 1) return what;
+  snprintf(text, size, "%.40s, %.64s", what, tasks->task[t].name);
+  return text;
+}
+
+PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsTaskConfigs *tasks,
+                                       const TrsRunningValues *values)
+{
+  char text[2 * TRS_TASK_NAME];
+
   PetscFunctionBegin;
-  PetscCall(report_running(comm, "window", &values->window));
-  PetscCall(print_groups(comm, "in groups", &values->window.groups));
-  PetscCall(report_running(comm, "lifetime", &values->lifetime));
+  for (int t = 0; t < tasks->n; t++) {
+    const char *what = name_line(tasks, t, "window", text, sizeof(text));
+
+    PetscCall(report_running(comm, what, &tasks->task[t], &values[t].window));
+    PetscCall(print_groups(comm, "in groups", &values[t].window.groups));
+    what = name_line(tasks, t, "lifetime", text, sizeof(text));
+    PetscCall(report_running(comm, what, &tasks->task[t], &values[t].lifetime));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values)
+static PetscErrorCode report_task(MPI_Comm comm, const char *what, const TrsTaskConfig *task,
+                                  const TrsMetricValues *values)
 {
+  char name[2 * TRS_TASK_NAME];
+
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(
-      comm, "%s: loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " samples)\n",
-      what, values->loss, values->auc, values->ne, values->accuracy, values->calibration, values->n_samples));
+  snprintf(name, sizeof(name), "%.120s:", what);
+  if (task->labels != TRS_LABEL_PROBABILITY)
+    PetscCall(print_other(comm, name, task, values));
+  else
+    PetscCall(PetscPrintf(
+        comm, "%s loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " samples)\n",
+        name, values->loss, values->auc, values->ne, values->accuracy, values->calibration,
+        values->n_samples));
   PetscCall(print_groups(comm, "groups", &values->groups));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsTaskConfigs *tasks,
+                                const TrsMetricValues *values)
+{
+  char text[2 * TRS_TASK_NAME];
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tasks->n; t++)
+    PetscCall(report_task(comm, name_line(tasks, t, what, text, sizeof(text)), &tasks->task[t], &values[t]));
+  if (tasks->n > 1)
+    PetscCall(PetscPrintf(comm, "%s: loss %.5f, the sum of the tasks' losses by their weights\n", what,
+                          TrsTaskLoss(tasks, values)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -61,10 +61,12 @@ void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values);
 /*
   Print the training's metrics at its end in two lines, window and lifetime. Logically collective.
 */
-PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsRunningValues *values);
+PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsTaskConfigs *tasks,
+                                       const TrsRunningValues *values);
 
 /* Print the line of an evaluation. Logically collective. */
-PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsMetricValues *values);
+PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsTaskConfigs *tasks,
+                                const TrsMetricValues *values);
 
 /*
   TrsReportSummary - Report the end of a training: samples/s, share of each stage, peak memory.

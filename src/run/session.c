@@ -5,6 +5,7 @@
 #include "api/memory_check.h"
 #include "data/label.h"
 #include "run/text_output.h"
+#include "train/task_metrics.h"
 
 #include <string.h>
 static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
@@ -24,18 +25,38 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Find a dataset's label of a task. option: for messages, or NULL. */
+static PetscErrorCode find_label(const TrsSession *s, const TrsDatasetInfo *info, int t, PetscBool told,
+                                 int *label)
+{
+  const TrsTaskConfig *task = &s->tasks.task[t];
+  const char *name = s->label, *option = told ? "-data_label" : NULL;
+
+  PetscFunctionBegin;
+  if (s->tasks.named) {
+    name = task->label ? task->label : info->label_names ? task->name : NULL;
+    option = "-tasks";
+    if (task->label) PetscCall(TrsOptionsObjectName(s->options, "task", task->name, "label", &option));
+  }
+  PetscCall(TrsLabelFind(info, name, option, label));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  Choose the label: that of -data_label, else the first of the training data, or of the evaluation
-  data if there is no other. All data must have it.
+  Choose the labels: those of the tasks, or that of -data_label, else the first of the training
+  data, or of the evaluation data if there is no other. All data must have them.
 */
-static PetscErrorCode choose_label(TrsSession *s)
+static PetscErrorCode choose_labels(TrsSession *s)
 {
   const TrsDataset datasets[2] = {s->train, s->eval};
   PetscBool given, chosen;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
-  chosen = given;
+  if (given && s->tasks.named)
+    PetscCall(TrsOptionError(s->options, "-data_label",
+                             "is for a run without -tasks: each task has a label, -task_<name>_label"));
+  chosen = (PetscBool)(given || s->tasks.named);
   for (int i = 0; i < 2; i++) {
     const TrsDatasetInfo *info;
     int label;
@@ -44,8 +65,20 @@ static PetscErrorCode choose_label(TrsSession *s)
     PetscCall(TrsDatasetGetInfo(datasets[i], &info));
     if (!chosen && info->label_names) s->label = info->label_names[0];
     chosen = (PetscBool)(chosen || info->has_labels);
-    PetscCall(TrsLabelFind(info, s->label, given, &label));
+    for (int t = 0; t < s->tasks.n; t++) PetscCall(find_label(s, info, t, given, &label));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_tasks(TrsSession *s)
+{
+  const int64_t *over_arch = NULL;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInts(s->options, "-over_arch", &n, &over_arch, NULL));
+  PetscCall(TrsTaskConfigsFromOptions(s->options, n, over_arch, &s->tasks));
+  PetscCall(TrsTaskMetricsCheck(&s->tasks, s->options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -158,7 +191,8 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscCall(limit_waits(options));
   PetscCall(TrsMachineCreate(session->comm, options, &session->machine));
   PetscCall(open_datasets(session, training));
-  PetscCall(choose_label(session));
+  PetscCall(read_tasks(session));
+  PetscCall(choose_labels(session));
   PetscCall(choose_group(session));
   PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -194,6 +228,7 @@ PetscErrorCode TrsSessionDestroy(TrsSession *session)
   PetscCall(TrsModelParallelDestroy(&session->model));
   PetscCall(TrsShardingPlanFree(&session->plan));
   PetscCall(TrsTableConfigsFree(&session->tables));
+  PetscCall(TrsTaskConfigsFree(&session->tasks));
   PetscCall(TrsDatasetClose(&session->eval));
   PetscCall(TrsDatasetClose(&session->train));
   PetscCall(TrsMachineDestroy(&session->machine));
@@ -214,6 +249,22 @@ static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, 
   PetscCheck(table->id_map.kind != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
              TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
              info->largest_in[*key], feature, info->num_embeddings[*key], rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_labels(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
+{
+  TrsReaderLabel labels[TRS_MOST_TASKS];
+
+  PetscFunctionBegin;
+  for (int t = 0; t < session->tasks.n; t++) {
+    const TrsTaskConfig *task = &session->tasks.task[t];
+
+    labels[t] = (TrsReaderLabel){
+        .kind = task->labels, .classes = task->classes, .may_be_nan = session->tasks.named};
+    PetscCall(find_label(session, info, t, PETSC_FALSE, &labels[t].place));
+  }
+  PetscCall(TrsReaderSetLabels(reader, session->tasks.n, labels));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -239,7 +290,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   TrsBoundsCheckMode *mode;
   TrsIdMapRule *map;
   int64_t *rows;
-  int n = 0, label, *keys, *max_length;
+  int n = 0, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
@@ -263,8 +314,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
   PetscCall(TrsReaderSetIdMaps(*reader, map));
   PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
-  PetscCall(TrsLabelFind(info, session->label, PETSC_FALSE, &label));
-  PetscCall(TrsReaderSetLabel(*reader, label));
+  PetscCall(set_labels(session, info, *reader));
   PetscCall(set_groups(session, info, *reader));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));

@@ -17,7 +17,9 @@ typedef struct {
   TrsMachine machine;
   TrsDataset train, eval; /* NULL if not given */
   const char *group;      /* -metrics_group, or NULL */
-  const char *label;      /* name of the label that is trained or evaluated, NULL if it has none */
+  /* Name of the label that is trained or evaluated, NULL if it has none or -tasks are given. */
+  const char *label;
+  TrsTaskConfigs tasks; /* what the model learns */
   TrsTableConfigs tables;
   TrsShardingPlan plan;
   TrsModelParallel model;

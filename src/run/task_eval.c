@@ -12,17 +12,15 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
                                   PetscBool *stopped)
 {
   const TrsDatasetInfo *info;
-  TrsEvaluationTarget target = {.results = results};
+  TrsEvaluationTarget target = {.results = results, .metrics = session->options};
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   target.n_total = info->num_samples;
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsGroupMetricsCreate(session->comm, session->options, 0, &target.groups));
   PetscCall(TrsEvaluate(session->machine.groups.dense, session->options, session->model, reader, &target,
                         NULL, &trs_stop_requested, values, stopped));
-  PetscCall(TrsGroupMetricsDestroy(&target.groups));
   if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&reader));
@@ -33,7 +31,7 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
 {
   TrsCheckpointInfo info = {.step = 0};
   const char *init_from = NULL, *output = NULL;
-  TrsMetricValues values;
+  TrsMetricValues *values;
   TrsOutputs outputs;
   TrsResults results;
   TrsSession session;
@@ -56,11 +54,13 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
   PetscCall(TrsCheckpointInfoFree(&info));
-  PetscCall(TrsEvaluateSession(&session, results, &values, &stopped));
+  PetscCall(PetscCalloc1((size_t)session.tasks.n, &values));
+  PetscCall(TrsEvaluateSession(&session, results, values, &stopped));
   PetscCheck(!stopped, PETSC_COMM_SELF, TRS_ERR_STOPPED,
              "stopped on request during the evaluation: no metrics or predictions were written");
-  PetscCall(TrsRecordMetrics(results, info.step, &values));
-  PetscCall(TrsReportMetrics(session.comm, "eval", &values));
+  PetscCall(TrsRecordMetrics(results, info.step, &session.tasks, values));
+  PetscCall(TrsReportMetrics(session.comm, "eval", &session.tasks, values));
+  PetscCall(PetscFree(values));
   PetscCall(TrsResultsWrite(results));
   PetscCall(TrsOutputsReport(&outputs, PETSC_FALSE, NULL));
   PetscCall(TrsResultsDestroy(&results));

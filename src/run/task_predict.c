@@ -206,21 +206,22 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
 
 /* A TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
-                                  double loss_sum, double seconds)
+                                  const double *losses, double seconds)
 {
   TrsPrediction *p = context;
+  const int64_t columns = p->session.tasks.columns;
 
   PetscFunctionBegin;
-  (void)loss_sum;
+  (void)losses;
   TrsWatchdogBeat(p->watchdog, batch->step);
   /* This call is collective, so it comes before the checks that can fail on one rank. */
   PetscCall(TrsPredictEmbeddingsAdd(&p->embeddings, p->session.model, batch, p->n_samples, p->results));
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
-  for (int64_t b = 0; b < batch->batch; b++)
-    PetscCheck(isfinite(predictions[b]), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+  for (int64_t i = 0; i < batch->batch * columns; i++)
+    PetscCheck(isfinite(predictions[i]), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
                "the prediction of sample %" PRId64
                " is %g: %s holds weights that are not finite or too large",
-               batch->first + b, (double)predictions[b], p->path);
+               batch->first + i / columns, (double)predictions[i], p->path);
   PetscCheck(!trs_stop_requested, PETSC_COMM_SELF, TRS_ERR_STOPPED,
              "stopped on request after batch %" PRId64 ": no predictions were written", batch->step + 1);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -231,27 +232,28 @@ static PetscErrorCode predict(TrsPrediction *p)
   const TrsBatchObserver observer = {after_batch, p};
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
-  TrsMetricValues values;
+  TrsMetricValues *values;
   PetscBool stopped; /* not used: the observer's error reports a stop, with its batch */
-  TrsEvaluationTarget target = {.results = p->results};
+  TrsEvaluationTarget target = {.results = p->results, .metrics = s->options};
   TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   target.n_total = p->n_samples = info->num_samples;
+  PetscCall(PetscCalloc1((size_t)s->tasks.n, &values));
   PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* Predict batch by batch, because a latency is that of one batch. */
-  PetscCall(TrsGroupMetricsCreate(s->comm, s->options, 0, &target.groups));
-  PetscCall(TrsEvaluate(s->machine.groups.dense, NULL, s->model, reader, &target, &observer, NULL, &values,
+  PetscCall(TrsEvaluate(s->machine.groups.dense, NULL, s->model, reader, &target, &observer, NULL, values,
                         &stopped));
-  PetscCall(TrsGroupMetricsDestroy(&target.groups));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
   PetscCall(TrsWatchdogStop(&p->watchdog));
   PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
-  if (!info->has_labels) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsRecordMetrics(p->results, p->info.step, &values));
-  PetscCall(TrsReportMetrics(s->comm, "predict", &values));
+  if (info->has_labels) {
+    PetscCall(TrsRecordMetrics(p->results, p->info.step, &s->tasks, values));
+    PetscCall(TrsReportMetrics(s->comm, "predict", &s->tasks, values));
+  }
+  PetscCall(PetscFree(values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -33,7 +33,7 @@ typedef struct {
   TrsOutputs outputs;
   TrsHistory history;
   TrsProgress progress;
-  TrsRunningMetrics metrics; /* NULL if not wanted */
+  TrsTaskRunning metrics; /* NULL if not wanted */
   TrsEarlyStopping early;
   TrsLearningRates rates;
   TrsWatchdog watchdog;
@@ -46,8 +46,9 @@ typedef struct {
   int64_t done;    /* the reader's step after the last update */
   int64_t samples; /* samples that the weights have seen */
   int64_t checkpoint_every, checkpoint_keep, eval_every, metrics_every, metrics_window;
-  int64_t metrics_done;      /* step of the last row of metrics */
-  TrsRunningValues measured; /* the last row of metrics */
+  int64_t metrics_done;       /* step of the last row of metrics */
+  TrsRunningValues *measured; /* [tasks] the last row of metrics */
+  TrsMetricValues *evaluated; /* [tasks] of the last evaluation */
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
   PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
@@ -89,7 +90,7 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
 
   PetscFunctionBegin;
   if (t->metrics && t->start.metrics.n)
-    PetscCall(TrsRunningMetricsLoad(t->metrics, path, t->start.metrics.n, t->start.metrics.value));
+    PetscCall(TrsTaskRunningLoad(t->metrics, path, t->start.metrics.n, t->start.metrics.value));
   if (t->start.early_stopping.n)
     PetscCall(TrsEarlyStoppingLoad(&t->early, path, &t->start.early_stopping, &same));
   if (!same && t->early.stops)
@@ -192,15 +193,14 @@ static PetscErrorCode check_evaluation(TrsTraining *t)
 
 /* A TrsBatchObserver that adds a step's predictions to the training's own metrics. */
 static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const float *predictions,
-                                  double loss_sum, double seconds)
+                                  const double *losses, double seconds)
 {
   const TrsTraining *t = (const TrsTraining *)context;
 
   PetscFunctionBegin;
-  (void)loss_sum;
+  (void)losses;
   (void)seconds;
-  PetscCall(TrsRunningMetricsAdd(t->metrics, batch->batch, predictions, batch->labels, batch->weights,
-                                 batch->group));
+  PetscCall(TrsTaskRunningAdd(t->metrics, batch, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -255,7 +255,10 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsColumnCutsTell(s->comm, options, &s->tables, &s->plan));
   PetscCall(TrsReportAttributes(s, t->results));
-  if (t->metrics_every) PetscCall(TrsRunningMetricsCreate(s->comm, options, t->metrics_window, &t->metrics));
+  PetscCall(TrsEarlyStoppingFindTask(options, &s->tasks, &t->early));
+  PetscCall(PetscCalloc2((size_t)s->tasks.n, &t->measured, (size_t)s->tasks.n, &t->evaluated));
+  if (t->metrics_every)
+    PetscCall(TrsTaskRunningCreate(s->comm, &s->tasks, options, t->metrics_window, &t->metrics));
   PetscCall(load_state(t));
   PetscCall(set_up_outputs(t));
   t->samples = t->start.samples_seen;
@@ -275,7 +278,8 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsPipelineDestroy(&t->pipeline));
   PetscCall(TrsReaderDestroy(&t->reader));
   PetscCall(TrsTraceClose());
-  PetscCall(TrsRunningMetricsDestroy(&t->metrics));
+  PetscCall(TrsTaskRunningDestroy(&t->metrics));
+  PetscCall(PetscFree2(t->measured, t->evaluated));
   PetscCall(TrsLearningRatesFree(&t->rates));
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
@@ -303,7 +307,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscCall(TrsDatasetGetInfo(s->train, &data));
   info.data_samples = data->num_samples;
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
-  if (t->metrics) PetscCall(TrsRunningMetricsSave(t->metrics, &info.metrics.n, &info.metrics.value));
+  if (t->metrics) PetscCall(TrsTaskRunningSave(t->metrics, &info.metrics.n, &info.metrics.value));
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
@@ -334,18 +338,18 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
   const int64_t updates = t->start.step + t->done - t->first_step;
-  TrsMetricValues values;
+  const TrsTaskConfigs *tasks = &t->session.tasks;
   PetscBool better;
   char what[64];
 
   PetscFunctionBegin;
-  PetscCall(TrsEvaluateSession(&t->session, NULL, &values, stopped));
+  PetscCall(TrsEvaluateSession(&t->session, NULL, t->evaluated, stopped));
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsRecordMetrics(t->results, updates, &values));
+  PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
-  PetscCall(TrsReportMetrics(t->session.comm, what, &values));
+  PetscCall(TrsReportMetrics(t->session.comm, what, tasks, t->evaluated));
   TrsWatchdogBeat(t->watchdog, t->done);
-  PetscCall(TrsEarlyStoppingAdd(&t->early, updates, &values, &better));
+  PetscCall(TrsEarlyStoppingAdd(&t->early, updates, tasks, t->evaluated, &better));
   if (better && t->checkpoint_best) PetscCall(checkpoint(t, TRS_OUTPUT_BEST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -354,9 +358,10 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 static PetscErrorCode compute_metrics(TrsTraining *t)
 {
   PetscFunctionBegin;
-  PetscCall(TrsRunningMetricsCompute(t->metrics, &t->measured));
-  PetscCall(TrsRecordRunningMetrics(t->results, t->start.step + t->done - t->first_step, &t->measured));
-  TrsProgressMetrics(&t->progress, &t->measured);
+  PetscCall(TrsTaskRunningCompute(t->metrics, t->measured));
+  PetscCall(TrsRecordRunningMetrics(t->results, t->start.step + t->done - t->first_step, &t->session.tasks,
+                                    t->measured));
+  TrsProgressMetrics(&t->progress, t->measured);
   t->metrics_done = t->done;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -380,7 +385,7 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   t->samples += result->global_batch;
   PetscCall(TrsRecordStep(t->results, t->start.step + before - t->first_step, result, &t->rates, step_s));
   if (t->metrics) {
-    PetscCall(TrsRunningMetricsStep(t->metrics, result->global_batch, TrsReportClock()));
+    PetscCall(TrsTaskRunningStep(t->metrics, result->global_batch, TrsReportClock()));
     if (t->done % t->metrics_every == 0 && t->done < t->total_steps) PetscCall(compute_metrics(t));
   }
   PetscCall(TrsProgressStep(&t->progress, result));
@@ -490,7 +495,8 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsDatasetGetInfo(t.session.train, &info));
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
-  if (t.metrics && t.done > t.first_step) PetscCall(TrsReportRunningMetrics(t.session.comm, &t.measured));
+  if (t.metrics && t.done > t.first_step)
+    PetscCall(TrsReportRunningMetrics(t.session.comm, &t.session.tasks, t.measured));
   complete = (PetscBool)!stopped;
   if (complete) PetscCall(conclude(&t, &stopped));
   PetscCall(TrsHistoryEnd(&t.history, t.done - t.first_step));

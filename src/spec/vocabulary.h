@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The words that options, files and code share, each named once: optimizers of embedding tables and
-  their numbers, optimizers of dense layers, interactions, tasks, devices, and codes of what ranks
-  send.
+  their numbers, optimizers of dense layers, interactions, losses, tasks, devices, and codes of what
+  ranks send.
 
   A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
   and the planner's bytes are made from it. The order is that of the enums and of -help.
@@ -156,6 +156,30 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
 
 #define TRS_MLP_ACTIVATION_KIND(KIND, ...) TRS_MLP_##KIND,
 typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
+
+/* --- losses of learning tasks, and how these share the layers above the interaction --- */
+
+/*
+  X(KIND, word, labels): what a label is, PROBABILITY in [0, 1], any finite NUMBER, or a CLASS
+  0, 1, 2 ... Each word has a kernel of its name (TRS_KERNELS).
+*/
+#define TRS_LOSSES(X) \
+  X(BCE, bce, PROBABILITY) \
+  X(MSE, mse, NUMBER) \
+  X(HUBER, huber, NUMBER) \
+  X(SOFTMAX, softmax, CLASS)
+
+#define TRS_LOSS_KIND(KIND, ...) TRS_LOSS_##KIND,
+typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
+typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
+
+#define TRS_HEADS(X) \
+  X(SHARED, shared) \
+  X(MMOE, mmoe) \
+  X(PLE, ple)
+
+#define TRS_HEADS_KIND(KIND, ...) TRS_HEADS_##KIND,
+typedef enum { TRS_HEADS(TRS_HEADS_KIND) } TrsHeadsKind;
 
 /* --- tasks: X(KIND, word, Name), run by TrsRun<Name>() --- */
 

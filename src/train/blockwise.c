@@ -9,9 +9,10 @@ struct TrsBlockwiseImpl {
   const TrsDeviceOps *device;
   TrsDlrm dlrm;
   int num_dense;
-  int64_t stride; /* floats in a row of the interaction's input */
-  float *x, *dx;  /* rows of one block and their gradients, in the model's memory */
-  float *grads;   /* gradients of one block, in the model's memory */
+  int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
+  int64_t stride;         /* floats in a row of the interaction's input */
+  float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
+  float *grads;           /* gradients of one block, in the model's memory */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
   /* [W + 1] first sample of each rank in the batch */
@@ -19,11 +20,12 @@ struct TrsBlockwiseImpl {
   int64_t *n_losses;          /* [W] number of each rank's blocks */
   const int64_t *first_block; /* [W + 1] */
   TrsDeviceBuffer own;        /* [B, stride] rows of own samples */
-  /* double, for each of my blocks and for all blocks */
+  /* double, [blocks, tasks] of my blocks and of all blocks */
   TrsDeviceBuffer block_losses, losses;
-  TrsPinnedBuffer host_losses;                    /* losses of all blocks on the host */
-  int64_t n_host_losses;                          /* 0 on other ranks and without labels */
-  TrsDeviceBuffer block_grads, block_predictions; /* of my blocks' samples: [n, stride] and [n] */
+  TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
+  int64_t n_host_losses;       /* 0 on other ranks and without labels */
+  /* of my blocks' samples: [n, stride] and [n, n_columns] */
+  TrsDeviceBuffer block_grads, block_predictions;
 };
 
 PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise)
@@ -38,6 +40,8 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   b->device = comm->device;
   b->dlrm = dlrm;
   b->num_dense = num_dense;
+  b->n_tasks = TrsDlrmTasks(dlrm)->n;
+  b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
@@ -96,12 +100,12 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
-  PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin : NULL,
+  PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin * b->n_tasks : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,
                            job->predict ? &predictions : NULL));
   if (job->predict)
-    PetscCall(b->device->copy((float *)b->block_predictions.data + begin, predictions,
-                              n * (int64_t)sizeof(float), stream));
+    PetscCall(b->device->copy((float *)b->block_predictions.data + begin * b->n_columns, predictions,
+                              n * b->n_columns * (int64_t)sizeof(float), stream));
   if (!job->backward) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
@@ -112,14 +116,15 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
 /* Start the losses of all blocks on their way to the host. */
 static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
 {
-  const int64_t n = b->first_block[b->comm->size], bytes = n * (int64_t)sizeof(double);
+  const int64_t n = b->first_block[b->comm->size];
+  const int64_t of_block = b->n_tasks * (int64_t)sizeof(double), bytes = n * of_block;
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(b->device, &b->losses, bytes));
   for (int q = 0; q < b->comm->size; q++) b->n_losses[q] = b->first_block[q + 1] - b->first_block[q];
   PetscCall(TrsCommAllgatherv(b->comm, stream, b->block_losses.data, b->losses.data, b->n_losses,
-                              b->first_block, sizeof(double), &request));
+                              b->first_block, of_block, &request));
   PetscCall(TrsRequestWait(&request, stream));
   if (b->comm->rank > 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPinnedBufferReserve(b->device, &b->host_losses, bytes));
@@ -128,12 +133,13 @@ static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-double TrsBlockwiseLoss(TrsBlockwise b)
+void TrsBlockwiseLosses(TrsBlockwise b, double *losses)
 {
-  double total = 0.0;
-
-  for (int64_t i = 0; i < b->n_host_losses; i++) total += ((const double *)b->host_losses.data)[i];
-  return total;
+  for (int t = 0; t < b->n_tasks; t++) {
+    losses[t] = 0.0;
+    for (int64_t i = 0; i < b->n_host_losses; i++)
+      losses[t] += ((const double *)b->host_losses.data)[i * b->n_tasks + t];
+  }
 }
 
 static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, TrsBlockJob *job)
@@ -149,7 +155,7 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
     job->dense = to;
   }
   if (batch->labels) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_LABELS, 1, batch->labels, &to));
+    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &to));
     job->labels = to;
   }
   if (batch->weights) {
@@ -189,19 +195,21 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
   b->n_host_losses = 0;
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * (int64_t)sizeof(double)));
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
   PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads,
                                          n_samples * b->stride * (int64_t)sizeof(float)));
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions, n_samples * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions,
+                                   n_samples * b->n_columns * (int64_t)sizeof(float)));
   PetscCall(send_samples(b, stream, batch, &job));
   for (int64_t i = 0; i < n_blocks; i++) {
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
-    PetscCall(compute_block(b, stream, &job, begin, n, (double *)b->block_losses.data + i));
+    PetscCall(compute_block(b, stream, &job, begin, n, (double *)b->block_losses.data + i * b->n_tasks));
     if (backward) PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
   }
   if (batch->labels) PetscCall(gather_losses(b, stream));
   if (predictions) {
-    PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PREDICTIONS, 1,
+    PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PREDICTIONS, b->n_columns,
                                     (const float *)b->block_predictions.data, &own_predictions));
     *predictions = own_predictions;
   }

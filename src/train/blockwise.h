@@ -43,17 +43,17 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise blockwise, int64_t n, float **rows)
   In:     batch   own samples, on the device; ranks share the global batch as data/batch_order.h
                   does
           scale   of the loss' gradient: 1/G
-  Out:    predictions  [B] of own samples, borrowed until the next Forward. May be NULL
+  Out:    predictions  [B, columns] of own samples, borrowed until the next Forward. May be NULL
 */
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise blockwise, TrsStream stream, const TrsBatch *batch,
                                    float scale, PetscBool backward, const float **predictions);
 
 /*
-  The loss of the last Forward, once the stream has finished. On rank 0 it is the loss of all ranks'
-  samples. On other ranks, and without labels, it is 0, so that the ranks can add up. Not
-  collective.
+  The losses [tasks] of the last Forward, once the stream has finished. On rank 0 they are those of
+  all ranks' samples. On other ranks, and without labels, they are 0, so that the ranks can add up.
+  Not collective.
 */
-double TrsBlockwiseLoss(TrsBlockwise blockwise);
+void TrsBlockwiseLosses(TrsBlockwise blockwise, double *losses);
 
 /*
   The gradients of own samples' rows, after a Forward with backward. The caller may change them.

@@ -47,9 +47,10 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
                                   int num_dense, TrsDeviceBatch *batch)
 {
   const int64_t dense_bytes = host->batch * num_dense * (int64_t)sizeof(*host->dense);
-  const int64_t label_bytes = host->batch * (int64_t)sizeof(*host->labels);
-  /* NULL would say that there are no labels. */
-  const int64_t label_room = label_bytes + (int64_t)sizeof(float);
+  const int64_t weight_bytes = host->batch * (int64_t)sizeof(*host->weights);
+  const int64_t label_bytes = host->batch * host->n_labels * (int64_t)sizeof(*host->labels);
+  /* NULL would say that there are none. */
+  const int64_t more = (int64_t)sizeof(float);
   TrsKjt kept = batch->twin.kjt;
 
   PetscFunctionBegin;
@@ -68,13 +69,13 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
     batch->twin.dense = (float *)batch->dense.data;
   }
   if (host->labels) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->labels, label_room));
+    PetscCall(TrsDeviceBufferReserve(device, &batch->labels, label_bytes + more));
     PetscCall(device->copy(batch->labels.data, host->labels, label_bytes, stream));
     batch->twin.labels = (float *)batch->labels.data;
   }
   if (host->weights) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->weights, label_room));
-    PetscCall(device->copy(batch->weights.data, host->weights, label_bytes, stream));
+    PetscCall(TrsDeviceBufferReserve(device, &batch->weights, weight_bytes + more));
+    PetscCall(device->copy(batch->weights.data, host->weights, weight_bytes, stream));
     batch->twin.weights = (float *)batch->weights.data;
   }
   PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_STAGE_NONE));

@@ -1,21 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/evaluate.h"
 
+#include <string.h>
+
 typedef struct {
-  TrsMetrics metrics;
-  TrsGroupMetrics groups; /* may be NULL */
-  TrsResults results;     /* NULL if predictions are not kept */
+  const TrsTaskConfigs *tasks;
+  TrsTaskMetrics metrics;
+  TrsBuffer column;   /* the predictions of one task */
+  TrsResults results; /* NULL if predictions are not kept */
   int64_t n_total;
   const TrsBatchObserver *observer; /* may be NULL */
 } TrsEvaluation;
 
+/* Keep the predictions of each of several tasks. Collective. */
+static PetscErrorCode keep_tasks(TrsEvaluation *e, const TrsBatch *batch, const float *predictions)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < e->tasks->n; t++) {
+    const TrsTaskConfig *task = &e->tasks->task[t];
+    char path[TRS_TASK_NAME + 16];
+    float *to;
+
+    PetscCall(
+        TrsBufferReserve(&e->column, batch->batch * task->classes * (int64_t)sizeof(float), PETSC_FALSE));
+    to = (float *)e->column.data;
+    for (int64_t b = 0; b < batch->batch; b++)
+      memcpy(to + b * task->classes, predictions + b * e->tasks->columns + task->column,
+             (size_t)task->classes * sizeof(float));
+    PetscCall(PetscSNPrintf(path, sizeof(path), "predictions/%s", task->name));
+    if (task->classes == 1)
+      PetscCall(TrsResultsAddPredictions(e->results, path, e->n_total, batch->first, batch->batch, to));
+    else
+      PetscCall(
+          TrsResultsAddRows(e->results, path, e->n_total, batch->first, batch->batch, task->classes, to));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Keep the predictions of a batch, and beside them what tells its samples apart. Collective. */
-static PetscErrorCode keep_samples(const TrsEvaluation *e, const TrsBatch *batch, const float *predictions)
+static PetscErrorCode keep_samples(TrsEvaluation *e, const TrsBatch *batch, const float *predictions)
 {
   const int64_t first = batch->first, n = batch->batch;
 
   PetscFunctionBegin;
-  PetscCall(TrsResultsAddPredictions(e->results, e->n_total, first, n, predictions));
+  if (e->tasks->columns == 1)
+    PetscCall(TrsResultsAddPredictions(e->results, "predictions", e->n_total, first, n, predictions));
+  else
+    PetscCall(keep_tasks(e, batch, predictions));
   if (batch->group)
     PetscCall(TrsResultsAddSampleInts(e->results, "group", e->n_total, first, n, batch->group));
   if (batch->time) PetscCall(TrsResultsAddSampleInts(e->results, "time", e->n_total, first, n, batch->time));
@@ -24,18 +55,14 @@ static PetscErrorCode keep_samples(const TrsEvaluation *e, const TrsBatch *batch
 
 /* A TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
-                                  double loss_sum, double seconds)
+                                  const double *losses, double seconds)
 {
-  const TrsEvaluation *e = (const TrsEvaluation *)context;
+  TrsEvaluation *e = (TrsEvaluation *)context;
   PetscErrorCode ierr = PETSC_SUCCESS; /* this rank's error; predictions are gathered in any case */
 
   PetscFunctionBegin;
-  if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, loss_sum, seconds);
-  if (!ierr && batch->labels)
-    ierr = TrsMetricsAdd(e->metrics, batch->batch, predictions, batch->labels, batch->weights, loss_sum);
-  if (!ierr && batch->labels)
-    ierr = TrsGroupMetricsAdd(e->groups, batch->batch, predictions, batch->labels, batch->weights,
-                              batch->group);
+  if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, losses, seconds);
+  if (!ierr && batch->labels) ierr = TrsTaskMetricsAdd(e->metrics, batch, predictions, losses);
   if (e->results) PetscCall(keep_samples(e, batch, predictions));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -45,24 +72,24 @@ PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel
                            const TrsEvaluationTarget *target, const TrsBatchObserver *observer,
                            const volatile int *stop, TrsMetricValues *values, PetscBool *stopped)
 {
-  TrsEvaluation e = {
-      .groups = target->groups, .results = target->results, .n_total = target->n_total, .observer = observer};
+  TrsEvaluation e = {.tasks = TrsModelParallelTasks(model),
+                     .results = target->results,
+                     .n_total = target->n_total,
+                     .observer = observer};
   const TrsBatchObserver mine = {after_batch, &e};
   PetscBool more = PETSC_TRUE;
   TrsStepResult result = {.stop = PETSC_FALSE};
   TrsPipeline pipeline;
 
   PetscFunctionBegin;
-  PetscCall(TrsMetricsCreate(control->mpi, PETSC_TRUE, &e.metrics));
+  PetscCall(TrsTaskMetricsCreate(control->mpi, e.tasks, target->metrics, &e.metrics));
   PetscCall(TrsPipelineCreateEvaluation(control, options, model, reader, stop, &pipeline));
   PetscCall(TrsPipelineSetObserver(pipeline, &mine));
   while (more && !result.stop) PetscCall(TrsPipelineProgress(pipeline, &result, &more));
   PetscCall(TrsPipelineDestroy(&pipeline));
   *stopped = result.stop;
-  if (!*stopped) {
-    PetscCall(TrsMetricsCompute(e.metrics, values));
-    PetscCall(TrsGroupMetricsCompute(e.groups, &values->groups));
-  }
-  PetscCall(TrsMetricsDestroy(&e.metrics));
+  if (!*stopped) PetscCall(TrsTaskMetricsCompute(e.metrics, values));
+  PetscCall(TrsTaskMetricsDestroy(&e.metrics));
+  PetscCall(TrsBufferFree(&e.column));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -6,14 +6,14 @@
 #pragma once
 
 #include "io/results.h"
-#include "train/metrics.h"
 #include "train/pipeline.h"
+#include "train/task_metrics.h"
 
 /* Where an evaluation puts what it computes of each sample. */
 typedef struct {
-  TrsResults results;     /* destination of predictions, or NULL */
-  int64_t n_total;        /* samples of the dataset */
-  TrsGroupMetrics groups; /* metrics of groups, without samples yet; NULL if not wanted */
+  TrsResults results; /* destination of predictions, or NULL */
+  int64_t n_total;    /* samples of the dataset */
+  TrsOptions metrics; /* -metrics_group, -metrics_at: metrics of groups; NULL for none */
 } TrsEvaluationTarget;
 
 /*
@@ -28,7 +28,7 @@ typedef struct {
           target    destinations of what is computed, copied
           observer  or NULL
           stop      a signal handler sets it to non-zero to stop this rank; NULL: never. Borrowed
-  Out:    values    the same on every rank; unchanged after a stop
+  Out:    values    [tasks] the same on every rank; unchanged after a stop
           stopped   ended early because a rank was asked to stop, the same on every rank
   Errors (agreed): those of the reader and of the observer
   Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)

@@ -59,6 +59,56 @@ void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *record
   sums->sum[TRS_SUM_SAMPLES] += (double)n;
 }
 
+static void add_numbers(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
+                        const TrsAucRecord *records)
+{
+  for (int64_t i = 0; i < n; i++) {
+    const double p = (double)records[i].prediction, y = (double)records[i].label;
+    const double w = (double)records[i].weight, error = fabs(p - y), delta = kind->huber_delta;
+    const double huber = error < delta ? 0.5 * error * error : delta * (error - 0.5 * delta);
+
+    sums->sum[TRS_SUM_WEIGHTS] += w;
+    sums->sum[TRS_SUM_CROSS_ENTROPY] += w * (kind->loss == TRS_LOSS_HUBER ? huber : error * error);
+    sums->sum[TRS_SUM_POSITIVE] += w * y;
+    sums->sum[TRS_SUM_PREDICTION] += w * p;
+    sums->sum[TRS_SUM_SQUARED_ERROR] += w * error * error;
+    sums->sum[TRS_SUM_ABSOLUTE_ERROR] += w * error;
+  }
+  sums->sum[TRS_SUM_SAMPLES] += (double)n;
+}
+
+static void add_classes(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records)
+{
+  for (int64_t i = 0; i < n; i++) {
+    const double w = (double)records[i].weight;
+
+    sums->sum[TRS_SUM_WEIGHTS] += w;
+    sums->sum[TRS_SUM_CROSS_ENTROPY] -= w * log(clamped((double)records[i].prediction));
+    sums->sum[TRS_SUM_CORRECT] += w * (double)records[i].label;
+  }
+  sums->sum[TRS_SUM_SAMPLES] += (double)n;
+}
+
+void TrsMetricSumsAddOf(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
+                        const TrsAucRecord *records)
+{
+  if (kind->labels == TRS_LABEL_PROBABILITY) TrsMetricSumsAdd(sums, n, records);
+  if (kind->labels == TRS_LABEL_NUMBER) add_numbers(kind, sums, n, records);
+  if (kind->labels == TRS_LABEL_CLASS) add_classes(sums, n, records);
+}
+
+/* Numbers have no probabilities and classes, classes no means and errors. */
+static void leave_out(const TrsMetricKind *kind, TrsMetricValues *values)
+{
+  const double none = (double)NAN;
+
+  if (kind->labels == TRS_LABEL_PROBABILITY) return;
+  values->ne = values->auprc = none;
+  if (kind->labels == TRS_LABEL_NUMBER) values->accuracy = none;
+  if (kind->labels == TRS_LABEL_CLASS)
+    values->calibration = values->ctr = values->prediction = values->mse = values->rmse = values->mae = none;
+}
+
 /*
   The area under precision over recall, as rectangles from bin to
   bin, starting with the highest predictions.
@@ -77,7 +127,7 @@ static double precision_recall_area(const TrsMetricSums *total)
   return area;
 }
 
-void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values)
+void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values)
 {
   const double w = total->sum[TRS_SUM_WEIGHTS], positive = total->sum[TRS_SUM_POSITIVE];
   const double mean = clamped(w > 0.0 ? positive / w : 0.0);
@@ -97,4 +147,5 @@ void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values)
       .mae = w > 0.0 ? total->sum[TRS_SUM_ABSOLUTE_ERROR] / w : 0.0,
   };
   values->rmse = sqrt(values->mse);
+  leave_out(kind, values);
 }

@@ -36,5 +36,16 @@ enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 */
 void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
 
-/* The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. */
-void TrsMetricSumsValues(const TrsMetricSums *total, TrsMetricValues *values);
+/*
+  The same by what the labels of a task are. The loss of numbers goes to the cross entropy's place.
+  A record of a class has the probability of the sample's class, and as its label whether this class
+  is the most probable one.
+*/
+void TrsMetricSumsAddOf(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
+                        const TrsAucRecord *records);
+
+/*
+  The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. So are
+  metrics that the kind of labels does not have.
+*/
+void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values);

@@ -13,6 +13,7 @@ typedef struct {
 
 struct TrsMetricsImpl {
   MPI_Comm comm;
+  TrsMetricKind kind;
   PetscBool curves;
   TrsSums sums;      /* sums of this rank */
   TrsBuffer records; /* TrsAucRecord [n_records]; without curves only those of the last call */
@@ -20,12 +21,14 @@ struct TrsMetricsImpl {
   TrsAucScratch scratch;
 };
 
-PetscErrorCode TrsMetricsCreate(MPI_Comm comm, PetscBool curves, TrsMetrics *metrics)
+PetscErrorCode TrsMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, PetscBool curves,
+                                TrsMetrics *metrics)
 {
   PetscFunctionBegin;
   PetscCall(PetscNew(metrics));
   PetscCallMPI(MPI_Comm_dup(comm, &(*metrics)->comm));
-  (*metrics)->curves = curves;
+  (*metrics)->kind = *kind;
+  (*metrics)->curves = (PetscBool)(curves && kind->labels == TRS_LABEL_PROBABILITY);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -40,7 +43,7 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
   records = (TrsAucRecord *)metrics->records.data + kept;
   for (int64_t i = 0; i < n; i++)
     records[i] = (TrsAucRecord){predictions[i], labels[i], weights ? weights[i] : 1.0f};
-  TrsMetricSumsAdd(&metrics->sums.metrics, n, records);
+  TrsMetricSumsAddOf(&metrics->kind, &metrics->sums.metrics, n, records);
   metrics->sums.metrics.sum[TRS_SUM_LOSS] += loss_sum;
   if (weights) TrsWeightSumAdd(metrics->sums.weight_digits, n, weights);
   metrics->n_records = kept + n;
@@ -58,7 +61,7 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
   weight = TrsWeightSumTotal(total.weight_digits);
   /* Without weights the sum is the number of samples. */
   if (weight != 0.0) total.metrics.sum[TRS_SUM_WEIGHTS] = weight;
-  TrsMetricSumsValues(&total.metrics, values);
+  TrsMetricSumsValues(&metrics->kind, &total.metrics, values);
   if (metrics->curves)
     PetscCall(TrsAuc(metrics->comm, metrics->n_records, metrics->records.data, &metrics->scratch,
                      &values->auc, &values->auprc));

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "core/error.h"
+#include "spec/vocabulary.h"
 #include "train/group_metrics.h"
 
 #include <stdint.h>
@@ -35,13 +36,22 @@ typedef struct {
   TrsGroupValues groups; /* of an evaluation and a window; no groups without -metrics_group */
 } TrsMetricValues;
 
+/* What the samples' labels are, which tells what is measured; zeros: probabilities. */
+typedef struct {
+  TrsLabelKind labels;
+  TrsLossKind loss;
+  double huber_delta;
+} TrsMetricKind;
+
 /* `curves` keeps all predictions, for AUC. Collective on comm (duplicated). */
-PetscErrorCode TrsMetricsCreate(MPI_Comm comm, PetscBool curves, TrsMetrics *metrics);
+PetscErrorCode TrsMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, PetscBool curves,
+                                TrsMetrics *metrics);
 
 /*
   Add n samples of this rank. Not collective.
 
-  In:     predictions, labels  host [n], probabilities; labels in [0, 1]
+  In:     predictions, labels  host [n]: probabilities and labels in [0, 1], numbers, or what
+                               train/metric_sums.h says of classes
           weights              host [n] or NULL (all 1), the same choice in all calls
           loss_sum             sum of the samples' losses
   Errors: MEMORY

@@ -115,7 +115,7 @@ static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 static PetscErrorCode fetch_predictions(TrsModelParallel m, int slot, int64_t n, const float **predictions)
 {
   const TrsDeviceOps *device = m->config.device;
-  const int64_t bytes = n * (int64_t)sizeof(**predictions);
+  const int64_t bytes = n * TrsDlrmTasks(m->dlrm)->columns * (int64_t)sizeof(**predictions);
   TrsPinnedBuffer *host = &m->slot[slot].predictions;
 
   PetscFunctionBegin;
@@ -154,7 +154,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
-  *(double *)s->loss.data = 0;
+  memset(s->loss.data, 0, (size_t)TrsDlrmTasks(m->dlrm)->n * sizeof(double));
   if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
   PetscCall(m->dense->forward(m, slot, s->copy.batch, scale, predictions));
   if (predictions) PetscCall(fetch_predictions(m, slot, batch->batch, predictions));
@@ -166,20 +166,29 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsModelParallelLoss(TrsModelParallel m, int slot, double *loss_sum)
+PetscErrorCode TrsModelParallelLosses(TrsModelParallel m, int slot, double *losses)
 {
   const TrsDeviceOps *device = m->config.device;
+  const size_t bytes = (size_t)TrsDlrmTasks(m->dlrm)->n * sizeof(double);
 
   PetscFunctionBegin;
   PetscCall(device->stream_wait(m->results, m->slot[slot].loss_ready));
   PetscCall(device->stream_synchronize(m->results));
-  *loss_sum = m->blockwise ? TrsBlockwiseLoss(m->blockwise) : *(const double *)m->slot[slot].loss.data;
+  if (m->blockwise)
+    TrsBlockwiseLosses(m->blockwise, losses);
+  else
+    memcpy(losses, m->slot[slot].loss.data, bytes);
   if (slot >= TRS_TRAINING_SLOTS && m->cached) { /* the slot's forward is over */
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
     /* The event also covers the locks of the lines. */
     PetscCall(device->event_record(m->prefetched, m->prefetch));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsTaskConfigs *TrsModelParallelTasks(TrsModelParallel m)
+{
+  return TrsDlrmTasks(m->dlrm);
 }
 
 PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel m)

@@ -123,21 +123,25 @@ PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
   Collective. The host does not wait for the device.
 
-  Out:    predictions  host [B] probabilities, valid after TrsModelParallelLoss() and borrowed until
-                       the next Forward, on a device until the slot's next one. May be NULL
+  Out:    predictions  host [B, columns of all tasks], valid after TrsModelParallelLosses() and
+                       borrowed until the next Forward, on a device until the slot's next one. May
+                       be NULL
 */
 PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                        const float **predictions);
 
 /*
-  TrsModelParallelLoss - The sum of the losses of the slot's samples.
+  TrsModelParallelLosses - The sums of the losses of the slot's samples, [tasks].
 
-  The samples are those of this rank. With -reproducible, rank 0 gets the sum of all samples and the
-  other ranks get 0. Without labels the sum is 0. Not collective. The host waits for the slot's
-  Forward, but not for work that was started after it. A batch of an evaluation is then over and
-  gives back its parts of caches.
+  The samples are those of this rank, weighted, and the tasks' weights are not in the sums. With
+  -reproducible, rank 0 gets the sums of all samples and the other ranks get 0. Without labels the
+  sums are 0. Not collective. The host waits for the slot's Forward, but not for work that was
+  started after it. A batch of an evaluation is then over and gives back its parts of caches.
 */
-PetscErrorCode TrsModelParallelLoss(TrsModelParallel model, int slot, double *loss_sum);
+PetscErrorCode TrsModelParallelLosses(TrsModelParallel model, int slot, double *losses);
+
+/* The model's learning tasks. Borrowed until TrsModelParallelDestroy(). Not collective. */
+const TrsTaskConfigs *TrsModelParallelTasks(TrsModelParallel model);
 
 /*
   Tell whether the device works independently of the host. Then the loss should be asked for after

@@ -20,7 +20,7 @@ typedef struct {
   TrsDeviceBatch copy;
   TrsEvent ready;                    /* the batch's ids are at the shards */
   TrsEvent loss_ready;               /* the results of the forward are on the host */
-  TrsPinnedBuffer loss, predictions; /* these results: one double; [B] */
+  TrsPinnedBuffer loss, predictions; /* these results: [tasks]; [B, columns] */
   TrsPinnedBuffer pooled;            /* [B, stride] if pooled rows are kept */
   const TrsBatch *pooled_of;         /* the batch that they belong to; NULL for none */
 } TrsModelSlot;

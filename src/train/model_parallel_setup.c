@@ -95,6 +95,9 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  for (int s = 0; s < TRS_SHARD_SLOTS; s++)
+    PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
+                                     TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(add_position_weights(m->dlrm, tables));
   if (m->dense == &trs_dense_by_blocks) m->config.max_batch = TRS_BLOCK_SAMPLES;
@@ -161,7 +164,6 @@ static PetscErrorCode create_streams(TrsModelParallel m)
     PetscCall(device->event_create(&slot->ready));
     PetscCall(device->event_create(&slot->loss_ready));
     PetscCall(TrsDeviceBatchCreate(device, &slot->copy));
-    PetscCall(TrsPinnedBufferReserve(device, &slot->loss, (int64_t)sizeof(double)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

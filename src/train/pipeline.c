@@ -55,6 +55,8 @@ struct TrsPipelineImpl {
   int ahead;
   int first_slot, n_slots, turn; /* slots are taken in turn, `turn` is hand[0]'s */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
+  const TrsTaskConfigs *tasks;
+  double losses[TRS_MOST_TASKS]; /* [tasks] of batch 0's forward */
   TrsSum agreement;
 };
 
@@ -161,15 +163,17 @@ static PetscErrorCode agreement_start(TrsPipeline p)
 {
   const TrsInHand *hand = &p->hand[0];
   const PetscBool weighted = is_weighted(p, hand->batch);
-  double *loss = &p->mine[TRS_AGREE_LOSS];
+  double loss = 0.0;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(TrsModelParallelLoss(p->model, slot_of(p, 0), loss));
+  PetscCall(TrsModelParallelLosses(p->model, slot_of(p, 0), p->losses));
+  for (int t = 0; t < p->tasks->n; t++) loss += p->tasks->task[t].weight * p->losses[t];
+  p->mine[TRS_AGREE_LOSS] = loss;
   if (p->observer.batch) {
     /* The observer is called even after an error that only this rank
        knows of, because it may be collective. */
-    ierr = p->observer.batch(p->observer.context, hand->batch, hand->predictions, *loss,
+    ierr = p->observer.batch(p->observer.context, hand->batch, hand->predictions, p->losses,
                              MPI_Wtime() - hand->start_s);
     if (!p->error) p->error = ierr;
   }
@@ -351,6 +355,7 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
   p->ops = &pipelines[kind];
   p->control = control;
   p->model = model;
+  p->tasks = TrsModelParallelTasks(model);
   p->reader = reader;
   p->first_update = first_update;
   p->stop = stop;
@@ -421,10 +426,9 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
 static PetscErrorCode drain(TrsPipeline p)
 {
   const int i = p->ahead + (p->ops->next ? 1 : 0);
-  double unused;
 
   PetscFunctionBegin;
-  if (p->ahead && p->hand[0].batch) PetscCall(TrsModelParallelLoss(p->model, slot_of(p, 0), &unused));
+  if (p->ahead && p->hand[0].batch) PetscCall(TrsModelParallelLosses(p->model, slot_of(p, 0), p->losses));
   if (p->filled && p->ops->fill && p->hand[i].batch) PetscCall(wait_for_ids(p, i));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

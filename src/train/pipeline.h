@@ -31,7 +31,8 @@ typedef struct {
   int64_t epoch;
   int64_t global_batch; /* samples of all ranks */
   int64_t position;     /* samples of the epoch before this step */
-  /* Mean over the global batch before this step's update, the same on all ranks. */
+  /* Mean over the global batch before this step's update, the same on all ranks. With several tasks
+     the sum of their means by their weights. */
   double loss;
   PetscBool stop;  /* some rank was asked to stop */
   double ids;      /* ids of all ranks, if samples have as many everywhere as on this rank */
@@ -71,13 +72,14 @@ PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, 
 
 /*
   An observer is called for every batch of this rank before the batch's step ends. predictions is
-  host [B], and loss_sum is that of TrsModelParallelLoss(). seconds is the time from the start of
-  the input dist until these results were there. The ranks agree on an error of the observer. The
-  call is collective if the observer is: all ranks call it in the same step.
+  host [B, columns of all tasks], and losses [tasks] are those of TrsModelParallelLosses(). seconds
+  is the time from the start of the input dist until these results were there. The ranks agree on an
+  error of the observer. The call is collective if the observer is: all ranks call it in the same
+  step.
 */
 typedef struct {
-  PetscErrorCode (*batch)(void *context, const TrsBatch *batch, const float *predictions, double loss_sum,
-                          double seconds);
+  PetscErrorCode (*batch)(void *context, const TrsBatch *batch, const float *predictions,
+                          const double *losses, double seconds);
   void *context;
 } TrsBatchObserver;
 

@@ -16,6 +16,7 @@ enum { TRS_KEPT_EXAMPLES = TRS_METRIC_SUM_DOUBLES, TRS_KEPT_TIMED, TRS_KEPT_TIME
 
 struct TrsRunningMetricsImpl {
   MPI_Comm comm;
+  TrsMetricKind kind;
   int rank;
   /* The window: its size on this rank, the samples in it, and the place of the next one. */
   int64_t capacity, n, next;
@@ -52,8 +53,8 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_metrics_options = TRS_OPTION_GROUP("Metrics", specs);
 
-PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t window_samples,
-                                       TrsRunningMetrics *metrics)
+PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, TrsOptions options,
+                                       int64_t window_samples, TrsRunningMetrics *metrics)
 {
   TrsRunningMetrics m;
   int size;
@@ -63,6 +64,7 @@ PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, TrsOptions options, int64_
   PetscCallMPI(MPI_Comm_dup(comm, &m->comm));
   PetscCallMPI(MPI_Comm_rank(comm, &m->rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
+  m->kind = *kind;
   m->capacity = (window_samples - 1) / size + 1;
   PetscCall(TrsAlloc(m->capacity, sizeof(*m->record), &m->record));
   PetscCall(TrsAucScratchReserve(&m->scratch, m->capacity));
@@ -82,7 +84,7 @@ PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float 
     for (int64_t k = 0; k < run; k++)
       m->record[m->next + k] = (TrsAucRecord){predictions[i + k], labels[i + k],
                                               weights ? weights[i + k] : 1.0f};
-    TrsMetricSumsAdd(&m->lifetime, run, m->record + m->next);
+    TrsMetricSumsAddOf(&m->kind, &m->lifetime, run, m->record + m->next);
     i += run;
     m->next = (m->next + run) % m->capacity;
     m->n = PetscMin(m->n + run, m->capacity);
@@ -115,7 +117,7 @@ static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, Trs
   PetscFunctionBegin;
   PetscCallMPI(MPI_Allreduce(sums, &m->total, TRS_METRIC_SUM_DOUBLES, MPI_DOUBLE, MPI_SUM, m->comm));
   m->total.sum[TRS_SUM_LOSS] = m->total.sum[TRS_SUM_CROSS_ENTROPY];
-  if (values) TrsMetricSumsValues(&m->total, values);
+  if (values) TrsMetricSumsValues(&m->kind, &m->total, values);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,9 +129,10 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *v
 
   PetscFunctionBegin;
   m->window = (TrsMetricSums){0};
-  TrsMetricSumsAdd(&m->window, m->n, m->record);
+  TrsMetricSumsAddOf(&m->kind, &m->window, m->n, m->record);
   PetscCall(add_up(m, &m->window, &values->window));
-  PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));
+  if (m->kind.labels == TRS_LABEL_PROBABILITY)
+    PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));
   PetscCall(TrsGroupMetricsCompute(m->groups, &values->window.groups));
   PetscCall(add_up(m, &m->lifetime, &values->lifetime));
   PetscCallMPI(MPI_Bcast(rates, 3, MPI_DOUBLE, 0, m->comm));
@@ -162,7 +165,9 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int 
   PetscCheck(n == TRS_N_KEPT, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute metrics has %d sums of metrics, expected %d", path, n, TRS_N_KEPT);
   for (int i = 0; i < n; i++)
-    PetscCheck(isfinite(numbers[i]) && numbers[i] >= 0.0 && numbers[i] < 9e15, PETSC_COMM_SELF, TRS_ERR_DATA,
+    PetscCheck(isfinite(numbers[i]) && (numbers[i] >= 0.0 || m->kind.labels == TRS_LABEL_NUMBER) &&
+                   fabs(numbers[i]) < 9e15,
+               PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: sum %d of the metrics is %g, expected a number of at least 0", path, i, numbers[i]);
   if (m->rank == 0) PetscCall(PetscMemcpy(&m->lifetime, numbers, sizeof(m->lifetime)));
   m->examples_before = (int64_t)numbers[TRS_KEPT_EXAMPLES];

@@ -17,7 +17,7 @@
 #include "train/metrics.h"
 
 typedef struct {
-  /* Loss is the mean cross entropy of clamped predictions.
+  /* Loss is the mean cross entropy of clamped predictions, or the mean loss of numbers.
      lifetime.auc is NaN, window.auprc is exact. */
   TrsMetricValues window, lifetime;
   int64_t total_examples;   /* samples since the weights' beginning */
@@ -36,8 +36,8 @@ extern const TrsOptionGroup trs_metrics_options; /* -metrics_every -metrics_wind
   of `options` ask for metrics of groups in the window; NULL asks for none. Collective on comm
   (duplicated). Errors: OPTION, MEMORY.
 */
-PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t window_samples,
-                                       TrsRunningMetrics *metrics);
+PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, TrsOptions options,
+                                       int64_t window_samples, TrsRunningMetrics *metrics);
 
 /*
   Add n samples of this rank: predictions, labels, weights (NULL: all 1) and groups (NULL without

@@ -60,7 +60,7 @@ static void test_take_model(void **state)
   assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);
   TrsErrorClear();
   assert_petsc_ok(TrsOptionsSettle(options, "-table_a_init_min", "-3"));
-  assert_petsc_ok(TrsOptionsModelText(options, "table", 2, names, &text));
+  assert_petsc_ok(TrsOptionsModelText(options, 1, &(TrsOptionObjects){"table", 2, names}, &text));
   assert_string_equal(text, "-rate 0.01\n-dense_arch 8,4\n-tables a,b\n-tables_embedding_dim 2K\n"
                             "-tables_pooling mean\n-table_a_pooling none\n-table_a_init_min -3\n");
   assert_petsc_ok(PetscFree(text));
@@ -74,7 +74,7 @@ static void test_take_model(void **state)
   check_pooling(options, "b", 0, "command line");
   assert_petsc_ok(TrsOptionsGetReal(options, "-rate", &rate, NULL));
   assert_true(rate == 0.01);
-  assert_petsc_ok(TrsOptionsModelText(options, "table", 2, names, &text));
+  assert_petsc_ok(TrsOptionsModelText(options, 1, &(TrsOptionObjects){"table", 2, names}, &text));
   assert_null(strstr(text, "none"));
   assert_petsc_ok(PetscFree(text));
   assert_petsc_ok(TrsOptionsText(options, &text));

@@ -253,12 +253,12 @@ static void test_labels(void **state)
     for (int shuffle = 0; shuffle < 2; shuffle++) {
       open_reader(&f, shuffle ? "-batch_size 3 -data_shuffle -seed 5" : "-batch_size 3", PETSC_TRUE, fatal,
                   0);
-      assert_petsc_ok(TrsReaderSetLabel(f.reader, 1));
+      assert_petsc_ok(TrsReaderSetLabels(f.reader, 1, &(TrsReaderLabel){.place = 1}));
       (void)check_run(&f, 0, shuffle ? 5 : -1);
       close_reader(&f);
     }
     open_reader(&f, "-batch_size 5", PETSC_FALSE, fatal, 0);
-    assert_petsc_ok(TrsReaderSetLabel(f.reader, 2));
+    assert_petsc_ok(TrsReaderSetLabels(f.reader, 1, &(TrsReaderLabel){.place = 2}));
     assert_petsc_ok(TrsReaderSetUp(f.reader));
     assert_petsc_ok(TrsReaderNext(f.reader, &batch));
     for (int64_t b = 0; b < batch->batch; b++) {

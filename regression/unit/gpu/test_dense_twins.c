@@ -77,7 +77,7 @@ static void compare(Arguments *arguments, double tolerance)
     assert_memory_equal(a->by_cuda, a->again, (size_t)a->bytes);
     if (tolerance == 0) assert_memory_equal(a->by_cpu, a->by_cuda, (size_t)a->bytes);
     for (int64_t k = 0; tolerance > 0 && k < a->bytes / 4; k++)
-      assert_close(found[k], expected[k], tolerance, tolerance);
+      if (!isnan(expected[k]) || !isnan(found[k])) assert_close(found[k], expected[k], tolerance, tolerance);
     free(a->before);
     free(a->by_cpu);
     free(a->by_cuda);
@@ -422,34 +422,98 @@ static void test_layers(void **state)
   }
 }
 
-static void test_loss(void **state)
+enum { N_LOSSES = 0 TRS_LOSSES(TRS_COUNT_WORD) };
+
+/*
+  Run the k-th loss. x: z, y, dz, p and w; z, dz and p [B, 2], of which a loss of one output takes
+  the first column.
+*/
+static PetscErrorCode run_loss(const TrsComputeOps *ops, int k, int64_t B, float *const *x, int s,
+                               double *loss)
+{
+#define LOSS_OF(KIND, word, labels) ops->word,
+  TrsLossFn *const losses[] = {TRS_LOSSES(LOSS_OF)};
+  const TrsLossArgs args = {.batch = B,
+                            .classes = 2,
+                            .missing = PETSC_TRUE,
+                            .z = x[0],
+                            .z_stride = 2,
+                            .y = s < 6 ? x[1] : NULL,
+                            .y_stride = 1,
+                            .w = s < 3 ? NULL : x[4],
+                            .scale = 0.125f,
+                            .parameter = k == TRS_LOSS_BCE && s == 0 ? 1.0f : 2.5f,
+                            .loss = loss,
+                            .dz = x[2],
+                            .p = x[3],
+                            .p_stride = 2};
+
+  return losses[k](NULL, &args);
+}
+
+static void check_loss(int k)
 {
   static const int64_t batches[] = {1, 31, 3000};
 
-  (void)state;
-  if (!cuda) skip();
   for (int s = 0; s < 9; s++) {
     const int64_t B = batches[s % 3];
     double loss[2] = {0.25, 0.25}, *on_device;
     Arguments a = {0};
 
-    for (int i = 0; i < 5; i++) add(&a, B * (i == 1 || i >= 3 ? 1 : 2)); /* z, y, dz, p, w */
+    for (int i = 0; i < 5; i++) add(&a, B * (i == 1 || i == 4 ? 1 : 2)); /* z, y, dz, p, w */
     for (int64_t i = 0; i < B; i++) {
       ((float *)a.array[0].by_cpu)[2 * i] *= i % 7 ? 3.0f : 100.0f;
-      ((float *)a.array[1].by_cpu)[i] = (float)(i % 2);
+      ((float *)a.array[1].by_cpu)[i] = i % 5 == 3 ? NAN : (float)(i % 2);
       ((float *)a.array[4].by_cpu)[i] = 0.5f * (float)(i % 3);
     }
     for (int i = 0; i < 5; i++) memcpy(a.array[i].before, a.array[i].by_cpu, (size_t)a.array[i].bytes);
     assert_petsc_ok(device->alloc((int64_t)sizeof(loss), (void **)&on_device));
     assert_petsc_ok(device->copy(on_device, loss, (int64_t)sizeof(loss), NULL));
-    TWINS(a, 1e-6,
-          ops->bce(NULL, B, 2, x[0], s < 6 ? x[1] : NULL, s < 3 ? NULL : x[4], 0.125f,
-                   ops == cpu ? &loss[0] : on_device, x[2], x[3]));
+    TWINS(a, 1e-6, run_loss(ops, k, B, x, s, ops == cpu ? &loss[0] : on_device));
     assert_petsc_ok(device->copy(&loss[1], on_device, (int64_t)sizeof(double), NULL));
     assert_petsc_ok(device->stream_synchronize(NULL));
     loss[1] = 0.25 + (loss[1] - 0.25) / 2; /* called twice there */
     assert_close(loss[1], loss[0], 1e-9, 1e-9);
     assert_petsc_ok(device->release((void **)&on_device));
+  }
+}
+
+static void test_loss(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int k = 0; k < N_LOSSES; k++) check_loss(k);
+}
+
+/* x: experts, their gradients, gate, result or its gradient. */
+static PetscErrorCode run_mixture(const TrsComputeOps *ops, PetscBool backward, int64_t B, int width,
+                                  float *const *x)
+{
+  const TrsMixture m = {.batch = B,
+                        .width = width,
+                        .stride = 5 * (int64_t)width,
+                        .n = 3,
+                        .begin = {1, 3},
+                        .end = {2, 5},
+                        .experts = x[0],
+                        .dexperts = x[1],
+                        .gate = x[2]};
+
+  return backward ? ops->mix_backward(NULL, &m, x[3]) : ops->mix_forward(NULL, &m, x[3]);
+}
+
+static void test_mixture(void **state)
+{
+  static const int64_t batches[] = {0, 1, 130};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 6; s++) {
+    const int64_t B = batches[s % 3], width = s % 2 ? 45 : 6;
+    Arguments a = {0};
+
+    for (int i = 0; i < 4; i++) add(&a, B * (i < 2 ? 5 * width : i == 2 ? 3 : width));
+    TWINS(a, 1e-5, run_mixture(ops, (PetscBool)(s >= 3), B, (int)width, x));
   }
 }
 
@@ -716,8 +780,9 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
               cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
               cmocka_unit_test(test_cross), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
-              cmocka_unit_test(test_squares), cmocka_unit_test(test_optimizers),
-              cmocka_unit_test(test_clamp_and_lamb), cmocka_unit_test(test_zeros_stay),
-              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
-              cmocka_unit_test(test_rounding), cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
+              cmocka_unit_test(test_optimizers), cmocka_unit_test(test_clamp_and_lamb),
+              cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
+              cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
+              cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
               cmocka_unit_test(test_precision))

@@ -115,9 +115,10 @@ static void test_results(void **state)
     int64_t first = 5 * (s * size + rank);
 
     for (int i = 0; i < 5; i++) values[i] = (float)(first + i) * 0.125f;
-    assert_petsc_ok(TrsResultsAddPredictions(results, n_total, first, 5, values));
+    assert_petsc_ok(TrsResultsAddPredictions(results, "predictions", n_total, first, 5, values));
   }
-  assert_petsc_ok(TrsResultsAddPredictions(results, n_total, n_total, 0, NULL)); /* a rank without samples */
+  assert_petsc_ok(TrsResultsAddPredictions(results, "predictions", n_total, n_total, 0,
+                                           NULL)); /* a rank without samples */
   for (int i = 0; i < 12; i++) {
     assert_petsc_ok(TrsResultsAppend(results, "train/loss", 0.5 / (i + 1)));
     assert_petsc_ok(TrsResultsAppendInt(results, "train/step", i));
@@ -177,7 +178,7 @@ static void test_no_file(void **state)
   (void)state;
   assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, NULL, &results));
   assert_petsc_ok(TrsResultsAppend(results, "train/loss", 1.0));
-  assert_petsc_ok(TrsResultsAddPredictions(results, 1, 0, 0, NULL));
+  assert_petsc_ok(TrsResultsAddPredictions(results, "predictions", 1, 0, 0, NULL));
   assert_petsc_ok(TrsResultsWrite(results));
   assert_petsc_ok(TrsResultsDestroy(&results));
 }

@@ -65,7 +65,8 @@ static const Case cases[] = {
 
 static TrsOptions options_of(const char *const *arguments)
 {
-  static const TrsOptionGroup *const groups[] = {&trs_model_options};
+  static const TrsOptionGroup *const groups[] = {&trs_model_options, &trs_tasks_options, &trs_task_options,
+                                                 &trs_heads_options};
   char *argv[20] = {(char *)(uintptr_t) "test"};
   TrsOptions options;
   int argc = 1;
@@ -74,7 +75,7 @@ static TrsOptions options_of(const char *const *arguments)
     argv[argc] = (char *)(uintptr_t)arguments[argc - 1];
     argc++;
   }
-  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 4, &options));
   return options;
 }
 

@@ -24,7 +24,7 @@ static void compute(int n, const float *p, const float *y, const float *w, int s
     mine[1][m] = y[i];
     mine[2][m++] = w ? w[i] : 1.0f;
   }
-  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, PETSC_TRUE, &metrics));
+  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, PETSC_TRUE, &metrics));
   assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL, 0.5 * (m / 2)));
   assert_petsc_ok(TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2,
                                 w ? mine[2] + m / 2 : NULL, 0.5 * (m - m / 2)));
@@ -127,7 +127,7 @@ static void test_auprc_by_definition(void **state)
     p[i] = 0.003f + floorf(p[i] * 256.0f) / 65536.0f;
     ones[i] = 1.0f;
   }
-  assert_petsc_ok(TrsMetricsCreate(PETSC_COMM_SELF, PETSC_TRUE, &metrics));
+  assert_petsc_ok(TrsMetricsCreate(PETSC_COMM_SELF, &(TrsMetricKind){0}, PETSC_TRUE, &metrics));
   assert_petsc_ok(TrsMetricsAdd(metrics, N, p, y, NULL, 0.0));
   assert_petsc_ok(TrsMetricsCompute(metrics, &alone));
   assert_petsc_ok(TrsMetricsDestroy(&metrics));

@@ -63,7 +63,7 @@ static void one_group(hid_t group, const char *name, void *context)
   TrsRunningMetrics metrics;
 
   assert_int_equal(batch % trs_size(), 0);
-  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, NULL,
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, NULL,
                                           (int64_t)golden_number(group, "window_size", 1), &metrics));
   for (int64_t u = 0; u < updates; u++) {
     assert_petsc_ok(
@@ -103,8 +103,8 @@ static void test_save_and_load(void **state)
   int n;
 
   (void)state;
-  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, NULL, 1000, &one));
-  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, NULL, 1000, &two));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, NULL, 1000, &one));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, NULL, 1000, &two));
   for (int step = 1; step <= 10; step++) {
     assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL, NULL));
     assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));

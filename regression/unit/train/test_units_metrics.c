@@ -19,7 +19,7 @@ static void compute(PetscBool curves, int64_t n, int64_t batch_size, const float
 {
   TrsMetrics metrics;
 
-  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, curves, &metrics));
+  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, curves, &metrics));
   for (int64_t begin = 0, batch = 0; begin < n; begin += batch_size, batch++) {
     const int64_t m = n - begin < batch_size ? n - begin : batch_size;
 

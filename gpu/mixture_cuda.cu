@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/compute_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
+
+#define TRS_MIX_THREADS 128
+
+/* A warp has one sample at a time, and its lanes have every 32nd column. */
+
+/* The j-th expert among which the gate chooses. */
+static __device__ __forceinline__ int expert_of(const TrsMixture &m, int j)
+{
+  const int n = m.end[0] - m.begin[0];
+
+  return j < n ? m.begin[0] + j : m.begin[1] + j - n;
+}
+
+static __global__ void __launch_bounds__(TRS_MIX_THREADS) mix_forward_kernel(TrsMixture m, float *y)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < m.batch; b += TrsCudaStep() >> 5) {
+    float *const gate = m.gate + b * m.n, *const to = y + b * m.width;
+    float most = gate[0], sum = 0.0f;
+
+    for (int j = 1; j < m.n; j++) most = fmaxf(most, gate[j]);
+    for (int j = 0; j < m.n; j++) sum += expf(gate[j] - most);
+    __syncwarp(group_mask(32)); /* every lane has read the logits */
+    for (int j = lane; j < m.n; j += 32) gate[j] = expf(gate[j] - most) / sum;
+    __syncwarp(group_mask(32));
+    for (int64_t d = lane; d < m.width; d += 32) {
+      float value = 0.0f;
+
+      for (int j = 0; j < m.n; j++)
+        value += gate[j] * m.experts[b * m.stride + expert_of(m, j) * m.width + d];
+      to[d] = value;
+    }
+  }
+}
+
+static __global__ void __launch_bounds__(TRS_MIX_THREADS) mix_backward_kernel(TrsMixture m, const float *dy)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < m.batch; b += TrsCudaStep() >> 5) {
+    float *const gate = m.gate + b * m.n;
+    const float *const from = dy + b * m.width;
+    float mean = 0.0f; /* of the experts' products with dy */
+
+    for (int pass = 0; pass < 2; pass++) {
+      for (int j = 0; j < m.n; j++) {
+        const int64_t at = b * m.stride + expert_of(m, j) * m.width;
+        const float weight = gate[j];
+        float product = 0.0f;
+
+        for (int64_t d = lane; d < m.width; d += 32) {
+          product += from[d] * m.experts[at + d];
+          if (pass == 0) m.dexperts[at + d] += weight * from[d];
+        }
+        product = group_sum(product, 32, group_mask(32));
+        if (pass == 0) mean += weight * product;
+        __syncwarp(group_mask(32)); /* every lane has read the weight */
+        if (pass == 1 && lane == 0) gate[j] = weight * (product - mean);
+      }
+    }
+  }
+}
+
+/* A warp has a sample; each expert of the gate is read once, and y is written once. */
+PetscErrorCode TrsMixForwardCuda(TrsStream stream, const TrsMixture *mixture, float *y)
+{
+  PetscFunctionBegin;
+  if (mixture->batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(mix_forward_kernel, TrsCudaBlocks(mixture->batch * 32, TRS_MIX_THREADS), TRS_MIX_THREADS, 0,
+            TrsCudaStream(stream), *mixture, y);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A warp has a sample; experts and dy are read twice, dexperts is read and written once. */
+PetscErrorCode TrsMixBackwardCuda(TrsStream stream, const TrsMixture *mixture, const float *dy)
+{
+  PetscFunctionBegin;
+  if (mixture->batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(mix_backward_kernel, TrsCudaBlocks(mixture->batch * 32, TRS_MIX_THREADS), TRS_MIX_THREADS, 0,
+            TrsCudaStream(stream), *mixture, dy);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
