@@ -284,7 +284,7 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
 
   PetscFunctionBegin;
   PetscCheck(group, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "there are no options for each %s", object);
-  PetscCall(PetscMalloc1(n, &sorted));
+  PetscCall(PetscMalloc1(n + 1, &sorted)); /* sorted and searched also if there is none */
   for (int i = 0; i < n; i++) sorted[i] = names[i];
   qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);
   for (int i = 0; i < options->given.n; i++) {
