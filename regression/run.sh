@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Sets up, builds and runs all tests: regression/run.sh [CTEST_ARGUMENT...]
 #
-#   regression/run.sh                 everything but the label "long" (ten minutes on 2 cores after the builds)
+#   regression/run.sh                 everything but the label "long" (a quarter of an hour on 2 cores after the builds)
 #   regression/run.sh -L quick        what tells in a minute and a half whether a change is right
 #   regression/run.sh -L long         the full matrix
 #   regression/run.sh -R golden/      tests by name; any other argument of ctest works too
