@@ -18,6 +18,8 @@ static const TrsOptionSpec specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, "train", NULL, "a collection is made to be trained"},
     {"-num_dense", TRS_OPTION_INT, "0", "[0,1000000]", NULL, "features",
      "dense features of the caller's model, for the planner"},
+    {"-cpu_bind", TRS_OPTION_ENUM, "none", NULL, "auto,none", NULL,
+     "whether this process' threads may be bound, as trshard's own: a caller's threads are its own"},
 };
 static const TrsOptionGroup api_group = TRS_OPTION_GROUP("Library", specs);
 
@@ -29,7 +31,6 @@ static const TrsOptionGroup *const groups[] = {&api_group,
                                                &trs_sparse_optimizer_options,
                                                &trs_schedule_options,
                                                &trs_model_parallel_options,
-                                               &trs_cpu_options,
                                                &trs_comm_options,
                                                &trs_qcomm_options,
                                                &trs_planner_options,
@@ -53,17 +54,13 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add names as one word "a,b,c", which no name may have a comma for. */
-static PetscErrorCode add_names(TrsText *words, int32_t n, const char *const *names)
+/* Add a name to a word "a,b,c", in which no name may have a comma. */
+static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const char *name)
 {
   PetscFunctionBegin;
-  for (int32_t i = 0; i < n; i++) {
-    PetscCheck(names[i] && names[i][0] && !strchr(names[i], ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "config.tables: name %" PRId32 " is \"%s\", expected a text without commas", i,
-               names[i] ? names[i] : "");
-    PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", names[i]));
-  }
-  PetscCall(TrsTextAppend(words, "", 1));
+  PetscCheck(name && name[0] && !strchr(name, ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: name %" PRId32 " is \"%s\", expected a text without commas", of, i, name ? name : "");
+  PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -84,7 +81,9 @@ static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
   if (!table->features) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTextPrintf(words, "-table_%s_features", table->name));
   PetscCall(TrsTextAppend(words, "", 1));
-  PetscCall(add_names(words, table->n_features, table->features));
+  for (int32_t k = 0; k < table->n_features; k++)
+    PetscCall(add_name(words, table->name, k, table->features[k]));
+  PetscCall(TrsTextAppend(words, "", 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,14 +126,8 @@ static PetscErrorCode collect_words(const TrshardConfig *config, TrsText *words)
   snprintf(number, sizeof(number), "%" PRId64, config->batch_size);
   PetscCall(add_word(words, number));
   PetscCall(add_word(words, "-tables"));
-  for (int32_t t = 0; t < config->n_tables; t++) {
-    const char *name = config->tables[t].name;
-
-    PetscCheck(name && name[0] && !strchr(name, ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "config.tables[%" PRId32 "].name is \"%s\", expected a text without commas", t,
-               name ? name : "");
-    PetscCall(TrsTextPrintf(words, "%s%s", t ? "," : "", name));
-  }
+  for (int32_t t = 0; t < config->n_tables; t++)
+    PetscCall(add_name(words, "config.tables", t, config->tables[t].name));
   PetscCall(TrsTextAppend(words, "", 1));
   for (int32_t t = 0; t < config->n_tables; t++) PetscCall(add_table(words, &config->tables[t]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -143,18 +136,21 @@ static PetscErrorCode collect_words(const TrshardConfig *config, TrsText *words)
 PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options)
 {
   TrsText words = {.data = NULL};
+  PetscErrorCode ierr = TrsAgree(comm, collect_words(config, &words));
   int argc = 0;
-  char **argv;
+  char **argv = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsAgree(comm, collect_words(config, &words)));
   for (size_t i = 0; i < words.n; i++) argc += words.data[i] == '\0';
-  PetscCall(PetscMalloc1(argc + 1, &argv));
-  argv[0] = words.data;
-  for (int i = 1; i < argc; i++) argv[i] = argv[i - 1] + strlen(argv[i - 1]) + 1;
-  argv[argc] = NULL;
-  PetscCall(TrsOptionsCreate(comm, argc, argv, groups, (int)(sizeof(groups) / sizeof(groups[0])), options));
+  if (!ierr) ierr = PetscMalloc1(argc + 1, &argv);
+  if (!ierr) {
+    argv[0] = words.data;
+    for (int i = 1; i < argc; i++) argv[i] = argv[i - 1] + strlen(argv[i - 1]) + 1;
+    argv[argc] = NULL;
+    ierr = TrsOptionsCreate(comm, argc, argv, groups, (int)(sizeof(groups) / sizeof(groups[0])), options);
+  }
   PetscCall(PetscFree(argv));
   PetscCall(TrsTextFree(&words));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

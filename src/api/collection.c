@@ -7,6 +7,7 @@
 #include "core/version.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { TRS_EVALUATION = TRS_TRAINING_SLOTS };
 _Static_assert((int)TRSHARD_BATCHES < (int)TRS_TRAINING_SLOTS, "a device may not have ended the last batch");
@@ -38,6 +39,26 @@ const char *TrshardVersion(int *api_version)
   return TRS_VERSION;
 }
 
+/*
+  An id outside of its table is an error unless an option says what to do with it: a caller has no
+  report in which repaired ids are counted.
+*/
+static PetscErrorCode refuse_bad_ids(TrshardCollection c)
+{
+  const char *name, *own, *all;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsSource(c->options, "-bounds_check_mode", &all));
+  for (int t = 0; t < c->tables.n && strcmp(all, "default") == 0; t++) {
+    TrsTableConfig *table = &c->tables.table[t];
+
+    PetscCall(TrsOptionsObjectName(c->options, "table", table->name, "bounds_check_mode", &name));
+    PetscCall(TrsOptionsSource(c->options, name, &own));
+    if (strcmp(own, "default") == 0) table->bounds_check_mode = TRS_BOUNDS_FATAL;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Where each feature is in a row of the pooled matrix, and what its ids are. */
 static PetscErrorCode find_features(TrshardCollection c)
 {
@@ -57,7 +78,7 @@ static PetscErrorCode find_features(TrshardCollection c)
       c->columns[f] = c->width;
       c->table_of[f] = table;
       c->map[f] = TrsIdMapMake(&table->id_map, PETSC_FALSE);
-      c->width += (int64_t)table->embedding_dim * TrsTableVectors(table);
+      c->width += TrsTableColumns(table);
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -67,28 +88,29 @@ static PetscErrorCode find_features(TrshardCollection c)
 static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *config)
 {
   TrsDatasetFeatures features = {.n_features = 0};
+  PetscErrorCode ierr;
   const char **names;
-  int64_t *rows;
+  int64_t *rows; /* 0: ids are checked by batch, so that a feature has no range here */
   int n = 0;
 
   PetscFunctionBegin;
   for (int32_t t = 0; t < config->n_tables; t++)
     n += config->tables[t].features ? config->tables[t].n_features : 1;
-  PetscCall(PetscMalloc2(n, &names, n, &rows));
+  PetscCall(PetscCalloc2(n, &names, n, &rows));
   for (int32_t t = 0, f = 0; t < config->n_tables; t++) {
     const TrshardTable *table = &config->tables[t];
 
-    for (int32_t k = 0; k < (table->features ? table->n_features : 1); k++, f++) {
-      names[f] = table->features ? table->features[k] : table->name;
-      rows[f] = 0; /* ids are checked, so they are not bounded here */
-    }
+    for (int32_t k = 0; k < (table->features ? table->n_features : 1); k++)
+      names[f++] = table->features ? table->features[k] : table->name;
     features.has_weights = (PetscBool)(features.has_weights || table->weighted);
   }
   features.n_features = n;
   features.names = names;
   features.num_embeddings = rows;
-  PetscCall(TrsTableConfigsFromOptions(c->options, &features, &c->tables));
+  ierr = TrsTableConfigsFromOptions(c->options, &features, &c->tables);
   PetscCall(PetscFree2(names, rows));
+  PetscCall(ierr);
+  PetscCall(refuse_bad_ids(c));
   PetscCall(find_features(c));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -108,12 +130,13 @@ static PetscErrorCode create_tables(TrshardCollection c)
   PetscCall(PetscMalloc1(c->optimizers.n, &c->step_args));
   PetscCall(TrsScheduleFromOptions(c->options, &c->schedule));
   PetscCall(TrsShardedEbcConfigFromOptions(c->options, &config));
-  PetscCall(TrsEmbeddingShardsCreate(machine->device, &c->tables, &c->plan, machine->rank, &c->optimizers,
-                                     &c->shards));
+  /* One rank alone may lack memory. */
+  PetscCall(TrsAgree(c->comm, TrsEmbeddingShardsCreate(machine->device, &c->tables, &c->plan, machine->rank,
+                                                       &c->optimizers, &c->shards)));
   c->shards.shared_rowwise = config.dist.reproducible;
-  PetscCall(TrsShardedEbcCreate(&machine->groups, machine->device, machine->compute, &c->tables, &c->plan,
-                                &c->shards, &config, &c->ebc));
-  PetscCall(TrsEmbeddingShardsFill(&c->shards, (uint64_t)seed));
+  PetscCall(TrsAgree(c->comm, TrsShardedEbcCreate(&machine->groups, machine->device, machine->compute,
+                                                  &c->tables, &c->plan, &c->shards, &config, &c->ebc)));
+  PetscCall(TrsAgree(c->comm, TrsEmbeddingShardsFill(&c->shards, (uint64_t)seed)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -122,10 +145,7 @@ static PetscErrorCode create_batches(TrshardCollection c)
   const TrsDeviceOps *device = c->machine.device;
 
   PetscFunctionBegin;
-  c->host = *device;
-  c->host.alloc = device->alloc_host;
-  c->host.release = device->release_host;
-  c->host.host_memory = PETSC_TRUE;
+  c->host = TrsDeviceStaging(device);
   PetscCall(device->stream_create("compute", &c->stream));
   c->stream_made = PETSC_TRUE;
   for (int s = 0; s <= TRS_EVALUATION; s++) PetscCall(TrsDeviceBatchCreate(device, &c->slot[s].copy));
@@ -212,6 +232,7 @@ int TrshardWorld(int *comm)
 {
   int initialised, provided;
 
+  early_error = "MPI cannot be initialised";
   if (MPI_Initialized(&initialised) != MPI_SUCCESS) return TRSHARD_ERROR_UNAVAILABLE;
   if (!initialised) {
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)

@@ -27,7 +27,7 @@ struct TrshardCollectionImpl {
   TrsSchedule schedule;
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
-  TrsDeviceOps host; /* the device, with pinned host memory in place of its own */
+  TrsDeviceOps host; /* TrsDeviceStaging() */
   TrsStream stream;  /* of all the work */
   PetscBool stream_made;
   int n_features;

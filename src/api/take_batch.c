@@ -69,6 +69,8 @@ PetscErrorCode TrsApiTakeBatch(TrshardCollection c, const TrshardBatch *from, Tr
              from->batch, c->batch_size);
   PetscCheck(from->n_values >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "batch.n_values is %" PRId64,
              from->n_values);
+  PetscCheck((from->lengths || from->batch == 0) && (from->values || from->n_values == 0), PETSC_COMM_SELF,
+             TRS_ERR_DATA, "batch.lengths or batch.values is NULL");
   PetscCheck(from->weights || !c->weighted || from->n_values == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "batch.weights is NULL, but the collection has weighted tables");
   PetscCall(TrsKjtReserve(&c->host, kjt, c->n_features, from->batch, from->n_values, c->weighted));

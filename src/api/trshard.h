@@ -18,10 +18,12 @@
 
   MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and only one
   thread may call the library at a time. "Collective" means: all ranks of the communicator, in the
-  same order. Several collections may live at once. Nothing here ends the process: functions return
-  0 or one of the codes below, and then TrshardErrorMessage() says what was found and what was
-  expected. After an error that is not TRSHARD_ERROR_OPTION or TRSHARD_ERROR_DATA of
-  TrshardInputDist() or TrshardEvaluate(), a collection can only be destroyed.
+  same order, with the same arguments but for batches and matrices. Several collections may live at
+  once. Nothing here ends the process: functions return 0 or one of the codes below, and then
+  TrshardErrorMessage() says what was found and what was expected. Mistakes in arguments are found
+  before anything is sent, on all ranks, and leave the collection as it was. After any other error
+  it can only be destroyed. If one rank alone fails in the middle of an exchange, for example for
+  lack of memory, the others wait for it: end the job then, with MPI_Abort().
 
   Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
   -device cuda of the GPU. All other pointers are memory of the host.
@@ -81,6 +83,7 @@ typedef struct {
   "-optimizer adam -learning_rate 0.01 -table_user_sharding_types row_wise -options_file run.opts",
   with double quotes around words that have spaces; NULL for none. input/OPTIONS.md describes them.
   Those of tables, optimizers, exchanges, planner and machine are known here, others are an error.
+  Two defaults are a library's: -cpu_bind none, and -bounds_check_mode fatal.
 */
 typedef struct {
   int32_t n_tables;
@@ -97,7 +100,7 @@ typedef struct {
   int64_t batch;          /* samples, 0 to config.batch_size; may differ from rank to rank */
   const int32_t *lengths; /* [features, batch] ids of each sample */
   int64_t n_values;       /* sum of the lengths */
-  const int64_t *values;  /* [n_values] */
+  const int64_t *values;  /* [n_values] rows of the tables, or ids for their id_map; -1: no row */
   const float *weights;   /* [n_values]; NULL if no table is weighted */
 } TrshardBatch;
 

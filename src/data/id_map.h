@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Raw 64-bit ids become rows of a table (option id_map of tables). Internal to data/. No MPI, no
+  Raw 64-bit ids become rows of a table (option id_map of tables). No MPI, no
   allocation.
 */
 #pragma once

@@ -205,10 +205,7 @@ PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device)
 {
   PetscFunctionBegin;
   reader->copied = (PetscBool)!device->host_memory;
-  reader->memory = *device;
-  reader->memory.alloc = device->alloc_host;
-  reader->memory.release = device->release_host;
-  reader->memory.host_memory = PETSC_TRUE;
+  reader->memory = TrsDeviceStaging(device);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

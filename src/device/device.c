@@ -60,6 +60,16 @@ static TrsAllocFunction shared_or_own(const TrsDeviceOps *device)
   return device->alloc_shared ? device->alloc_shared : device->alloc;
 }
 
+TrsDeviceOps TrsDeviceStaging(const TrsDeviceOps *device)
+{
+  TrsDeviceOps host = *device;
+
+  host.alloc = device->alloc_host;
+  host.release = device->release_host;
+  host.host_memory = PETSC_TRUE;
+  return host;
+}
+
 PetscErrorCode TrsDeviceAllocShared(const TrsDeviceOps *device, int64_t bytes, void **pointer)
 {
   PetscFunctionBegin;

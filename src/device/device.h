@@ -106,6 +106,12 @@ PetscErrorCode TrsDeviceCheck(const TrsDeviceOps *ops);
 PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device);
 
 /*
+  The device with pinned host memory in place of its own: buffers that are made with it lie on the
+  host, and the device copies them quickly.
+*/
+TrsDeviceOps TrsDeviceStaging(const TrsDeviceOps *device);
+
+/*
   Allocate memory for data that is sent to other ranks: with alloc_shared() if the device has it,
   else with alloc(). Not collective. Errors: MEMORY.
 */

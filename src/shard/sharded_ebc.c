@@ -369,7 +369,7 @@ static PetscErrorCode round_outputs(TrsShardedEbc ebc, int64_t batch, TrsStream 
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsDType dtype = TrsTableOutputDType(table);
-    const int64_t columns = (int64_t)table->embedding_dim * PetscMax(TrsTableVectors(table), 1);
+    const int64_t columns = TrsTableColumns(table);
     if (dtype == TRS_FP32) continue;
     for (int k = f; k < f + table->n_features; k++) {
       float *vectors = pooled->data + pooled->columns[k];
@@ -400,8 +400,7 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, int64_t batch, TrsStrea
 
     for (; t < tables->n && limit[t] == most; t++) {
       f += tables->table[t].n_features;
-      end = columns[f - 1] +
-            (int64_t)tables->table[t].embedding_dim * PetscMax(TrsTableVectors(&tables->table[t]), 1);
+      end = columns[f - 1] + TrsTableColumns(&tables->table[t]);
     }
     if (most > 0.0F)
       PetscCall(ebc->context.compute->clamp_matrix(stream, batch, end - from, most, grad->data + from,

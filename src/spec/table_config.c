@@ -70,6 +70,11 @@ int TrsTableVectors(const TrsTableConfig *table)
   return table->pooling == TRS_POOLING_NONE ? table->sequence_length : 1;
 }
 
+int64_t TrsTableColumns(const TrsTableConfig *table)
+{
+  return (int64_t)table->embedding_dim * PetscMax(TrsTableVectors(table), 1);
+}
+
 PetscErrorCode TrsTableConfigFree(TrsTableConfig *table)
 {
   TrsTableConstraints *constraints = &table->constraints;

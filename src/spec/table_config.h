@@ -201,6 +201,12 @@ TrsDType TrsTableOutputDType(const TrsTableConfig *table);
 */
 int TrsTableVectors(const TrsTableConfig *table);
 
+/*
+  Columns that a feature of the table takes in a matrix of pooled rows. A remainder's vectors have
+  columns there too, though they bring the model none of their own.
+*/
+int64_t TrsTableColumns(const TrsTableConfig *table);
+
 const char *TrsPoolingName(TrsPooling pooling);
 const char *TrsShardingTypeName(TrsShardingType type);
 const char *TrsComputeKernelName(TrsComputeKernel kernel);

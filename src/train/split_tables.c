@@ -25,7 +25,7 @@ static void lay_out(TrsSplitTables s, const TrsTableConfigs *tables, const int64
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsIdMapKind kind = table->id_map.kind;
-    const int64_t dim = table->embedding_dim * PetscMax(TrsTableVectors(table), 1);
+    const int64_t dim = TrsTableColumns(table);
     const TrsArrivedTable place = {
         .arrived = s->width, .model = model[f], .n = dim * table->n_features, .product = table->multiplied};
 
