@@ -393,67 +393,6 @@ static void test_cross(void **state)
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) release(all[i]);
 }
 
-static PetscErrorCode bce(int64_t n, const float *z, const float *y, const float *w, float scale,
-                          double *loss, float *dz, float *p)
-{
-  const TrsLossArgs args = {.batch = n,
-                            .classes = 1,
-                            .z = z,
-                            .z_stride = 1,
-                            .y = y,
-                            .y_stride = 1,
-                            .w = w,
-                            .scale = scale,
-                            .parameter = 1,
-                            .loss = loss,
-                            .dz = dz,
-                            .p = p,
-                            .p_stride = 1};
-
-  return TrsBceCpu(NULL, &args);
-}
-
-/* By hand: z = 0: log 2, p = 1/2. z = 100, y = 0: loss 100, p = 1. z = -100, y = 1: the same mirrored. z = 2, y = 1: log(1 + e^-2). */
-static void test_bce(void **state)
-{
-  const float z[] = {0.0f, 100.0f, -100.0f, 2.0f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f};
-  float dz[4], p[4];
-  double loss = 1.0; /* is added to */
-
-  (void)state;
-  assert_petsc_ok(bce(4, z, y, NULL, 0.25f, &loss, dz, p));
-  assert_close(loss, 1.0 + log(2.0) + 200.0 + log1p(exp(-2.0)), 1e-12, 0.0);
-  assert_close(p[0], 0.5, 0.0, 0.0);
-  assert_close(p[1], 1.0, 0.0, 0.0);
-  assert_close(p[2], 0.0, 1e-40, 0.0);
-  assert_close(dz[0], -0.125, 0.0, 0.0);
-  assert_close(dz[1], 0.25, 0.0, 0.0);
-  assert_close(dz[2], -0.25, 0.0, 0.0);
-  assert_close(dz[3], 0.25 * (1.0 / (1.0 + exp(-2.0)) - 1.0), 1e-8, 0.0);
-  assert_petsc_ok(bce(4, z, NULL, NULL, 0.0f, NULL, NULL, p)); /* predictions only */
-  assert_close(p[3], 1.0 / (1.0 + exp(-2.0)), 1e-7, 0.0);
-}
-
-/* torch 2.14.1: binary_cross_entropy_with_logits(z, y, weight=w, reduction="sum"), in double, and the gradient of that over w.sum(). */
-static void test_weighted_bce(void **state)
-{
-  const float z[] = {0.0f, 3.5f, -2.25f, 2.0f, -0.75f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f, 0.25f};
-  const float w[] = {0.5f, 2.0f, 0.0f, 1.25f, 3.0f};
-  const double grads[] = {-0.037037037037037035, 0.28761119088848697, 0.0, -0.022074615189281055,
-                          0.03147613369982535};
-  float dz[5], unweighted[5], p[5];
-  double loss = 0.0, losses[2] = {0.0, 0.0};
-
-  (void)state;
-  assert_petsc_ok(bce(5, z, y, w, 1.0f / 6.75f, &loss, dz, p));
-  assert_close(loss, 9.287847458973628, 1e-12, 0.0);
-  for (int i = 0; i < 5; i++) assert_close(dz[i], grads[i], 1e-8, 0.0);
-  assert_petsc_ok(bce(5, z, y, NULL, 0.3f, &losses[0], unweighted, p));
-  assert_petsc_ok(bce(5, z, y, (const float[]){1, 1, 1, 1, 1}, 0.3f, &losses[1], dz, p));
-  assert_true(losses[0] == losses[1]);
-  assert_memory_equal(dz, unweighted, sizeof(dz));
-}
-
 /* Two steps of torch.optim's formulas in double, with weight decay and a scaled gradient. */
 static void test_update(void **state)
 {
@@ -626,7 +565,6 @@ TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
               cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_large),
-              cmocka_unit_test(test_copy_large), cmocka_unit_test(test_cross), cmocka_unit_test(test_bce),
-              cmocka_unit_test(test_weighted_bce), cmocka_unit_test(test_update), cmocka_unit_test(test_lamb),
-              cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
-              cmocka_unit_test(test_library))
+              cmocka_unit_test(test_copy_large), cmocka_unit_test(test_cross), cmocka_unit_test(test_update),
+              cmocka_unit_test(test_lamb), cmocka_unit_test(test_sum_of_squares),
+              cmocka_unit_test(test_threads), cmocka_unit_test(test_library))

@@ -6,7 +6,27 @@
 #include <math.h>
 #include <string.h>
 
-static const float z[] = {0.25f, 3.5f, -2.25f, -0.75f}, w[] = {0.5f, 2.0f, 1.25f, 3.0f};
+static const float four_z[] = {0.25f, 3.5f, -2.25f, -0.75f}, four_w[] = {0.5f, 2.0f, 1.25f, 3.0f};
+
+/* Samples of some classes, side by side; dz is written where y is given. */
+static TrsLossArgs loss_args(int64_t batch, int classes, const float *z, const float *y, const float *w,
+                             double *loss, float *dz, float *p)
+{
+  return (TrsLossArgs){.batch = batch,
+                       .classes = classes,
+                       .missing = PETSC_TRUE,
+                       .z = z,
+                       .z_stride = classes,
+                       .y = y,
+                       .y_stride = 1,
+                       .w = w,
+                       .scale = 1,
+                       .parameter = 1,
+                       .loss = loss,
+                       .dz = dz,
+                       .p = p,
+                       .p_stride = classes};
+}
 
 /* Run a loss of one output; the fifth sample has no label, and must not count. */
 static void check(TrsLossFn *loss_of, float parameter, const float *y, double loss, const double *grads,
@@ -14,24 +34,12 @@ static void check(TrsLossFn *loss_of, float parameter, const float *y, double lo
 {
   float zs[5], ys[5], ws[5], dz[5], p[5];
   double found = 1.0; /* is added to */
-  const TrsLossArgs args = {.batch = 5,
-                            .classes = 1,
-                            .missing = PETSC_TRUE,
-                            .z = zs,
-                            .z_stride = 1,
-                            .y = ys,
-                            .y_stride = 1,
-                            .w = ws,
-                            .scale = 1,
-                            .parameter = parameter,
-                            .loss = &found,
-                            .dz = dz,
-                            .p = p,
-                            .p_stride = 1};
+  TrsLossArgs args = loss_args(5, 1, zs, ys, ws, &found, dz, p);
 
-  memcpy(zs, z, sizeof(z));
-  memcpy(ys, y, sizeof(z));
-  memcpy(ws, w, sizeof(w));
+  args.parameter = parameter;
+  memcpy(zs, four_z, sizeof(four_z));
+  memcpy(ys, y, sizeof(four_z));
+  memcpy(ws, four_w, sizeof(four_w));
   zs[4] = 1.0f;
   ys[4] = NAN;
   ws[4] = 7.0f;
@@ -57,6 +65,58 @@ static void test_losses(void **state)
         (const double[]){0.25, 3.5, -2.25, -0.75});
 }
 
+/* The binary loss of samples that all have labels. */
+static PetscErrorCode bce(int64_t n, const float *z, const float *y, const float *w, float scale,
+                          double *loss, float *dz, float *p)
+{
+  TrsLossArgs args = loss_args(n, 1, z, y, w, loss, dz, p);
+
+  args.missing = PETSC_FALSE;
+  args.scale = scale;
+  return TrsBceCpu(NULL, &args);
+}
+
+/* By hand: z = 0: log 2, p = 1/2. z = 100, y = 0: loss 100, p = 1. z = -100, y = 1: the same mirrored. z = 2, y = 1: log(1 + e^-2). */
+static void test_bce(void **state)
+{
+  const float z[] = {0.0f, 100.0f, -100.0f, 2.0f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f};
+  float dz[4], p[4];
+  double loss = 1.0; /* is added to */
+
+  (void)state;
+  assert_petsc_ok(bce(4, z, y, NULL, 0.25f, &loss, dz, p));
+  assert_close(loss, 1.0 + log(2.0) + 200.0 + log1p(exp(-2.0)), 1e-12, 0.0);
+  assert_close(p[0], 0.5, 0.0, 0.0);
+  assert_close(p[1], 1.0, 0.0, 0.0);
+  assert_close(p[2], 0.0, 1e-40, 0.0);
+  assert_close(dz[0], -0.125, 0.0, 0.0);
+  assert_close(dz[1], 0.25, 0.0, 0.0);
+  assert_close(dz[2], -0.25, 0.0, 0.0);
+  assert_close(dz[3], 0.25 * (1.0 / (1.0 + exp(-2.0)) - 1.0), 1e-8, 0.0);
+  assert_petsc_ok(bce(4, z, NULL, NULL, 0.0f, NULL, NULL, p)); /* predictions only */
+  assert_close(p[3], 1.0 / (1.0 + exp(-2.0)), 1e-7, 0.0);
+}
+
+/* torch 2.14.1: binary_cross_entropy_with_logits(z, y, weight=w, reduction="sum"), in double, and the gradient of that over w.sum(). */
+static void test_weighted_bce(void **state)
+{
+  const float z[] = {0.0f, 3.5f, -2.25f, 2.0f, -0.75f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f, 0.25f};
+  const float w[] = {0.5f, 2.0f, 0.0f, 1.25f, 3.0f};
+  const double grads[] = {-0.037037037037037035, 0.28761119088848697, 0.0, -0.022074615189281055,
+                          0.03147613369982535};
+  float dz[5], unweighted[5], p[5];
+  double loss = 0.0, losses[2] = {0.0, 0.0};
+
+  (void)state;
+  assert_petsc_ok(bce(5, z, y, w, 1.0f / 6.75f, &loss, dz, p));
+  assert_close(loss, 9.287847458973628, 1e-12, 0.0);
+  for (int i = 0; i < 5; i++) assert_close(dz[i], grads[i], 1e-8, 0.0);
+  assert_petsc_ok(bce(5, z, y, NULL, 0.3f, &losses[0], unweighted, p));
+  assert_petsc_ok(bce(5, z, y, (const float[]){1, 1, 1, 1, 1}, 0.3f, &losses[1], dz, p));
+  assert_true(losses[0] == losses[1]);
+  assert_memory_equal(dz, unweighted, sizeof(dz));
+}
+
 /* cross_entropy of torch with weights 0.5 and 2; a class that is not there is a missing label. */
 static void test_softmax(void **state)
 {
@@ -69,19 +129,7 @@ static void test_softmax(void **state)
                            4.4202281036398525e-14, 2.543665647376163e-13, 0.9999999999997014};
   float dz[9], p[9];
   double loss = 0.0;
-  TrsLossArgs args = {.batch = 3,
-                      .classes = 3,
-                      .missing = PETSC_TRUE,
-                      .z = logits,
-                      .z_stride = 3,
-                      .y = y,
-                      .y_stride = 1,
-                      .w = weights,
-                      .scale = 1,
-                      .loss = &loss,
-                      .dz = dz,
-                      .p = p,
-                      .p_stride = 3};
+  TrsLossArgs args = loss_args(3, 3, logits, y, weights, &loss, dz, p);
 
   (void)state;
   assert_petsc_ok(TrsSoftmaxCpu(NULL, &args));
@@ -129,4 +177,5 @@ static void test_mixture(void **state)
   assert_close(dexperts[7], 2.5, 1e-5, 0.0);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_losses), cmocka_unit_test(test_softmax), cmocka_unit_test(test_mixture))
+TRS_TEST_MAIN(cmocka_unit_test(test_losses), cmocka_unit_test(test_bce), cmocka_unit_test(test_weighted_bce),
+              cmocka_unit_test(test_softmax), cmocka_unit_test(test_mixture))
