@@ -39,7 +39,7 @@ case $what in
     launcher=()
     if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
     cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA_ON_CPU=ON -DTRSHARD_SANITIZE=thread -DTRSHARD_WERROR=ON \
-      -DTRSHARD_PYTHON="$python"
+      -DTRSHARD_PYTHON="$python" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g"
     cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard gpu_tests
     ;;
   unit)
