@@ -57,8 +57,14 @@ struct TrshardCollectionImpl {
   as in the program. Finish gives PETSc back to the caller, and turns the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
+/* The same for a body that needs a collection c. */
+#define TRS_API_CALL_OF(c, body) \
+  TRS_API_CALL(TrsApiGiven((c), __func__, "collection") ? TRS_ERR_OPTION : (body))
 PetscErrorCode TrsApiEnter(void);
 int TrsApiFinish(PetscErrorCode ierr);
+
+/* Check that a pointer is not NULL. Not collective. Errors: OPTION with the function's name */
+PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what);
 
 /* The words of config.options, in front of them those that say the same as the structs. */
 PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options);
