@@ -9,6 +9,7 @@ struct TrsBlockwiseImpl {
   const TrsDeviceOps *device;
   TrsDlrm dlrm;
   int num_dense;
+  int64_t size;           /* samples of a block */
   int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
   int64_t stride;         /* floats in a row of the interaction's input */
   float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
@@ -19,16 +20,18 @@ struct TrsBlockwiseImpl {
   int64_t *first_sample;
   int64_t *n_losses;          /* [W] number of each rank's blocks */
   const int64_t *first_block; /* [W + 1] */
-  TrsDeviceBuffer own;        /* [B, stride] rows of own samples */
+  TrsDeviceBuffer own;        /* [B, stride] rows of own samples; gradients, if samples stay */
   /* double, [blocks, tasks] of my blocks and of all blocks */
   TrsDeviceBuffer block_losses, losses;
   TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
   int64_t n_host_losses;       /* 0 on other ranks and without labels */
+  float *grads_of_rows;        /* [n, stride] of my blocks' samples, in `own` or in block_grads */
   /* of my blocks' samples: [n, stride] and [n, n_columns] */
   TrsDeviceBuffer block_grads, block_predictions;
 };
 
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise)
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
+                                  TrsBlockwise *blockwise)
 {
   const int64_t *columns;
   int64_t n_grads;
@@ -40,12 +43,13 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   b->device = comm->device;
   b->dlrm = dlrm;
   b->num_dense = num_dense;
+  b->size = size;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
-  PetscCall(TrsSampleBlocksCreate(comm, &b->blocks));
+  PetscCall(TrsSampleBlocksCreate(comm, size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
   PetscCall(PetscMalloc2((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses));
   *blockwise = b;
@@ -109,7 +113,7 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
   if (!job->backward) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
-  PetscCall(b->device->copy((float *)b->block_grads.data + begin * b->stride, b->dx, n * row_bytes, stream));
+  PetscCall(b->device->copy(b->grads_of_rows + begin * b->stride, b->dx, n * row_bytes, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -144,24 +148,35 @@ void TrsBlockwiseLosses(TrsBlockwise b, double *losses)
 
 static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, TrsBlockJob *job)
 {
-  float *to;
+  const TrsSampleBlocks blocks = b->blocks;
 
   PetscFunctionBegin;
   PetscCall(
-      TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &to));
-  job->rows = to;
-  if (b->num_dense) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &to));
-    job->dense = to;
-  }
-  if (batch->labels) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &to));
-    job->labels = to;
-  }
-  if (batch->weights) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &to));
-    job->weights = to;
-  }
+      TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &job->rows));
+  if (b->num_dense)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &job->dense));
+  if (batch->labels)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &job->labels));
+  if (batch->weights)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &job->weights));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Make room for the results of my blocks' n samples. If samples stay, a block's gradients take the
+  place of its rows, which are not needed any more.
+*/
+static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
+{
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_predictions, n * b->n_columns * (int64_t)sizeof(float)));
+  b->grads_of_rows = (float *)b->own.data;
+  if (TrsSampleBlocksStay(b->blocks)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads, n * b->stride * (int64_t)sizeof(float)));
+  b->grads_of_rows = (float *)b->block_grads.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -191,16 +206,11 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscCall(share_blocks(b, batch));
   first = b->first_block[b->comm->rank];
   job.step = batch->step;
-  job.first = batch->position + first * TRS_BLOCK_SAMPLES;
+  job.first = batch->position + first * b->size;
   n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
   b->n_host_losses = 0;
-  PetscCall(
-      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
-  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads,
-                                         n_samples * b->stride * (int64_t)sizeof(float)));
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions,
-                                   n_samples * b->n_columns * (int64_t)sizeof(float)));
+  PetscCall(reserve_results(b, n_blocks, n_samples));
   PetscCall(send_samples(b, stream, batch, &job));
   for (int64_t i = 0; i < n_blocks; i++) {
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
@@ -210,7 +220,7 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   if (batch->labels) PetscCall(gather_losses(b, stream));
   if (predictions) {
     PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PREDICTIONS, b->n_columns,
-                                    (const float *)b->block_predictions.data, &own_predictions));
+                                    (float *)b->block_predictions.data, &own_predictions));
     *predictions = own_predictions;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -219,8 +229,8 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise b, TrsStream stream, float **grads)
 {
   PetscFunctionBegin;
-  PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride,
-                                  (const float *)b->block_grads.data, grads));
+  PetscCall(
+      TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride, b->grads_of_rows, grads));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -66,7 +66,7 @@ struct TrsModelParallelImpl {
   TrsModelSlot slot[TRS_SHARD_SLOTS];
   PetscBool keeps_pooled; /* TrsModelParallelKeepPooled() */
   const TrsDenseWork *dense;
-  TrsBlockwise blockwise; /* NULL without -reproducible */
+  TrsBlockwise blockwise; /* NULL by ranks */
 };
 
 /*
@@ -85,5 +85,8 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel model, int slot, co
 /* Every rank works on its own samples, under the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;
 
-/* -reproducible: the ranks work on fixed blocks of the global batch (train/blockwise.h). */
+/*
+  -reproducible and -accumulate_steps: the ranks work on fixed blocks of the global batch
+  (train/blockwise.h).
+*/
 extern const TrsDenseWork trs_dense_by_blocks;
