@@ -2,7 +2,8 @@
 /*
   Forward and backward of the dense layers by fixed blocks of the global batch (sample_blocks.h),
   for -reproducible. A block's backward follows its forward at once, because the layers keep one
-  block's activations. The layers' gradients are added up in a fixed tree (block_sum.h).
+  block's activations. A loss of pairs (pair_loss.h) needs the outputs of all blocks first; each
+  block's forward then runs again before its backward. The layers' gradients are added up in a fixed tree (block_sum.h).
 
   On a device a block's bits depend only on the sizes and addresses of its kernels' operands. Sizes
   are the same in all blocks except the batch's last one. Activations and parameters lie where the
@@ -17,15 +18,17 @@
 
 #include "data/batch.h"
 #include "model/dlrm.h"
+#include "train/pair_loss.h"
 #include "train/sample_blocks.h"
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
 /*
-  In: comm and dlrm are borrowed;
-  the model is set up for batches of TRS_BLOCK_SAMPLES. Not collective.
+  In: comm, dlrm and pair_loss are borrowed; the model is set up for batches of TRS_BLOCK_SAMPLES.
+      pair_loss may be NULL. Not collective.
 */
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise);
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsPairLoss pair_loss,
+                                  TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*

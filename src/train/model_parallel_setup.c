@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/two_tower.h"
 #include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
@@ -37,6 +38,19 @@ static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Tell the model which tower takes each vector. Before its set-up. */
+static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
+{
+  int *side;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n, &side));
+  PetscCall(TrsTwoTowerSides(options, tables, side));
+  PetscCall(TrsDlrmSetSides(dlrm, n, side));
+  PetscCall(PetscFree(side));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
                                           int64_t *bytes)
 {
@@ -51,6 +65,7 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
   PetscCall(list_vectors(tables, &n, &dims));
   PetscCall(TrsDlrmCreate(device, compute, &dlrm));
   PetscCall(TrsDlrmSetFromOptions(dlrm, options));
+  PetscCall(set_sides(dlrm, options, tables, n));
   PetscCall(add_position_weights(dlrm, tables));
   PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
   *bytes *= (int64_t)sizeof(float);
@@ -95,6 +110,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  PetscCall(set_sides(m->dlrm, options, tables, n));
+  PetscCall(TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, &m->pair_loss));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
@@ -107,7 +124,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
-    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, &m->blockwise));
+    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->pair_loss,
+                                 &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -232,6 +250,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
+  m->global_batch = config->max_batch * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
@@ -280,6 +299,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsDlrmDestroy(&m->dlrm));
   PetscCall(TrsSplitTablesDestroy(&m->split));
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
+  PetscCall(TrsPairLossDestroy(&m->pair_loss));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));
