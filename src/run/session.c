@@ -8,6 +8,7 @@
 #include "train/task_metrics.h"
 
 #include <string.h>
+
 static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
 {
   const char *const *train = NULL, *const *eval = NULL;
