@@ -27,7 +27,7 @@ INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "n
 # Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
 # or where it is of the loss alone, or of experts that a model without them does not have.
 OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
-OF_TRAINING = re.compile(r"-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
+OF_TRAINING = re.compile(r"-ema_decay|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
 
 # --- protobuf ---
@@ -120,6 +120,8 @@ class Model:
             raise FormatError(f"{self.path} does not hold its model, which ONNX needs: -init_from it in trshard, with the model's options, "
                               "and write it with -checkpoint_final")
         self.options = {name: line[len(name):].strip() for name, line in trscheckpoint.option_lines(text)}
+        if self.options.get("-tasks"):
+            raise FormatError(f"{self.path}: its model has the tasks {self.options['-tasks']}; the writer of ONNX knows models without -tasks alone")
         self.tables = self.value("-tables").split(",")
         known = OPTIONS | {f"-tables_{key}" for key in KEYS} | {f"-table_{table}_{key}" for table in self.tables for key in KEYS}
         unknown = sorted(name for name, value in self.options.items() if name not in known and value not in OFF and not OF_TRAINING.fullmatch(name))
@@ -303,8 +305,9 @@ def pooled(graph, checkpoint, table, feature):
 
 
 def take(graph, checkpoint, path, shape=None):
-    """A tensor of the checkpoint by its path."""
-    tensor = checkpoint.tensors.get(path)
+    """A tensor of the checkpoint by its path: of a dense one the average, where the training has one (-ema_decay), as in predictions."""
+    averaged = f"dense_optimizer/{path[len('dense/'):]}/ema" if path.startswith("dense/") else path
+    tensor = checkpoint.tensors.get(averaged) or checkpoint.tensors.get(path)
     if tensor is None:
         raise FormatError(f"{checkpoint.path} has no /{path}, which its model has")
     if shape and tuple(tensor.shape) != shape:

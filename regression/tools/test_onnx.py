@@ -43,6 +43,8 @@ MODELS = {
     "one_expert": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 1 -dcn_low_rank_dim 3 -dcn_num_experts 1", True, False),
     "none": ("-tables_embedding_dim 8 -interaction none", True, False),
     "projection": ("-tables_embedding_dim 8 -interaction projection -projection_arch1 9,16 -projection_arch2 24", True, False),
+    "average": ("-tables_embedding_dim 8 -ema_decay 0.7 -dense_optimizer adam", True, False),
+    "split": ("-tables_embedding_dim 8 -table_user_id_map qr -table_user_qr_collisions 7", True, False),
     "sequences": ("-tables user,item,hist -tables_embedding_dim 8 -tables_pooling none -table_hist_sequence_pooling max "
                   "-table_item_sequence_pooling mean -table_user_sequence_pooling concat -table_user_sequence_length 2", True, False),
 }
