@@ -111,7 +111,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 /* The columns that are as they were: the dense vector. */
 static PetscErrorCode copy_dense(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                  const float *from, int64_t from_stride,
-                                 float *to, /* NOLINT(readability-non-const-parameter): it is written */
+                                 float *to, /* NOLINT(readability-non-const-parameter): written */
                                  int64_t to_stride)
 {
   const TrsColumnCopy copy = {.from = from,
