@@ -346,7 +346,7 @@ PetscErrorCode TrsBlockwisePairs(TrsBlockwise b, TrsStream stream, const float *
 
   PetscFunctionBegin;
   PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PAIRS, TrsDlrmPairs(b->dlrm).stride,
-                                  (const float *)b->block_pairs.data, &own));
+                                  (float *)b->block_pairs.data, &own));
   *pairs = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
