@@ -13,6 +13,7 @@ struct TrsBlockwiseImpl {
   int64_t stride;         /* floats in a row of the interaction's input */
   float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
   float *grads;           /* gradients of one block, in the model's memory */
+  TrsRaggedRows ragged;   /* NULL: no sequence has a layer */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
   /* [W + 1] first sample of each rank in the batch */
@@ -28,7 +29,8 @@ struct TrsBlockwiseImpl {
   TrsDeviceBuffer block_grads, block_predictions;
 };
 
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise)
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsRaggedRows ragged,
+                                  TrsBlockwise *blockwise)
 {
   const int64_t *columns;
   int64_t n_grads;
@@ -40,6 +42,7 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   b->device = comm->device;
   b->dlrm = dlrm;
   b->num_dense = num_dense;
+  b->ragged = ragged;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
@@ -99,6 +102,7 @@ static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionBegin;
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
+  if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
   PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin * b->n_tasks : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,
@@ -202,6 +206,7 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions,
                                    n_samples * b->n_columns * (int64_t)sizeof(float)));
   PetscCall(send_samples(b, stream, batch, &job));
+  if (b->ragged) PetscCall(TrsRaggedRowsToBlocks(b->ragged, b->blocks, stream, n_samples));
   for (int64_t i = 0; i < n_blocks; i++) {
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
     PetscCall(compute_block(b, stream, &job, begin, n, (double *)b->block_losses.data + i * b->n_tasks));
@@ -221,6 +226,7 @@ PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise b, TrsStream stream, float 
   PetscFunctionBegin;
   PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride,
                                   (const float *)b->block_grads.data, grads));
+  if (b->ragged) PetscCall(TrsRaggedRowsFromBlocks(b->ragged, b->blocks, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -17,15 +17,17 @@
 
 #include "data/batch.h"
 #include "model/dlrm.h"
+#include "train/ragged_rows.h"
 #include "train/sample_blocks.h"
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
 /*
-  In: comm and dlrm are borrowed;
+  In: comm, dlrm and ragged are borrowed, and ragged may be NULL;
   the model is set up for batches of TRS_BLOCK_SAMPLES. Not collective.
 */
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsBlockwise *blockwise);
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsRaggedRows ragged,
+                                  TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*
@@ -57,6 +59,7 @@ void TrsBlockwiseLosses(TrsBlockwise blockwise, double *losses);
 
 /*
   The gradients of own samples' rows, after a Forward with backward. The caller may change them.
+  Those of ragged rows come back to their own matrices.
   Borrowed until the next call. Collective.
 */
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise blockwise, TrsStream stream, float **grads);
