@@ -19,7 +19,7 @@ OPSET, IR_VERSION = 18, 8
 TYPES = {"F32": 1, "I64": 7, "F16": 10, "U64": 13, "BF16": 16}  # TensorProto.DataType
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
-KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "data_type", "is_weighted",
+KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "data_type", "is_weighted",
         "position_weighted", "max_feature_lengths", "id_map", "qr_operation", "qr_collisions"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
            "-projection_arch1", "-projection_arch2"}
@@ -155,7 +155,9 @@ class Table:
         self.rows, self.dim = number("num_embeddings"), number("embedding_dim")
         self.pooling = word("pooling", "sum", "mean", "none")
         if self.pooling == "none":
-            self.pooling = word("sequence_pooling", "mean", "max", "concat")
+            self.pooling = word("sequence_pooling")
+            if self.pooling not in ("mean", "max", "concat"):
+                raise FormatError(f"{model.path}: table {name} has sequence_pooling {self.pooling}, a layer that is not exported to ONNX")
         self.places = number("sequence_length") if self.pooling == "concat" else 1
         self.id_map = word("id_map", "none", "modulo", "hash", "qr")
         self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None
