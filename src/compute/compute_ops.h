@@ -503,6 +503,15 @@ typedef PetscErrorCode TrsLayerNormBackwardFn(TrsStream stream, int64_t batch, i
                                               float *dy, int64_t dy_stride, float *grad_weight,
                                               float *grad_bias);
 
+/*
+  Rows of length 1: y = x / max(|x|, 1e-12), of n columns. The backward makes the gradient of x in
+  dy.
+*/
+typedef PetscErrorCode TrsUnitRowsFn(TrsStream stream, int64_t batch, int64_t n, const float *x,
+                                     int64_t x_stride, float *y, int64_t y_stride);
+typedef PetscErrorCode TrsUnitRowsBackwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x,
+                                             int64_t x_stride, float *dy, int64_t dy_stride);
+
 /* y = scale * x, or 0 for numbers that are not kept. y may be x. */
 typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, const TrsDropout *dropout,
                                     const float *x, int64_t x_stride, float *y, int64_t y_stride);
@@ -705,6 +714,8 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(ActivateBackward, activate_backward) \
   X(LayerNormForward, layer_norm_forward) \
   X(LayerNormBackward, layer_norm_backward) \
+  X(UnitRows, unit_rows) \
+  X(UnitRowsBackward, unit_rows_backward) \
   X(DropOut, drop_out) \
   X(DotForward, dot_forward) \
   X(DotBackward, dot_backward) \

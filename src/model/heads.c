@@ -443,7 +443,7 @@ PetscErrorCode TrsHeadsView(const TrsHeads *heads, MPI_Comm comm)
     if (task->name && (heads->tasks.n > 1 || heads->n_levels))
       PetscCall(PetscPrintf(comm, "  task         %s, loss %s of weight %g\n", task->name, losses[task->loss],
                             task->weight));
-    PetscCall(TrsMlpView(&heads->tower[t], "over_arch", comm));
+    PetscCall(TrsMlpView(&heads->tower[t], heads->over_arch.pair ? "score" : "over_arch", comm));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -20,6 +20,7 @@ typedef struct {
   int n_vectors, D;       /* vectors of a sample; the width of the embeddings */
   int copied;             /* floats of the dense vector; 0: there is none */
   int64_t N;              /* width of X */
+  int64_t query_columns;  /* the first columns of X, which are the query's (two_tower) */
   int64_t width;          /* columns of the output */
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
   float *x, *dx;          /* X and its gradient [max_batch, N] */
@@ -36,6 +37,7 @@ struct TrsInteractionOps {
   PetscBool in_place;   /* the output is X */
   PetscBool padded;     /* may the output's rows have zeros behind them? */
   PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
+  PetscBool pairs;      /* the output is a query's and a candidate's embedding, side by side */
 
   /* Read the table's options. Optional. Errors: OPTION */
   PetscErrorCode (*read)(TrsInteraction *interaction, TrsOptions options);
@@ -57,6 +59,9 @@ struct TrsInteractionOps {
     their own.
   */
   double (*flops)(const TrsInteraction *interaction);
+
+  /* Add what deep layers compute and move for one sample forward, as TrsMlpWork(). Optional. */
+  void (*work)(const TrsInteraction *interaction, double *flops, double *bytes);
 
   /* X to out: n samples, with zeros in columns width .. filled. */
   PetscErrorCode (*forward)(const TrsInteraction *interaction, TrsStream stream, int64_t n);

@@ -39,7 +39,8 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
                            int64_t in, int64_t filled)
 {
   const PetscBool plain = (PetscBool)(spec->plain_last && p == spec->n - 1);
-  TrsLayer *linear = add_layer(mlp, context, &trs_layer_linear, spec->sizes[p]);
+  TrsLayer *linear = add_layer(mlp, context, spec->pair ? &trs_layer_pair : &trs_layer_linear,
+                               spec->sizes[p]);
 
   linear->in = in;
   linear->filled = filled;

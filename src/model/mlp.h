@@ -21,6 +21,7 @@ typedef struct {
   PetscBool layer_norm;
   TrsMlpActivation activation;
   double dropout; /* probability that a number is dropped; 0: no such layer */
+  PetscBool pair; /* in place of all that: one layer, the product of the input's halves */
 } TrsMlpSpec;
 
 /*

@@ -6,6 +6,7 @@
 #include "data/reader.h"
 #include "device/cpu_bind.h"
 #include "model/dlrm.h"
+#include "model/two_tower.h"
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
@@ -17,6 +18,7 @@
 #include "run/trace.h"
 #include "shard/sharded_ebc.h"
 #include "train/dense_allreduce.h"
+#include "train/pair_loss.h"
 #include "train/pipeline.h"
 #include "train/running_metrics.h"
 
@@ -78,6 +80,8 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_table_options,
                                                    &trs_shard_options,
                                                    &trs_model_options,
+                                                   &trs_two_tower_options,
+                                                   &trs_pair_loss_options,
                                                    &trs_tasks_options,
                                                    &trs_task_options,
                                                    &trs_heads_options,

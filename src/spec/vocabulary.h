@@ -136,7 +136,8 @@ typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
   X(NONE, none) \
   X(FM, fm) \
   X(DEEPFM, deepfm) \
-  X(PROJECTION, projection)
+  X(PROJECTION, projection) \
+  X(TWO_TOWER, two_tower)
 
 #define TRS_INTERACTION_KIND(KIND, ...) TRS_INTERACTION_##KIND,
 typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
@@ -182,6 +183,14 @@ typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
 #define TRS_LOSS_KIND(KIND, ...) TRS_LOSS_##KIND,
 typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
+
+/* The loss of the pairs of two towers: of each pair alone, or of a query among candidates. */
+#define TRS_PAIR_LOSSES(X) \
+  X(BCE, bce) \
+  X(IN_BATCH_SOFTMAX, in_batch_softmax)
+
+#define TRS_PAIR_LOSS_KIND(KIND, ...) TRS_PAIR_LOSS_##KIND,
+typedef enum { TRS_PAIR_LOSSES(TRS_PAIR_LOSS_KIND) } TrsPairLossKind;
 
 #define TRS_HEADS(X) \
   X(SHARED, shared) \

@@ -58,11 +58,30 @@ static PetscBool is_training(TrsModelParallel m, int slot)
   return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
 }
 
+/*
+  Run the dense layers on vectors that are there. The loss of pairs takes all ranks' pairs, and comes
+  after the layers.
+*/
+static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
+                                   const float **predictions)
+{
+  double *loss = (double *)m->slot[slot].loss.data;
+  const float *labels = m->pair_loss ? NULL : batch->labels;
+  const TrsPairs pairs = TrsDlrmPairs(m->dlrm);
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDlrmForward(m->dlrm, m->stream, batch->batch, labels, batch->weights, scale, loss, predictions));
+  if (m->pair_loss && batch->labels)
+    PetscCall(TrsPairLossByRanks(m->pair_loss, m->stream, batch, pairs.out, scale, loss,
+                                 is_training(m, slot) ? pairs.dout : NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
-  double *loss = (double *)m->slot[slot].loss.data;
   TrsPooledMatrix arrived;
 
   PetscFunctionBegin;
@@ -75,8 +94,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, batch->weights, scale, loss,
-                           predictions));
+  PetscCall(forward_over(m, slot, batch, scale, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

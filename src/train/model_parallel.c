@@ -316,5 +316,6 @@ PetscErrorCode TrsModelParallelView(TrsModelParallel m, MPI_Comm comm)
 {
   PetscFunctionBegin;
   PetscCall(TrsDlrmView(m->dlrm, comm));
+  PetscCall(TrsPairLossView(m->pair_loss, m->global_batch, comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

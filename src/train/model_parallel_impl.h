@@ -10,6 +10,7 @@
 #include "train/blockwise.h"
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
+#include "train/pair_loss.h"
 #include "train/split_tables.h"
 
 /*
@@ -45,6 +46,7 @@ struct TrsModelParallelImpl {
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
   TrsDlrm dlrm;
+  TrsPairLoss pair_loss; /* NULL: the model has losses of its own */
   TrsDenseOptimizer dense_optimizer;
   TrsDenseAllreduce allreduce;
   TrsSparseOptimizers optimizers;
@@ -52,6 +54,7 @@ struct TrsModelParallelImpl {
   TrsSchedule schedule;
   PetscBool averaged;           /* evaluation of averaged weights, not a training */
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
+  int64_t global_batch;         /* samples of all ranks' largest batches, for the banner */
   int64_t *columns;             /* [features] first column of each feature in these matrices */
   TrsPositionWeight *position;  /* [features] */
   /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */

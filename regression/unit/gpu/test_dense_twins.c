@@ -428,6 +428,15 @@ static PetscErrorCode layer_norm(const TrsComputeOps *ops, int64_t B, int64_t n,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode unit_rows(const TrsComputeOps *ops, int64_t B, int64_t n, PetscBool back,
+                                float *const *x)
+{
+  PetscFunctionBegin;
+  if (!back) PetscCall(ops->unit_rows(NULL, B, n, x[0], n + 1, x[1], n));
+  if (back) PetscCall(ops->unit_rows_backward(NULL, B, n, x[0], n + 1, x[1], n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode drop_out(const TrsComputeOps *ops, int64_t B, int64_t n, float *const *x)
 {
   const TrsDropout dropout = {12345, 7, 1000, 3000000000U, 1.5F};
@@ -462,6 +471,13 @@ static void test_layers(void **state)
       for (int i = 0; i < 7; i++)
         add(&norm, i == 0 ? B * (n + 1) : i == 3 ? 2 * B : i == 4 ? B * (n + 2) : n);
       TWINS(norm, 1e-4, layer_norm(ops, B, n, (PetscBool)(kind % 2), (PetscBool)(kind / 2), x));
+    }
+    for (int back = 0; back < 2; back++) {
+      Arguments unit = {0};
+
+      add(&unit, B * (n + 1));
+      add(&unit, B * n);
+      TWINS(unit, 1e-4, unit_rows(ops, B, n, (PetscBool)back, x));
     }
     add(&drop, B * (n + 1));
     add(&drop, B * n);
