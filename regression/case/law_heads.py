@@ -135,8 +135,8 @@ def test_heads_tasks(binary, folder):
 def test_heads_tools(binary, folder):
     """The tools show each task's metrics, predictions and missing labels; the writer of ONNX says that it knows no tasks."""
     options, tasks, _, _ = unpack(folder, "mmoe")
-    run(binary, 1, f"-data_train train.h5 -data_eval train.h5 -init_from init.h5 -batch_size 30 -output out.h5 -checkpoint_final final.h5 {options}", folder, mpirun=False)
-    run(binary, 1, "-task predict -data_eval train.h5 -init_from final.h5 -batch_size 50 -output predicted.h5", folder, mpirun=False)
+    run(binary, 1, f"-data_train train.h5 -data_eval train.h5 -init_from init.h5 -batch_size 30 -output out.h5 -checkpoint_final final.h5 {options}", folder)
+    run(binary, 1, "-task predict -data_eval train.h5 -init_from final.h5 -batch_size 50 -output predicted.h5", folder)
     tool = lambda name, *words: subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], cwd=folder, capture_output=True, text=True, check=False)
     shown = [tool("inspect_file.py", name) for name in ("train.h5", "out.h5", "predicted.h5")]
     check(all(found.returncode == 0 for found in shown), "".join(found.stdout + found.stderr for found in shown))

@@ -63,7 +63,7 @@ def test_interactions(binary, folder):
     for kind, numbers in words.items():
         shared = (f"-data_train train.h5 -seed 5 -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 9,1 -dense_optimizer adam -embedding_learning_rate 0.3 "
                   f"-interaction {kind} {numbers} -output run.h5")
-        run(binary, 1, f"{shared} -reproducible -batch_size 48 -checkpoint_final one.h5", folder, mpirun=False)
+        run(binary, 1, f"{shared} -reproducible -batch_size 48 -checkpoint_final one.h5", folder)
         wanted = losses(os.path.join(folder, "run.h5"))
         check(len(set(wanted)) == 4, f"{kind}: losses {wanted}")
         for ranks in thin((2, 3), (3,)):
