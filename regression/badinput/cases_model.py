@@ -31,7 +31,7 @@ CASES = [
     Case("cache_reserves_all", 71, r"cache_reserved_memory .*leaves no room for a cache",
          "-tables_sharding_types table_wise -tables_compute_kernels fused_uvm_caching -tables_cache_reserved_memory 1000TiB"),
     Case("reserved_without_a_cache", 64, r"-table_user_cache_reserved_memory .*has no cache", "-table_user_cache_reserved_memory 1GiB"),
-    Case("two_towers_without_features", 64, r"-candidate_features.*the candidate_tower has no features", "-interaction two_tower -query_features user,item"),
+    Case("two_towers_without_features", 64, r"-candidate_features.*the candidate_tower has no features", "-interaction two_tower -query_features user,item,tag"),
     Case("two_towers_unknown_feature", 64, r'-query_features .*no table has a feature "house"', "-interaction two_tower -query_features house"),
     Case("two_towers_feature_twice", 64, r'-candidate_features .*"user" is listed twice', "-interaction two_tower -query_features user -candidate_features item,user"),
     Case("two_towers_feature_of_no_side", 64, r'-candidate_features .*"user" is neither', "-interaction two_tower -candidate_features item"),

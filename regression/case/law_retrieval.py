@@ -31,7 +31,8 @@ def unpack(folder, case):
 
 @thinned
 def test_retrieval_reference(binary, folder):
-    """40 steps of each loss of pairs on 1, 2 and 3 ranks: losses and weights are torch's, with labels of 0, weights, and accidental hits."""
+    """40 steps of each loss of pairs on 1, 2 and 3 ranks: losses, weights, both towers' outputs and Recall@K are those of torch and numpy,
+    with labels of 0, weights, and accidental hits."""
     every = [(case, ranks) for case in CASES for ranks in (1, 2, 3)]
     for case, ranks in thin(every, [("bce", 1), ("softmax", 3), ("cosine", 2)]):
         options, batch, wanted = unpack(folder, case)
@@ -45,6 +46,14 @@ def test_retrieval_reference(binary, folder):
             check(still or np.abs(of - wanted[f"init/{name}"]).max() > 1e-4, f"{case}: {name} has not moved, nothing is tested")
             off = np.max(np.abs(found[name].astype(np.float64) - of) / (1 + np.abs(of)))
             check(found[name].shape == of.shape and off <= 1e-5, f"{what}: /{name} differs by {off:.1e}")
+        rest = f"-init_from final.h5 -data_eval train.h5 -batch_size {50 // ranks} -tables_min_partition 4"
+        run(binary, ranks, f"-task predict {rest} -predict_towers query,candidate -output towers.h5", folder)
+        run(binary, ranks, f"-task eval {rest} -eval_recall_at {','.join(map(str, wanted['recall_at']))} -output eval.h5", folder)
+        towers, evaluated = tensors(os.path.join(folder, "towers.h5")), tensors(os.path.join(folder, "eval.h5"))
+        for side in ("query", "candidate"):
+            check(np.abs(towers[f"towers/{side}"] - wanted[side]).max() < 1e-5 * np.abs(wanted[side]).max(), f"{what}: outputs of the {side} tower")
+        check(np.array_equal(evaluated["retrieval/at"], wanted["recall_at"]), what)
+        check(np.abs(evaluated["retrieval/recall"] - wanted["recall"]).max() < 1e-12, f"{what}: recall {evaluated['retrieval/recall']}, numpy has {wanted['recall']}")
 
 
 @thinned
@@ -61,6 +70,14 @@ def test_retrieval_reproducible(binary, folder):
     run(binary, 2, f"{base} -batch_size 75 -steps 3 -checkpoint_dir kept", folder)
     text = run(binary, 1, f"{base} -batch_size 150 -checkpoint_dir kept -resume -checkpoint_final again.h5", folder).text
     check_same_tensors(one, os.path.join(folder, "again.h5"), f"resumed: {text}")
+    found = []
+    for ranks in (1, 3):
+        rest = f"-init_from one.final.h5 -data_eval train.h5 -reproducible -batch_size {150 // ranks}"
+        run(binary, ranks, f"-task predict {rest} -predict_towers query,candidate -output towers{ranks}.h5", folder)
+        run(binary, ranks, f"-task eval {rest} -eval_recall_at 1,5 -candidate_id tag -output eval{ranks}.h5", folder)
+        found.append({**tensors(os.path.join(folder, f"towers{ranks}.h5")), **tensors(os.path.join(folder, f"eval{ranks}.h5"))})
+    for name in ("towers/query", "towers/candidate", "retrieval/recall", "eval/loss"):
+        check(np.array_equal(found[0][name], found[1][name]), f"{name} depends on the ranks")
 
 
 def test_retrieval_accumulates(binary, folder):

@@ -64,3 +64,26 @@ void TrsPairSoftmaxCandidates(const TrsPairTile *tile)
     }
   }
 }
+
+/* The product of two rows, in lanes, which the compiler makes vectors of. */
+static double product(int64_t D, const float *x, const float *y)
+{
+  double lane[8] = {0};
+
+  for (int64_t d = 0; d < D; d++) lane[d % 8] += (double)x[d] * (double)y[d];
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+int64_t TrsPairPlace(int64_t D, const float *query, int64_t n, const float *candidates, int64_t own)
+{
+  const double score = product(D, query, candidates + own * D);
+  int64_t place = 0;
+
+#pragma omp parallel for schedule(static) reduction(+ : place)
+  for (int64_t c = 0; c < n; c++) {
+    const double other = product(D, query, candidates + c * D);
+
+    if (other > score || (other == score && c < own)) place++;
+  }
+  return place;
+}

@@ -42,5 +42,17 @@ typedef struct {
 */
 void TrsPairSoftmaxQueries(const TrsPairTile *tile, double *loss);
 
-/* The gradients of the transposed scores: a row is a candidate. tile->log_sum is [m] of all queries. */
+/*
+  TrsPairPlace - How many of n candidates come before candidate `own` for a query: those of a higher
+    score, and of an equal one those with a smaller number.
+
+  Not collective. Scores are summed in double in a fixed order, so that the result depends on the
+  rows alone. In: D columns of the query and of a candidate's row.
+*/
+int64_t TrsPairPlace(int64_t D, const float *query, int64_t n, const float *candidates, int64_t own);
+
+/*
+  The gradients of the transposed scores: a row is a candidate, and tile->log_sum is [m] of all
+  queries.
+*/
 void TrsPairSoftmaxCandidates(const TrsPairTile *tile);

@@ -36,8 +36,8 @@ struct TrsInteractionOps {
   PetscBool equal_dims; /* are all embeddings, and the dense vector, of one width? */
   PetscBool in_place;   /* the output is X */
   PetscBool padded;     /* may the output's rows have zeros behind them? */
-  PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
   PetscBool pairs;      /* the output is a query's and a candidate's embedding, side by side */
+  PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
 
   /* Read the table's options. Optional. Errors: OPTION */
   PetscErrorCode (*read)(TrsInteraction *interaction, TrsOptions options);

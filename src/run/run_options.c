@@ -13,6 +13,7 @@
 #include "quant/quantised_tables.h"
 #include "run/early_stopping.h"
 #include "run/predict_embeddings.h"
+#include "run/recall.h"
 #include "run/start_state.h"
 #include "run/task_bench.h"
 #include "run/trace.h"
@@ -97,6 +98,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_start_options,
                                                    &trs_quant_options,
                                                    &trs_predict_options,
+                                                   &trs_recall_options,
                                                    &trs_cpu_options,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,

@@ -9,6 +9,7 @@ struct TrsBlockwiseImpl {
   const TrsDeviceOps *device;
   TrsDlrm dlrm;
   TrsPairLoss pair_loss; /* or NULL */
+  PetscBool keeps_pairs; /* TrsBlockwiseKeepPairs() */
   int num_dense;
   int64_t size;           /* samples of a block */
   int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
@@ -29,7 +30,7 @@ struct TrsBlockwiseImpl {
   float *grads_of_rows;        /* [n, stride] of my blocks' samples, in `own` or in block_grads */
   /* of my blocks' samples: [n, stride] and [n, n_columns] */
   TrsDeviceBuffer block_grads, block_predictions;
-  /* with pair_loss, of my blocks' samples: [n, 2 D] outputs of the towers and their gradients */
+  /* of my blocks' samples, where needed: [n, 2 D] outputs of the towers, their gradients */
   TrsDeviceBuffer block_pairs, block_pair_grads;
   int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
 };
@@ -103,6 +104,18 @@ typedef struct {
   int64_t step, first; /* of the training; place of my blocks' first sample in the epoch's order */
 } TrsBlockJob;
 
+/* Keep the towers' outputs of a block, where they are needed. */
+static PetscErrorCode keep_pairs(TrsBlockwise b, TrsStream stream, int64_t begin, int64_t n)
+{
+  const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
+
+  PetscFunctionBegin;
+  if (b->pair_loss || b->keeps_pairs)
+    PetscCall(b->device->copy((float *)b->block_pairs.data + begin * pairs.stride, pairs.out,
+                              n * pairs.stride * (int64_t)sizeof(float), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
                                     int64_t n, double *loss)
 {
@@ -117,6 +130,7 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscCall(TrsDlrmForward(b->dlrm, stream, n, has_loss ? job->labels + begin * b->n_tasks : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,
                            job->predict ? &predictions : NULL));
+  PetscCall(keep_pairs(b, stream, begin, n));
   if (job->predict)
     PetscCall(b->device->copy((float *)b->block_predictions.data + begin * b->n_columns, predictions,
                               n * b->n_columns * (int64_t)sizeof(float), stream));
@@ -158,9 +172,11 @@ static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBloc
 static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
-  const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
-  float *to = (float *)b->block_pairs.data, *grads = (float *)b->block_pair_grads.data;
-  TrsPairRows rows = {.first = b->first_row, .out = to, .pair = job->pair, .scale = job->scale};
+  float *grads = (float *)b->block_pair_grads.data;
+  TrsPairRows rows = {.first = b->first_row,
+                      .out = (const float *)b->block_pairs.data,
+                      .pair = job->pair,
+                      .scale = job->scale};
   int64_t begin;
 
   PetscFunctionBegin;
@@ -168,8 +184,6 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
 
     PetscCall(forward_block(b, stream, job, begin, n, NULL));
-    PetscCall(b->device->copy(to + begin * pairs.stride, pairs.out, n * pairs.stride * (int64_t)sizeof(float),
-                              stream));
   }
   for (int q = 0; q <= b->comm->size; q++)
     b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
@@ -261,7 +275,9 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
 */
 static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
 {
-  const int64_t pair_bytes = b->pair_loss ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float) : 0;
+  const int64_t pair_bytes = b->pair_loss || b->keeps_pairs
+                                 ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
+                                 : 0;
 
   PetscFunctionBegin;
   PetscCall(
@@ -316,6 +332,22 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
                                     (float *)b->block_predictions.data, &own_predictions));
     *predictions = own_predictions;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsBlockwiseKeepPairs(TrsBlockwise b)
+{
+  b->keeps_pairs = PETSC_TRUE;
+}
+
+PetscErrorCode TrsBlockwisePairs(TrsBlockwise b, TrsStream stream, const float **pairs)
+{
+  float *own;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PAIRS, TrsDlrmPairs(b->dlrm).stride,
+                                  (float *)b->block_pairs.data, &own));
+  *pairs = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

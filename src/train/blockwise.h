@@ -53,6 +53,15 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise blockwise, int64_t n, float **rows)
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise blockwise, TrsStream stream, const TrsBatch *batch,
                                    float scale, PetscBool backward, const float **predictions);
 
+/* Let every Forward keep the towers' outputs, for TrsBlockwisePairs(). Not collective. */
+void TrsBlockwiseKeepPairs(TrsBlockwise blockwise);
+
+/*
+  The towers' outputs of own samples, [B, 2 D], after a Forward. Borrowed until the next call.
+  Collective.
+*/
+PetscErrorCode TrsBlockwisePairs(TrsBlockwise blockwise, TrsStream stream, const float **pairs);
+
 /*
   The losses [tasks] of the last Forward, once the stream has finished. On rank 0 they are those of
   all ranks' samples. On other ranks, and without labels, they are 0, so that the ranks can add up.

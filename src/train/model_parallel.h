@@ -197,6 +197,23 @@ PetscErrorCode TrsModelParallelPooled(TrsModelParallel model, const TrsBatch *ba
                                       const float **rows, int64_t *stride);
 
 /*
+  Columns of each of the two towers' outputs, 0 for a model without towers. Not collective.
+*/
+int64_t TrsModelParallelPairWidth(TrsModelParallel model);
+
+/*
+  Let every Forward copy the towers' outputs to the host from now on, for TrsModelParallelPairs().
+  Not collective.
+*/
+PetscErrorCode TrsModelParallelKeepPairs(TrsModelParallel model);
+
+/*
+  The towers' outputs of this rank's samples of a batch, host [B, 2 width]: a query's, then its
+  candidate's. Valid where the batch's predictions are, and borrowed like them. Not collective.
+*/
+PetscErrorCode TrsModelParallelPairs(TrsModelParallel model, const TrsBatch *batch, const float **rows);
+
+/*
   Bytes that this rank holds: tables, their optimizer states, and dense parameters with gradients
   and states. Not collective.
 */

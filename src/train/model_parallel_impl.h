@@ -24,6 +24,8 @@ typedef struct {
   TrsPinnedBuffer loss, predictions; /* these results: [tasks]; [B, columns] */
   TrsPinnedBuffer pooled;            /* [B, stride] if pooled rows are kept */
   const TrsBatch *pooled_of;         /* the batch that they belong to; NULL for none */
+  TrsPinnedBuffer pairs;             /* [B, 2 D] if the towers' outputs are kept */
+  const TrsBatch *pairs_of;          /* the batch that they belong to; NULL for none */
 } TrsModelSlot;
 
 /*
@@ -68,6 +70,7 @@ struct TrsModelParallelImpl {
   PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
   PetscBool keeps_pooled; /* TrsModelParallelKeepPooled() */
+  PetscBool keeps_pairs;  /* TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* NULL by ranks */
 };

@@ -197,6 +197,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
     PetscCall(TrsPinnedBufferFree(device, &slot->loss));
     PetscCall(TrsPinnedBufferFree(device, &slot->predictions));
     PetscCall(TrsPinnedBufferFree(device, &slot->pooled));
+    PetscCall(TrsPinnedBufferFree(device, &slot->pairs));
     PetscCall(device->event_destroy(&slot->ready));
     PetscCall(device->event_destroy(&slot->loss_ready));
   }

@@ -14,7 +14,7 @@ struct TrsPairLossImpl {
   int64_t D;
   double temperature;
   int feature;              /* whose id is the candidate's, among those of all tables */
-  const char *feature_name; /* borrowed from the tables */
+  const char *feature_name; /* borrowed from the options or tables */
   int64_t *counts;          /* [W] rows of each rank */
   int64_t *first;           /* [W + 1] first row of each rank, where ranks keep their samples */
   TrsBuffer own, rows, pairs, log_sums, own_log_sums, scores, losses;
@@ -59,24 +59,22 @@ static PetscErrorCode candidate_name(TrsOptions options, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode find_candidate(TrsPairLoss loss, TrsOptions options, const TrsTableConfigs *tables)
+PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *tables, int *feature,
+                                const char **name)
 {
-  const char *name;
-
   PetscFunctionBegin;
-  PetscCall(candidate_name(options, tables, &name));
+  PetscCall(candidate_name(options, tables, name));
   for (int t = 0, f = 0; t < tables->n; t++) {
     for (int k = 0; k < tables->table[t].n_features; k++, f++) {
-      if (strcmp(tables->table[t].features[k], name) != 0) continue;
+      if (strcmp(tables->table[t].features[k], *name) != 0) continue;
       if (tables->table[t].id_map.kind == TRS_ID_MAP_QUOTIENT)
         PetscCall(TrsOptionError(options, "-candidate_id",
-                                 "feature \"%.100s\" has id_map qr, whose rows are of several ids", name));
-      loss->feature = f;
-      loss->feature_name = tables->table[t].features[k];
+                                 "feature \"%.100s\" has id_map qr, whose rows are of several ids", *name));
+      *feature = f;
       PetscFunctionReturn(PETSC_SUCCESS);
     }
   }
-  PetscCall(TrsOptionError(options, "-candidate_id", "no table has a feature \"%.100s\"", name));
+  PetscCall(TrsOptionError(options, "-candidate_id", "no table has a feature \"%.100s\"", *name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -98,7 +96,7 @@ PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
   l->comm = comm;
   l->D = TrsDlrmPairs(dlrm).width;
   PetscCall(TrsOptionsGetReal(options, "-softmax_temperature", &l->temperature, NULL));
-  PetscCall(find_candidate(l, options, tables));
+  PetscCall(TrsPairCandidate(options, tables, &l->feature, &l->feature_name));
   PetscCall(PetscMalloc2((size_t)comm->size, &l->counts, (size_t)comm->size + 1, &l->first));
   TrsDlrmSetPairLoss(dlrm);
   *loss = l;
@@ -125,16 +123,13 @@ PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss)
 
 PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, const TrsBatch *batch, const TrsPair **pairs)
 {
-  const TrsJagged *ids = &batch->kjt.jagged;
   TrsPair *to;
 
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&loss->own, batch->batch * (int64_t)sizeof(TrsPair), PETSC_FALSE));
   to = (TrsPair *)loss->own.data;
   for (int64_t b = 0; b < batch->batch; b++) {
-    const int64_t bag = loss->feature * batch->batch + b;
-
-    to[b] = (TrsPair){.id = ids->lengths[bag] ? ids->values[ids->offsets[bag]] : -1,
+    to[b] = (TrsPair){.id = TrsPairId(batch, loss->feature, b),
                       .weight = batch->labels[b] * (batch->weights ? batch->weights[b] : 1.0F)};
   }
   *pairs = to;
