@@ -7,7 +7,7 @@
 /* Is candidate c among those of query q? */
 static inline int takes_part(const TrsPair *pair, int64_t q, int64_t c)
 {
-  return q == c || pair[c].id < 0 || pair[c].id != pair[q].id;
+  return q == c || (pair[c].negative && (pair[c].id < 0 || pair[c].id != pair[q].id));
 }
 
 static double query(const TrsPairTile *tile, int64_t row)
