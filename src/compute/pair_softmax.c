@@ -15,7 +15,7 @@ static double query(const TrsPairTile *tile, int64_t row)
   const TrsPair *pair = tile->pair;
   const int64_t own = tile->first + row;
   float *z = tile->z + row * tile->m;
-  double most = -INFINITY, sum = 0.0, loss;
+  double most = -HUGE_VAL, sum = 0.0, loss;
 
   tile->log_sum[row] = 0.0;
   if (pair[own].weight == 0.0F) {
