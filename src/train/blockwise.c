@@ -11,6 +11,7 @@ struct TrsBlockwiseImpl {
   TrsPairLoss pair_loss; /* or NULL */
   PetscBool keeps_pairs; /* TrsBlockwiseKeepPairs() */
   int num_dense;
+  int64_t size;           /* samples of a block */
   int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
   int64_t stride;         /* floats in a row of the interaction's input */
   float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
@@ -21,11 +22,12 @@ struct TrsBlockwiseImpl {
   int64_t *first_sample;
   int64_t *n_losses;          /* [W] number of each rank's blocks */
   const int64_t *first_block; /* [W + 1] */
-  TrsDeviceBuffer own;        /* [B, stride] rows of own samples */
+  TrsDeviceBuffer own;        /* [B, stride] rows of own samples; gradients, if samples stay */
   /* double, [blocks, tasks] of my blocks and of all blocks */
   TrsDeviceBuffer block_losses, losses;
   TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
   int64_t n_host_losses;       /* 0 on other ranks and without labels */
+  float *grads_of_rows;        /* [n, stride] of my blocks' samples, in `own` or in block_grads */
   /* of my blocks' samples: [n, stride] and [n, n_columns] */
   TrsDeviceBuffer block_grads, block_predictions;
   /* of my blocks' samples, where needed: [n, 2 D] outputs of the towers, their gradients */
@@ -33,8 +35,8 @@ struct TrsBlockwiseImpl {
   int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
 };
 
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsPairLoss pair_loss,
-                                  TrsBlockwise *blockwise)
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
+                                  TrsPairLoss pair_loss, TrsBlockwise *blockwise)
 {
   const int64_t *columns;
   int64_t n_grads;
@@ -47,12 +49,13 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   b->dlrm = dlrm;
   b->pair_loss = pair_loss;
   b->num_dense = num_dense;
+  b->size = size;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
-  PetscCall(TrsSampleBlocksCreate(comm, &b->blocks));
+  PetscCall(TrsSampleBlocksCreate(comm, size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
   PetscCall(PetscMalloc3((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses,
                          (size_t)comm->size + 1, &b->first_row));
@@ -143,7 +146,7 @@ static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const Trs
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
-  PetscCall(b->device->copy((float *)b->block_grads.data + begin * b->stride, b->dx, n * row_bytes, stream));
+  PetscCall(b->device->copy(b->grads_of_rows + begin * b->stride, b->dx, n * row_bytes, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -184,7 +187,7 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
     PetscCall(forward_block(b, stream, job, begin, n, NULL));
   }
   for (int q = 0; q <= b->comm->size; q++)
-    b->first_row[q] = PetscMin(b->first_block[q] * TRS_BLOCK_SAMPLES, b->first_sample[b->comm->size]);
+    b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
   if (job->pair)
     PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data,
                              job->backward ? grads : NULL));
@@ -245,31 +248,48 @@ void TrsBlockwiseLosses(TrsBlockwise b, double *losses)
 
 static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, TrsBlockJob *job)
 {
+  const TrsSampleBlocks blocks = b->blocks;
   const TrsPair *pairs;
-  float *to;
+  const float *to;
 
   PetscFunctionBegin;
   PetscCall(
-      TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &to));
-  job->rows = to;
-  if (b->num_dense) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &to));
-    job->dense = to;
-  }
-  if (batch->labels) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &to));
-    job->labels = to;
-  }
-  if (batch->weights) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &to));
-    job->weights = to;
-  }
+      TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &job->rows));
+  if (b->num_dense)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &job->dense));
+  if (batch->labels)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &job->labels));
+  if (batch->weights)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &job->weights));
   if (b->pair_loss && batch->labels) {
     PetscCall(TrsPairLossPairs(b->pair_loss, batch, &pairs));
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_PAIRS,
-                                  (int64_t)(sizeof(TrsPair) / sizeof(float)), (const float *)pairs, &to));
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_PAIRS, (int64_t)(sizeof(TrsPair) / sizeof(float)),
+                                  (const float *)pairs, &to));
     job->pair = (const TrsPair *)to;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Make room for the results of my blocks' n samples. If samples stay, a block's gradients take the
+  place of its rows, which are not needed any more.
+*/
+static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
+{
+  const PetscBool takes_pairs = (PetscBool)(b->pair_loss || b->keeps_pairs);
+  const int64_t pair_bytes = takes_pairs ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float) : 0;
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_predictions, n * b->n_columns * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pairs, pair_bytes));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pair_grads, pair_bytes));
+  b->grads_of_rows = (float *)b->own.data;
+  if (TrsSampleBlocksStay(b->blocks)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads, n * b->stride * (int64_t)sizeof(float)));
+  b->grads_of_rows = (float *)b->block_grads.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -292,34 +312,24 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
                                    PetscBool backward, const float **predictions)
 {
   TrsBlockJob job = {.scale = scale, .backward = backward, .predict = (PetscBool)(predictions != NULL)};
-  int64_t first, n_blocks, n_samples, pair_bytes;
+  int64_t first, n_blocks, n_samples;
   float *own_predictions;
 
   PetscFunctionBegin;
   PetscCall(share_blocks(b, batch));
   first = b->first_block[b->comm->rank];
   job.step = batch->step;
-  job.first = batch->position + first * TRS_BLOCK_SAMPLES;
+  job.first = batch->position + first * b->size;
   n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
   b->n_host_losses = 0;
-  PetscCall(
-      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
-  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads,
-                                         n_samples * b->stride * (int64_t)sizeof(float)));
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions,
-                                   n_samples * b->n_columns * (int64_t)sizeof(float)));
-  pair_bytes = b->pair_loss || b->keeps_pairs
-                   ? n_samples * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
-                   : 0;
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pairs, pair_bytes));
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pair_grads, pair_bytes));
+  PetscCall(reserve_results(b, n_blocks, n_samples));
   PetscCall(send_samples(b, stream, batch, &job));
   PetscCall(b->pair_loss ? run_pair_blocks(b, stream, &job) : run_blocks(b, stream, &job));
   if (batch->labels) PetscCall(gather_losses(b, stream));
   if (predictions) {
     PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PREDICTIONS, b->n_columns,
-                                    (const float *)b->block_predictions.data, &own_predictions));
+                                    (float *)b->block_predictions.data, &own_predictions));
     *predictions = own_predictions;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -336,7 +346,7 @@ PetscErrorCode TrsBlockwisePairs(TrsBlockwise b, TrsStream stream, const float *
 
   PetscFunctionBegin;
   PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PAIRS, TrsDlrmPairs(b->dlrm).stride,
-                                  (const float *)b->block_pairs.data, &own));
+                                  (float *)b->block_pairs.data, &own));
   *pairs = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -344,8 +354,8 @@ PetscErrorCode TrsBlockwisePairs(TrsBlockwise b, TrsStream stream, const float *
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise b, TrsStream stream, float **grads)
 {
   PetscFunctionBegin;
-  PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride,
-                                  (const float *)b->block_grads.data, grads));
+  PetscCall(
+      TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride, b->grads_of_rows, grads));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Forward and backward of the dense layers by fixed blocks of the global batch (sample_blocks.h),
-  for -reproducible. A block's backward follows its forward at once, because the layers keep one
-  block's activations. A loss of pairs (pair_loss.h) needs the outputs of all blocks first; each
-  block's forward then runs again before its backward. The layers' gradients are added up in a
-  fixed tree (block_sum.h).
+  for -reproducible, -accumulate_steps and losses of pairs. A block's backward follows its forward
+  at once, because the layers keep one block's activations. A loss of pairs (pair_loss.h) needs the
+  outputs of all blocks first; each block's forward then runs again before its backward. The layers'
+  gradients are added up in a fixed tree (block_sum.h).
 
   On a device a block's bits depend only on the sizes and addresses of its kernels' operands. Sizes
   are the same in all blocks except the batch's last one. Activations and parameters lie where the
   model has them, and all blocks' samples have the same alignment (sample_blocks.h). All work is
   enqueued, and the host waits for nothing here.
 
-  Cost beside the work itself: samples move to their blocks' ranks and back. Layers run on
-  TRS_BLOCK_SAMPLES samples at a time; on a GPU the launches, some 6 for each layer and block, take
-  longer than the work of small layers. Gradients travel after the backward and not under it.
+  Cost beside the work itself: samples that do not stay move to their blocks' ranks and back. Layers
+  run on one block at a time; with -reproducible, on a GPU, the launches, some 6 for each layer and
+  block, take longer than the work of small layers. Gradients travel after the backward and not
+  under it.
 */
 #pragma once
 
@@ -25,11 +26,11 @@
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
 /*
-  In: comm, dlrm and pair_loss are borrowed; the model is set up for batches of TRS_BLOCK_SAMPLES.
-      pair_loss may be NULL. Not collective.
+  In: comm, dlrm and pair_loss are borrowed; the model is set up for batches of `size` samples, one
+      block. pair_loss may be NULL. Not collective.
 */
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsPairLoss pair_loss,
-                                  TrsBlockwise *blockwise);
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
+                                  TrsPairLoss pair_loss, TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*

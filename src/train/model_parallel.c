@@ -232,7 +232,8 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
   PetscFunctionBegin;
   PetscCheck(
       !m->blockwise, PETSC_COMM_SELF, TRS_ERR_OPTION,
-      "-reproducible keeps one block of the batch's embeddings at a time: leave it out to look at them all");
+      "-reproducible and -accumulate_steps keep one part of the batch's embeddings at a time: leave them out "
+      "to look at them all");
   *pooled = m->pooled.data + m->columns[0];
   *grads = m->grad.data + m->columns[0];
   *stride = m->pooled.stride;

@@ -34,7 +34,9 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
   int num_dense;
-  int64_t max_batch; /* largest B of a training or evaluation batch on this rank */
+  int64_t max_batch; /* largest batch of this rank that the dense layers take at once */
+  /* Such batches of a training step, whose gradients are summed (-accumulate_steps); 0 is 1. */
+  int64_t accumulate;
   uint64_t seed;
   PetscBool training; /* whether there are gradients, optimizer states and their exchanges */
   /* Tables are rows of TRS_ROWS_TBE for lookups, which are zero until quant/ fills them.
@@ -134,7 +136,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const T
   TrsModelParallelLosses - The sums of the losses of the slot's samples, [tasks].
 
   The samples are those of this rank, weighted, and the tasks' weights are not in the sums. With
-  -reproducible, rank 0 gets the sums of all samples and the other ranks get 0. Without labels the
+  -reproducible or -accumulate_steps, rank 0 gets the sums of all samples and the other ranks get 0. Without labels the
   sums are 0. Not collective. The host waits for the slot's Forward, but not for work that was
   started after it. A batch of an evaluation is then over and gives back its parts of caches.
 */
@@ -151,7 +153,8 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 
 /*
   Tell whether the next Forward may be started before this one's Loss is asked for. With
-  -reproducible it may not, because the model keeps the losses of only one batch.
+  -reproducible or -accumulate_steps it may not, because the model keeps the losses of only one
+  batch.
 */
 PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 

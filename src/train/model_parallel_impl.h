@@ -72,7 +72,7 @@ struct TrsModelParallelImpl {
   PetscBool keeps_pooled; /* TrsModelParallelKeepPooled() */
   PetscBool keeps_pairs;  /* TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
-  TrsBlockwise blockwise; /* NULL without -reproducible */
+  TrsBlockwise blockwise; /* NULL by ranks */
 };
 
 /*
@@ -91,5 +91,8 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel model, int slot, co
 /* Every rank works on its own samples, under the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;
 
-/* -reproducible: the ranks work on fixed blocks of the global batch (train/blockwise.h). */
+/*
+  -reproducible and -accumulate_steps: the ranks work on fixed blocks of the global batch
+  (train/blockwise.h).
+*/
 extern const TrsDenseWork trs_dense_by_blocks;

@@ -118,15 +118,14 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(add_position_weights(m->dlrm, tables));
-  if (m->dense == &trs_dense_by_blocks) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(find_features(m));
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
-    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->pair_loss,
-                                 &m->blockwise));
+    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->config.max_batch,
+                                 m->pair_loss, &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -213,18 +212,41 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Refuse what does not go with steps of several batches. */
+static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options, PetscBool rounded)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  if (rounded)
+    PetscCall(TrsOptionError(options, "-dense_allreduce_precision",
+                             "-accumulate_steps sums the dense layers' gradients in fp32; leave one out"));
+  for (int t = 0; t < tables->n; t++)
+    if (tables->table[t].max_feature_lengths)
+      PetscCall(TrsOptionError(options, "-accumulate_steps",
+                               "does not go with the position_weighted table \"%s\": its weights' gradients "
+                               "are summed where its rows are",
+                               tables->table[t].name));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  Choose who does the dense layers' work. With -reproducible their gradients keep full precision.
+  Choose who does the dense layers' work. By blocks, the layers' gradients keep full precision. The
+  losses of pairs have tiles of the size of a -reproducible block.
 */
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
-  int precision = TRS_CODEC_FP32;
+  const PetscBool accumulates = (PetscBool)(m->config.accumulate > 1);
+  int precision = TRS_CODEC_FP32, loss;
 
   PetscFunctionBegin;
-  m->dense = reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
+  m->dense = reproducible || accumulates ? &trs_dense_by_blocks : &trs_dense_by_ranks;
   PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
   if (reproducible && precision != TRS_CODEC_FP32)
     PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
+  if (accumulates) PetscCall(check_accumulation(m, options, (PetscBool)(precision != TRS_CODEC_FP32)));
+  PetscCall(TrsOptionsGetEnum(options, "-loss", &loss, NULL));
+  if (reproducible || (accumulates && loss != TRS_PAIR_LOSS_BCE)) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -252,7 +274,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
-  m->global_batch = config->max_batch * config->groups->world->size;
+  m->global_batch = config->max_batch * PetscMax(config->accumulate, 1) * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
@@ -268,8 +290,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->groups->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
-  /* With -reproducible the model's memory is that of one block. */
-  if (!ebc.dist.reproducible) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
+  /* By blocks the model's memory is that of one block. */
+  if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
