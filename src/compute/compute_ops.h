@@ -558,6 +558,26 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
                                        const float *q, const float *V, float *g, const float *dx0, float *dx);
 
+/* A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. */
+typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                               const float *s, const float *bias, const float *x, float *y);
+
+/*
+  Its backward, with s in the place of u: h [batch] = g . x0; grad_bias = sum of g over samples; dx0
+  has g * s as with TrsCrossBackwardFn.
+*/
+typedef PetscErrorCode TrsVectorCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
+                                                const TrsCrossBackward *layer);
+
+/*
+  c [m, n] = op(a) op(b) for each sample of a batch, row-major and without gaps, sums over k in
+  order. A sample's matrices are a_stride, b_stride and c_stride floats behind those of the one
+  before.
+*/
+typedef PetscErrorCode TrsSampleGemmFn(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
+                                       int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
+                                       const float *b, int64_t b_stride, float *c, int64_t c_stride);
+
 /*
   A loss of the samples of a batch, with its gradient and predictions. Every sum over samples is in
   double. loss += the sum over samples of w * (the sample's loss); dz = w * scale
@@ -704,6 +724,9 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(CrossForward, cross_forward) \
   X(CrossBackward, cross_backward) \
   X(CrossInput, cross_input) \
+  X(VectorCrossForward, vector_cross_forward) \
+  X(VectorCrossBackward, vector_cross_backward) \
+  X(SampleGemm, sample_gemm) \
   X(Bce, bce) \
   X(Mse, mse) \
   X(Huber, huber) \

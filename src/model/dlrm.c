@@ -52,9 +52,10 @@ static const TrsOptionSpec specs[] = {
     TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
     TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet: products of pairs, cross network of low rank "
-     "or of full matrices, concatenation, factorization machine, the same with deep layers; or two towers "
-     "for retrieval, whose outputs' product is the score, without -over_arch and -tasks"},
+     "how the dense vector and the embeddings meet: products of pairs; cross network of low rank, of full "
+     "matrices, of vectors, or of mixed experts of low rank; concatenation; factorization machine, the same "
+     "with deep layers; products of two projections; the embeddings alone, side by side; or two towers for "
+     "retrieval, whose outputs' product is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
@@ -196,7 +197,7 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
   const int n = dlrm->n_embeddings;
 
   PetscFunctionBegin;
-  if (!dlrm->num_dense && !n)
+  if (!dlrm->num_dense && !n && !ops->sparse)
     PetscCall(TrsOptionError(dlrm->options, "-num_dense", "a model needs dense features or embeddings"));
   for (int f = 1; ops->equal_dims && f < n; f++) {
     if (dims[f] != dims[0]) {
@@ -213,6 +214,7 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
   if (!dlrm->num_dense && n < ops->fewest)
     PetscCall(TrsOptionError(dlrm->options, "-interaction", "%s needs %d embeddings, found %d; use cat",
                              ops->word, ops->fewest, n));
+  if (ops->check) PetscCall(ops->check(&dlrm->interaction));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -262,6 +264,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   char text[64];
 
   PetscFunctionBegin;
+  if (interaction->ops->sparse) num_dense = 0;
   dlrm->num_dense = num_dense;
   dlrm->n_embeddings = n_embeddings;
   if (num_dense && !dlrm->dense_arch.n) {

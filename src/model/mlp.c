@@ -82,6 +82,14 @@ int64_t TrsWholeLines(int64_t n)
   return (n + line - 1) / line * line;
 }
 
+float *TrsTakeFloats(float *memory, int64_t *used, int64_t n)
+{
+  float *place = memory ? memory + *used : NULL;
+
+  *used += TrsWholeLines(n);
+  return place;
+}
+
 int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)
 {
   return from < end && from + n > begin ? end : from;

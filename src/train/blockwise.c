@@ -276,8 +276,9 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
 */
 static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
 {
-  const PetscBool takes_pairs = (PetscBool)(b->pair_loss || b->keeps_pairs);
-  const int64_t pair_bytes = takes_pairs ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float) : 0;
+  const int64_t pair_bytes = b->pair_loss || b->keeps_pairs
+                                 ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
+                                 : 0;
 
   PetscFunctionBegin;
   PetscCall(

@@ -136,9 +136,10 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const T
   TrsModelParallelLosses - The sums of the losses of the slot's samples, [tasks].
 
   The samples are those of this rank, weighted, and the tasks' weights are not in the sums. With
-  -reproducible or -accumulate_steps, rank 0 gets the sums of all samples and the other ranks get 0. Without labels the
-  sums are 0. Not collective. The host waits for the slot's Forward, but not for work that was
-  started after it. A batch of an evaluation is then over and gives back its parts of caches.
+  -reproducible or -accumulate_steps, rank 0 gets the sums of all samples and the other ranks get 0.
+  Without labels the sums are 0. Not collective. The host waits for the slot's Forward, but not for
+  work that was started after it. A batch of an evaluation is then over and gives back its parts of
+  caches.
 */
 PetscErrorCode TrsModelParallelLosses(TrsModelParallel model, int slot, double *losses);
 
