@@ -84,6 +84,10 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
 {
   PetscFunctionBegin;
   PetscCall(candidate_name(options, tables, name));
+  if (!*name) {
+    PetscCall(TrsOptionError(options, "-candidate_features", "the candidate_tower has no features"));
+    PetscFunctionReturn(PETSC_SUCCESS); /* never, but a checker cannot know */
+  }
   for (int t = 0, f = 0; t < tables->n; t++) {
     for (int k = 0; k < tables->table[t].n_features; k++, f++) {
       if (strcmp(tables->table[t].features[k], *name) != 0) continue;
