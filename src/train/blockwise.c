@@ -180,7 +180,8 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   TrsPairRows rows = {.first = b->first_row,
                       .out = (const float *)b->block_pairs.data,
                       .pair = job->pair,
-                      .scale = job->scale};
+                      .scale = job->scale,
+                      .step = job->step};
   int64_t begin;
 
   PetscFunctionBegin;
