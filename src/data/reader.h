@@ -97,6 +97,14 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map);
 */
 PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
 
+/*
+  Call the three functions above for the features of tables. map_ids: PETSC_FALSE leaves ids that an
+  id map turns into rows as they are in the file. Errors: DATA for a feature that the dataset lacks,
+  or that has more ids than its table has rows.
+*/
+PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, const TrsTableConfigs *tables,
+                                  PetscBool map_ids);
+
 /* A label of a dataset that batches hold, and what it must be. */
 typedef struct {
   int place; /* among the dataset's labels (data/label.h) */
