@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several tasks, with losses and heads of their own: held to torch and torchrec (golden/heads), the same bits on any ranks, and one task is today's model."""
 import os
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from trsrun import check, check_close_losses, check_same_tensors, losses, run, same_bits, tensors, thin, thinned, write_dataset
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "heads", "heads.h5")
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 MODEL = "-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 16,8,1 -tables_min_partition 4 -embedding_learning_rate 0.1"
 TASKS = "-tasks click,price,kind -task_price_loss huber -task_kind_loss softmax -task_kind_classes 4 -task_price_weight 0.5 -task_click_pos_weight 2"
 HEADS = ("", "-task_heads mmoe -heads_experts 3 -heads_expert_arch 12,10", "-task_heads ple -heads_levels 2 -heads_expert_arch 12")
@@ -127,3 +130,22 @@ def test_heads_tasks(binary, folder):
             check(np.allclose(h["predictions/kind"][()].sum(axis=1), 1, atol=1e-5), "probabilities of classes")
     for t in weights:
         check(np.allclose(found[0][t], found[1][t], atol=1e-5), f"{t}: eval and predict differ")
+
+
+def test_heads_tools(binary, folder):
+    """The tools show each task's metrics, predictions and missing labels; the writer of ONNX says that it knows no tasks."""
+    options, tasks, _, _ = unpack(folder, "mmoe")
+    run(binary, 1, f"-data_train train.h5 -data_eval train.h5 -init_from init.h5 -batch_size 30 -output out.h5 -checkpoint_final final.h5 {options}", folder)
+    run(binary, 1, "-task predict -data_eval train.h5 -init_from final.h5 -batch_size 50 -output predicted.h5", folder)
+    tool = lambda name, *words: subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], cwd=folder, capture_output=True, text=True, check=False)
+    shown = [tool("inspect_file.py", name) for name in ("train.h5", "out.h5", "predicted.h5")]
+    check(all(found.returncode == 0 for found in shown), "".join(found.stdout + found.stderr for found in shown))
+    check("missing)" in shown[0].stdout and "nan" not in shown[0].stdout, shown[0].stdout)
+    check("click_auc" in shown[1].stdout and "nan" not in shown[1].stdout, shown[1].stdout)
+    check(all(f"120 predictions of {task}, mean " in shown[2].stdout for task in tasks), shown[2].stdout)
+    made = tool("report.py", "out.h5")
+    with open(os.path.join(folder, "report.html"), encoding="utf-8") as page:
+        text = page.read()
+    check(made.returncode == 0 and "NE of buy, last evaluation" in text and "click_auc" in text and "NE of kind" not in text, made.stderr)
+    refused = tool("exchange.py", "final.h5", "--to", "onnx", "model.onnx")
+    check(refused.returncode == 65 and "knows models without -tasks alone" in refused.stderr, refused.stdout + refused.stderr)

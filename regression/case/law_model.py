@@ -9,7 +9,7 @@ import numpy as np
 
 import quantised
 from law_ids import make as make_raw
-from trsrun import attribute, check, flip_bit, run, same_bits, tensors, thin, thinned, write_dataset
+from trsrun import attribute, check, choices, flip_bit, run, same_bits, tensors, thin, thinned, write_dataset
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 FEATURES = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
@@ -24,7 +24,7 @@ RUN = "-batch_size 10 -tables_min_partition 4"
 
 def trained(binary, folder, interaction="dot", model=MODEL):
     """train.h5, eval.h5, and the final checkpoint model.h5; returns the options of its model."""
-    numbers = {"dcn": "-dcn_low_rank_dim 4", "deepfm": "-deepfm_arch 8,6"}.get(interaction, "")
+    numbers = {"dcn": "-dcn_low_rank_dim 4", "dcn_mixture": "-dcn_low_rank_dim 4 -dcn_num_experts 3", "deepfm": "-deepfm_arch 8,6", "projection": "-projection_arch1 9,16 -projection_arch2 24"}.get(interaction, "")
     words = f"{model} {SEQUENCE} -interaction {interaction} {numbers}"
     for name, samples, seed in (("train.h5", 120, 7), ("eval.h5", 77, 8)):
         if not os.path.exists(os.path.join(folder, name)):
@@ -46,8 +46,9 @@ def pair(binary, folder, ranks, task, words, more=""):
 @thinned
 def test_model_alone(binary, folder):
     """Every interaction: -task eval and -task predict from the checkpoint alone have the bits of those with all options, at 1, 2 and 3 ranks."""
-    every = [(kind, ranks, task) for kind in ("dot", "dcn", "dcn_full", "cat", "fm", "deepfm") for ranks in (1, 2, 3) for task in ("eval", "predict")]
-    few = [("dot", 3, "eval"), ("dot", 2, "predict"), ("dcn", 1, "eval"), ("cat", 1, "predict"), ("fm", 1, "eval"), ("deepfm", 1, "predict")]
+    every = [(kind, ranks, task) for kind in choices(binary, "-interaction") for ranks in (1, 2, 3) for task in ("eval", "predict")]
+    few = [("dot", 3, "eval"), ("dot", 2, "predict"), ("dcn", 1, "eval"), ("fm", 1, "eval"), ("deepfm", 1, "predict"), ("dcn_mixture", 1, "eval"),
+           ("none", 1, "predict"), ("projection", 1, "eval")]
     last = None
     for kind, ranks, task in thin(every, few):
         if kind != last:

@@ -68,17 +68,22 @@ static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const 
 
 static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
 {
+  static const char *const poolings[] = {"sum", "mean", "none"};
   char number[32];
 
   PetscFunctionBegin;
-  PetscCheck(table->pooling == TRSHARD_POOLING_SUM || table->pooling == TRSHARD_POOLING_MEAN, PETSC_COMM_SELF,
-             TRS_ERR_OPTION, "table \"%s\": pooling is %d, expected TRSHARD_POOLING_SUM or _MEAN",
-             table->name, (int)table->pooling);
+  PetscCheck(table->pooling <= TRSHARD_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "table \"%s\": pooling is %d, expected TRSHARD_POOLING_SUM, _MEAN or _NONE", table->name,
+             (int)table->pooling);
   snprintf(number, sizeof(number), "%" PRId64, table->num_embeddings);
   PetscCall(add_key(words, table->name, "num_embeddings", number));
   snprintf(number, sizeof(number), "%" PRId32, table->embedding_dim);
   PetscCall(add_key(words, table->name, "embedding_dim", number));
-  PetscCall(add_key(words, table->name, "pooling", table->pooling == TRSHARD_POOLING_MEAN ? "mean" : "sum"));
+  PetscCall(add_key(words, table->name, "pooling", poolings[table->pooling]));
+  if (table->pooling == TRSHARD_POOLING_NONE) {
+    PetscCall(add_key(words, table->name, "sequence_pooling", "concat"));
+    PetscCall(add_key(words, table->name, "sequence_length", "1")); /* bags of one id (rows.c) */
+  }
   if (table->weighted) PetscCall(add_key(words, table->name, "is_weighted", "true"));
   if (!table->features) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTextPrintf(words, "-table_%s_features", table->name));

@@ -343,7 +343,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   char what[64];
 
   PetscFunctionBegin;
-  PetscCall(TrsEvaluateSession(&t->session, NULL, t->evaluated, stopped));
+  PetscCall(TrsEvaluateSession(&t->session, NULL, NULL, t->evaluated, stopped));
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Forward and backward of the dense layers by fixed blocks of the global batch (sample_blocks.h),
-  for -reproducible and -accumulate_steps. A block's backward follows its forward at once, because
-  the layers keep one block's activations. The layers' gradients are added up in a fixed tree
-  (block_sum.h).
+  for -reproducible, -accumulate_steps and losses of pairs. A block's backward follows its forward
+  at once, because the layers keep one block's activations. A loss of pairs (pair_loss.h) needs the
+  outputs of all blocks first; each block's forward then runs again before its backward. The layers'
+  gradients are added up in a fixed tree (block_sum.h).
 
   On a device a block's bits depend only on the sizes and addresses of its kernels' operands. Sizes
   are the same in all blocks except the batch's last one. Activations and parameters lie where the
@@ -19,16 +20,17 @@
 
 #include "data/batch.h"
 #include "model/dlrm.h"
+#include "train/pair_loss.h"
 #include "train/sample_blocks.h"
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
 /*
-  In: comm and dlrm are borrowed; the model is set up for batches of `size` samples, one block. Not
-  collective.
+  In: comm, dlrm and pair_loss are borrowed; the model is set up for batches of `size` samples, one
+      block. pair_loss may be NULL. Not collective.
 */
 PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
-                                  TrsBlockwise *blockwise);
+                                  TrsPairLoss pair_loss, TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*
@@ -50,6 +52,15 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise blockwise, int64_t n, float **rows)
 */
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise blockwise, TrsStream stream, const TrsBatch *batch,
                                    float scale, PetscBool backward, const float **predictions);
+
+/* Let every Forward keep the towers' outputs, for TrsBlockwisePairs(). Not collective. */
+void TrsBlockwiseKeepPairs(TrsBlockwise blockwise);
+
+/*
+  The towers' outputs of own samples, [B, 2 D], after a Forward. Borrowed until the next call.
+  Collective.
+*/
+PetscErrorCode TrsBlockwisePairs(TrsBlockwise blockwise, TrsStream stream, const float **pairs);
 
 /*
   The losses [tasks] of the last Forward, once the stream has finished. On rank 0 they are those of

@@ -261,6 +261,30 @@ PetscErrorCode TrsModelParallelPooled(TrsModelParallel m, const TrsBatch *batch,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+int64_t TrsModelParallelPairWidth(TrsModelParallel m)
+{
+  return TrsDlrmPairs(m->dlrm).width;
+}
+
+PetscErrorCode TrsModelParallelKeepPairs(TrsModelParallel m)
+{
+  PetscFunctionBegin;
+  m->keeps_pairs = PETSC_TRUE;
+  if (m->blockwise) TrsBlockwiseKeepPairs(m->blockwise);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelPairs(TrsModelParallel m, const TrsBatch *batch, const float **rows)
+{
+  int s = 0;
+
+  PetscFunctionBegin;
+  while (s < TRS_SHARD_SLOTS && m->slot[s].pairs_of != batch) s++;
+  PetscCheck(s < TRS_SHARD_SLOTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no pairs of this batch are kept");
+  *rows = (const float *)m->slot[s].pairs.data;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_t *states, int64_t *dense)
 {
   const char *names[TRS_DENSE_MAX_STATES];
@@ -316,5 +340,6 @@ PetscErrorCode TrsModelParallelView(TrsModelParallel m, MPI_Comm comm)
 {
   PetscFunctionBegin;
   PetscCall(TrsDlrmView(m->dlrm, comm));
+  PetscCall(TrsPairLossView(m->pair_loss, m->global_batch, comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/two_tower.h"
 #include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
@@ -37,6 +38,19 @@ static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Tell the model which tower takes each vector. Before its set-up. */
+static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
+{
+  int *side;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n, &side));
+  PetscCall(TrsTwoTowerSides(options, tables, side));
+  PetscCall(TrsDlrmSetSides(dlrm, n, side));
+  PetscCall(PetscFree(side));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
                                           int64_t *bytes)
 {
@@ -51,6 +65,7 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
   PetscCall(list_vectors(tables, &n, &dims));
   PetscCall(TrsDlrmCreate(device, compute, &dlrm));
   PetscCall(TrsDlrmSetFromOptions(dlrm, options));
+  PetscCall(set_sides(dlrm, options, tables, n));
   PetscCall(add_position_weights(dlrm, tables));
   PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
   *bytes *= (int64_t)sizeof(float);
@@ -95,6 +110,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  PetscCall(set_sides(m->dlrm, options, tables, n));
+  PetscCall(TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, &m->pair_loss));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
@@ -107,7 +124,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
     PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->config.max_batch,
-                                 &m->blockwise));
+                                 m->pair_loss, &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -180,6 +197,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
     PetscCall(TrsPinnedBufferFree(device, &slot->loss));
     PetscCall(TrsPinnedBufferFree(device, &slot->predictions));
     PetscCall(TrsPinnedBufferFree(device, &slot->pooled));
+    PetscCall(TrsPinnedBufferFree(device, &slot->pairs));
     PetscCall(device->event_destroy(&slot->ready));
     PetscCall(device->event_destroy(&slot->loss_ready));
   }
@@ -212,12 +230,13 @@ static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options,
 }
 
 /*
-  Choose who does the dense layers' work. By blocks, the layers' gradients keep full precision.
+  Choose who does the dense layers' work. By blocks, the layers' gradients keep full precision. The
+  losses of pairs have tiles of the size of a -reproducible block.
 */
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
   const PetscBool accumulates = (PetscBool)(m->config.accumulate > 1);
-  int precision = TRS_CODEC_FP32;
+  int precision = TRS_CODEC_FP32, loss;
 
   PetscFunctionBegin;
   m->dense = reproducible || accumulates ? &trs_dense_by_blocks : &trs_dense_by_ranks;
@@ -225,7 +244,8 @@ static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, 
   if (reproducible && precision != TRS_CODEC_FP32)
     PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
   if (accumulates) PetscCall(check_accumulation(m, options, (PetscBool)(precision != TRS_CODEC_FP32)));
-  if (reproducible) m->config.max_batch = TRS_BLOCK_SAMPLES;
+  PetscCall(TrsOptionsGetEnum(options, "-loss", &loss, NULL));
+  if (reproducible || (accumulates && loss != TRS_PAIR_LOSS_BCE)) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -253,6 +273,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
+  m->global_batch = config->max_batch * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
@@ -301,6 +322,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsDlrmDestroy(&m->dlrm));
   PetscCall(TrsSplitTablesDestroy(&m->split));
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
+  PetscCall(TrsPairLossDestroy(&m->pair_loss));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));

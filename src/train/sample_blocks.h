@@ -64,8 +64,10 @@ typedef enum {
   TRS_BLOCK_DENSE,
   TRS_BLOCK_LABELS,
   TRS_BLOCK_WEIGHTS,
+  TRS_BLOCK_PAIRS,
   TRS_BLOCK_RETURNED_PREDICTIONS,
   TRS_BLOCK_RETURNED_GRADS,
+  TRS_BLOCK_RETURNED_PAIRS,
   TRS_N_BLOCK_BUFFERS
 } TrsBlockBuffer;
 PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks blocks, TrsStream stream, TrsBlockBuffer buffer,
