@@ -109,6 +109,8 @@ def plans_of(meta, rs, a):
             for r in rs:
                 if t == "auto" or r > 1:
                     plans.append((r, t, [] if t == "auto" else ["-tables_sharding_types", t], None))
+    # sequence tables are not cut in these ways
+    plans = [plan for plan in plans if plan[1].split("/")[0] not in meta.get("refused_types", ())]
     return plans + [(R, "auto " + x, shlex.split(x), None) for x in a.extra]
 
 
@@ -147,6 +149,8 @@ def main():
     dirs = [a.cases] if os.path.exists(os.path.join(a.cases, "case.json")) else sorted(os.path.dirname(p) for p in glob.glob(os.path.join(a.cases, "*", "case.json")))
     if a.only:
         dirs = [d for d in dirs if os.path.basename(d) in a.only.split(",")]
+    # layers of sequences run on CPUs alone
+    dirs = [d for d in dirs if a.device in json.load(open(os.path.join(d, "case.json"))).get("devices", [a.device])]
     if not dirs:
         print("no cases in", a.cases)
         print(f"{a.label}: 0/0 runs match")

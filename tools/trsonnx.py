@@ -19,15 +19,15 @@ OPSET, IR_VERSION = 18, 8
 TYPES = {"F32": 1, "I64": 7, "F16": 10, "U64": 13, "BF16": 16}  # TensorProto.DataType
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
-KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "data_type", "is_weighted",
+KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "data_type", "is_weighted",
         "position_weighted", "max_feature_lengths", "id_map", "qr_operation", "qr_collisions"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
            "-projection_arch1", "-projection_arch2"}
 INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "none", "fm", "deepfm", "projection")
 # Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
-# or where it is of the loss alone, or of experts that a model without them does not have.
+# or where it is of the loss alone, or of experts or towers that a model without them does not have.
 OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
-OF_TRAINING = re.compile(r"-ema_decay|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
+OF_TRAINING = re.compile(r"-ema_decay|-(query|candidate)_.+|-tower_.+|-loss|-softmax_temperature|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
 
 # --- protobuf ---
@@ -155,7 +155,9 @@ class Table:
         self.rows, self.dim = number("num_embeddings"), number("embedding_dim")
         self.pooling = word("pooling", "sum", "mean", "none")
         if self.pooling == "none":
-            self.pooling = word("sequence_pooling", "mean", "max", "concat")
+            self.pooling = word("sequence_pooling")
+            if self.pooling not in ("mean", "max", "concat"):
+                raise FormatError(f"{model.path}: table {name} has sequence_pooling {self.pooling}, a layer that is not exported to ONNX")
         self.places = number("sequence_length") if self.pooling == "concat" else 1
         self.id_map = word("id_map", "none", "modulo", "hash", "qr")
         self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None

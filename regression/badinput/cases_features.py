@@ -64,7 +64,7 @@ CASES = [
     Case("sequence_pooling_unknown", 64, r"-tables_sequence_pooling .*expected one of mean, max, concat", f"{SEQUENCES} -tables_sequence_pooling last"),
     Case("sequence_pooling_of_pooled_table", 64, r'-table_user_sequence_pooling .*"user" has pooling sum', "-table_user_sequence_pooling max"),
     Case("sequence_length_of_pooled_table", 64, r'-table_user_sequence_length .*"user" has pooling mean', "-table_user_pooling mean -table_user_sequence_length 2"),
-    Case("sequence_length_without_concat", 64, r'-table_user_sequence_length .*"user" does not concatenate', f"{SEQUENCES} -table_user_sequence_length 2"),
+    Case("sequence_length_without_concat", 64, r'-table_user_sequence_length .*"user" has sequence_pooling mean, which takes no sequence_length', f"{SEQUENCES} -table_user_sequence_length 2"),
     Case("concat_without_length", 64, r'sequence_length.*"user" concatenates.*give how many', CONCAT),
     Case("sequence_length_zero", 64, r"-tables_sequence_length", f"{CONCAT} -tables_sequence_length 0"),
     Case("sequence_length_too_large", 64, r"-tables_sequence_length", f"{CONCAT} -tables_sequence_length 65537"),

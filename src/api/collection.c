@@ -100,6 +100,10 @@ static PetscErrorCode find_features(TrshardCollection c)
                table->name);
     PetscCheck(!table->whole, PETSC_COMM_SELF, TRS_ERR_OPTION,
                "table \"%s\": id_map qr belongs to trshard's own model, not to a collection", table->whole);
+    PetscCheck(!TrsTableIsSequenceLayer(table), PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "table \"%s\": a sequence_pooling with parameters belongs to trshard's own model, not to a "
+               "collection",
+               table->name);
     c->weighted = (PetscBool)(c->weighted || table->is_weighted);
     for (int k = 0; k < table->n_features; k++, f++) {
       c->columns[f] = c->by_id ? 0 : c->width;

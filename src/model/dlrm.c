@@ -5,6 +5,7 @@
 #include "model/heads.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
+#include "model/sequence_layer.h"
 #include "model/two_tower.h"
 
 #include <inttypes.h>
@@ -25,6 +26,7 @@ struct TrsDlrmImpl {
   TrsMlp dense;            /* only if num_dense > 0 */
   TrsHeads heads;          /* the tasks' layers above the interaction, and their losses */
   TrsInteraction interaction;
+  TrsSequenceLayers sequences;
   int n_positions; /* features with position weights; their weights are the last parameters */
   struct {
     char *name;
@@ -180,6 +182,18 @@ PetscErrorCode TrsDlrmPositionWeights(TrsDlrm dlrm, int i, const float **weight,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDlrmAddSequence(TrsDlrm dlrm, const TrsTableConfig *table, int k, int vector, int target)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSequenceLayersAdd(&dlrm->sequences, &dlrm->context, table, k, vector, target));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDlrmSetBags(TrsDlrm dlrm, const TrsBagRows *bags)
+{
+  dlrm->sequences.bags = bags;
+}
+
 PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm)
 {
   PetscFunctionBegin;
@@ -288,6 +302,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
                       (int)n_dense, N);
   PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
+  PetscCall(TrsSequenceLayersDeclare(&dlrm->sequences, dlrm->columns));
   if (num_dense)
     PetscCall(
         TrsMlpDeclare(&dlrm->dense, &dlrm->context, "dense_arch", &dlrm->dense_arch, num_dense, num_dense));
@@ -315,6 +330,7 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
 
   PetscFunctionBegin;
   dlrm->context.draw.seed = seed;
+  PetscCall(TrsSequenceLayersCheck(&dlrm->sequences));
   PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
   PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
@@ -364,6 +380,12 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The interaction's input. */
+static TrsSequenceMatrix x_of(TrsDlrm dlrm)
+{
+  return (TrsSequenceMatrix){.data = dlrm->interaction.x, .stride = dlrm->interaction.N};
+}
+
 /* What the heads take. */
 static TrsHeadInput heads_input(TrsDlrm dlrm)
 {
@@ -383,6 +405,7 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   const TrsHeadInput input = heads_input(dlrm);
 
   PetscFunctionBegin;
+  PetscCall(TrsSequenceLayersForward(&dlrm->sequences, stream, n, x_of(dlrm)));
   PetscCall(PetscLogFlops((double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->forward(interaction, stream, n));
   PetscCall(TrsHeadsForward(&dlrm->heads, stream, n, &input, labels, weights, scale,
@@ -418,6 +441,9 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
   if (!dlrm->pair_loss) PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
   PetscCall(PetscLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->backward(interaction, stream, n));
+  PetscCall(
+      TrsSequenceLayersBackward(&dlrm->sequences, stream, n, x_of(dlrm),
+                                (TrsSequenceMatrix){.data = interaction->dx, .stride = interaction->N}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -513,8 +539,10 @@ PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
   PetscFunctionBegin;
   TrsHeadsWork(&dlrm->heads, &flops, &bytes);
   if (interaction->ops->work) interaction->ops->work(interaction, &flops, &bytes);
+  TrsSequenceLayersWork(&dlrm->sequences, &flops, &bytes);
   if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &flops, &bytes);
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
+  PetscCall(TrsSequenceLayersView(&dlrm->sequences, comm));
   PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
                         interaction->ops->word, interaction->n_vectors, interaction->N, interaction->width));
   if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
@@ -533,6 +561,7 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(TrsMlpFree(&d->dense));
   PetscCall(TrsHeadsFree(&d->heads));
   PetscCall(TrsInteractionFree(&d->interaction));
+  PetscCall(TrsSequenceLayersFree(&d->sequences));
   PetscCall(TrsParametersFree(&d->params, d->device));
   PetscCall(d->device->release((void **)&d->over_inner));
   PetscCall(d->device->release((void **)&d->dense_inner));

@@ -20,6 +20,7 @@
 #include "core/options.h"
 #include "io/state.h"
 #include "optim/dense_optimizer.h"
+#include "spec/table_config.h"
 #include "spec/task_configs.h"
 
 typedef struct TrsDlrmImpl *TrsDlrm;
@@ -34,6 +35,16 @@ typedef struct {
   int64_t stride;      /* floats from row to row: cols, or more with zeros after the columns */
   float *value, *grad; /* [rows, stride] device memory */
 } TrsDenseParameter;
+
+/*
+  Rows of the bags of a feature whose pooling is a layer, in host memory. Row i is at rows + i * D,
+  and its gradient at grads + i * D; those of bag b are i = offsets[b] .. offsets[b + 1] - 1.
+*/
+typedef struct {
+  const int64_t *offsets; /* [n + 1]; the first one need not be 0 */
+  const float *rows;
+  float *grads; /* NULL without a backward */
+} TrsBagRows;
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm);
 
@@ -108,6 +119,24 @@ PetscErrorCode TrsDlrmPositionWeights(TrsDlrm dlrm, int i, const float **weight,
 PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
 
 /*
+  TrsDlrmAddSequence - Add the layer that pools the rows of a sequence table's k-th feature
+    (sequence_pooling), with parameters sequence/<feature>/<part>.
+
+  Call it before SetUp, in the order of the model's vectors. Not collective.
+
+  In: table   borrowed until Destroy
+      vector  place of the layer's output among the model's vectors
+      target  place of the vector that the layer compares the rows with; -1: it takes none
+*/
+PetscErrorCode TrsDlrmAddSequence(TrsDlrm dlrm, const TrsTableConfig *table, int k, int vector, int target);
+
+/*
+  The bags [n] of the next forward's samples, one for each added sequence. Borrowed until the end of
+  the backward. Not needed without sequences.
+*/
+void TrsDlrmSetBags(TrsDlrm dlrm, const TrsBagRows *bags);
+
+/*
   The places of the embeddings: embedding f of sample b goes to x + b*stride + columns[f]. Borrowed
   until Destroy.
 */
@@ -143,7 +172,8 @@ void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 
 /*
-  TrsDlrmForward - Compute interaction, heads, and the losses of the tasks with their gradient.
+  TrsDlrmForward - Compute the sequences' layers, interaction, heads, and the losses of the tasks
+  with their gradient.
 
   In:     labels       [n, tasks]; NULL: predictions only. With -tasks NaN is a missing label
           weights      [n] of the samples in the loss; NULL: 1
@@ -174,7 +204,8 @@ TrsPairs TrsDlrmPairs(TrsDlrm dlrm);
 const TrsTaskConfigs *TrsDlrmTasks(TrsDlrm dlrm);
 
 /*
-  Run the backward of the over arch and the interaction, after a Forward with labels. The gradients
+  Run the backward of the over arch, the interaction and the sequences' layers, after a Forward with
+  labels. The gradients
   are overwritten.
 */
 PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n);

@@ -72,12 +72,14 @@ static inline int TrsRouteSource(const TrsRoute *route, int i)
 
 /*
   Pooled embeddings as the model lays them out: feature f of sample b is at data + b * stride +
-  columns[f].
+  columns[f]. A feature whose sequence_pooling is a layer of the model has a matrix of its own, with
+  a row of embedding_dim floats for each id of the batch: by_id[f].
 */
 typedef struct {
   float *data;
   int64_t stride;
   const int64_t *columns;
+  float *const *by_id; /* [features]; NULL if no table has such a pooling */
 } TrsPooledMatrix;
 
 /* Make the route of a group over its grid. The group's tables must be known. Not collective. */

@@ -44,6 +44,7 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
     PetscCall(PetscFree3(batch->begin, batch->unique_begin, batch->id_begin));
   }
   PetscCall(TrsDeviceBufferFree(device, &sequence->by_id));
+  PetscCall(TrsBufferFree(&sequence->each));
   PetscCall(compute->workspace_destroy(&sequence->unique_workspace));
   PetscCall(compute->workspace_destroy(&sequence->add_workspace));
   PetscCall(PetscFree(sequence->piece));
@@ -125,44 +126,80 @@ int64_t TrsSequenceIds(const TrsSequence *sequence, const TrsSequenceBatch *batc
   return begin[i + 1] - begin[i];
 }
 
-/* Describe the bags of the group's k-th feature for the columns of a piece. */
-static TrsSequenceBags bags_of(TrsSharding sharding, const TrsSequence *sequence,
-                               const TrsSequenceBatch *batch, int p, int k, const TrsSequenceRows *where)
+/* The kernels' poolings. Each row that a layer of the model takes is copied as a bag of one id. */
+#define KERNEL_OF_LAYER(KIND, ...) [TRS_SEQUENCE_POOLING_##KIND] = TRS_SEQUENCE_CONCAT,
+static const TrsSequencePooling poolings[] = {[TRS_SEQUENCE_POOLING_MEAN] = TRS_SEQUENCE_MEAN,
+                                              [TRS_SEQUENCE_POOLING_MAX] = TRS_SEQUENCE_MAX,
+                                              [TRS_SEQUENCE_POOLING_CONCAT] = TRS_SEQUENCE_CONCAT,
+                                              TRS_SEQUENCE_LAYERS(KERNEL_OF_LAYER)};
+
+/* Make the offsets of n bags of one id. */
+static PetscErrorCode count_each(TrsSequence *sequence, int64_t n)
 {
-  static const TrsSequencePooling poolings[] = {[TRS_SEQUENCE_POOLING_MEAN] = TRS_SEQUENCE_MEAN,
-                                                [TRS_SEQUENCE_POOLING_MAX] = TRS_SEQUENCE_MAX,
-                                                [TRS_SEQUENCE_POOLING_CONCAT] = TRS_SEQUENCE_CONCAT};
+  int64_t *each;
+
+  PetscFunctionBegin;
+  if (n < sequence->n_each) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBufferReserve(&sequence->each, (n + 1) * (int64_t)sizeof(*each), PETSC_FALSE));
+  sequence->n_each = sequence->each.capacity_bytes / (int64_t)sizeof(*each);
+  each = (int64_t *)sequence->each.data;
+  for (int64_t i = 0; i < sequence->n_each; i++) each[i] = i;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The bags of a feature in a piece, and where their vectors or the gradients of these begin. */
+typedef struct {
+  TrsSequenceBags bags;
+  float *data;
+  int64_t stride;
+} TrsPieceBags;
+
+/* Describe the bags of the group's k-th feature for the columns of a piece, and their vectors. */
+static PetscErrorCode bags_of(TrsSharding sharding, TrsSequence *sequence, const TrsSequenceBatch *batch,
+                              int p, int k, const TrsSequenceRows *where, const TrsPooledMatrix *matrix,
+                              TrsPieceBags *found)
+{
   const TrsSequencePiece *piece = &sequence->piece[p];
   const TrsTableConfig *config = TrsShardingTableConfig(sharding, piece->table);
   const TrsKjt *group = &batch->group;
+  const int f = sharding->route.group_feature[k];
 
-  return (TrsSequenceBags){.pooling = poolings[config->sequence_pooling],
-                           .batch = group->batch,
-                           .dim = piece->columns,
-                           .row_stride = sequence->dim,
-                           .places = config->sequence_length,
-                           .place_stride = config->embedding_dim,
-                           .offsets = group->jagged.offsets + k * group->batch,
-                           .ids = group->jagged.values,
-                           .index = where[p].index,
-                           .shift = where[p].shift};
+  PetscFunctionBegin;
+  *found = (TrsPieceBags){.bags = {.pooling = poolings[config->sequence_pooling],
+                                   .batch = group->batch,
+                                   .dim = piece->columns,
+                                   .row_stride = sequence->dim,
+                                   .places = config->sequence_length,
+                                   .place_stride = config->embedding_dim,
+                                   .offsets = group->jagged.offsets + k * group->batch,
+                                   .ids = group->jagged.values,
+                                   .index = where[p].index,
+                                   .shift = where[p].shift},
+                          .data = matrix->data + matrix->columns[f] + piece->column,
+                          .stride = matrix->stride};
+  if (!TrsTableIsSequenceLayer(config)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(count_each(sequence, group->id_begin[k + 1]));
+  found->bags.batch = group->id_begin[k + 1] - group->id_begin[k];
+  found->bags.offsets = (const int64_t *)sequence->each.data + group->id_begin[k];
+  found->data = matrix->by_id[f] + piece->column;
+  found->stride = config->embedding_dim;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence, const TrsShardingSlot *slot,
+PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                TrsStream stream, const TrsSequenceRows *where, const float *rows,
                                const TrsPooledMatrix *pooled)
 {
   const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
+  TrsPieceBags to;
 
   PetscFunctionBegin;
   for (int p = 0; p < sequence->n_pieces; p++) {
-    const TrsSequencePiece *piece = &sequence->piece[p];
-    for (int k = sharding->route.table_feature[piece->table];
-         k < sharding->route.table_feature[piece->table + 1]; k++) {
-      const TrsSequenceBags bags = bags_of(sharding, sequence, batch, p, k, where);
-      PetscCall(sharding->context->compute->sequence_forward(
-          stream, &bags, rows,
-          pooled->data + pooled->columns[sharding->route.group_feature[k]] + piece->column, pooled->stride));
+    const int i = sequence->piece[p].table;
+
+    for (int k = sharding->route.table_feature[i]; k < sharding->route.table_feature[i + 1]; k++) {
+      PetscCall(bags_of(sharding, sequence, batch, p, k, where, pooled, &to));
+      PetscCall(sharding->context->compute->sequence_forward(stream, &to.bags, rows, to.data, to.stride));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -211,6 +248,7 @@ PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, co
   const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
   const int64_t row_bytes = sequence->dim * (int64_t)sizeof(float);
   float *to = grad_rows;
+  TrsPieceBags from;
 
   PetscFunctionBegin;
   if (sequence->dedup || sequence->padded)
@@ -221,13 +259,12 @@ PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, co
     to = (float *)sequence->by_id.data;
   }
   for (int p = 0; p < sequence->n_pieces; p++) {
-    const TrsSequencePiece *piece = &sequence->piece[p];
-    for (int k = sharding->route.table_feature[piece->table];
-         k < sharding->route.table_feature[piece->table + 1]; k++) {
-      const TrsSequenceBags bags = bags_of(sharding, sequence, batch, p, k, where);
-      PetscCall(context->compute->sequence_backward(
-          stream, &bags, rows, grad->data + grad->columns[sharding->route.group_feature[k]] + piece->column,
-          grad->stride, sequence->dedup, to));
+    const int i = sequence->piece[p].table;
+
+    for (int k = sharding->route.table_feature[i]; k < sharding->route.table_feature[i + 1]; k++) {
+      PetscCall(bags_of(sharding, sequence, batch, p, k, where, grad, &from));
+      PetscCall(context->compute->sequence_backward(stream, &from.bags, rows, from.data, from.stride,
+                                                    sequence->dedup, to));
     }
     if (sequence->dedup) PetscCall(add_duplicates(sharding, sequence, batch, stream, p, where, grad_rows));
   }

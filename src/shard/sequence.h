@@ -43,6 +43,12 @@ typedef struct {
   int64_t dim;      /* floats from one row to the next: columns of the widest piece */
   PetscBool padded; /* some piece is narrower than dim */
   TrsSequenceBatch batch[TRS_SHARD_SLOTS];
+  /*
+    int64 0, 1, 2 ...: the offsets of bags of one id, for rows that a layer of the model takes. Host
+    memory, because such layers run on CPUs alone.
+  */
+  TrsBuffer each;
+  int64_t n_each;
   TrsDeviceBuffer by_id; /* gradients of the rows by id, before duplicates are added up */
   TrsWorkspace unique_workspace, add_workspace;
 } TrsSequence;
@@ -80,10 +86,10 @@ static inline TrsSequenceBatch *TrsSequenceBatchOf(TrsSharding sharding, TrsSequ
 }
 
 /*
-  Copy rows, in the order in which ids were sent, to the model's matrix. where [n_pieces]. Not
-  collective.
+  Copy rows, in the order in which ids were sent, to the model's matrix, or to the matrix of ids
+  that a layer of the model takes. where [n_pieces]. Not collective.
 */
-PetscErrorCode TrsSequencePool(TrsSharding sharding, const TrsSequence *sequence, const TrsShardingSlot *slot,
+PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                TrsStream stream, const TrsSequenceRows *where, const float *rows,
                                const TrsPooledMatrix *pooled);
 

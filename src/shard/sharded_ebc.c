@@ -347,10 +347,34 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Samples of this rank in the slot's batch. */
-static int64_t samples_of(TrsShardedEbc ebc, int slot)
+/* This rank's samples in the slot. */
+static const TrsKjt *batch_of(TrsShardedEbc ebc, int slot)
 {
-  return ebc->group[0]->slot[slot].batch->batch;
+  return ebc->group[0]->slot[slot].batch;
+}
+
+/* Vectors as a table gives them out: a row for each sample, or for each id. */
+typedef struct {
+  int64_t n, columns, stride;
+  float *data;
+} TrsVectors;
+
+/* The vectors of feature f, which is one of the table's. Layers of sequences run on hosts alone. */
+static TrsVectors vectors_of(const TrsTableConfig *table, int f, const TrsKjt *batch,
+                             const TrsPooledMatrix *pooled)
+{
+  const int64_t dim = table->embedding_dim;
+
+  if (TrsTableIsSequenceLayer(table))
+    return (TrsVectors){.n = batch->jagged.offsets[(f + 1) * batch->batch] -
+                             batch->jagged.offsets[f * batch->batch],
+                        .columns = dim,
+                        .stride = dim,
+                        .data = pooled->by_id[f]};
+  return (TrsVectors){.n = batch->batch,
+                      .columns = TrsTableColumns(table),
+                      .stride = pooled->stride,
+                      .data = pooled->data + pooled->columns[f]};
 }
 
 /*
@@ -358,7 +382,7 @@ static int64_t samples_of(TrsShardedEbc ebc, int slot)
   are whole, so that the plan does not change them. (TorchRec rounds the partial sums of row_wise
   shards alone.) What is sent in that type then stays as it is. fp16 saturates, as on the wire.
 */
-static PetscErrorCode round_outputs(TrsShardedEbc ebc, int64_t batch, TrsStream stream,
+static PetscErrorCode round_outputs(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
                                     const TrsPooledMatrix *pooled)
 {
   const float largest_fp16 = 65504.0F;
@@ -369,13 +393,14 @@ static PetscErrorCode round_outputs(TrsShardedEbc ebc, int64_t batch, TrsStream 
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsDType dtype = TrsTableOutputDType(table);
-    const int64_t columns = TrsTableColumns(table);
     if (dtype == TRS_FP32) continue;
     for (int k = f; k < f + table->n_features; k++) {
-      float *vectors = pooled->data + pooled->columns[k];
+      const TrsVectors vectors = vectors_of(table, k, batch, pooled);
       if (dtype == TRS_FP16)
-        PetscCall(compute->clamp_matrix(stream, batch, columns, largest_fp16, vectors, pooled->stride));
-      PetscCall(compute->round_matrix(stream, batch, columns, dtype, vectors, pooled->stride));
+        PetscCall(compute->clamp_matrix(stream, vectors.n, vectors.columns, largest_fp16, vectors.data,
+                                        vectors.stride));
+      PetscCall(
+          compute->round_matrix(stream, vectors.n, vectors.columns, dtype, vectors.data, vectors.stride));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -383,12 +408,14 @@ static PetscErrorCode round_outputs(TrsShardedEbc ebc, int64_t batch, TrsStream 
 
 /*
   Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
-  yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix.
+  yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix. The columns of a
+  sequence's layer are clamped with their neighbours, and nothing reads them any more.
 */
-static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, int64_t batch, TrsStream stream,
+static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
                                       const TrsPooledMatrix *grad)
 {
   const TrsTableConfigs *tables = ebc->context.tables;
+  const TrsComputeOps *compute = ebc->context.compute;
   const float *limit = ebc->context.shards->optimizers->max_gradient;
   const int64_t *columns = grad->columns;
 
@@ -399,12 +426,18 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, int64_t batch, TrsStrea
     int64_t end = from;
 
     for (; t < tables->n && limit[t] == most; t++) {
-      f += tables->table[t].n_features;
-      end = columns[f - 1] + TrsTableColumns(&tables->table[t]);
+      const TrsTableConfig *table = &tables->table[t];
+
+      for (int k = f; most > 0.0F && TrsTableIsSequenceLayer(table) && k < f + table->n_features; k++) {
+        const TrsVectors rows = vectors_of(table, k, batch, grad);
+        PetscCall(compute->clamp_matrix(stream, rows.n, rows.columns, most, rows.data, rows.stride));
+      }
+      f += table->n_features;
+      end = columns[f - 1] + TrsTableColumns(table);
     }
     if (most > 0.0F)
-      PetscCall(ebc->context.compute->clamp_matrix(stream, batch, end - from, most, grad->data + from,
-                                                   grad->stride));
+      PetscCall(
+          compute->clamp_matrix(stream, batch->batch, end - from, most, grad->data + from, grad->stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -417,7 +450,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->forward_wait(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
-  PetscCall(round_outputs(ebc, samples_of(ebc, slot), stream, pooled));
+  PetscCall(round_outputs(ebc, batch_of(ebc, slot), stream, pooled));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -446,8 +479,8 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
-  PetscCall(clamp_gradients(ebc, samples_of(ebc, slot), stream, grad));
-  PetscCall(round_outputs(ebc, samples_of(ebc, slot), stream, grad));
+  PetscCall(clamp_gradients(ebc, batch_of(ebc, slot), stream, grad));
+  PetscCall(round_outputs(ebc, batch_of(ebc, slot), stream, grad));
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->backward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad));

@@ -70,9 +70,21 @@ int TrsTableVectors(const TrsTableConfig *table)
   return table->pooling == TRS_POOLING_NONE ? table->sequence_length : 1;
 }
 
+PetscBool TrsTableIsSequenceLayer(const TrsTableConfig *table)
+{
+  return (PetscBool)(table->pooling == TRS_POOLING_NONE &&
+                     table->sequence_pooling > TRS_SEQUENCE_POOLING_CONCAT);
+}
+
+int TrsTableVectorDim(const TrsTableConfig *table)
+{
+  return TrsTableIsSequenceLayer(table) && table->gru_hidden_size ? table->gru_hidden_size
+                                                                  : table->embedding_dim;
+}
+
 int64_t TrsTableColumns(const TrsTableConfig *table)
 {
-  return (int64_t)table->embedding_dim * PetscMax(TrsTableVectors(table), 1);
+  return (int64_t)TrsTableVectorDim(table) * PetscMax(TrsTableVectors(table), 1);
 }
 
 PetscErrorCode TrsTableConfigFree(TrsTableConfig *table)

@@ -22,16 +22,6 @@ typedef enum {
   TRS_POOLING_NONE
 } TrsPooling; /* TRS_POOLING_NONE: sequence embeddings */
 
-/*
-  The model's view of a sequence feature: the mean of its rows, their maximum, or its first
-  sequence_length rows.
-*/
-typedef enum {
-  TRS_SEQUENCE_POOLING_MEAN,
-  TRS_SEQUENCE_POOLING_MAX,
-  TRS_SEQUENCE_POOLING_CONCAT
-} TrsSequencePoolingKind;
-
 typedef enum {
   TRS_SHARDING_DATA_PARALLEL,
   TRS_SHARDING_TABLE_WISE,
@@ -127,6 +117,7 @@ typedef struct {
   TrsPooling pooling;
   TrsSequencePoolingKind sequence_pooling; /* used with pooling none */
   int sequence_length;                     /* rows of a sample with concat, else 1 */
+  int gru_hidden_size;                     /* width of the state with gru */
   TrsDType data_type;
   PetscBool is_weighted;
   /* [n_features] sizes of the features' vectors of position weights; NULL without them */
@@ -196,10 +187,16 @@ const char *TrsTableOptionName(const TrsTableConfig *table);
 TrsDType TrsTableOutputDType(const TrsTableConfig *table);
 
 /*
-  Number of vectors of embedding_dim that a feature of the table brings into the interaction. The
+  Number of vectors that a feature of the table brings into the interaction. The
   parts of id_map qr bring one together, which is the first part's.
 */
 int TrsTableVectors(const TrsTableConfig *table);
+
+/* Is the table's sequence_pooling a layer of the model, with parameters? */
+PetscBool TrsTableIsSequenceLayer(const TrsTableConfig *table);
+
+/* Columns of each of these vectors: embedding_dim, unless a layer makes another width. */
+int TrsTableVectorDim(const TrsTableConfig *table);
 
 /*
   Columns that a feature of the table takes in a matrix of pooled rows. A remainder's vectors have

@@ -3,6 +3,7 @@
 #include "spec/table_choices.h"
 #include "spec/table_init.h"
 #include "spec/table_keys.h"
+#include "spec/table_sequence.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -32,14 +33,16 @@ static const TrsOptionSpec table_options[] = {
      "sparse features looked up in the table (default: one, named as the table)"},
     {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL,
      "how a sample's rows become one; none: sequence embeddings"},
-    {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, "mean,max,concat", NULL,
+    {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, TRS_CHOICES(TRS_SEQUENCE_POOLINGS), NULL,
      "with pooling none: what the model takes of a sample's rows; concat: the first sequence_length of them, "
-     "zeros where there are fewer, each an embedding of its own"},
-    {"sequence_length", TRS_OPTION_INT, NULL, "[1,65536]", NULL, "rows",
-     "rows of a sample under sequence_pooling concat; must be given there"},
-    {"data_type", TRS_OPTION_ENUM, "fp32", NULL, DATA_TYPES, NULL,
-     "element type of the weights; int8, int4, int2: for -task predict, which by default takes the "
-     "checkpoint's"},
+     "zeros where there are fewer, each an embedding of its own. A layer for each feature, on CPUs: gru: the "
+     "last state of torch.nn.GRU"},
+#define SEQUENCE_OF_TABLE(word, type, fallback, range, choices, unit, KIND, help) \
+  {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
+    TRS_SEQUENCE_KEYS(SEQUENCE_OF_TABLE){
+        "data_type", TRS_OPTION_ENUM, "fp32", NULL, DATA_TYPES, NULL,
+        "element type of the weights; int8, int4, int2: for -task predict, which by default takes the "
+        "checkpoint's"},
     {"is_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "ids carry weights (sum pooling)"},
     {"position_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "an id's weight is that of its place in the sample: a vector a feature, learned from 1 on with the "
@@ -115,10 +118,11 @@ static const TrsOptionSpec table_options[] = {
     {"cache_stats_mrc_hist", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
      "histogram of reuse distances over equal parts of the rows"},
 };
+#define SEQUENCE_KEY(word, ...) "," #word
 const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
-    "num_embeddings,embedding_dim,sequence_length,position_weighted,max_feature_lengths,id_map,"
-    "qr_operation,qr_collisions",
+    "num_embeddings,embedding_dim" TRS_SEQUENCE_KEYS(SEQUENCE_KEY) ",position_weighted,max_feature_lengths,"
+                                                                   "id_map,qr_operation,qr_collisions",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
 /* Note the value of a table's key that the run has found, for a checkpoint of the model. */
@@ -243,43 +247,6 @@ PetscErrorCode TrsTableKeyIsOwn(TrsOptions options, const TrsTableConfig *table,
   PetscFunctionBegin;
   PetscCall(TrsOptionsObjectName(options, "table", TrsTableOptionName(table), key, &name));
   *own = (PetscBool)(strncmp(name, "-tables_", strlen("-tables_")) != 0);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode read_sequence(TrsOptions options, TrsTableConfig *table)
-{
-  int kind = 0;
-  int64_t length = 1;
-  PetscBool has_kind, has_length, own_kind = PETSC_FALSE, own_length = PETSC_FALSE;
-
-  PetscFunctionBegin;
-  GET(Enum, "sequence_pooling", &kind, &has_kind);
-  GET(Int, "sequence_length", &length, &has_length);
-  PetscCall(TrsTableKeyIsOwn(options, table, "sequence_pooling", &own_kind));
-  PetscCall(TrsTableKeyIsOwn(options, table, "sequence_length", &own_length));
-  if (table->pooling != TRS_POOLING_NONE) {
-    if (has_kind && own_kind)
-      FAIL("sequence_pooling", "table \"%s\" has pooling %s; only a sequence table (pooling none) takes it",
-           table->name, TrsPoolingName(table->pooling));
-    if (has_length && own_length)
-      FAIL("sequence_length", "table \"%s\" has pooling %s; only a sequence table (pooling none) takes it",
-           table->name, TrsPoolingName(table->pooling));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  table->sequence_pooling = (TrsSequencePoolingKind)kind;
-  table->sequence_length = 1;
-  if (table->sequence_pooling != TRS_SEQUENCE_POOLING_CONCAT) {
-    if (has_length && own_length)
-      FAIL("sequence_length", "table \"%s\" does not concatenate; give sequence_pooling concat too",
-           table->name);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (!has_length)
-    FAIL("sequence_length", "table \"%s\" concatenates its rows: give how many of a sample", table->name);
-  if (length > INT32_MAX / table->embedding_dim)
-    FAIL("sequence_length", "table \"%s\": %" PRId64 " rows of %d columns are too wide for the model",
-         table->name, length, table->embedding_dim);
-  table->sequence_length = (int)length;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -426,7 +393,7 @@ static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *da
   PetscFunctionBegin;
   PetscCall(read_content(options, dataset, table));
   PetscCall(TrsTableInitRead(options, table, used));
-  PetscCall(read_sequence(options, table));
+  PetscCall(TrsTableSequenceRead(options, table));
   PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));
   PetscFunctionReturn(PETSC_SUCCESS);

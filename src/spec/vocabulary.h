@@ -168,6 +168,32 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
 #define TRS_MLP_ACTIVATION_KIND(KIND, ...) TRS_MLP_##KIND,
 typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
 
+/* --- what the model takes of a sequence table's bags --- */
+
+/*
+  X(KIND, word) of the poolings that are layers of the model: the rows of a bag go into a function
+  with parameters of its own. Each word has a table of functions, trs_sequence_<word> in
+  model/sequence_<word>.c.
+*/
+#define TRS_SEQUENCE_LAYERS(X) X(GRU, gru)
+
+/* X(KIND, word) of all poolings. */
+#define TRS_SEQUENCE_POOLINGS(X) X(MEAN, mean) X(MAX, max) X(CONCAT, concat) TRS_SEQUENCE_LAYERS(X)
+
+#define TRS_SEQUENCE_POOLING_KIND(KIND, ...) TRS_SEQUENCE_POOLING_##KIND,
+typedef enum { TRS_SEQUENCE_POOLINGS(TRS_SEQUENCE_POOLING_KIND) } TrsSequencePoolingKind;
+enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
+
+/*
+  X(key, type, default, range, choices, unit, KIND, help) of the keys of a table that one of these
+  poolings takes.
+*/
+#define TRS_SEQUENCE_KEYS(X) \
+  X(sequence_length, INT, NULL, "[1,65536]", NULL, "rows", CONCAT, \
+    "rows of a sample under sequence_pooling concat; must be given there") \
+  X(gru_hidden_size, INT, NULL, "[1,65536]", NULL, "columns", GRU, \
+    "sequence_pooling gru: width of the state, and of what the model takes (default: embedding_dim)")
+
 /* --- losses of learning tasks, and how these share the layers above the interaction --- */
 
 /*
@@ -187,7 +213,8 @@ typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLab
 /* The loss of the pairs of two towers: of each pair alone, or of a query among candidates. */
 #define TRS_PAIR_LOSSES(X) \
   X(BCE, bce) \
-  X(IN_BATCH_SOFTMAX, in_batch_softmax)
+  X(IN_BATCH_SOFTMAX, in_batch_softmax) \
+  X(SAMPLED_SOFTMAX, sampled_softmax)
 
 #define TRS_PAIR_LOSS_KIND(KIND, ...) TRS_PAIR_LOSS_##KIND,
 typedef enum { TRS_PAIR_LOSSES(TRS_PAIR_LOSS_KIND) } TrsPairLossKind;

@@ -16,6 +16,7 @@ struct TrsBlockwiseImpl {
   int64_t stride;         /* floats in a row of the interaction's input */
   float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
   float *grads;           /* gradients of one block, in the model's memory */
+  TrsRaggedRows ragged;   /* NULL: no sequence has a layer */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
   /* [W + 1] first sample of each rank in the batch */
@@ -35,9 +36,10 @@ struct TrsBlockwiseImpl {
   int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
 };
 
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
-                                  TrsPairLoss pair_loss, TrsBlockwise *blockwise)
+PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise *blockwise)
 {
+  const TrsComm comm = config->comm;
+  const TrsDlrm dlrm = config->dlrm;
   const int64_t *columns;
   int64_t n_grads;
   TrsBlockwise b;
@@ -47,15 +49,16 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int
   b->comm = comm;
   b->device = comm->device;
   b->dlrm = dlrm;
-  b->pair_loss = pair_loss;
-  b->num_dense = num_dense;
-  b->size = size;
+  b->pair_loss = config->pair_loss;
+  b->num_dense = config->num_dense;
+  b->size = config->size;
+  b->ragged = config->ragged;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
-  PetscCall(TrsSampleBlocksCreate(comm, size, &b->blocks));
+  PetscCall(TrsSampleBlocksCreate(comm, config->size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
   PetscCall(PetscMalloc3((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses,
                          (size_t)comm->size + 1, &b->first_row));
@@ -126,6 +129,7 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionBegin;
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
+  if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
   PetscCall(TrsDlrmForward(b->dlrm, stream, n, has_loss ? job->labels + begin * b->n_tasks : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,
@@ -176,7 +180,8 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   TrsPairRows rows = {.first = b->first_row,
                       .out = (const float *)b->block_pairs.data,
                       .pair = job->pair,
-                      .scale = job->scale};
+                      .scale = job->scale,
+                      .step = job->step};
   int64_t begin;
 
   PetscFunctionBegin;
@@ -325,6 +330,7 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   b->n_host_losses = 0;
   PetscCall(reserve_results(b, n_blocks, n_samples));
   PetscCall(send_samples(b, stream, batch, &job));
+  if (b->ragged) PetscCall(TrsRaggedRowsToBlocks(b->ragged, b->blocks, stream, n_samples));
   PetscCall(b->pair_loss ? run_pair_blocks(b, stream, &job) : run_blocks(b, stream, &job));
   if (batch->labels) PetscCall(gather_losses(b, stream));
   if (predictions) {
@@ -356,6 +362,7 @@ PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise b, TrsStream stream, float 
   PetscFunctionBegin;
   PetscCall(
       TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride, b->grads_of_rows, grads));
+  if (b->ragged) PetscCall(TrsRaggedRowsFromBlocks(b->ragged, b->blocks, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -21,16 +21,23 @@
 #include "data/batch.h"
 #include "model/dlrm.h"
 #include "train/pair_loss.h"
+#include "train/ragged_rows.h"
 #include "train/sample_blocks.h"
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
-/*
-  In: comm, dlrm and pair_loss are borrowed; the model is set up for batches of `size` samples, one
-      block. pair_loss may be NULL. Not collective.
-*/
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
-                                  TrsPairLoss pair_loss, TrsBlockwise *blockwise);
+/* What the blocks work on. All is borrowed. */
+typedef struct {
+  TrsComm comm;
+  TrsDlrm dlrm; /* set up for batches of `size` samples */
+  int num_dense;
+  int64_t size;          /* samples of a block */
+  TrsPairLoss pair_loss; /* or NULL */
+  TrsRaggedRows ragged;  /* or NULL */
+} TrsBlockwiseConfig;
+
+/* Not collective. */
+PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*
@@ -71,6 +78,7 @@ void TrsBlockwiseLosses(TrsBlockwise blockwise, double *losses);
 
 /*
   The gradients of own samples' rows, after a Forward with backward. The caller may change them.
+  Those of ragged rows come back to their own matrices.
   Borrowed until the next call. Collective.
 */
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise blockwise, TrsStream stream, float **grads);

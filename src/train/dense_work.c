@@ -47,6 +47,7 @@ static PetscErrorCode arrival(TrsModelParallel m, int64_t n, const TrsPooledMatr
   PetscFunctionBegin;
   *arrived = *model;
   if (m->split) PetscCall(TrsSplitTablesRows(m->split, n, arrived));
+  arrived->by_id = model->by_id;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -66,6 +67,7 @@ static PetscErrorCode begin_gradients(TrsModelParallel m, int64_t n, const TrsPo
   PetscFunctionBegin;
   *arrived = *model;
   if (m->split) PetscCall(TrsSplitTablesBackward(m->split, m->stream, n, model, arrived));
+  arrived->by_id = model->by_id;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -104,6 +106,8 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 
   PetscFunctionBegin;
   TrsDlrmDraw(m->dlrm, is_training(m, slot), batch->step, batch->first);
+  PetscCall(TrsRaggedRowsBegin(m->ragged, &batch->kjt));
+  TrsDlrmSetBags(m->dlrm, TrsRaggedRowsBags(m->ragged));
   PetscCall(arrival(m, batch->batch, &m->pooled, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
@@ -145,6 +149,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
 
   PetscFunctionBegin;
   PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
+  PetscCall(TrsRaggedRowsBegin(m->ragged, &batch->kjt));
   PetscCall(arrival(m, batch->batch, &own, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));

@@ -11,6 +11,7 @@
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
 #include "train/pair_loss.h"
+#include "train/ragged_rows.h"
 #include "train/split_tables.h"
 
 /*
@@ -61,7 +62,8 @@ struct TrsModelParallelImpl {
   TrsPositionWeight *position;  /* [features] */
   /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
   TrsSplitTables split;
-  int64_t n_columns; /* embedding columns of the model's matrix, its last columns */
+  TrsRaggedRows ragged; /* rows of the sequences that have layers; NULL: there is none */
+  int64_t n_columns;    /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
   /* Whether this rank has caches of tables' rows. Otherwise the stream `prefetch` and the next
      three fields are not used. */

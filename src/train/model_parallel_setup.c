@@ -25,6 +25,20 @@ static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Layers of the sequences that have them. Before the model's set-up. */
+static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
+{
+  PetscFunctionBegin;
+  for (int t = 0, v = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    for (int k = 0; TrsTableIsSequenceLayer(table) && k < table->n_features; k++)
+      PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, -1));
+    v += table->n_features * TrsTableVectors(table);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The widths of the vectors that the model takes of a sample, to be freed. */
 static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **dims)
 {
@@ -34,7 +48,7 @@ static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **
   PetscCall(PetscMalloc1((size_t)*n, dims));
   for (int t = 0, v = 0; t < tables->n; t++)
     for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++)
-      (*dims)[v++] = tables->table[t].embedding_dim;
+      (*dims)[v++] = TrsTableVectorDim(&tables->table[t]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -67,6 +81,7 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
   PetscCall(TrsDlrmSetFromOptions(dlrm, options));
   PetscCall(set_sides(dlrm, options, tables, n));
   PetscCall(add_position_weights(dlrm, tables));
+  PetscCall(add_sequences(dlrm, tables));
   PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
   *bytes *= (int64_t)sizeof(float);
   PetscCall(TrsDlrmDestroy(&dlrm));
@@ -85,6 +100,8 @@ static PetscErrorCode find_features(TrsModelParallel m)
   PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.data, &m->grad.stride, NULL));
   m->pooled.columns = m->grad.columns = m->columns;
+  m->pooled.by_id = TrsRaggedRowsById(m->ragged, PETSC_FALSE);
+  m->grad.by_id = TrsRaggedRowsById(m->ragged, PETSC_TRUE);
   for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
@@ -111,20 +128,28 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
   PetscCall(set_sides(m->dlrm, options, tables, n));
-  PetscCall(TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, &m->pair_loss));
+  PetscCall(
+      TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, m->config.seed, &m->pair_loss));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(add_position_weights(m->dlrm, tables));
+  PetscCall(add_sequences(m->dlrm, tables));
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
+  PetscCall(TrsRaggedRowsCreate(m->config.groups->world, tables, m->config.training, &m->ragged));
   PetscCall(find_features(m));
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
-    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->config.max_batch,
-                                 m->pair_loss, &m->blockwise));
+    PetscCall(TrsBlockwiseCreate(&(TrsBlockwiseConfig){.comm = m->config.groups->world,
+                                                       .dlrm = m->dlrm,
+                                                       .num_dense = m->config.num_dense,
+                                                       .size = m->config.max_batch,
+                                                       .pair_loss = m->pair_loss,
+                                                       .ragged = m->ragged},
+                                 &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -273,7 +298,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
-  m->global_batch = config->max_batch * config->groups->world->size;
+  m->global_batch = config->max_batch * PetscMax(config->accumulate, 1) * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
@@ -323,6 +348,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsSplitTablesDestroy(&m->split));
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
   PetscCall(TrsPairLossDestroy(&m->pair_loss));
+  PetscCall(TrsRaggedRowsDestroy(&m->ragged));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));

@@ -10,6 +10,7 @@ struct TrsSampleBlocksImpl {
   int64_t *to_blocks, *to_blocks_at;
   /* [W] samples of my blocks that each rank has; samples before these */
   int64_t *to_owners, *to_owners_at;
+  int64_t *rows[4]; /* [W] each: rows to send, before these, to receive, before these */
   TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
 };
 
@@ -24,6 +25,7 @@ PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, int64_t size, TrsSampleBlocks
   b->size = size;
   PetscCall(PetscCalloc5(W + 1, &b->block, W, &b->to_blocks, W, &b->to_blocks_at, W, &b->to_owners, W,
                          &b->to_owners_at));
+  PetscCall(PetscCalloc4(W, &b->rows[0], W, &b->rows[1], W, &b->rows[2], W, &b->rows[3]));
   *blocks = b;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -37,6 +39,7 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
   for (int i = 0; i < TRS_N_BLOCK_BUFFERS; i++)
     PetscCall(TrsDeviceBufferFree(b->comm->device, &b->buffer[i]));
   PetscCall(PetscFree5(b->block, b->to_blocks, b->to_blocks_at, b->to_owners, b->to_owners_at));
+  PetscCall(PetscFree4(b->rows[0], b->rows[1], b->rows[2], b->rows[3]));
   PetscCall(PetscFree(*blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -134,5 +137,47 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks b, TrsStream stream, TrsBlo
   if (TrsSampleBlocksStay(b)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(exchange(b, stream, buffer, width, of_blocks, b->to_owners, b->to_owners_at, b->to_blocks,
                      b->to_blocks_at, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Count the rows of samples: `n` of them behind `at` others, for each rank. */
+static void count_rows(int W, const int64_t *offsets, const int64_t *n, const int64_t *at, int64_t *rows,
+                       int64_t *rows_at)
+{
+  for (int q = 0; q < W; q++) {
+    rows_at[q] = offsets[at[q]];
+    rows[q] = offsets[at[q] + n[q]] - offsets[at[q]];
+  }
+}
+
+PetscErrorCode TrsSampleBlocksSendRagged(TrsSampleBlocks b, TrsStream stream, int64_t width,
+                                         const int64_t *own_offsets, const float *own,
+                                         const int64_t *block_offsets, float *of_blocks)
+{
+  const int W = b->comm->size;
+  TrsRequest request = NULL;
+
+  PetscFunctionBegin;
+  count_rows(W, own_offsets, b->to_blocks, b->to_blocks_at, b->rows[0], b->rows[1]);
+  count_rows(W, block_offsets, b->to_owners, b->to_owners_at, b->rows[2], b->rows[3]);
+  PetscCall(TrsCommAlltoallv(b->comm, stream, own, b->rows[0], b->rows[1], of_blocks, b->rows[2], b->rows[3],
+                             width * (int64_t)sizeof(float), &request));
+  PetscCall(TrsRequestWait(&request, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSampleBlocksReturnRagged(TrsSampleBlocks b, TrsStream stream, int64_t width,
+                                           const int64_t *block_offsets, const float *of_blocks,
+                                           const int64_t *own_offsets, float *own)
+{
+  const int W = b->comm->size;
+  TrsRequest request = NULL;
+
+  PetscFunctionBegin;
+  count_rows(W, block_offsets, b->to_owners, b->to_owners_at, b->rows[0], b->rows[1]);
+  count_rows(W, own_offsets, b->to_blocks, b->to_blocks_at, b->rows[2], b->rows[3]);
+  PetscCall(TrsCommAlltoallv(b->comm, stream, of_blocks, b->rows[0], b->rows[1], own, b->rows[2], b->rows[3],
+                             width * (int64_t)sizeof(float), &request));
+  PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -65,6 +65,7 @@ typedef enum {
   TRS_BLOCK_LABELS,
   TRS_BLOCK_WEIGHTS,
   TRS_BLOCK_PAIRS,
+  TRS_BLOCK_LENGTHS,
   TRS_BLOCK_RETURNED_PREDICTIONS,
   TRS_BLOCK_RETURNED_GRADS,
   TRS_BLOCK_RETURNED_PAIRS,
@@ -74,3 +75,21 @@ PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks blocks, TrsStream stream, Trs
                                    int64_t width, const float *own, const float **to);
 PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks blocks, TrsStream stream, TrsBlockBuffer buffer,
                                      int64_t width, float *of_blocks, float **to);
+
+/*
+  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows of `width` floats, of which
+  each
+    sample has as many as its offsets say, from own samples to the samples of my blocks, and back.
+
+  Collective on comm, in host memory.
+
+  In:  own_offsets    [own samples + 1] first row of each sample
+       block_offsets  [samples of my blocks + 1]
+  Out: the rows, all overwritten
+*/
+PetscErrorCode TrsSampleBlocksSendRagged(TrsSampleBlocks blocks, TrsStream stream, int64_t width,
+                                         const int64_t *own_offsets, const float *own,
+                                         const int64_t *block_offsets, float *of_blocks);
+PetscErrorCode TrsSampleBlocksReturnRagged(TrsSampleBlocks blocks, TrsStream stream, int64_t width,
+                                           const int64_t *block_offsets, const float *of_blocks,
+                                           const int64_t *own_offsets, float *own);

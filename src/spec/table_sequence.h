@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the model takes of a sequence table's rows: sequence_pooling and the keys of its words. */
+#pragma once
+
+#include "spec/table_config.h"
+
+/*
+  TrsTableSequenceRead - Read sequence_pooling, and the keys that it takes, into the table. Its
+    pooling and its width are known.
+
+  Not collective; the result is the same on all ranks.
+
+  Errors: OPTION for a key of the table that its pooling does not take, concat without a length, an
+          output that is too wide
+  Source: src/RULES.md, rule A26
+*/
+PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table);
