@@ -92,8 +92,8 @@ const char *TrsDatasetLocate(const TrsDatasetInfo *info, int64_t sample, int64_t
 
   Not collective, any number of threads at a time. Nothing is raised: *fault describes an error, and
   the function returns its code. Plainly stored datasets are read directly. Filtered or converted
-  ones are read by HDF5 under this folder's lock, so by one thread at a time. Runs that lie close together in a file
-  are read in one go, together with the rows between them.
+  ones are read by HDF5 under this folder's lock, so by one thread at a time. Runs that lie close
+  together in a file are read in one go, together with the rows between them.
 
   In:     run  [n_runs] in order and disjoint; a run may extend over several files
   Out:    to   lengths and offsets are always wanted
