@@ -84,6 +84,28 @@ template <class T> struct Crossed {
   }
 };
 
+/*
+  dx0 (+)= g * s (+ g), with s of the row; columns of g are summed
+*/
+struct VectorCrossed {
+  typedef float Type;
+  int64_t n;
+  int place;
+  const float *s, *g;
+  float *dx0;
+  __device__ __forceinline__ float operator()(int64_t r, int64_t c) const
+  {
+    const int64_t i = r * n + c;
+    const float gradient = g[i];
+    float sum = gradient * s[r];
+
+    if (!(place & TRS_CROSS_FIRST)) sum = dx0[i] + sum;
+    if (place & TRS_CROSS_LAST) sum = sum + gradient;
+    dx0[i] = sum;
+    return gradient;
+  }
+};
+
 /* --- linear layers --- */
 
 PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
@@ -206,6 +228,55 @@ PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, 
     PetscCall(cross_backward<float4>(stream, batch, n / 4, place, layer));
   else
     PetscCall(cross_backward<float>(stream, batch, n, place, layer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A thread has some elements. Reads x0 and x and writes y once. */
+static __global__ void vector_cross_kernel(int64_t rows, int64_t cols, const float *x0, const float *s,
+                                           const float *bias, const float *x, float *y)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep())
+    y[i] = x0[i] * s[i / cols] + bias[i % cols] + x[i];
+}
+
+PetscErrorCode TrsVectorCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                         const float *s, const float *bias, const float *x, float *y)
+{
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(vector_cross_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), batch, n, x0, s, bias, x, y);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* h[r] = g . x0 of a row. A warp has a row: its sum runs lane by lane, then over the lanes. */
+static __global__ void row_products_kernel(int64_t rows, int64_t cols, const float *g, const float *x0,
+                                           float *h)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t r = TrsCudaFirst() >> 5; r < rows; r += TrsCudaStep() >> 5) {
+    float sum = 0.0f;
+
+    for (int64_t c = lane; c < cols; c += 32) sum += g[r * cols + c] * x0[r * cols + c];
+    for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    if (lane == 0) h[r] = sum;
+  }
+}
+
+PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
+                                          const TrsCrossBackward *layer)
+{
+  const VectorCrossed crossed = {n, place, layer->u, layer->g, layer->dx0};
+
+  PetscFunctionBegin;
+  if (batch > 0) {
+    CU_LAUNCH(row_products_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), batch, n, layer->g, layer->x0, layer->h);
+    TrsCheckLaunch();
+  }
+  PetscCall(visit_and_sum(stream, batch, n, crossed, layer->grad_bias));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -406,3 +406,52 @@ PetscErrorCode TrsFmBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* --- a product of two small matrices of each sample: a thread has an element of the result --- */
+
+struct SampleProduct {
+  int64_t batch, m, n, k;
+  int64_t a_row, a_col, b_row, b_col; /* floats from row to row and from column to column */
+  int64_t a_stride, b_stride, c_stride;
+  const float *a, *b;
+  float *c;
+};
+
+static __global__ void __launch_bounds__(TRS_DOT_THREADS) sample_gemm_kernel(SampleProduct p)
+{
+  for (int64_t e = TrsCudaFirst(); e < p.batch * p.m * p.n; e += TrsCudaStep()) {
+    const int64_t s = e / (p.m * p.n), i = e / p.n % p.m, j = e % p.n;
+    const float *const a = p.a + s * p.a_stride + i * p.a_row, *const b = p.b + s * p.b_stride + j * p.b_col;
+    float sum = 0.0f;
+
+    for (int64_t l = 0; l < p.k; l++) sum += a[l * p.a_col] * b[l * p.b_row];
+    p.c[s * p.c_stride + i * p.n + j] = sum;
+  }
+}
+
+PetscErrorCode TrsSampleGemmCuda(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
+                                 int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
+                                 const float *b, int64_t b_stride, float *c, int64_t c_stride)
+{
+  const SampleProduct p = {batch,
+                           m,
+                           n,
+                           k,
+                           trans_a ? 1 : k,
+                           trans_a ? m : 1,
+                           trans_b ? 1 : n,
+                           trans_b ? k : 1,
+                           a_stride,
+                           b_stride,
+                           c_stride,
+                           a,
+                           b,
+                           c};
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(sample_gemm_kernel, TrsCudaBlocks(batch * m * n, TRS_DOT_THREADS), TRS_DOT_THREADS, 0,
+            TrsCudaStream(stream), p);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -226,3 +226,70 @@ PetscErrorCode TrsDropOutCuda(TrsStream stream, int64_t batch, int64_t n, const 
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* --- rows of length 1: a warp has a row, which it reads twice and writes once --- */
+
+#define TRS_LEAST_LENGTH 1e-12f /* torch.nn.functional.normalize's */
+
+static __device__ __forceinline__ float inverse_length(int64_t n, const float *x, int lane, unsigned mask)
+{
+  float squares = 0.0f;
+
+  for (int64_t c = lane; c < n; c += 32) squares += x[c] * x[c];
+  return 1.0f / fmaxf(sqrtf(group_sum(squares, 32, mask)), TRS_LEAST_LENGTH);
+}
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    unit_rows_kernel(int64_t batch, int64_t n, const float *x, int64_t x_stride, float *y, int64_t y_stride)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const unsigned mask = group_mask(32);
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < batch; b += TrsCudaStep() >> 5) {
+    const float inverse = inverse_length(n, x + b * x_stride, lane, mask);
+
+    for (int64_t c = lane; c < n; c += 32) y[b * y_stride + c] = x[b * x_stride + c] * inverse;
+  }
+}
+
+PetscErrorCode TrsUnitRowsCuda(TrsStream stream, int64_t batch, int64_t n, const float *x, int64_t x_stride,
+                               float *y, int64_t y_stride)
+{
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(unit_rows_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), batch, n, x, x_stride, y, y_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    unit_rows_backward_kernel(int64_t batch, int64_t n, const float *x, int64_t x_stride, float *dy,
+                              int64_t dy_stride)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const unsigned mask = group_mask(32);
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < batch; b += TrsCudaStep() >> 5) {
+    const float *const from = x + b * x_stride;
+    float *const g = dy + b * dy_stride;
+    const float inverse = inverse_length(n, from, lane, mask);
+    float product = 0.0f;
+
+    for (int64_t c = lane; c < n; c += 32) product += from[c] * g[c];
+    product = group_sum(product, 32, mask);
+    const float along = inverse * TRS_LEAST_LENGTH < 1.0f ? product * inverse * inverse : 0.0f;
+    for (int64_t c = lane; c < n; c += 32) g[c] = (g[c] - along * from[c]) * inverse;
+  }
+}
+
+PetscErrorCode TrsUnitRowsBackwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x,
+                                       int64_t x_stride, float *dy, int64_t dy_stride)
+{
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(unit_rows_backward_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), batch, n, x, x_stride, dy, dy_stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

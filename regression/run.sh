@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Sets up, builds and runs all tests: regression/run.sh [CTEST_ARGUMENT...]
 #
-#   regression/run.sh                 everything but the label "long" (a quarter of an hour on 2 cores after the builds)
+#   regression/run.sh                 what a change must pass: all but the labels "instrumented" and "long"
 #   regression/run.sh -L quick        what tells in a minute and a half whether a change is right
+#   regression/run.sh -L instrumented -LE long   builds with sanitizers, with fuzzers and on the stand-in for CUDA
 #   regression/run.sh -L long         the full matrix
 #   regression/run.sh -R golden/      tests by name; any other argument of ctest works too
 #   regression/run.sh -N              list them
@@ -21,13 +22,12 @@ esac
 tools/setup.sh --tests
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
-# The builds that tests run in beside the program's own: with the sanitizers, and on the stand-in for CUDA. Tests that need
-# one find it made; a failed one is told by its test.
-if [ $# = 0 ]; then ctest --test-dir build -L build || true; fi
-
 # One test more than cores: jobs of some ranks start and wait for each other half of their time.
-label=(-LE long)
+label=(-LE "long|instrumented")
 for argument in "$@"; do
-  case $argument in -L | --label-regex | -LE | --label-exclude) label=() ;; esac
+  case $argument in
+    -L | --label-regex | -LE | --label-exclude) label=() ;;
+    -R | --tests-regex) label=(-LE long) ;;
+  esac
 done
 exec ctest --test-dir build --output-on-failure --parallel "$(($(env -u OMP_NUM_THREADS nproc) + 1))" "${label[@]}" "$@"

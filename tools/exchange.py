@@ -65,6 +65,10 @@ dense/over_arch/*/swish_bias       over_arch.model.0._mlp.*._activation_fn.norm.
 dense/crossnet/*/W                 inter_arch.crossnet.W_kernels.*
 dense/crossnet/*/V                 inter_arch.crossnet.V_kernels.*
 dense/crossnet/*/bias              inter_arch.crossnet.bias.*
+dense/projection_1/*/weight        inter_arch.interaction_branch1.model._mlp.*._linear.weight
+dense/projection_1/*/bias          inter_arch.interaction_branch1.model._mlp.*._linear.bias
+dense/projection_2/*/weight        inter_arch.interaction_branch2.model._mlp.*._linear.weight
+dense/projection_2/*/bias          inter_arch.interaction_branch2.model._mlp.*._linear.bias
 dense/position_weights/*/weight    sparse_arch.embedding_bag_collection._feature_processors.position_weights.*
 """
 OPTIMIZER = "optimizer.state."

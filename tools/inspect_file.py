@@ -13,6 +13,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import sys
 
 import trspython
@@ -108,7 +109,8 @@ class Dataset:
         count, most, empty = (np.zeros(len(names), np.int64) for _ in range(3))
         limits = np.iinfo(handle["sparse/values"].dtype)
         low, high = np.full(len(names), limits.max, limits.dtype), np.full(len(names), limits.min, limits.dtype)
-        positive, seen = np.zeros(len(self.labels)), 0.0
+        positive, labelled, seen = np.zeros(len(self.labels)), np.zeros(len(self.labels)), 0.0
+        missing = self.labels != ["label"]  # one with a name may be that of a task: any number, or NaN where it is missing
         self.whole_numbers(handle)
         total = handle["labels"].shape[0]
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
@@ -125,7 +127,11 @@ class Dataset:
             most = np.maximum(most, lengths.max(axis=0, initial=0))
             np.minimum.at(low, feature, values)
             np.maximum.at(high, feature, values)
-            positive += labels.reshape(len(labels), -1).sum(axis=0, dtype=np.float64)
+            given = labels.reshape(len(labels), -1)
+            labelled += (~np.isnan(given)).sum(axis=0)
+            positive += np.nansum(given, axis=0, dtype=np.float64)
+            if missing:
+                labels = np.nan_to_num(labels, posinf=np.inf, neginf=-np.inf)
             seen += len(labels)
             for what, numbers in (("dense", dense), ("labels", labels), ("weights", weights)):
                 if numbers is not None and not np.all(np.isfinite(numbers)):
@@ -134,13 +140,14 @@ class Dataset:
                 of_samples = handle["weights"][first:first + len(labels)]
                 if not np.all(np.isfinite(of_samples)) or of_samples.min(initial=0) < 0:
                     self.problems.append(f"weights of samples that are negative or not finite in samples {first} to {first + len(labels) - 1}")
-            if labels.size and (labels.min() < 0 or labels.max() > 1):
+            if not missing and labels.size and (labels.min() < 0 or labels.max() > 1):
                 self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1}")
         for f, name in enumerate(names):
             if count[f] and rows[f] and (low[f] < -1 or high[f] >= rows[f]):  # 0 rows: ids without a bound
                 self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {rows[f]} rows")
         if seen:
-            means = ", ".join(f"mean {name} {sum_of / seen:.4f}" for name, sum_of in zip(self.labels, positive))
+            means = ", ".join(f"mean {name} {sum_of / max(n, 1):.4f}" + (f" ({1 - n / seen:.1%} missing)" if n < seen else "")
+                              for name, sum_of, n in zip(self.labels, positive, labelled))
             print(f"  {'all' if check else 'first'} {int(seen):,} samples: {means}")
             columns(["feature", "rows", "ids", "mean", "longest", "empty", "least id", "greatest id"],
                     [[name, f"{rows[f]:,}" if rows[f] else "any id", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
@@ -229,7 +236,10 @@ def metrics(handle):
     """The last evaluation, one line."""
     if "eval" not in handle:
         return "no evaluation in it"
-    return "  ".join(f"{name} {handle['eval'][name][-1]:.4f}" for name in ("auc", "ne", "loss", "accuracy") if name in handle["eval"])
+    found = [name for name in handle["eval"] if re.fullmatch("(.*_)?(auc|ne|loss|accuracy)", name)]
+    plain = [name for name in ("auc", "ne", "loss", "accuracy") if name in found]
+    return "  ".join(f"{name} {handle['eval'][name][-1]:.4f}" for name in plain + [name for name in found if name not in plain]
+                     if not np.isnan(handle["eval"][name][-1]))
 
 
 def starts(group):
@@ -267,10 +277,12 @@ def run(handle):
     if "label" in handle.attrs:
         print(f"  predictions and metrics are of the label {trsdata.text(handle.attrs['label'])} alone")
     if "predictions" in handle:
-        p = handle["predictions"][()]
-        print(f"  {len(p):,} predictions, mean {p.mean():.4f}" if len(p) else "  no prediction")
-        if p.size and not (p.min() >= 0 and p.max() <= 1):
-            problems.append("/predictions leave [0, 1]")
+        tasks = isinstance(handle["predictions"], h5py.Group)  # then they may be any finite numbers
+        for name, item in tensors(handle["predictions"]) if tasks else [("", handle["predictions"])]:
+            p, of = item[()], f" of {name}" if tasks else ""
+            print(f"  {len(p):,} predictions{of}, mean {p.mean():.4f}" if len(p) else f"  no prediction{of}")
+            if p.size and not (np.all(np.isfinite(p)) if tasks else p.min() >= 0 and p.max() <= 1):
+                problems.append(f"/predictions{'/' + name if tasks else ''} " + ("are not finite" if tasks else "leave [0, 1]"))
     for name, item in tensors(handle["embeddings"]) if "embeddings" in handle else ():
         print(f"  embeddings of {name}: {item.shape[0]:,} x {item.shape[1]}")
     return problems

@@ -212,8 +212,10 @@ def run_facts(run):
              ("run id", run.attrs.get("run_id"))]
     if len(loss):
         pairs += [("steps", f"{int(step[-1]) + 1:,}"), ("loss, last step", f"{loss[-1]:.5f}"), ("speed, median", f"{np.nanmedian(speed):,.0f} samples/s" if len(speed) else "")]
-    pairs += [(f"{what}, last evaluation", f"{run['eval/' + name][-1]:.5f}") for name, what in (("loss", "loss"), ("auc", "AUC"), ("ne", "NE"), ("calibration", "calibration"))
-              if len(run["eval/" + name])]
+    named = dict([("loss", "loss")] + [(task + name, f"{what} of {task[:-1]}" if task else what) for task in run.task_words()
+                                       for name, what in (("loss", "loss"), ("auc", "AUC"), ("ne", "NE"), ("calibration", "calibration"))])
+    pairs += [(f"{what}, last evaluation", f"{run['eval/' + name][-1]:.5f}") for name, what in named.items()
+              if len(run["eval/" + name]) and not np.isnan(run["eval/" + name][-1])]
     if len(run["starts/time"]):
         pairs += [("began", clock(run["starts/time"][0])), ("ran for", f"{duration(np.nansum(run['starts/elapsed_s']))}, in {len(run['starts/time'])} start{'s' if len(run['starts/time']) > 1 else ''}")]
     if "peak_memory_bytes" in run.attrs:
@@ -232,7 +234,8 @@ def starts_table(run):
 
 
 def evaluation_table(run):
-    names = [name for name in ("loss", *trsread.METRICS) if len(run["eval/" + name])]
+    names = [name for name in dict.fromkeys(["loss"] + [task + name for task in run.task_words() for name in ("loss", *trsread.METRICS)])
+             if len(run["eval/" + name]) and not np.isnan(run["eval/" + name]).all()]
     times = run.times_at(run["eval/step"])
     rows = [(Number(step, f"{step:,.0f}"), clock(times[i]), *(Number(run["eval/" + name][i], f"{run['eval/' + name][i]:.5f}") for name in names))
             for i, step in enumerate(run["eval/step"])]

@@ -10,8 +10,9 @@ from trsfigures import plain, plt
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of runs
 STYLES = ("-", "--", "-.", ":")
 SHOWN = (("auc", "AUC"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
-SERIES = (("window", "metrics/window_", "metrics/step", "train, window"), ("lifetime", "metrics/lifetime_", "metrics/step", "train, lifetime"),
-          ("evaluation", "eval/", "eval/step", "evaluation"))
+OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first of these for a task whose labels are no probabilities
+SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
+          ("evaluation", "eval/{}", "eval/step", "evaluation"))
 OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
 # What the cost model predicts, and the stages of a step that it is about.
 PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
@@ -96,13 +97,18 @@ def draw_loss(axes, runs, styles, window):
         edges = np.concatenate([np.percentile(seen, [0.5, 99.5]) if seen.size else [], points])
         low, high = edges.min(), edges.max()
         axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
-    finish(axes, "loss", "binary cross entropy")
+    finish(axes, "loss", "binary cross entropy" if all(run.task_words() == [""] for run in runs) else "weighted sum of the tasks' losses")
 
 
-def draw_metric(axes, runs, styles, metric, title):
+def has_metric(run, task, metric):
+    last, window = (values[np.isfinite(values)] for values in (run[f"eval/{task}{metric}"], run[f"metrics/{task}window_{metric}"]))
+    return len(last) > 1 or len(window) > 0 or (len(last) > 0 and len(run["train/loss"]) > 0)
+
+
+def draw_metric(axes, runs, styles, task, metric, title):
     for run, style in zip(runs, styles):
         for series, prefix, steps, words in SERIES:
-            values = run[prefix + metric]
+            values = run[prefix.format(task) + metric]
             if not len(values):
                 continue
             shape = {"window": style.line, "lifetime": (0, (1, 1)), "evaluation": "-"}[series]
@@ -268,9 +274,12 @@ def curve_panels(runs, styles, window=None):
     panels = []
     if any(len(run["train/loss"]) for run in runs) or any(len(run["eval/loss"]) > 1 for run in runs):
         panels.append(lambda axes: draw_loss(axes, runs, styles, window))
-    for metric, title in SHOWN:
-        if any(len(run["eval/" + metric]) > 1 or len(run["metrics/window_" + metric]) or (len(run["eval/" + metric]) and len(run["train/loss"])) for run in runs):
-            panels.append(lambda axes, metric=metric, title=title: draw_metric(axes, runs, styles, metric, title))
+    for task in dict.fromkeys(task for run in runs for task in run.task_words()):
+        has = lambda found, task=task: any(has_metric(run, task, found[0]) for run in runs)
+        of_task = list(filter(has, SHOWN)) or list(filter(has, OTHERS if task else ()))[:1]
+        for metric, title in of_task:
+            name = f"{plain(task[:-1], 24)}: {title}" if task else title
+            panels.append(lambda axes, task=task, metric=metric, name=name: draw_metric(axes, runs, styles, task, metric, name))
     if any(np.ptp(run["train/dense_learning_rate"]) > 0 or np.ptp(run["train/embedding_learning_rate"]) > 0 for run in runs if len(run["train/dense_learning_rate"])):
         panels.append(lambda axes: draw_rates(axes, runs, styles))
     if any(np.isfinite(run["train/samples_per_s"]).any() for run in runs):

@@ -22,11 +22,13 @@ INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "din_target",
         "din_arch", "din_activation", "din_softmax", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
         "qr_operation", "qr_collisions"}
-OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-deepfm_arch"}
+OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
+           "-projection_arch1", "-projection_arch2"}
+INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "none", "fm", "deepfm", "projection")
 # Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
 # or where it is of the loss alone, or of experts that a model without them does not have.
 OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
-OF_TRAINING = re.compile(r"-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
+OF_TRAINING = re.compile(r"-ema_decay|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
 
 # --- protobuf ---
@@ -119,6 +121,8 @@ class Model:
             raise FormatError(f"{self.path} does not hold its model, which ONNX needs: -init_from it in trshard, with the model's options, "
                               "and write it with -checkpoint_final")
         self.options = {name: line[len(name):].strip() for name, line in trscheckpoint.option_lines(text)}
+        if self.options.get("-tasks"):
+            raise FormatError(f"{self.path}: its model has the tasks {self.options['-tasks']}; the writer of ONNX knows models without -tasks alone")
         self.tables = self.value("-tables").split(",")
         known = OPTIONS | {f"-tables_{key}" for key in KEYS} | {f"-table_{table}_{key}" for table in self.tables for key in KEYS}
         unknown = sorted(name for name, value in self.options.items() if name not in known and value not in OFF and not OF_TRAINING.fullmatch(name))
@@ -304,8 +308,9 @@ def pooled(graph, checkpoint, table, feature):
 
 
 def take(graph, checkpoint, path, shape=None):
-    """A tensor of the checkpoint by its path."""
-    tensor = checkpoint.tensors.get(path)
+    """A tensor of the checkpoint by its path: of a dense one the average, where the training has one (-ema_decay), as in predictions."""
+    averaged = f"dense_optimizer/{path[len('dense/'):]}/ema" if path.startswith("dense/") else path
+    tensor = checkpoint.tensors.get(averaged) or checkpoint.tensors.get(path)
     if tensor is None:
         raise FormatError(f"{checkpoint.path} has no /{path}, which its model has")
     if shape and tuple(tensor.shape) != shape:
@@ -314,7 +319,7 @@ def take(graph, checkpoint, path, shape=None):
 
 
 def layers(checkpoint, module):
-    return sum(path.startswith(f"dense/{module}/") and path.endswith(("/weight", "/W")) for path in checkpoint.tensors)
+    return sum(path.startswith(f"dense/{module}/") and re.fullmatch(rf"dense/{module}/\d+/(weight|W|U)", path) is not None for path in checkpoint.tensors)
 
 
 def perceptron(graph, checkpoint, module, x, last_relu):
@@ -340,24 +345,72 @@ def products(graph, x, n_vectors, dim):
     return graph("Gather", every, graph.constant([i * n_vectors + j for i in range(n_vectors) for j in range(i + 1, n_vectors)]), axis=1)
 
 
-def crossed(graph, checkpoint, x):
-    first = x
-    for i in range(layers(checkpoint, "crossnet")):
-        of = lambda parameter: take(graph, checkpoint, f"dense/crossnet/{i}/{parameter}")
-        inner = graph.layer(graph.layer(x, of("V"), []), of("W"), [of("bias")])
+def experts(graph, checkpoint, x, of, n_experts, rank):
+    """The sum of a cross layer's experts, weighed by the gates; an expert's matrices are rows of U, C and V."""
+    part = lambda name, i, rows: graph("Slice", of(name), graph.constant([i * rows]), graph.constant([(i + 1) * rows]), graph.constant([0]))
+    made, width = [], of.width
+    for i in range(n_experts):
+        p = graph("Relu", graph.layer(x, part("V", i, rank), []))
+        made.append(graph.layer(graph("Relu", graph.layer(p, part("C", i, rank), [])), part("U", i, width), []))
+    if n_experts == 1:
+        return made[0]
+    gates = graph("Softmax", graph.layer(x, take(graph, checkpoint, "dense/crossnet_mixture/gate/weight"), []), axis=1)
+    column = lambda i: graph("Slice", gates, graph.constant([i]), graph.constant([i + 1]), graph.constant([1]))
+    total = None
+    for i, expert in enumerate(made):
+        weighed = graph("Mul", expert, column(i))
+        total = graph("Add", total, weighed) if total else weighed
+    return total
+
+
+class CrossLayer:
+    """The parameters of a cross layer by their names."""
+
+    def __init__(self, graph, checkpoint, module, i):
+        self.graph, self.checkpoint, self.path = graph, checkpoint, f"dense/{module}/{i}"
+        self.width = checkpoint.tensors[f"{self.path}/bias"].shape[0]
+
+    def __call__(self, parameter, shape=None):
+        return take(self.graph, self.checkpoint, f"{self.path}/{parameter}", shape)
+
+
+def crossed(graph, checkpoint, kind, x, model):
+    first, module = x, {"dcn": "crossnet", "dcn_full": "crossnet_full", "dcn_vector": "crossnet_vector", "dcn_mixture": "crossnet_mixture"}[kind]
+    for i in range(layers(checkpoint, module)):
+        of = CrossLayer(graph, checkpoint, module, i)
+        if kind == "dcn_vector":  # the bias is not multiplied
+            factor = graph("MatMul", x, graph("Unsqueeze", of("weight"), graph.constant([1])))
+            x = graph("Add", graph("Add", graph("Mul", first, factor), of("bias")), x)
+            continue
+        if kind == "dcn":
+            inner = graph.layer(graph.layer(x, of("V"), []), of("W"), [of("bias")])
+        elif kind == "dcn_full":
+            inner = graph.layer(x, of("weight"), [of("bias")])
+        else:
+            n_experts, rank = model.number("-dcn_num_experts"), model.number("-dcn_low_rank_dim")
+            inner = graph("Add", experts(graph, checkpoint, x, of, n_experts, rank), of("bias"))
         x = graph("Add", graph("Mul", first, inner), x)
     return x
 
 
-def interaction(graph, checkpoint, kind, dense, x, vectors):
+def projected(graph, checkpoint, x, dim):
+    """The products of the rows of one branch with the columns of the other."""
+    one, other = (perceptron(graph, checkpoint, f"projection_{i}", x, True) for i in (1, 2))
+    shaped = lambda y, shape: graph("Reshape", y, graph.constant(shape))
+    return shaped(graph("MatMul", shaped(one, [0, -1, dim]), shaped(other, [0, dim, -1])), [0, -1])
+
+
+def interaction(graph, checkpoint, kind, dense, x, vectors, model):
     """vectors: (how many, width) of x; dense: None, or the first of them."""
     copied = [dense] if dense else []
     if kind == "dot":
         out = copied + [products(graph, x, *vectors)]
-    elif kind == "dcn":
-        out = [crossed(graph, checkpoint, x)]
-    elif kind == "cat":
+    elif kind.startswith("dcn"):
+        out = [crossed(graph, checkpoint, kind, x, model)]
+    elif kind in ("cat", "none"):
         out = [x]
+    elif kind == "projection":
+        out = copied + [projected(graph, checkpoint, x, vectors[1])]
     else:
         out = copied + ([perceptron(graph, checkpoint, "deep_fm", x, True)] if kind == "deepfm" else []) + [machine(graph, x)]
     return graph("Concat", *out, axis=1) if len(out) > 1 else out[0]
@@ -366,7 +419,9 @@ def interaction(graph, checkpoint, kind, dense, x, vectors):
 def build(checkpoint):
     """The graph of a checkpoint's model."""
     model, graph = Model(checkpoint), Graph()
-    kind, num_dense = model.value("-interaction", ("dot", "dcn", "cat", "fm", "deepfm")), model.number("-num_dense")
+    kind, num_dense = model.value("-interaction", INTERACTIONS), model.number("-num_dense")
+    if kind == "none":
+        num_dense = 0  # dense features take no part
     dense = graph.input("dense", "F32", ["batch", num_dense]) if num_dense else None
     if dense:
         dense = perceptron(graph, checkpoint, "dense_arch", dense, True)
@@ -376,7 +431,7 @@ def build(checkpoint):
             parts.append(pooled(graph, checkpoint, table, feature))
             n_vectors += table.places
     x = graph("Concat", *parts, axis=1)
-    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim)), False)
+    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), False)
     graph("Squeeze", graph("Sigmoid", logit), graph.constant([1]), name="predictions")
     left = [path for path in checkpoint.tensors if path not in graph.tensors and not trscheckpoint.STATES.fullmatch(path)]
     if left:

@@ -256,6 +256,10 @@ class Run:
                 found.append((name, value.strip(), words[1].strip() if len(words) > 1 else ("given" if given else "default")))
         return found
 
+    def task_words(self):
+        """What stands before the names of metrics: nothing, or with -tasks "<task>_" for each task."""
+        return [task + "_" for task in (self.option("-tasks") or "").split(",") if task] or [""]
+
     def option(self, name):
         return next((value for option, value, _ in self.options() if option == name), None)
 

@@ -83,7 +83,7 @@ def run_case(case, binary, folder, good):
         case.prepare(folder)
     before = snapshot(folder)
     result = trsrun.Job(binary, case.ranks, case.words(), folder, environment=case.environment, prelude=case.prelude,
-                        launcher=trsrun.PATIENT if case.ranks == 2 else (), mpirun=case.ranks > 1).wait(LIMIT_S)
+                        launcher=trsrun.PATIENT if case.ranks == 2 else ()).wait(LIMIT_S)
     check(result.all_left_with(case.status, case.ranks, patient=case.ranks == 2 or case.status == 0),
           f"exit status by rank {result.ranks}, mpirun {result.status}, expected {case.status}:\n{result.text[-2000:]}")
     check_error(case, result)

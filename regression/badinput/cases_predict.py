@@ -103,6 +103,9 @@ def newest_is_damaged(folder):
 
 
 CASES = [
+    Case("towers_of_no_towers", 64, r"-predict_towers .*only -interaction two_tower", f"{PREDICT} -init_from out/final.h5 -predict_towers query", without=("-checkpoint_final",)),
+    Case("tower_unknown", 64, r'-predict_towers .*no tower "user", expected query or candidate', f"{PREDICT} -init_from out/final.h5 -predict_towers user", without=("-checkpoint_final",)),
+    Case("recall_of_no_towers", 64, r"-eval_recall_at .*only -interaction two_tower", "-task eval -data_eval train.h5 -init_from out/final.h5 -eval_recall_at 5", without=("-checkpoint_final",)),
     # what to predict with
     Case("no_checkpoint", 64, r"-init_from is missing: -task predict needs a checkpoint", PREDICT),
     Case("no_data", 64, r"-data_eval is missing", "-task predict -init_from out/final.h5"),

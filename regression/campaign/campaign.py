@@ -76,7 +76,7 @@ class Setting:
     def counts(self, ranks, words, folder, of="open"):
         """Runs well and counts: a list by rank of {function: calls on files in the folder}."""
         environment = dict(self.fault(folder, of, 0, 0, 0), TRS_FAULT_COUNTS=os.path.join(folder, "counts"))
-        result = trsrun.Job(self.binary, ranks, words, folder, environment=environment, mpirun=ranks > 1).wait(60)
+        result = trsrun.Job(self.binary, ranks, words, folder, environment=environment).wait(60)
         trsrun.check(result.status == 0, f"counting calls: exit {result.status}\n{result.text[-2000:]}")
         found = []
         for rank in range(ranks):

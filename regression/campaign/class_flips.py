@@ -36,7 +36,7 @@ class Flips:
         for kind, (ranks, words) in KINDS.items():
             folder = os.path.join(good, kind)
             os.makedirs(folder)
-            result = trsrun.Job(self.s.binary, ranks, words.replace("train.h5", data).replace("plain/", f"{good}/plain/"), folder, mpirun=ranks > 1).wait(60)
+            result = trsrun.Job(self.s.binary, ranks, words.replace("train.h5", data).replace("plain/", f"{good}/plain/"), folder).wait(60)
             check(result.status == 0, f"{kind}: exit {result.status}\n{tail(result.text)}")
             self.files.append(os.path.join(folder, "flip.h5"))
 

@@ -37,7 +37,7 @@ class Io:
         for ranks in (1, 2, 3):
             good = self.good[ranks] = self.s.fresh(f"io-good-{ranks}")
             trsrun.write_dataset(os.path.join(good, "train.h5"))
-            result = trsrun.Job(self.s.binary, ranks, words(ranks, 2), good, mpirun=ranks > 1).wait(60)
+            result = trsrun.Job(self.s.binary, ranks, words(ranks, 2), good).wait(60)
             check(result.status == 0, tail(result.text))
             whole = self.s.fresh(f"io-whole-{ranks}", good)
             counts = self.s.counts(ranks, words(ranks, 4), whole)
@@ -57,7 +57,7 @@ class Io:
         ranks, rank, function, n, what = self.cases[index]
         folder = self.s.fresh(f"io-{index}", self.good[ranks])
         try:
-            result = trsrun.Job(self.s.binary, ranks, words(ranks, 4), folder, environment=self.s.fault(folder, function, n, what, rank), mpirun=ranks > 1,
+            result = trsrun.Job(self.s.binary, ranks, words(ranks, 4), folder, environment=self.s.fault(folder, function, n, what, rank),
                                 launcher=trsrun.PATIENT).wait(LIMIT_S)
             status = check_end(result, ranks, STATUSES)
             self.check_files(folder, ranks, status)

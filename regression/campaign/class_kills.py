@@ -42,7 +42,7 @@ class Kills:
         trsrun.write_dataset(os.path.join(self.good, "train.h5"), samples=60)
         for ranks, reproducible in ((1, False), (2, False), (3, False), (1, True)):
             folder = self.s.fresh(f"kills-whole-{ranks}{reproducible}", self.good)
-            result = trsrun.Job(self.s.binary, ranks, options(ranks, reproducible), folder, mpirun=ranks > 1).wait(60)
+            result = trsrun.Job(self.s.binary, ranks, options(ranks, reproducible), folder).wait(60)
             check(result.status == 0, f"the run that is left alone: exit {result.status}\n{tail(result.text)}")
             self.whole["any" if reproducible else ranks] = folder
             self.seconds[ranks] = result.seconds

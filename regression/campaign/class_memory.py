@@ -28,7 +28,7 @@ class Memory:
         trsrun.write_dataset(os.path.join(self.good, "train.h5"))
         with open(os.path.join(self.good, "more.yaml"), "w", encoding="ascii") as file:
             file.write("table:\n  user: {learning_rate: 0.1}\n")
-        result = trsrun.Job(self.s.binary, 1, f"{RUN} -steps 2", self.good, mpirun=False).wait(60)
+        result = trsrun.Job(self.s.binary, 1, f"{RUN} -steps 2", self.good).wait(60)
         check(result.status == 0, tail(result.text))
         whole = self.s.fresh("memory-whole", self.good)
         self.n_calls = self.s.counts(1, f"{RUN} -steps 4", whole, "malloc")[0]["malloc"]
@@ -43,7 +43,7 @@ class Memory:
         folder = self.s.fresh(f"memory-{index}", self.good)
         before = os.path.join(self.good, "ckpt", "step-000000002.h5")
         try:
-            result = trsrun.Job(self.s.binary, 1, f"{RUN} -steps 4", folder, environment=self.s.fault(folder, "malloc", n, ENOMEM, 0), mpirun=False).wait(LIMIT_S)
+            result = trsrun.Job(self.s.binary, 1, f"{RUN} -steps 4", folder, environment=self.s.fault(folder, "malloc", n, ENOMEM, 0)).wait(LIMIT_S)
             status = check_end(result, 1, STATUSES)
             if status == 0:
                 trsrun.check_same_tensors(os.path.join(folder, "final.h5"), self.wanted, f"exit {status}")

@@ -66,7 +66,7 @@ class Mutations:
         for n, words in ((3, f"{TRAIN} -checkpoint_final model.h5 -output run.h5 -plan_output plan.json {LAYOUT}"), (2, f"{TRAIN} -steps 2 -checkpoint_dir ckpt -checkpoint_every 1"),
                          (1, f"-task predict -data_eval train.h5 -init_from model.h5 -tables_data_type int8 -quant_checkpoint quant.h5 -batch_size 6 {MODEL}")):
             words = words.replace("-steps 3", "") if words.count("-steps") == 2 else words
-            result = trsrun.Job(self.s.binary, 1, words, good, mpirun=False).wait(60)
+            result = trsrun.Job(self.s.binary, 1, words, good).wait(60)
             check(result.status == 0, f"input {n}: exit {result.status}\n{tail(result.text)}")
         with open(os.path.join(good, "run.opts"), "w", encoding="utf-8") as file:
             file.write(str(trsrun.attribute(os.path.join(good, "run.h5"), "options")).replace(good + "/", ""))
@@ -103,7 +103,7 @@ class Mutations:
         how = self.mutate(rng, os.path.join(folder, name))
         ranks, words = rng.choice([1, 1, 1, 1, 1, 1, 2, 3]), rng.choice(runs)
         try:
-            result = trsrun.Job(self.binary, ranks, words, folder, environment=SANITIZER_ENVIRONMENT, mpirun=ranks > 1, launcher=trsrun.PATIENT).wait(LIMIT_S)
+            result = trsrun.Job(self.binary, ranks, words, folder, environment=SANITIZER_ENVIRONMENT, launcher=trsrun.PATIENT).wait(LIMIT_S)
             check_end(result, ranks, DOCUMENTED)
         except trsrun.Failed as problem:
             return Tally(1, [f"{kind} mutated {how}, {ranks} ranks, {words}: {problem}"])

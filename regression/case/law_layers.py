@@ -7,7 +7,7 @@ import sys
 import h5py
 import numpy as np
 
-from trsrun import attribute, check, check_close_losses, check_same_tensors, losses, run, same_bits, tensors, write_dataset
+from trsrun import attribute, check, check_close_losses, check_same_tensors, losses, run, same_bits, tensors, thin, thinned, write_dataset
 
 EXCHANGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "exchange.py")
 FEATURES = {"user": 50, "item": 30, "tag": 20}
@@ -52,6 +52,28 @@ def test_dropout_resume(binary, folder):
     run(binary, 2, f"{shared.replace('48', '24')} -checkpoint_dir states -resume -steps 7 -output part.h5 -checkpoint_final part.final.h5", folder)
     check(loss_of(folder, "part.h5") == loss_of(folder, "whole.h5"), f"losses {loss_of(folder, 'part.h5')} for {loss_of(folder, 'whole.h5')}")
     check_same_tensors(os.path.join(folder, "part.final.h5"), os.path.join(folder, "whole.final.h5"), "resumed")
+
+
+@thinned
+def test_interactions(binary, folder):
+    """Cross layers of vectors and of mixed experts, projections, and embeddings alone train as on one rank: the same bits with -reproducible, else close losses."""
+    make(folder)
+    words = {"dcn_vector": "-dcn_num_layers 2", "dcn_mixture": "-dcn_num_layers 2 -dcn_low_rank_dim 3 -dcn_num_experts 2", "none": "",
+             "projection": "-projection_arch1 9,16 -projection_arch2 24"}
+    for kind, numbers in words.items():
+        shared = (f"-data_train train.h5 -seed 5 -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 9,1 -dense_optimizer adam -embedding_learning_rate 0.3 "
+                  f"-interaction {kind} {numbers} -output run.h5")
+        run(binary, 1, f"{shared} -reproducible -batch_size 48 -checkpoint_final one.h5", folder)
+        wanted = losses(os.path.join(folder, "run.h5"))
+        check(len(set(wanted)) == 4, f"{kind}: losses {wanted}")
+        for ranks in thin((2, 3), (3,)):
+            run(binary, ranks, f"{shared} -reproducible -batch_size {48 // ranks} -checkpoint_final more.h5", folder)
+            check(same_bits(losses(os.path.join(folder, "run.h5")), wanted), f"{kind} on {ranks} ranks: other losses")
+            check_same_tensors(os.path.join(folder, "more.h5"), os.path.join(folder, "one.h5"), f"{kind} on {ranks} ranks")
+        if kind not in thin(words, ("dcn_mixture",)):
+            continue
+        run(binary, 2, f"{shared} -batch_size 24", folder)
+        check_close_losses(losses(os.path.join(folder, "run.h5")), wanted, 1e-5, f"{kind} on 2 ranks")
 
 
 def test_layers_model(binary, folder):

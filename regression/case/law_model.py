@@ -9,7 +9,7 @@ import numpy as np
 
 import quantised
 from law_ids import make as make_raw
-from trsrun import attribute, check, flip_bit, run, same_bits, tensors, thin, thinned, write_dataset
+from trsrun import attribute, check, choices, flip_bit, run, same_bits, tensors, thin, thinned, write_dataset
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 FEATURES = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
@@ -24,12 +24,12 @@ RUN = "-batch_size 10 -tables_min_partition 4"
 
 def trained(binary, folder, interaction="dot", model=MODEL):
     """train.h5, eval.h5, and the final checkpoint model.h5; returns the options of its model."""
-    numbers = {"dcn": "-dcn_low_rank_dim 4", "deepfm": "-deepfm_arch 8,6"}.get(interaction, "")
+    numbers = {"dcn": "-dcn_low_rank_dim 4", "dcn_mixture": "-dcn_low_rank_dim 4 -dcn_num_experts 3", "deepfm": "-deepfm_arch 8,6", "projection": "-projection_arch1 9,16 -projection_arch2 24"}.get(interaction, "")
     words = f"{model} {SEQUENCE} -interaction {interaction} {numbers}"
     for name, samples, seed in (("train.h5", 120, 7), ("eval.h5", 77, 8)):
         if not os.path.exists(os.path.join(folder, name)):
             write_dataset(os.path.join(folder, name), samples, seed=seed, features=FEATURES)
-    run(binary, 1, f"-data_train train.h5 -checkpoint_final model.h5 -embedding_learning_rate 0.3 {RUN} {words}", folder, mpirun=False)
+    run(binary, 1, f"-data_train train.h5 -checkpoint_final model.h5 -embedding_learning_rate 0.3 {RUN} {words}", folder)
     return words
 
 
@@ -37,7 +37,7 @@ def pair(binary, folder, ranks, task, words, more=""):
     """The predictions of a task from the checkpoint alone and with all options of the model."""
     found = []
     for name, given in (("alone", ""), ("given", words)):
-        run(binary, ranks, f"-task {task} -init_from model.h5 -data_eval eval.h5 -output {name}.h5 {RUN} {given} {more}", folder, mpirun=ranks > 1)
+        run(binary, ranks, f"-task {task} -init_from model.h5 -data_eval eval.h5 -output {name}.h5 {RUN} {given} {more}", folder)
         with h5py.File(os.path.join(folder, f"{name}.h5")) as h:
             found.append(h["predictions"][()])
     return found
@@ -46,8 +46,9 @@ def pair(binary, folder, ranks, task, words, more=""):
 @thinned
 def test_model_alone(binary, folder):
     """Every interaction: -task eval and -task predict from the checkpoint alone have the bits of those with all options, at 1, 2 and 3 ranks."""
-    every = [(kind, ranks, task) for kind in ("dot", "dcn", "dcn_full", "cat", "fm", "deepfm") for ranks in (1, 2, 3) for task in ("eval", "predict")]
-    few = [("dot", 3, "eval"), ("dot", 2, "predict"), ("dcn", 1, "eval"), ("cat", 1, "predict"), ("fm", 1, "eval"), ("deepfm", 1, "predict")]
+    every = [(kind, ranks, task) for kind in choices(binary, "-interaction") for ranks in (1, 2, 3) for task in ("eval", "predict")]
+    few = [("dot", 3, "eval"), ("dot", 2, "predict"), ("dcn", 1, "eval"), ("fm", 1, "eval"), ("deepfm", 1, "predict"), ("dcn_mixture", 1, "eval"),
+           ("none", 1, "predict"), ("projection", 1, "eval")]
     last = None
     for kind, ranks, task in thin(every, few):
         if kind != last:
@@ -68,7 +69,7 @@ def test_model_id_map(binary, folder):
     for ranks, task in ((1, "eval"), (2, "predict")):
         alone, given = pair(binary, folder, ranks, task, words)
         check(same_bits(alone, given), f"{task} on {ranks} ranks: other bits")
-    text = run(binary, 1, f"-task eval -init_from model.h5 -data_eval eval.h5 {RUN} -tables_id_map modulo", folder, status=64, mpirun=False).text
+    text = run(binary, 1, f"-task eval -init_from model.h5 -data_eval eval.h5 {RUN} -tables_id_map modulo", folder, status=64).text
     check("-tables_id_map" in text and "model.h5 has -tables_id_map hash" in text, text)
 
 
@@ -92,7 +93,7 @@ def test_model_data(binary, folder):
         h["sparse/offsets"] = np.concatenate([[0], np.cumsum([sum(map(len, bag)) for bag in own])]).astype(np.int64)
         h["sparse/values"] = np.concatenate([b for bag in own for b in bag]).astype(np.int32)
         h["dense"][...], h["labels"][...] = dense, labels
-    run(binary, 1, f"{evaluate} -data_eval wide.h5", folder, mpirun=False)
+    run(binary, 1, f"{evaluate} -data_eval wide.h5", folder)
     with h5py.File(os.path.join(folder, "other.h5")) as h:
         check(same_bits(h["predictions"][()], wanted), "features in another order: other bits")
     for name, changed, pattern in (("lacks", {n: r for n, r in FEATURES.items() if n != "shop"}, 'has no feature "shop"'),
@@ -101,7 +102,7 @@ def test_model_data(binary, folder):
         text = run(binary, 2, f"{evaluate} -data_eval {name}.h5", folder, status=65).text
         check(pattern in text and "model.h5" in text, f"{name}: {text}")
     write_dataset(os.path.join(folder, "dense.h5"), 20, features=FEATURES, num_dense=5)
-    text = run(binary, 1, f"{evaluate} -data_eval dense.h5", folder, status=65, mpirun=False).text
+    text = run(binary, 1, f"{evaluate} -data_eval dense.h5", folder, status=65).text
     check("dense.h5: /dense has 5 columns, the model of" in text, text)
 
 
@@ -113,13 +114,13 @@ def test_model_refused(binary, folder):
                        ("-tables_num_embeddings 30", "-table_user_num_embeddings 50"),
                        ("-tables item,user,tag,word", "-tables user,item,tag,word"), ("-dense_arch 16,16,8", "-dense_arch 16,8"),
                        ("-interaction cat", "-interaction dot"), ("-tables_position_weighted false", "-table_user_position_weighted true"), ("-dcn_num_layers 2", "-dcn_num_layers 3")):
-        text = run(binary, 1, f"{evaluate} {given}", folder, status=64, mpirun=False).text
+        text = run(binary, 1, f"{evaluate} {given}", folder, status=64).text
         check(f"{given.split()[0]} \"{given.split()[1]}\" (command line)" in text and f"model.h5 has {has};" in text, f"{given}: {text}")
     with open(os.path.join(folder, "run.opts"), "w", encoding="utf-8") as file:
         file.write("-tables_embedding_dim 16\n")
     text = run(binary, 2, f"{evaluate} -options_file run.opts", folder, status=64).text
     check("run.opts:1" in text, text)
-    run(binary, 1, f"{evaluate} -tables_embedding_dim 8 -table_tag_num_embeddings 20 -dense_arch 16,8 -tables_data_type bf16 -output same.h5", folder, mpirun=False)
+    run(binary, 1, f"{evaluate} -tables_embedding_dim 8 -table_tag_num_embeddings 20 -dense_arch 16,8 -tables_data_type bf16 -output same.h5", folder)
     text = attribute(os.path.join(folder, "same.h5"), "options")
     check("-tables_data_type bf16 # command line" in text and "-table_tag_data_type fp16" not in text, "what the user gave for all tables counts: " + text)
     check("-interaction dot # " in text and "model.h5" in text, "the options of the results do not tell those of the model: " + text)
@@ -133,21 +134,21 @@ def test_model_old(binary, folder):
         del h.attrs["model"]
     evaluate = f"-init_from model.h5 -data_eval eval.h5 {RUN} -output old.h5"
     for task in ("eval", "predict"):
-        text = run(binary, 1, f"-task {task} {evaluate}", folder, status=64, mpirun=False).text
+        text = run(binary, 1, f"-task {task} {evaluate}", folder, status=64).text
         check("embedding_dim" in text and "model.h5 does not say: it is of an earlier version" in text, text)
-    text = run(binary, 1, f"-task eval {evaluate} {words}", folder, mpirun=False).text
+    text = run(binary, 1, f"-task eval {evaluate} {words}", folder).text
     check("model.h5 is of an earlier version and does not hold its model" in text, text)
     with h5py.File(os.path.join(folder, "old.h5")) as h:
         check(same_bits(h["predictions"][()], wanted), "other bits")
     run(binary, 2, f"-task predict {evaluate} {words} -tables_data_type int8 -quant_checkpoint new.h5", folder)  # a new one has the model
-    run(binary, 1, f"-task predict -init_from new.h5 -data_eval eval.h5 {RUN}", folder, mpirun=False)
+    run(binary, 1, f"-task predict -init_from new.h5 -data_eval eval.h5 {RUN}", folder)
 
 
 def test_model_damaged(binary, folder):
     """Flipped bits of the model's text are found, of a short one by HDF5's checksum and of a long one by ours; so is a text that is none."""
     for n in (3, 60):
         write_dataset(os.path.join(folder, "train.h5"), 20, features={f"feature_{i}": 9 for i in range(n)}, largest_bag=1)
-        run(binary, 1, "-data_train train.h5 -checkpoint_final model.h5 -batch_size 20 -tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1", folder, mpirun=False)
+        run(binary, 1, "-data_train train.h5 -checkpoint_final model.h5 -batch_size 20 -tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1", folder)
         path = os.path.join(folder, "model.h5")
         with open(path, "rb") as file:
             content = file.read()
@@ -157,7 +158,7 @@ def test_model_damaged(binary, folder):
         check((size > 2048) == (n == 60), f"a text of {size} bytes")
         for place, bit, task in ((start, 0, "eval"), (start + size // 2, 4, "predict"), (start + size - 2, 1, "eval")):
             flip_bit(path, place, bit)
-            text = run(binary, 1, f"-task {task} -init_from model.h5 -data_eval train.h5 -batch_size 20", folder, status=65, mpirun=False).text
+            text = run(binary, 1, f"-task {task} -init_from model.h5 -data_eval train.h5 -batch_size 20", folder, status=65).text
             check("model.h5" in text and "damaged" in text, text)
             flip_bit(path, place, bit)
     for wrong, pattern in (("nonsense", "attribute model is no text of options"), ("-epochs 3\n", "attribute model has -epochs"),
@@ -166,7 +167,7 @@ def test_model_damaged(binary, folder):
             h.attrs["model"] = np.bytes_(wrong.encode())
             del h["checksums"]
             h.create_group("checksums")
-        text = run(binary, 1, "-task eval -init_from model.h5 -data_eval train.h5", folder, status=65, mpirun=False).text
+        text = run(binary, 1, "-task eval -init_from model.h5 -data_eval train.h5", folder, status=65).text
         check(pattern in text and "model.h5" in text, text)
 
 
@@ -178,15 +179,14 @@ def test_model_inspect(binary, folder):
         check(wanted in found, f"{wanted} is not in\n{found}")
     with open(os.path.join(folder, "model.opts"), "wb") as file:
         file.write(attribute(os.path.join(folder, "model.h5"), "model"))
-    run(binary, 1, f"-options_file model.opts -data_train train.h5 -checkpoint_final again.h5 -embedding_learning_rate 0.3 {RUN}", folder, mpirun=False)
+    run(binary, 1, f"-options_file model.opts -data_train train.h5 -checkpoint_final again.h5 -embedding_learning_rate 0.3 {RUN}", folder)
     one, other = tensors(os.path.join(folder, "model.h5")), tensors(os.path.join(folder, "again.h5"))
     check(sorted(one) == sorted(other) and all(same_bits(one[n], other[n]) for n in one), "a training with the model's text as its option file: another model")
 
 
 def embeddings(binary, folder, ranks, options, features="user,shop,tag"):
     """feature -> [N, D]"""
-    run(binary, ranks, f"-task predict -init_from model.h5 -data_eval eval.h5 -tables_min_partition 4 -output found.h5 -predict_embeddings {features} {options}", folder,
-        mpirun=ranks > 1)
+    run(binary, ranks, f"-task predict -init_from model.h5 -data_eval eval.h5 -tables_min_partition 4 -output found.h5 -predict_embeddings {features} {options}", folder)
     with h5py.File(os.path.join(folder, "found.h5")) as h:
         check(sorted(h["embeddings"]) == sorted(features.split(",")), f"embeddings of {sorted(h['embeddings'])}")
         return {name: h[f"embeddings/{name}"][()] for name in h["embeddings"]}, h["predictions"][()]
@@ -228,5 +228,5 @@ def test_predict_embeddings_refused(binary, folder):
                              ("-output o.h5 -predict_embeddings user,tag,user", 'names the feature "user" twice'),
                              ("-output o.h5 -predict_embeddings tag,word", 'feature "word" is of the sequence table "word" (pooling none)'),
                              ("-predict_embeddings tag", "needs -output")):
-        text = run(binary, 1, f"{predict} {options}", folder, status=64, mpirun=False).text
+        text = run(binary, 1, f"{predict} {options}", folder, status=64).text
         check("-predict_embeddings" in text and pattern in text, text)

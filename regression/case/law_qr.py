@@ -115,7 +115,7 @@ class Reference:
 
 def reference(binary, folder):
     """(losses, the model after training) of the definition."""
-    run(binary, 1, f"{TRAINING.replace(f'-steps {STEPS}', '-steps 0')} {MODEL} -batch_size {BATCH} -checkpoint_final begin.h5", folder, mpirun=False)
+    run(binary, 1, f"{TRAINING.replace(f'-steps {STEPS}', '-steps 0')} {MODEL} -batch_size {BATCH} -checkpoint_final begin.h5", folder)
     model, (dense, labels, bags) = Reference(os.path.join(folder, "begin.h5")), read(os.path.join(folder, "train.h5"))
     found = []
     for step in range(STEPS):
@@ -147,7 +147,7 @@ def test_qr_reproducible(binary, folder):
     """With -reproducible the bits are the same for every number of ranks and plan, also of a training that goes on from a checkpoint."""
     make(folder)
     shared = f"{TRAINING} {MODEL} -reproducible -checkpoint_dir states -checkpoint_every 30"
-    run(binary, 1, f"{shared.replace('states', 'whole')} -batch_size {BATCH} -output whole.h5 -checkpoint_final whole.final.h5", folder, mpirun=False)
+    run(binary, 1, f"{shared.replace('states', 'whole')} -batch_size {BATCH} -output whole.h5 -checkpoint_final whole.final.h5", folder)
     for ranks, steps, kind in ((3, 30, "row_wise"), (2, 60, "column_wise")):
         run(binary, ranks, f"{shared} -resume -steps {steps} -batch_size {BATCH // ranks} -tables_sharding_types {kind} -output part.h5 "
             "-checkpoint_final part.final.h5 -existing_outputs replace", folder)
@@ -158,7 +158,7 @@ def test_qr_reproducible(binary, folder):
 def test_qr_predict(binary, folder):
     """A checkpoint is the model: evaluation, prediction with the joined embeddings, and quantised prediction, need no other option."""
     make(folder)
-    run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -checkpoint_final model.h5", folder, mpirun=False)
+    run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -checkpoint_final model.h5", folder)
     text = attribute(os.path.join(folder, "model.h5"), "model").decode()
     check("-table_user_qr_collisions 7" in text and "-table_item_qr_operation add" in text, text)
     model, (dense, _, bags) = Reference(os.path.join(folder, "model.h5")), read(os.path.join(folder, "eval.h5"))
@@ -168,7 +168,7 @@ def test_qr_predict(binary, folder):
     for ranks, words, tolerance in ((1, "-task eval", 1e-6), (2, "-task predict -predict_embeddings user,near", 1e-6),
                                     (3, "-task predict -tables_data_type int8 -quant_checkpoint small.h5", 2e-2),
                                     (1, "-task predict -init_from small.h5", 2e-2)):
-        run(binary, ranks, f"{shared} {words}", folder, mpirun=ranks > 1)
+        run(binary, ranks, f"{shared} {words}", folder)
         with h5py.File(os.path.join(folder, "out.h5")) as h:
             off = np.max(np.abs(h["predictions"][()] - wanted))
             check(0 < off <= tolerance, f"{words}: predictions differ by {off:.1e}")
@@ -184,8 +184,8 @@ def test_qr_refused(binary, folder):
                          ("-table_tag_qr_collisions 3", 'table "tag" is not split'), ("-table_tag_qr_operation add", "-table_tag_qr_operation"),
                          ("-tables user,user_remainder -table_user_remainder_features tag", 'table "user_remainder" is there beside'),
                          ("-table_user_qr_collisions 0", "-table_user_qr_collisions")):
-        text = run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -allow_unused_options {words}", folder, status=64, mpirun=False).text
+        text = run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -allow_unused_options {words}", folder, status=64).text
         check(named in text, f"{words}: {text[:600]}")
-    text = run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -checkpoint_final model.h5", folder, mpirun=False).text
-    text = run(binary, 1, "-task eval -init_from model.h5 -data_eval eval.h5 -table_user_qr_collisions 8", folder, status=64, mpirun=False).text
+    text = run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -checkpoint_final model.h5", folder).text
+    text = run(binary, 1, "-task eval -init_from model.h5 -data_eval eval.h5 -table_user_qr_collisions 8", folder, status=64).text
     check("model.h5 has -table_user_qr_collisions 7" in text, text[:600])

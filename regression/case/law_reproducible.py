@@ -16,7 +16,7 @@ def draw_model(binary, rng):
     sequences = set()
     interaction = rng.choice(choices(binary, "-interaction"))
     dim = rng.choice((4, 8, 12))
-    words = [f"-tables_embedding_dim {dim} -dense_arch 16,{dim} -over_arch 17,9,1 -interaction {interaction} -dcn_low_rank_dim 5",
+    words = [f"-tables_embedding_dim {dim} -dense_arch 16,{dim} -over_arch 17,9,1 -interaction {interaction} -dcn_low_rank_dim 5 -projection_arch1 24 -projection_arch2 48",
              f"-embedding_optimizer {rng.choice(optimizers(binary))} -dense_optimizer {rng.choice(choices(binary, '-dense_optimizer'))}",
              f"-seed {rng.randrange(1000)} -epochs 2 -data_shuffle {rng.choice(('true', 'false'))} -tables_min_partition 4"]
     for table in ROWS:

@@ -49,6 +49,26 @@ def test_cuda_repeat(binary, folder):
         check_same_tensors(other, state, name)
 
 
+def test_cuda_interactions(binary, folder):
+    """Interactions that have kernels or an order of kernels of their own are the CPU's."""
+    make(folder)
+    for kind, numbers in (("dcn_vector", ""), ("dcn_mixture", "-dcn_low_rank_dim 4 -dcn_num_experts 3"), ("projection", "-projection_arch1 9,16 -projection_arch2 8")):
+        shared = f"{MIXED} -steps 6 -interaction {kind} {numbers}"
+        wanted, state = train(binary, folder, "cpu", 2, f"{shared} -device cpu", limit_s=240)
+        found, other = train(binary, folder, "nccl", 2, f"{shared} {NCCL}", limit_s=240)
+        check_close_losses(found, wanted, TOLERANCE, kind)
+        check_close_tensors(other, state, TOLERANCE, kind)
+
+
+def test_cuda_accumulate(binary, folder):
+    """-accumulate_steps: four batches are one batch of four times as many samples."""
+    make(folder)
+    wanted, state = train(binary, folder, "one", 2, f"{MIXED} {NCCL} -batch_size 12", limit_s=240)
+    found, other = train(binary, folder, "four", 2, f"{MIXED} {NCCL} -batch_size 3 -accumulate_steps 4", limit_s=240)
+    check_close_losses(found, wanted, TOLERANCE, "four batches")
+    check_close_tensors(other, state, TOLERANCE, "four batches")
+
+
 def test_cuda_reproducible(binary, folder):
     """-reproducible: the same bits for every plan, backend and number of ranks; rows that optimizers take as a whole, in caches and in fp16; sequences."""
     make(folder, 300)  # batches of 132, 132 and 36 samples: blocks of 64 samples that two ranks share, and smaller ones

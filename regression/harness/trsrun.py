@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Running trshard on several ranks from Python tests, small datasets for it, and looking at what it wrote.
 
-Shared by regression/badinput and regression/case. A job runs under mpirun behind a small shell that notes each rank's
+Shared by regression/badinput and regression/case. A job of several ranks runs under mpirun, each behind a small shell that notes its
 process id and, when it ends, its own exit status, since mpirun only tells that of the first rank to fail.
 """
 import dataclasses
@@ -74,17 +74,19 @@ class Result:
 
 
 class Job:
-    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun; without mpirun one rank starts faster."""
+    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun, which one rank goes without."""
 
-    def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=(), mpirun=True):
+    def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=()):
         self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
         os.makedirs(self.notes)
         words = shlex.split(options) if isinstance(options, str) else list(options)
         if "-gpu_share" not in words:  # TRS_GPU_OPTIONS: of a machine with fewer GPUs than ranks, "-comm_backend mpi -gpu_share"
             words += shlex.split(os.environ.get("TRS_GPU_OPTIONS", ""))
         variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
+        if ranks == 1:  # alone, without the daemon that Open MPI starts beside such a rank
+            variables["OMPI_MCA_ess_singleton_isolated"] = "1"
         variables.update(environment or {})
-        command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if mpirun else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
+        command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if ranks > 1 else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
         self.start_s = time.monotonic()
         self.process = subprocess.Popen(command, cwd=folder, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

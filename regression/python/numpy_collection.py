@@ -88,7 +88,43 @@ def check_files():
             other.load(path, over=read)
             np.testing.assert_array_equal(read, mine)
             np.testing.assert_array_equal(rows_of(other, 2), rows_of(ebc, 2))
-        assert {table["sharding_type"] for table in ebc.plan["tables"].values()} if isinstance(ebc.plan["tables"], dict) else ebc.plan
+        assert ebc.plan["world_size"] == SIZE, ebc.plan
+
+
+def check_rows(sharding, ahead):
+    """Rows by id, and their updates by plain SGD: of each table the gradients of all ranks' ids are added up."""
+    tables = [trshard.EmbeddingConfig("t0", 40, 8, ["a", "b"]), trshard.EmbeddingConfig("t1", 30, 8)]
+    of, options = [0, 0, 1], f"-device cpu -embedding_optimizer sgd -embedding_learning_rate {RATE} -tables_sharding_types {sharding}"
+    with trshard.EmbeddingCollection(tables, BATCH + SIZE, options) as ec:
+        batches = []
+        for step in range(STEPS):
+            lengths = [np.random.default_rng([step, rank]).integers(0, 4, (3, BATCH + rank), dtype=np.int32) for rank in range(SIZE)]
+            ids = [[np.random.default_rng([step, rank, f]).integers(0, tables[t].num_embeddings, lengths[rank][f].sum()) for f, t in enumerate(of)]
+                   for rank in range(SIZE)]
+            batches.append([(lengths[rank], ids[rank]) for rank in range(SIZE)])
+
+        def rows_of_table(f):
+            n = tables[of[f]].num_embeddings
+            lengths = np.zeros((3, 1), np.int32)
+            lengths[f] = n
+            return ec.evaluate(lengths, np.arange(n)).astype(np.float64)
+
+        weights = [rows_of_table(0), rows_of_table(2)]
+        for step in range(STEPS):
+            lengths, ids = batches[step][RANK]
+            if ahead:
+                ec.input_dist(lengths, np.concatenate(ids))
+            rows = ec.forward() if ahead else ec.forward(lengths, np.concatenate(ids))
+            for part, f in zip(ec.features(rows, lengths).values(), range(3)):
+                np.testing.assert_allclose(part, weights[of[f]][ids[f]], rtol=1e-5, atol=1e-6)
+            gradient = [np.zeros_like(w) for w in weights]
+            for rank in range(SIZE):
+                for f, some in enumerate(batches[step][rank][1]):
+                    np.add.at(gradient[of[f]], some, weights[of[f]][some])
+            ec.backward(rows)  # the loss is half the sum of squares
+            weights = [w - RATE * g for w, g in zip(weights, gradient)]
+        for f, w in ((0, weights[0]), (2, weights[1])):
+            np.testing.assert_allclose(rows_of_table(f), w, rtol=1e-4, atol=2e-5)
 
 
 def fails(call, error, text):
@@ -120,6 +156,8 @@ def check_errors():
 
 for arguments in [("sgd", "row_wise", False), ("adagrad", "table_wise", True), ("sgd", "data_parallel", True)]:
     check_training(*arguments)
+check_rows("row_wise", False)
+check_rows("table_wise", True)
 check_files()
 check_errors()
 print(f"rank {RANK}: trshard {trshard.version()} agrees with numpy")

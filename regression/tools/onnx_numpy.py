@@ -80,8 +80,17 @@ def reshape(data, shape, allowzero=0):
     return data.reshape([data.shape[i] if size == 0 and not allowzero else size for i, size in enumerate(shape)])
 
 
-def cut(data, first, last):
-    return data[int(first[0]):int(min(last[0], np.iinfo(np.int64).max))]
+def cut(data, first, last, axes=None):
+    """The numbers of data between first and last, in its first dimensions or in those that axes names."""
+    places = [slice(None)] * data.ndim
+    for axis, a, b in zip(range(len(first)) if axes is None else axes, first, last):
+        places[int(axis)] = slice(int(a), int(b))
+    return data[tuple(places)]
+
+
+def softmax(data, axis):
+    powers = np.exp(data - data.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
 
 
 def gather(data, indices, axis=0):
@@ -100,6 +109,7 @@ OPERATORS = {
     "Range": lambda a, b, step: np.arange(a, b, step), "Slice": cut, "Gather": gather, "Reshape": reshape, "ScatterElements": scatter,
     "Expand": lambda a, shape: np.broadcast_to(a, np.broadcast_shapes(a.shape, tuple(shape))),
     "Unsqueeze": lambda a, axes: np.expand_dims(a, tuple(axes)), "Squeeze": lambda a, axes=None: np.squeeze(a, None if axes is None else tuple(axes)),
+    "Softmax": softmax,
     "Transpose": lambda a, perm: np.transpose(a, perm),
     "ReduceSum": lambda a, axes, keepdims: a.sum(axis=tuple(axes), keepdims=bool(keepdims)),
     "Gemm": lambda a, b, c=0, transB=0: a @ (b.T if transB else b) + c,

@@ -37,6 +37,14 @@ MODELS = {
     "fm": ("-tables_embedding_dim 8 -interaction fm -table_hist_position_weighted true -table_hist_max_feature_lengths 5", True, False),
     "deepfm": ("-tables user,item -table_item_features item,hist -table_item_pooling none -table_item_sequence_pooling concat "
                "-table_item_sequence_length 3 -interaction deepfm -deepfm_arch 8,4 -tables_id_map hash -tables_embedding_dim 8 " + ROWS, True, True),
+    "dcn_full": ("-tables_embedding_dim 4 -interaction dcn_full -dcn_num_layers 2", True, False),
+    "dcn_vector": ("-tables_embedding_dim 8 -interaction dcn_vector -dcn_num_layers 3", True, False),
+    "dcn_mixture": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 2 -dcn_low_rank_dim 3 -dcn_num_experts 3", True, False),
+    "one_expert": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 1 -dcn_low_rank_dim 3 -dcn_num_experts 1", True, False),
+    "none": ("-tables_embedding_dim 8 -interaction none", True, False),
+    "projection": ("-tables_embedding_dim 8 -interaction projection -projection_arch1 9,16 -projection_arch2 24", True, False),
+    "average": ("-tables_embedding_dim 8 -ema_decay 0.7 -dense_optimizer adam", True, False),
+    "split": ("-tables_embedding_dim 8 -table_user_id_map qr -table_user_qr_collisions 7", True, False),
     "sequences": ("-tables user,item,hist -tables_embedding_dim 8 -tables_pooling none -table_hist_sequence_pooling max "
                   "-table_item_sequence_pooling mean -table_user_sequence_pooling concat -table_user_sequence_length 2", True, False),
 }

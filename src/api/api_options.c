@@ -13,6 +13,8 @@
 static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",
      "samples of a rank's largest batch, which config.batch_size gives"},
+    {"-accumulate_steps", TRS_OPTION_INT, "1", "[1,1]", NULL, "batches",
+     "batches of a step: a caller of the library puts them together itself"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "seed of all random numbers: initial weights, stochastic rounding"},
     {"-task", TRS_OPTION_ENUM, "train", NULL, "train", NULL, "a collection is made to be trained"},
@@ -66,17 +68,22 @@ static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const 
 
 static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
 {
+  static const char *const poolings[] = {"sum", "mean", "none"};
   char number[32];
 
   PetscFunctionBegin;
-  PetscCheck(table->pooling == TRSHARD_POOLING_SUM || table->pooling == TRSHARD_POOLING_MEAN, PETSC_COMM_SELF,
-             TRS_ERR_OPTION, "table \"%s\": pooling is %d, expected TRSHARD_POOLING_SUM or _MEAN",
-             table->name, (int)table->pooling);
+  PetscCheck(table->pooling <= TRSHARD_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "table \"%s\": pooling is %d, expected TRSHARD_POOLING_SUM, _MEAN or _NONE", table->name,
+             (int)table->pooling);
   snprintf(number, sizeof(number), "%" PRId64, table->num_embeddings);
   PetscCall(add_key(words, table->name, "num_embeddings", number));
   snprintf(number, sizeof(number), "%" PRId32, table->embedding_dim);
   PetscCall(add_key(words, table->name, "embedding_dim", number));
-  PetscCall(add_key(words, table->name, "pooling", table->pooling == TRSHARD_POOLING_MEAN ? "mean" : "sum"));
+  PetscCall(add_key(words, table->name, "pooling", poolings[table->pooling]));
+  if (table->pooling == TRSHARD_POOLING_NONE) {
+    PetscCall(add_key(words, table->name, "sequence_pooling", "concat"));
+    PetscCall(add_key(words, table->name, "sequence_length", "1")); /* bags of one id (rows.c) */
+  }
   if (table->weighted) PetscCall(add_key(words, table->name, "is_weighted", "true"));
   if (!table->features) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTextPrintf(words, "-table_%s_features", table->name));

@@ -59,12 +59,32 @@ static PetscErrorCode refuse_bad_ids(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Rows of ids are one matrix, so that no pooled tables may be among theirs. */
+static PetscErrorCode check_poolings(TrshardCollection c)
+{
+  const TrsTableConfig *first = &c->tables.table[0];
+
+  PetscFunctionBegin;
+  c->by_id = (PetscBool)(first->pooling == TRS_POOLING_NONE);
+  for (int t = 1; t < c->tables.n; t++) {
+    const TrsTableConfig *table = &c->tables.table[t];
+
+    PetscCheck(
+        (table->pooling == TRS_POOLING_NONE) == c->by_id, PETSC_COMM_SELF, TRS_ERR_OPTION,
+        "only one of the tables \"%s\" and \"%s\" has pooling none, expected a collection for each kind",
+        first->name, table->name);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Where each feature is in a row of the pooled matrix, and what its ids are. */
 static PetscErrorCode find_features(TrshardCollection c)
 {
   PetscFunctionBegin;
   for (int t = 0; t < c->tables.n; t++) c->n_features += c->tables.table[t].n_features;
-  PetscCall(PetscMalloc3(c->n_features, &c->columns, c->n_features, &c->table_of, c->n_features, &c->map));
+  PetscCall(check_poolings(c));
+  PetscCall(PetscMalloc4(c->n_features, &c->columns, c->n_features, &c->places_columns, c->n_features,
+                         &c->table_of, c->n_features, &c->map));
   for (int t = 0, f = 0; t < c->tables.n; t++) {
     const TrsTableConfig *table = &c->tables.table[t];
 
@@ -79,10 +99,12 @@ static PetscErrorCode find_features(TrshardCollection c)
                table->name);
     c->weighted = (PetscBool)(c->weighted || table->is_weighted);
     for (int k = 0; k < table->n_features; k++, f++) {
-      c->columns[f] = c->width;
+      c->columns[f] = c->by_id ? 0 : c->width;
+      c->places_columns[f] = c->places_width;
       c->table_of[f] = table;
       c->map[f] = TrsIdMapMake(&table->id_map, PETSC_FALSE);
-      c->width += TrsTableColumns(table);
+      c->places_width += TrsTableColumns(table);
+      c->width = c->by_id ? TrsTableColumns(table) : c->places_width;
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -123,7 +145,7 @@ static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *conf
 static PetscErrorCode create_tables(TrshardCollection c)
 {
   const TrsMachine *machine = &c->machine;
-  TrsShardedEbcConfig config = {.columns = c->columns};
+  TrsShardedEbcConfig config = {.columns = c->places_columns};
   int64_t seed;
 
   PetscFunctionBegin;
@@ -173,6 +195,7 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
   PetscCall(TrsMachinePlan(&c->machine, &wishes, &c->tables, &c->plan));
   PetscCall(TrsMemoryCheck(&c->machine, &c->tables, &c->plan, PETSC_TRUE, PETSC_FALSE));
   PetscCall(create_batches(c));
+  PetscCall(TrsApiRowsCreate(c));
   PetscCall(create_tables(c));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -183,6 +206,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   if (!c) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsShardedEbcDestroy(&c->ebc));
   if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
+  PetscCall(TrsApiRowsDestroy(c));
   for (int s = 0; c->stream_made && s <= TRS_EVALUATION; s++) {
     PetscCall(TrsDeviceBatchDestroy(c->machine.device, &c->slot[s].copy));
     PetscCall(TrsKjtFree(&c->host, &c->slot[s].batch.kjt));
@@ -193,7 +217,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscCall(TrsScheduleFree(&c->schedule));
   PetscCall(TrsShardingPlanFree(&c->plan));
   PetscCall(TrsMachineDestroy(&c->machine));
-  PetscCall(PetscFree3(c->columns, c->table_of, c->map));
+  PetscCall(PetscFree4(c->columns, c->places_columns, c->table_of, c->map));
   PetscCall(TrsTableConfigsFree(&c->tables));
   PetscCall(PetscFree(c->plan_text));
   PetscCall(TrsOptionsDestroy(&c->options));

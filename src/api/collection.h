@@ -31,11 +31,16 @@ struct TrshardCollectionImpl {
   TrsStream stream;  /* of all the work */
   PetscBool stream_made;
   int n_features;
-  int64_t *columns; /* [n_features] */
+  int64_t *columns;        /* [n_features] of the caller's matrix */
+  int64_t *places_columns; /* [n_features] of `places` */
   int64_t width;
   const TrsTableConfig **table_of; /* [n_features] */
   TrsIdMap *map;                   /* [n_features] */
   PetscBool weighted;              /* some table is */
+  PetscBool by_id;                 /* pooling none: a row for each id (rows.c) */
+  TrsDeviceBuffer places;          /* float [bags, places_width] embeddings that stay in here */
+  int64_t places_width;            /* columns of all features */
+  TrsWorkspace workspace;          /* by_id */
   int64_t batch_size;
   int64_t step;  /* updates done */
   double factor; /* of the learning rates */
@@ -57,6 +62,22 @@ int TrsApiFinish(PetscErrorCode ierr);
 
 /* The words of config.options, in front of them those that say the same as the structs. */
 PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options);
+
+/*
+  Collections of rows (pooling none). Their tables get bags of one id: Spread makes as many bags of
+  each feature as the feature with most ids has, and the bags behind a feature's ids are empty. So
+  rows lie in a matrix with columns for each feature. Not collective.
+*/
+PetscErrorCode TrsApiRowsCreate(TrshardCollection collection);
+PetscErrorCode TrsApiRowsDestroy(TrshardCollection collection);
+PetscErrorCode TrsApiRowsSpread(TrshardCollection collection, TrsKjt *kjt);
+
+/* A matrix of the library for a batch's embeddings, borrowed until the next call. */
+PetscErrorCode TrsApiPlaces(TrshardCollection collection, int slot, TrsPooledMatrix *matrix);
+
+/* Copy the rows of a batch's ids from that matrix to the caller's memory, or back. */
+PetscErrorCode TrsApiRowsCopy(TrshardCollection collection, int slot, float *rows, int64_t stride,
+                              PetscBool to_caller);
 
 /*
   Check the ids of a batch, and make them rows of tables in `batch`. Not collective. Errors: DATA

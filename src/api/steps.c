@@ -2,10 +2,15 @@
 /* The steps of a collection's batches. */
 #include "api/collection.h"
 
+/* The matrix in which a batch's embeddings arrive: the caller's, or for rows of ids our own. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): the matrix is written */
-static TrsPooledMatrix matrix_of(TrshardCollection c, float *data, int64_t stride)
+static PetscErrorCode matrix_of(TrshardCollection c, int slot, float *data, int64_t stride,
+                                TrsPooledMatrix *matrix)
 {
-  return (TrsPooledMatrix){.data = data, .stride = stride, .columns = c->columns};
+  PetscFunctionBegin;
+  *matrix = (TrsPooledMatrix){.data = data, .stride = stride, .columns = c->columns};
+  if (c->by_id) PetscCall(TrsApiPlaces(c, slot, matrix));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The slot of the i-th batch that is under way, from the oldest one on. */
@@ -63,12 +68,23 @@ static PetscErrorCode input_dist(TrshardCollection c, const TrshardBatch *batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode forward(TrshardCollection c, int slot, const TrsPooledMatrix *pooled)
+static PetscErrorCode look_up(TrshardCollection c, int slot, const TrsPooledMatrix *matrix)
 {
   PetscFunctionBegin;
+  PetscCall(TrsShardedEbcForwardStart(c->ebc, slot, c->stream, matrix));
+  PetscCall(TrsShardedEbcForwardWait(c->ebc, slot, c->stream, matrix));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(TrshardCollection c, int slot, float *embeddings, int64_t stride)
+{
+  TrsPooledMatrix matrix;
+
+  PetscFunctionBegin;
+  PetscCall(matrix_of(c, slot, embeddings, stride, &matrix));
   PetscCall(await_ids(c, slot));
-  PetscCall(TrsShardedEbcForwardStart(c->ebc, slot, c->stream, pooled));
-  PetscCall(TrsShardedEbcForwardWait(c->ebc, slot, c->stream, pooled));
+  PetscCall(look_up(c, slot, &matrix));
+  if (c->by_id) PetscCall(TrsApiRowsCopy(c, slot, embeddings, stride, PETSC_TRUE));
   PetscCall(c->machine.device->stream_synchronize(c->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -84,14 +100,12 @@ static PetscErrorCode check_stride(TrshardCollection c, const char *function, in
 
 static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t stride)
 {
-  const TrsPooledMatrix matrix = matrix_of(c, pooled, stride);
-
   PetscFunctionBegin;
   PetscCall(check_stride(c, "TrshardForward", stride));
   PetscCheck(c->n_started > 0 && !c->forwarded, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "TrshardForward: %s",
              c->forwarded ? "the last forward's batch waits for TrshardBackward"
                           : "no batch is under way, expected a TrshardInputDist first");
-  PetscCall(forward(c, slot_of(c, 0), &matrix));
+  PetscCall(forward(c, slot_of(c, 0), pooled, stride));
   if (c->n_started > 1) PetscCall(send_ids(c, slot_of(c, 1)));
   c->forwarded = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -99,9 +113,9 @@ static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t
 
 static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t stride)
 {
-  const TrsPooledMatrix matrix = matrix_of(c, gradient, stride);
   const double factor = c->factor * TrsScheduleFactor(&c->schedule, c->step + 1);
   const int slot = slot_of(c, 0);
+  TrsPooledMatrix matrix;
 
   PetscFunctionBegin;
   PetscCall(check_stride(c, "TrshardBackward", stride));
@@ -112,6 +126,8 @@ static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t str
     c->step_args[i].step = c->step + 1;
     c->step_args[i].learning_rate = (float)((double)c->optimizers.args[i].learning_rate * factor);
   }
+  PetscCall(matrix_of(c, slot, gradient, stride, &matrix));
+  if (c->by_id) PetscCall(TrsApiRowsCopy(c, slot, gradient, stride, PETSC_FALSE));
   PetscCall(TrsShardedEbcBackwardStart(c->ebc, slot, c->stream, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(c->ebc, slot, c->stream, &matrix, c->step_args));
   PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
@@ -124,9 +140,19 @@ static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t str
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The exchanges keep what the last forward sent, and its backward sends back. */
+static PetscErrorCode repeat_forward(TrshardCollection c, int slot)
+{
+  TrsPooledMatrix matrix;
+
+  PetscFunctionBegin;
+  PetscCall(TrsApiPlaces(c, slot, &matrix));
+  PetscCall(look_up(c, slot, &matrix));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, float *pooled, int64_t stride)
 {
-  const TrsPooledMatrix matrix = matrix_of(c, pooled, stride);
   const int slot = TRS_TRAINING_SLOTS;
 
   PetscFunctionBegin;
@@ -134,8 +160,9 @@ static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, f
   /* Counts of two batches do not travel at the same time (comm/shared_lanes.h). */
   if (c->n_started > 0) PetscCall(send_ids(c, slot_of(c, c->n_started - 1)));
   PetscCall(start(c, batch, slot));
-  PetscCall(forward(c, slot, &matrix));
+  PetscCall(forward(c, slot, pooled, stride));
   PetscCall(TrsShardedEbcEvaluated(c->ebc, slot, c->stream));
+  if (c->forwarded) PetscCall(repeat_forward(c, slot_of(c, 0)));
   PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
   c->slot[slot].copy.host = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -74,7 +74,6 @@ PetscErrorCode TrsApiTakeBatch(TrshardCollection c, const TrshardBatch *from, Tr
   PetscCheck(from->weights || !c->weighted || from->n_values == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "batch.weights is NULL, but the collection has weighted tables");
   PetscCall(TrsKjtReserve(&c->host, kjt, c->n_features, from->batch, from->n_values, c->weighted));
-  batch->batch = from->batch;
   PetscCall(take_lengths(c, from, kjt));
   if (from->n_values)
     memcpy(kjt->jagged.values, from->values, (size_t)from->n_values * sizeof(*from->values));
@@ -88,5 +87,7 @@ PetscErrorCode TrsApiTakeBatch(TrshardCollection c, const TrshardBatch *from, Tr
     else
       TrsIdMapApply(&c->map[f], offsets[from->batch] - offsets[0], kjt->jagged.values + offsets[0]);
   }
+  if (c->by_id) PetscCall(TrsApiRowsSpread(c, kjt));
+  batch->batch = kjt->batch;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -65,7 +65,13 @@ enum {
 /* Batches that may be under way between TrshardInputDist() and TrshardBackward(). */
 enum { TRSHARD_BATCHES = 2 };
 
-typedef enum { TRSHARD_POOLING_SUM, TRSHARD_POOLING_MEAN } TrshardPooling;
+/*
+  Pooling none gives a row for each id (TorchRec's EmbeddingCollection). Then all tables of the
+  collection have it, and one embedding_dim D. Where the functions below speak of a matrix [batch,
+  stride] of pooled embeddings or their gradients, such a collection has a matrix [n_values, stride]
+  with D columns: the row of each id, in the order of TrshardBatch.values. The id -1 gives zeros.
+*/
+typedef enum { TRSHARD_POOLING_SUM, TRSHARD_POOLING_MEAN, TRSHARD_POOLING_NONE } TrshardPooling;
 
 /* An embedding table. */
 typedef struct {

@@ -503,6 +503,15 @@ typedef PetscErrorCode TrsLayerNormBackwardFn(TrsStream stream, int64_t batch, i
                                               float *dy, int64_t dy_stride, float *grad_weight,
                                               float *grad_bias);
 
+/*
+  Rows of length 1: y = x / max(|x|, 1e-12), of n columns. The backward makes the gradient of x in
+  dy.
+*/
+typedef PetscErrorCode TrsUnitRowsFn(TrsStream stream, int64_t batch, int64_t n, const float *x,
+                                     int64_t x_stride, float *y, int64_t y_stride);
+typedef PetscErrorCode TrsUnitRowsBackwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x,
+                                             int64_t x_stride, float *dy, int64_t dy_stride);
+
 /* y = scale * x, or 0 for numbers that are not kept. y may be x. */
 typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, const TrsDropout *dropout,
                                     const float *x, int64_t x_stride, float *y, int64_t y_stride);
@@ -548,6 +557,26 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
 */
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
                                        const float *q, const float *V, float *g, const float *dx0, float *dx);
+
+/* A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. */
+typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                               const float *s, const float *bias, const float *x, float *y);
+
+/*
+  Its backward, with s in the place of u: h [batch] = g . x0; grad_bias = sum of g over samples; dx0
+  has g * s as with TrsCrossBackwardFn.
+*/
+typedef PetscErrorCode TrsVectorCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
+                                                const TrsCrossBackward *layer);
+
+/*
+  c [m, n] = op(a) op(b) for each sample of a batch, row-major and without gaps, sums over k in
+  order. A sample's matrices are a_stride, b_stride and c_stride floats behind those of the one
+  before.
+*/
+typedef PetscErrorCode TrsSampleGemmFn(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
+                                       int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
+                                       const float *b, int64_t b_stride, float *c, int64_t c_stride);
 
 /*
   A loss of the samples of a batch, with its gradient and predictions. Every sum over samples is in
@@ -685,6 +714,8 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(ActivateBackward, activate_backward) \
   X(LayerNormForward, layer_norm_forward) \
   X(LayerNormBackward, layer_norm_backward) \
+  X(UnitRows, unit_rows) \
+  X(UnitRowsBackward, unit_rows_backward) \
   X(DropOut, drop_out) \
   X(DotForward, dot_forward) \
   X(DotBackward, dot_backward) \
@@ -693,6 +724,9 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(CrossForward, cross_forward) \
   X(CrossBackward, cross_backward) \
   X(CrossInput, cross_input) \
+  X(VectorCrossForward, vector_cross_forward) \
+  X(VectorCrossBackward, vector_cross_backward) \
+  X(SampleGemm, sample_gemm) \
   X(Bce, bce) \
   X(Mse, mse) \
   X(Huber, huber) \

@@ -113,3 +113,71 @@ PetscErrorCode TrsFmBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int 
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsVectorCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0,
+                                        const float *s, const float *bias, const float *x, float *y)
+{
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++)
+    for (int64_t i = b * n, c = 0; c < n; i++, c++) y[i] = x0[i] * s[b] + bias[c] + x[i];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A thread sums a range of columns of g over all samples. */
+PetscErrorCode TrsVectorCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place,
+                                         const TrsCrossBackward *layer)
+{
+  enum { TRS_COLUMNS = 256 };
+
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++) {
+    const float *g = layer->g + b * n, *x0 = layer->x0 + b * n;
+    float *dx0 = layer->dx0 + b * n;
+    double sum = 0.0;
+
+    for (int64_t c = 0; c < n; c++) {
+      sum += (double)g[c] * (double)x0[c];
+      dx0[c] = (place & TRS_CROSS_FIRST ? 0.0F : dx0[c]) + g[c] * layer->u[b];
+    }
+    layer->h[b] = (float)sum;
+  }
+#pragma omp parallel for schedule(static)
+  for (int64_t first = 0; first < n; first += TRS_COLUMNS) {
+    const int64_t end = PetscMin(n, first + TRS_COLUMNS);
+
+    memset(layer->grad_bias + first, 0, (size_t)(end - first) * sizeof(float));
+    for (int64_t b = 0; b < batch; b++)
+      for (int64_t c = first; c < end; c++) layer->grad_bias[c] += layer->g[b * n + c];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
+PetscErrorCode TrsSampleGemmCpu(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
+                                int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
+                                const float *b, int64_t b_stride, float *c, int64_t c_stride)
+{
+  const int64_t a_row = trans_a ? 1 : k, a_col = trans_a ? m : 1, b_row = trans_b ? 1 : n,
+                b_col = trans_b ? k : 1;
+
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t s = 0; s < batch; s++)
+    for (int64_t i = 0; i < m; i++) {
+      float *row = c + s * c_stride + i * n;
+
+      memset(row, 0, (size_t)n * sizeof(float));
+      for (int64_t l = 0; l < k; l++) {
+        const float left = a[s * a_stride + i * a_row + l * a_col];
+        const float *right = b + s * b_stride + l * b_row;
+
+        for (int64_t j = 0; j < n; j++) row[j] += left * right[j * b_col];
+      }
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

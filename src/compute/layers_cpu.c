@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { TRS_LANES = 8, TRS_COLUMNS_A_PART = 64 };
+#define TRS_LEAST_LENGTH 1e-12 /* torch.nn.functional.normalize's */
 
 static inline float sigmoid(float x)
 {
@@ -185,6 +186,51 @@ PetscErrorCode TrsDropOutCpu(TrsStream stream, int64_t batch, int64_t n, const T
       for (int64_t k = 0; k < 4 && c + k < n; k++)
         to[c + k] = word[k] < dropout->kept ? dropout->scale * from[c + k] : 0.0F;
     }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- rows of length 1 --- */
+
+/* One over the length of a row; the length is at least TRS_LEAST_LENGTH. */
+static double inverse_length(int64_t n, const float *x)
+{
+  double squares[TRS_LANES] = {0};
+
+  for (int64_t c = 0; c < n; c++) squares[c % TRS_LANES] += (double)x[c] * (double)x[c];
+  return 1.0 / fmax(sqrt(lanes_sum(squares)), TRS_LEAST_LENGTH);
+}
+
+PetscErrorCode TrsUnitRowsCpu(TrsStream stream, int64_t batch, int64_t n, const float *x, int64_t x_stride,
+                              float *y, int64_t y_stride)
+{
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++) {
+    const double inverse = inverse_length(n, x + b * x_stride);
+
+    for (int64_t c = 0; c < n; c++) y[b * y_stride + c] = (float)((double)x[b * x_stride + c] * inverse);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Below the least length, the length is a constant and has no gradient. */
+PetscErrorCode TrsUnitRowsBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x,
+                                      int64_t x_stride, float *dy, int64_t dy_stride)
+{
+  (void)stream;
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++) {
+    const float *from = x + b * x_stride;
+    const double inverse = inverse_length(n, from);
+    float *g = dy + b * dy_stride;
+    double products[TRS_LANES] = {0}, along;
+
+    for (int64_t c = 0; c < n; c++) products[c % TRS_LANES] += (double)from[c] * (double)g[c];
+    along = inverse * TRS_LEAST_LENGTH < 1.0 ? lanes_sum(products) * inverse * inverse : 0.0;
+    for (int64_t c = 0; c < n; c++) g[c] = (float)(((double)g[c] - along * (double)from[c]) * inverse);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

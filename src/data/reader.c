@@ -23,6 +23,10 @@ static const TrsOptionSpec reader_options[] = {
      "the "
      "training data; of the evaluation data without training)"},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of each rank"},
+    {"-accumulate_steps", TRS_OPTION_INT, "1", "[1,1000000]", NULL, "batches",
+     "batches of a training step. The dense layers run on one batch after the other, and their gradients and "
+     "those of the tables are summed; one update ends the step. A step then equals one of a larger "
+     "-batch_size and needs less memory for activations"},
     {"-steps", TRS_OPTION_INT, NULL, "[0,]", NULL, "steps",
      "length of the training; passes over the data repeat until this step (default: as -epochs)"},
     {"-epochs", TRS_OPTION_INT, NULL, "[1,]", NULL, "passes",
@@ -103,6 +107,22 @@ PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsReaderStepBatch(TrsOptions options, int64_t *samples)
+{
+  const int64_t most = 1000000000; /* as of -batch_size */
+  int64_t n;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", samples, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-accumulate_steps", &n, NULL));
+  if (*samples > most / n)
+    PetscCall(TrsOptionError(options, "-accumulate_steps",
+                             "with -batch_size %" PRId64 " a step has more than %" PRId64 " samples a rank",
+                             *samples, most));
+  *samples *= n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, PetscBool training)
 {
   int check = TRS_DATA_CHECK_FATAL;
@@ -115,6 +135,7 @@ PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, Pet
   PetscCall(TrsOptionsGetBool(options, "-data_weights", &reader->weighted, NULL));
   reader->spec.check = (TrsDataCheck)check;
   if (training) {
+    PetscCall(TrsReaderStepBatch(options, &reader->schedule.batch_size));
     PetscCall(TrsOptionsGetInt(options, "-steps", &reader->steps, NULL));
     PetscCall(TrsOptionsGetInt(options, "-epochs", &reader->epochs, NULL));
     PetscCall(TrsOptionsGetBool(options, "-drop_last", &reader->schedule.drop_last, NULL));

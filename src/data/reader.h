@@ -58,11 +58,14 @@ extern const TrsOptionGroup trs_reader_options;
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader);
 
+/* The samples that a rank takes in a training step: -accumulate_steps batches. Errors: OPTION */
+PetscErrorCode TrsReaderStepBatch(TrsOptions options, int64_t *samples);
+
 /*
-  In a training, -steps, -epochs, -data_shuffle and -drop_last count. Otherwise the reader makes one
-  pass in file order, including a smaller last batch. -steps alone repeats passes until that number
-  of steps, each pass with its smaller last batch. -epochs alone makes that many passes. With both
-  options the reader stops at the first limit. Not collective.
+  In a training, -steps, -epochs, -data_shuffle, -drop_last and -accumulate_steps count. Otherwise
+  the reader makes one pass in file order, including a smaller last batch. -steps alone repeats
+  passes until that number of steps, each pass with its smaller last batch. -epochs alone makes that
+  many passes. With both options the reader stops at the first limit. Not collective.
 */
 PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, PetscBool training);
 

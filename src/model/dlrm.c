@@ -6,6 +6,7 @@
 #include "model/interaction.h"
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
+#include "model/two_tower.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,6 +19,8 @@ struct TrsDlrmImpl {
   int64_t *dense_sizes, *over_sizes; /* what the stacks' sizes point to */
   int num_dense, n_embeddings;
   int64_t *columns; /* [n_embeddings] columns of X */
+  int *side;        /* [n_embeddings] side of each embedding; NULL: all are the query's */
+  PetscBool pair_loss;
   TrsParameters params;
   TrsLayerContext context; /* of all layers */
   TrsMlp dense;            /* only if num_dense > 0 */
@@ -51,8 +54,10 @@ static const TrsOptionSpec specs[] = {
     TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
     TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet: products of pairs, cross network of low rank "
-     "or of full matrices, concatenation, factorization machine, the same with deep layers"},
+     "how the dense vector and the embeddings meet: products of pairs; cross network of low rank, of full "
+     "matrices, of vectors, or of mixed experts of low rank; concatenation; factorization machine, the same "
+     "with deep layers; products of two projections; the embeddings alone, side by side; or two towers for "
+     "retrieval, whose outputs' product is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
@@ -87,6 +92,19 @@ PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDlrmSetSides(TrsDlrm dlrm, int n_embeddings, const int *side)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->side));
+  PetscCall(PetscArraycpy(dlrm->side, side, (size_t)n_embeddings));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDlrmSetPairLoss(TrsDlrm dlrm)
+{
+  dlrm->pair_loss = PETSC_TRUE;
+}
+
 static PetscErrorCode copy_sizes(int n, const int64_t *sizes, TrsMlpSpec *spec, int64_t **copy)
 {
   PetscFunctionBegin;
@@ -94,6 +112,20 @@ static PetscErrorCode copy_sizes(int n, const int64_t *sizes, TrsMlpSpec *spec, 
   PetscCall(PetscArraycpy(*copy, sizes, (size_t)n));
   spec->n = n;
   spec->sizes = *copy;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Pairs have one score, which needs no layers above the towers. */
+static PetscErrorCode read_pairs(TrsDlrm dlrm, TrsOptions options)
+{
+  static const int64_t score = 1;
+  const char *const *tasks = NULL;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetStrings(options, "-tasks", &n, &tasks, NULL));
+  if (n) PetscCall(TrsOptionError(options, "-tasks", "-interaction two_tower has one task, without a name"));
+  dlrm->over_arch = (TrsMlpSpec){.n = 1, .sizes = &score, .plain_last = PETSC_TRUE, .pair = PETSC_TRUE};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -117,9 +149,10 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options)
   dlrm->over_arch.plain_last = PETSC_TRUE;
   PetscCall(TrsMlpSpecRead(options, "-dense_arch", &dlrm->dense_arch));
   PetscCall(TrsMlpSpecRead(options, "-over_arch", &dlrm->over_arch));
-  PetscCall(TrsHeadsRead(&dlrm->heads, options, &dlrm->over_arch));
   PetscCall(TrsOptionsGetEnum(options, "-interaction", &kind, NULL));
   PetscCall(TrsInteractionFind((TrsInteractionKind)kind, &dlrm->interaction.ops));
+  if (dlrm->interaction.ops->pairs) PetscCall(read_pairs(dlrm, options));
+  PetscCall(TrsHeadsRead(&dlrm->heads, options, &dlrm->over_arch));
   if (dlrm->interaction.ops->read) PetscCall(dlrm->interaction.ops->read(&dlrm->interaction, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -178,7 +211,7 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
   const int n = dlrm->n_embeddings;
 
   PetscFunctionBegin;
-  if (!dlrm->num_dense && !n)
+  if (!dlrm->num_dense && !n && !ops->sparse)
     PetscCall(TrsOptionError(dlrm->options, "-num_dense", "a model needs dense features or embeddings"));
   for (int f = 1; ops->equal_dims && f < n; f++) {
     if (dims[f] != dims[0]) {
@@ -195,6 +228,7 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
   if (!dlrm->num_dense && n < ops->fewest)
     PetscCall(TrsOptionError(dlrm->options, "-interaction", "%s needs %d embeddings, found %d; use cat",
                              ops->word, ops->fewest, n));
+  if (ops->check) PetscCall(ops->check(&dlrm->interaction));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -244,6 +278,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   char text[64];
 
   PetscFunctionBegin;
+  if (interaction->ops->sparse) num_dense = 0;
   dlrm->num_dense = num_dense;
   dlrm->n_embeddings = n_embeddings;
   if (num_dense && !dlrm->dense_arch.n) {
@@ -255,9 +290,13 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   }
   n_dense = N = num_dense ? dlrm->dense_arch.sizes[dlrm->dense_arch.n - 1] : 0;
   PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->columns));
-  for (int f = 0; f < n_embeddings; f++) {
-    dlrm->columns[f] = N;
-    N += dims[f];
+  for (int side = 0; side < TRS_N_SIDES; side++) {
+    for (int f = 0; f < n_embeddings; f++) {
+      if ((dlrm->side ? dlrm->side[f] : 0) != side) continue;
+      dlrm->columns[f] = N;
+      N += dims[f];
+    }
+    if (side == TRS_SIDE_QUERY) interaction->query_columns = N;
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
                       (int)n_dense, N);
@@ -376,6 +415,17 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+TrsPairs TrsDlrmPairs(TrsDlrm dlrm)
+{
+  const TrsInteraction *interaction = &dlrm->interaction;
+
+  if (!interaction->ops->pairs) return (TrsPairs){.width = 0};
+  return (TrsPairs){.out = interaction->out,
+                    .dout = interaction->dout,
+                    .width = interaction->ops->width(interaction) / 2,
+                    .stride = interaction->stride};
+}
+
 const TrsTaskConfigs *TrsDlrmTasks(TrsDlrm dlrm)
 {
   return &dlrm->heads.tasks;
@@ -388,7 +438,7 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
 
   PetscFunctionBegin;
   dlrm->params.n_ready = 0;
-  PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
+  if (!dlrm->pair_loss) PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
   PetscCall(PetscLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->backward(interaction, stream, n));
   PetscCall(
@@ -489,6 +539,7 @@ PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
   PetscFunctionBegin;
   TrsHeadsWork(&dlrm->heads, &flops, &bytes);
   TrsSequenceLayersWork(&dlrm->sequences, &flops, &bytes);
+  if (interaction->ops->work) interaction->ops->work(interaction, &flops, &bytes);
   if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &flops, &bytes);
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(TrsSequenceLayersView(&dlrm->sequences, comm));
@@ -519,6 +570,7 @@ PetscErrorCode TrsDlrmDestroy(TrsDlrm *dlrm)
   PetscCall(PetscFree(d->dense_sizes));
   PetscCall(PetscFree(d->over_sizes));
   PetscCall(PetscFree(d->columns));
+  PetscCall(PetscFree(d->side));
   PetscCall(PetscFree(*dlrm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -61,6 +61,18 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 
 /*
+  Set the side of each embedding, a TrsTowerSide of model/two_tower.h, copied. The query's columns
+  of X come first. Without this call all are the query's. Call it before SetUp.
+*/
+PetscErrorCode TrsDlrmSetSides(TrsDlrm dlrm, int n_embeddings, const int *side);
+
+/*
+  Announce that the caller computes the loss, and the gradient of the pairs (TrsDlrmPairs). A
+  Forward then takes no labels, and BackwardOver begins with this gradient. Call it before SetUp.
+*/
+void TrsDlrmSetPairLoss(TrsDlrm dlrm);
+
+/*
   TrsDlrmSetUp - Allocate parameters and activations, and initialise the parameters.
 
   Not collective; equal arguments give equal parameters on every rank.
@@ -174,6 +186,19 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
 PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
                               const float *weights, float scale, double *loss_sums,
                               const float **predictions);
+
+/* The outputs of two towers, of the samples of the last Forward. */
+typedef struct {
+  const float *out;      /* [n, 2 D] a query's embedding, then its candidate's */
+  float *dout;           /* [n, 2 D] their gradient, until BackwardOver */
+  int64_t width, stride; /* D; floats from row to row */
+} TrsPairs;
+
+/*
+  The towers' outputs, after SetFromOptions their width alone. D is 0 under an interaction that has
+  no towers. Borrowed until Destroy; dout may be written from a Forward on.
+*/
+TrsPairs TrsDlrmPairs(TrsDlrm dlrm);
 
 /* The tasks of the model, set by SetFromOptions. Borrowed until Destroy. */
 const TrsTaskConfigs *TrsDlrmTasks(TrsDlrm dlrm);

@@ -174,15 +174,6 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take n floats from the memory of the heads. */
-static float *take(float *inner, int64_t *used, int64_t n)
-{
-  float *place = inner ? inner + *used : NULL;
-
-  *used += TrsWholeLines(n);
-  return place;
-}
-
 /* Set where a stack writes, in memory of its own. */
 static void place_stack(TrsMlp *mlp, int64_t max_batch, float *inner, int64_t *used, float *y, int64_t stride)
 {
@@ -195,12 +186,12 @@ static void place_level(TrsHeads *heads, TrsHeadLevel *level, int64_t max_batch,
 {
   const int64_t width = heads->width, stride = level->n_experts * width;
 
-  level->experts = take(inner, used, max_batch * stride);
-  level->dexperts = take(inner, used, max_batch * stride);
+  level->experts = TrsTakeFloats(inner, used, max_batch * stride);
+  level->dexperts = TrsTakeFloats(inner, used, max_batch * stride);
   for (int g = 0; g < level->n_gates; g++) {
-    level->weight[g] = take(inner, used, max_batch * choice_of(heads, g).n);
-    level->y[g] = take(inner, used, max_batch * width);
-    level->dy[g] = take(inner, used, max_batch * width);
+    level->weight[g] = TrsTakeFloats(inner, used, max_batch * choice_of(heads, g).n);
+    level->y[g] = TrsTakeFloats(inner, used, max_batch * width);
+    level->dy[g] = TrsTakeFloats(inner, used, max_batch * width);
   }
   for (int e = 0; e < level->n_experts; e++)
     place_stack(&level->expert[e], max_batch, inner, used, inner ? level->experts + e * width : NULL, stride);
@@ -217,7 +208,7 @@ TrsMlpRoom TrsHeadsPlace(TrsHeads *heads, int64_t max_batch, int64_t stride, flo
   if (heads->tasks.n == 1 && !heads->n_levels)
     return TrsMlpPlace(&heads->tower[0], max_batch, inner, heads->logits[0], heads->tasks.task[0].classes);
   heads->other_stride = PetscMax(stride, heads->width);
-  heads->other = take(inner, &used, max_batch * heads->other_stride);
+  heads->other = TrsTakeFloats(inner, &used, max_batch * heads->other_stride);
   for (int l = 0; l < heads->n_levels; l++) place_level(heads, &heads->level[l], max_batch, inner, &used);
   for (int t = 0; t < heads->tasks.n; t++)
     place_stack(&heads->tower[t], max_batch, inner, &used, heads->logits[t], heads->tasks.task[t].classes);
@@ -452,7 +443,7 @@ PetscErrorCode TrsHeadsView(const TrsHeads *heads, MPI_Comm comm)
     if (task->name && (heads->tasks.n > 1 || heads->n_levels))
       PetscCall(PetscPrintf(comm, "  task         %s, loss %s of weight %g\n", task->name, losses[task->loss],
                             task->weight));
-    PetscCall(TrsMlpView(&heads->tower[t], "over_arch", comm));
+    PetscCall(TrsMlpView(&heads->tower[t], heads->over_arch.pair ? "score" : "over_arch", comm));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -28,6 +28,11 @@ PetscErrorCode TrsInteractionFind(TrsInteractionKind kind, const TrsInteractionO
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+int64_t TrsInteractionAll(const TrsInteraction *interaction)
+{
+  return interaction->N;
+}
+
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N)
 {
   const int64_t unit = interaction->context->compute->product_unit;

@@ -6,7 +6,7 @@
   words are TRS_INTERACTIONS of spec/vocabulary.h. The input X [max_batch, N] and its gradient
   belong to the interaction: the vectors of a sample side by side, the dense one first.
   Source: torchrec.models.dlrm.InteractionArch, torchrec.models.deepfm.FMInteractionArch,
-  torchrec.modules.crossnet.LowRankCrossNet; src/RULES.md, rules A1 to A4
+  torchrec.modules.crossnet; src/RULES.md, rules A1 to A4
 */
 #pragma once
 
@@ -20,6 +20,7 @@ typedef struct {
   int n_vectors, D;       /* vectors of a sample; the width of the embeddings */
   int copied;             /* floats of the dense vector; 0: there is none */
   int64_t N;              /* width of X */
+  int64_t query_columns;  /* the first columns of X, which are the query's (two_tower) */
   int64_t width;          /* columns of the output */
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
   float *x, *dx;          /* X and its gradient [max_batch, N] */
@@ -35,9 +36,14 @@ struct TrsInteractionOps {
   PetscBool equal_dims; /* are all embeddings, and the dense vector, of one width? */
   PetscBool in_place;   /* the output is X */
   PetscBool padded;     /* may the output's rows have zeros behind them? */
+  PetscBool pairs;      /* the output is a query's and a candidate's embedding, side by side */
+  PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
 
   /* Read the table's options. Optional. Errors: OPTION */
   PetscErrorCode (*read)(TrsInteraction *interaction, TrsOptions options);
+
+  /* Check the widths of the embeddings and of the options. Optional. Errors: OPTION */
+  PetscErrorCode (*check)(const TrsInteraction *interaction);
 
   /* The output's width; n_vectors, D, copied and N are set. */
   int64_t (*width)(const TrsInteraction *interaction);
@@ -53,6 +59,9 @@ struct TrsInteractionOps {
     their own.
   */
   double (*flops)(const TrsInteraction *interaction);
+
+  /* Add what deep layers compute and move for one sample forward, as TrsMlpWork(). Optional. */
+  void (*work)(const TrsInteraction *interaction, double *flops, double *bytes);
 
   /* X to out: n samples, with zeros in columns width .. filled. */
   PetscErrorCode (*forward)(const TrsInteraction *interaction, TrsStream stream, int64_t n);
@@ -75,6 +84,9 @@ PetscErrorCode TrsInteractionFind(TrsInteractionKind kind, const TrsInteractionO
 
 /* Has the table every function it needs? Not collective. Errors: INTERNAL naming the function */
 PetscErrorCode TrsInteractionCheck(const TrsInteractionOps *ops);
+
+/* A `width` of the tables: N, the output is as wide as X. */
+int64_t TrsInteractionAll(const TrsInteraction *interaction);
 
 /*
   Widths for n_vectors vectors, N floats in all, of which the first `copied` are the dense arch's; D

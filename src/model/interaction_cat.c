@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cat: all vectors side by side, which is how X holds them. */
+/*
+  cat: all vectors side by side, which is how X holds them. none: the embeddings alone side by side;
+  dense features take no part.
+*/
 #include "model/interaction.h"
-
-static int64_t width(const TrsInteraction *interaction)
-{
-  return interaction->N;
-}
 
 static double flops(const TrsInteraction *interaction)
 {
@@ -20,10 +18,14 @@ static PetscErrorCode nothing(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsInteractionOps trs_interaction_cat = {.word = "cat",
-                                               .fewest = 1,
-                                               .in_place = PETSC_TRUE,
-                                               .width = width,
-                                               .flops = flops,
-                                               .forward = nothing,
-                                               .backward = nothing};
+#define CAT_TABLE(name, without_dense) \
+  const TrsInteractionOps trs_interaction_##name = {.word = #name, \
+                                                    .fewest = 1, \
+                                                    .in_place = PETSC_TRUE, \
+                                                    .sparse = without_dense, \
+                                                    .width = TrsInteractionAll, \
+                                                    .flops = flops, \
+                                                    .forward = nothing, \
+                                                    .backward = nothing};
+CAT_TABLE(cat, PETSC_FALSE)
+CAT_TABLE(none, PETSC_TRUE)

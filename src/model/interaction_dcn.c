@@ -38,11 +38,6 @@ static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int64_t width(const TrsInteraction *interaction)
-{
-  return interaction->N;
-}
-
 /* Rows of V. */
 static int64_t inner(const TrsInteraction *interaction)
 {
@@ -205,28 +200,18 @@ static PetscErrorCode release(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsInteractionOps trs_interaction_dcn = {.word = "dcn",
-                                               .fewest = 1,
-                                               .equal_dims = PETSC_TRUE,
-                                               .read = read,
-                                               .width = width,
-                                               .flops = flops,
-                                               .declare = declare,
-                                               .allocate = allocate,
-                                               .forward = forward,
-                                               .backward = backward,
-                                               .view = view,
-                                               .free = release};
-
-/* Vectors may have any widths. */
-const TrsInteractionOps trs_interaction_dcn_full = {.word = "dcn_full",
-                                                    .fewest = 1,
-                                                    .read = read,
-                                                    .width = width,
-                                                    .flops = flops,
-                                                    .declare = declare,
-                                                    .allocate = allocate,
-                                                    .forward = forward,
-                                                    .backward = backward,
-                                                    .view = view,
+#define CROSS_TABLE(name, of_one_width) \
+  const TrsInteractionOps trs_interaction_##name = {.word = #name, \
+                                                    .fewest = 1, \
+                                                    .equal_dims = of_one_width, \
+                                                    .read = read, \
+                                                    .width = TrsInteractionAll, \
+                                                    .flops = flops, \
+                                                    .declare = declare, \
+                                                    .allocate = allocate, \
+                                                    .forward = forward, \
+                                                    .backward = backward, \
+                                                    .view = view, \
                                                     .free = release};
+CROSS_TABLE(dcn, PETSC_TRUE)
+CROSS_TABLE(dcn_full, PETSC_FALSE)

@@ -13,3 +13,8 @@ PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops)
   PetscCall(TrsFunctionTableCheck("layer", ops->word, entries, (int)(sizeof(entries) / sizeof(entries[0]))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+double TrsLayerBytes(const TrsLayer *layer)
+{
+  return (double)sizeof(float) * (double)(layer->filled + layer->out);
+}

@@ -86,7 +86,10 @@ struct TrsLayerOps {
 
 #define TRS_LAYER_TABLE(KIND, word) extern const TrsLayerOps trs_layer_##word;
 TRS_MLP_ACTIVATIONS(TRS_LAYER_TABLE)
-extern const TrsLayerOps trs_layer_linear, trs_layer_layer_norm, trs_layer_dropout;
+extern const TrsLayerOps trs_layer_linear, trs_layer_layer_norm, trs_layer_dropout, trs_layer_pair;
+
+/* The `bytes` of the tables: a row of the input and one of the output. */
+double TrsLayerBytes(const TrsLayer *layer);
 
 /* Has the table every function it needs? Not collective. Errors: INTERNAL naming the function */
 PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops);

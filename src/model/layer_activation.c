@@ -10,11 +10,6 @@ static double flops(const TrsLayer *layer)
   return (double)layer->out;
 }
 
-static double bytes(const TrsLayer *layer)
-{
-  return 2.0 * (double)sizeof(float) * (double)layer->out;
-}
-
 static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
                               int64_t x_stride)
 {
@@ -43,7 +38,7 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
                                         .in_place = PETSC_TRUE, \
                                         .activation = TRS_ACTIVATION_##KIND, \
                                         .flops = flops, \
-                                        .bytes = bytes, \
+                                        .bytes = TrsLayerBytes, \
                                         .forward = forward, \
                                         .backward = backward};
 ACTIVATION_TABLE(RELU, relu)

@@ -29,11 +29,6 @@ static double flops(const TrsLayer *layer)
   return (double)layer->out;
 }
 
-static double bytes(const TrsLayer *layer)
-{
-  return 2.0 * (double)sizeof(float) * (double)layer->out;
-}
-
 static PetscErrorCode drop(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
                            int64_t x_stride, float *y, int64_t y_stride)
 {
@@ -71,6 +66,6 @@ const TrsLayerOps trs_layer_dropout = {.word = "dropout",
                                        .same_width = PETSC_TRUE,
                                        .declare = declare,
                                        .flops = flops,
-                                       .bytes = bytes,
+                                       .bytes = TrsLayerBytes,
                                        .forward = forward,
                                        .backward = backward};

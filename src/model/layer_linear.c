@@ -26,11 +26,6 @@ static double flops(const TrsLayer *layer)
   return 2.0 * (double)layer->filled * (double)layer->out;
 }
 
-static double bytes(const TrsLayer *layer)
-{
-  return (double)sizeof(float) * (double)(layer->filled + layer->out);
-}
-
 static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
                               int64_t x_stride)
 {
@@ -59,6 +54,6 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
 const TrsLayerOps trs_layer_linear = {.word = "linear",
                                       .declare = declare,
                                       .flops = flops,
-                                      .bytes = bytes,
+                                      .bytes = TrsLayerBytes,
                                       .forward = forward,
                                       .backward = backward};

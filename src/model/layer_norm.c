@@ -26,11 +26,6 @@ static double flops(const TrsLayer *layer)
   return (layer->ops == &trs_layer_swish_layernorm ? 10.0 : 8.0) * (double)layer->out;
 }
 
-static double bytes(const TrsLayer *layer)
-{
-  return 2.0 * (double)sizeof(float) * (double)layer->out;
-}
-
 static TrsLayerNorm norm_of(const TrsLayer *layer)
 {
   const TrsDenseParameter *param = layer->context->params->param;
@@ -69,19 +64,14 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsLayerOps trs_layer_layer_norm = {.word = "layer_norm",
-                                          .same_width = PETSC_TRUE,
-                                          .kept = 2,
-                                          .declare = declare,
-                                          .flops = flops,
-                                          .bytes = bytes,
-                                          .forward = forward,
-                                          .backward = backward};
-const TrsLayerOps trs_layer_swish_layernorm = {.word = "swish_layernorm",
-                                               .same_width = PETSC_TRUE,
-                                               .kept = 2,
-                                               .declare = declare,
-                                               .flops = flops,
-                                               .bytes = bytes,
-                                               .forward = forward,
-                                               .backward = backward};
+#define NORM_TABLE(name) \
+  const TrsLayerOps trs_layer_##name = {.word = #name, \
+                                        .same_width = PETSC_TRUE, \
+                                        .kept = 2, \
+                                        .declare = declare, \
+                                        .flops = flops, \
+                                        .bytes = TrsLayerBytes, \
+                                        .forward = forward, \
+                                        .backward = backward};
+NORM_TABLE(layer_norm)
+NORM_TABLE(swish_layernorm)

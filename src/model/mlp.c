@@ -39,7 +39,8 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
                            int64_t in, int64_t filled)
 {
   const PetscBool plain = (PetscBool)(spec->plain_last && p == spec->n - 1);
-  TrsLayer *linear = add_layer(mlp, context, &trs_layer_linear, spec->sizes[p]);
+  TrsLayer *linear = add_layer(mlp, context, spec->pair ? &trs_layer_pair : &trs_layer_linear,
+                               spec->sizes[p]);
 
   linear->in = in;
   linear->filled = filled;
@@ -79,6 +80,14 @@ int64_t TrsWholeLines(int64_t n)
   const int64_t line = 64 / (int64_t)sizeof(float);
 
   return (n + line - 1) / line * line;
+}
+
+float *TrsTakeFloats(float *memory, int64_t *used, int64_t n)
+{
+  float *place = memory ? memory + *used : NULL;
+
+  *used += TrsWholeLines(n);
+  return place;
 }
 
 int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)

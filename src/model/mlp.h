@@ -21,6 +21,7 @@ typedef struct {
   PetscBool layer_norm;
   TrsMlpActivation activation;
   double dropout; /* probability that a number is dropped; 0: no such layer */
+  PetscBool pair; /* in place of all that: one layer, the product of the input's halves */
 } TrsMlpSpec;
 
 /*
@@ -93,6 +94,12 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
 
 /* n, rounded up to whole cache lines of floats. */
 int64_t TrsWholeLines(int64_t n);
+
+/*
+  Take n floats of memory, whole cache lines behind the *used ones. Without memory they are only
+  counted, and the result is NULL.
+*/
+float *TrsTakeFloats(float *memory, int64_t *used, int64_t n);
 
 /* The first place at or after `from` where n floats do not overlap [begin, end). */
 int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end);

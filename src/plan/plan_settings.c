@@ -14,7 +14,7 @@
 
 static const TrsOptionSpec specs[] = {
     {"-plan_batch_size", TRS_OPTION_INT, NULL, "[1,]", NULL, "samples",
-     "samples of each rank to plan for (default: -batch_size)"},
+     "samples of each rank to plan for (default: -batch_size, in a training times -accumulate_steps)"},
     {"-plan_sharder", TRS_OPTION_ENUM, NULL, NULL, "training,quant", NULL,
      "kind of tables to shard: trained or quantised (default: quant for -task predict, else training)"},
     {"-plan_proposers", TRS_OPTION_ENUMS, "grid_search,greedy,greedy_no_depth,uniform", NULL, PROPOSERS, NULL,
@@ -142,11 +142,15 @@ static PetscErrorCode read_wire(TrsOptions options, const char *forward_name, co
 static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
 {
   int task = 0, sharder, optimizer = 0, pipeline = 0;
+  int64_t n_batches = 1;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetInt(options, "-batch_size", &s->batch_size, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-plan_batch_size", &s->batch_size, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  if (task == TRS_TASK_TRAIN || task == TRS_TASK_PLAN)
+    PetscCall(TrsOptionsGetInt(options, "-accumulate_steps", &n_batches, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", &s->batch_size, NULL));
+  s->batch_size *= n_batches;
+  PetscCall(TrsOptionsGetInt(options, "-plan_batch_size", &s->batch_size, NULL));
   sharder = task == TRS_TASK_PREDICT;
   PetscCall(TrsOptionsGetEnum(options, "-plan_sharder", &sharder, NULL));
   s->is_quant = (PetscBool)(sharder == 1);

@@ -47,7 +47,7 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscCall(TrsResultsAppend(r, "starts/elapsed_s", TrsReportClock() - h->start_s));
   PetscCall(TrsResultsAppendInt(r, "starts/ranks", s->size));
   PetscCall(TrsResultsAppendInt(r, "starts/hosts", s->machine.groups.n_hosts));
-  PetscCall(TrsResultsAppendInt(r, "starts/global_batch", s->batch_size * s->size));
+  PetscCall(TrsResultsAppendInt(r, "starts/global_batch", s->step_batch * s->size));
   PetscCall(TrsResultsAppendText(r, "starts/commit", TrsVersionCommit()));
   PetscCall(TrsResultsAppendText(r, "starts/plan", h->plan));
   for (int i = 0; i < TRS_STAGE_NONE; i++) {

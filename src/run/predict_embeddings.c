@@ -12,8 +12,35 @@ static const TrsOptionSpec specs[] = {
     {"-predict_embeddings", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "features whose pooled embeddings -task predict writes for every sample: /embeddings/<feature> in "
      "-output, in the dataset's order. Not for sequence tables (pooling none)"},
+    {"-predict_towers", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "towers of -interaction two_tower whose outputs -task predict writes for every sample, query and "
+     "candidate: /towers/<tower> in -output, in the dataset's order"},
 };
 const TrsOptionGroup trs_predict_options = TRS_OPTION_GROUP("Prediction", specs);
+
+static const char *const sides[] = {"query", "candidate"};
+
+/* Read -predict_towers. */
+static PetscErrorCode read_towers(TrsOptions options, const char *output, PetscBool *tower)
+{
+  const char *const *names = NULL;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetStrings(options, "-predict_towers", &n, &names, NULL));
+  if (n && !output)
+    PetscCall(TrsOptionError(options, "-predict_towers", "needs -output, the file to write them to"));
+  for (int i = 0; i < n; i++) {
+    int s = 0;
+
+    while (s < TRS_N_SIDES && strcmp(sides[s], names[i]) != 0) s++;
+    if (s == TRS_N_SIDES)
+      PetscCall(TrsOptionError(options, "-predict_towers",
+                               "there is no tower \"%.100s\", expected query or candidate", names[i]));
+    tower[s] = PETSC_TRUE;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* The table of a feature, and the feature's place among those of all tables. NULL for none. */
 static const TrsTableConfig *find_table(const TrsTableConfigs *tables, const char *feature, int *place)
@@ -52,6 +79,7 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
   PetscCall(TrsOptionsGetString(session->options, "-output", &output, NULL));
   if (e->n && !output)
     PetscCall(TrsOptionError(session->options, option, "needs -output, the file to write them to"));
+  PetscCall(read_towers(session->options, output, e->tower));
   PetscCall(PetscMalloc2((size_t)e->n, &e->place, (size_t)e->n, &e->width));
   for (int i = 0; i < e->n; i++) {
     const TrsTableConfig *table = find_table(&session->tables, e->feature[i], &e->place[i]);
@@ -72,12 +100,41 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPredictEmbeddingsKeep(const TrsPredictEmbeddings *e, const TrsSession *session)
+{
+  PetscFunctionBegin;
+  if (e->n) PetscCall(TrsModelParallelKeepPooled(session->model));
+  if (!e->tower[TRS_SIDE_QUERY] && !e->tower[TRS_SIDE_CANDIDATE]) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsModelParallelPairWidth(session->model))
+    PetscCall(TrsOptionError(session->options, "-predict_towers", "only -interaction two_tower has towers"));
+  PetscCall(TrsModelParallelKeepPairs(session->model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *e)
 {
   PetscFunctionBegin;
   PetscCall(PetscFree2(e->place, e->width));
   PetscCall(TrsBufferFree(&e->rows));
   e->n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add a batch's outputs of one tower to the results. */
+static PetscErrorCode add_tower(TrsPredictEmbeddings *e, TrsModelParallel model, const TrsBatch *batch, int s,
+                                int64_t n_total, TrsResults results)
+{
+  const int64_t D = TrsModelParallelPairWidth(model), bytes = D * (int64_t)sizeof(float);
+  const float *pairs;
+  char path[32];
+
+  PetscFunctionBegin;
+  PetscCall(TrsModelParallelPairs(model, batch, &pairs));
+  PetscCall(TrsBufferReserve(&e->rows, batch->batch * bytes, PETSC_FALSE));
+  for (int64_t b = 0; b < batch->batch; b++)
+    memcpy((char *)e->rows.data + b * bytes, pairs + (2 * b + s) * D, (size_t)bytes);
+  snprintf(path, sizeof(path), "towers/%s", sides[s]);
+  PetscCall(TrsResultsAddRows(results, path, n_total, batch->first, batch->batch, (int)D, e->rows.data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -101,6 +158,11 @@ PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel
     snprintf(path, sizeof(path), "embeddings/%s", e->feature[i]);
     ierr = TrsResultsAddRows(results, path, n_total, batch->first, batch->batch, e->width[i], e->rows.data);
     if (!failed) failed = ierr; /* the other ranks go on to the next feature */
+  }
+  for (int s = 0; s < TRS_N_SIDES; s++) {
+    const PetscErrorCode ierr = e->tower[s] ? add_tower(e, model, batch, s, n_total, results) : PETSC_SUCCESS;
+
+    if (!failed) failed = ierr;
   }
   PetscCall(failed);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -8,16 +8,18 @@
 #pragma once
 
 #include "io/results.h"
+#include "model/two_tower.h"
 #include "run/session.h"
 
-/* -predict_embeddings */
+/* -predict_embeddings, -predict_towers */
 extern const TrsOptionGroup trs_predict_options;
 
 typedef struct {
-  int n;                      /* features that are written */
-  const char *const *feature; /* [n] their names, borrowed from the options */
-  int *place, *width;         /* [n] place among all tables' features; columns */
-  TrsBuffer rows;             /* a batch's rows of one feature */
+  int n;                        /* features that are written */
+  const char *const *feature;   /* [n] their names, borrowed from the options */
+  int *place, *width;           /* [n] place among all tables' features; columns */
+  TrsBuffer rows;               /* a batch's rows of one feature */
+  PetscBool tower[TRS_N_SIDES]; /* the towers whose outputs are written */
 } TrsPredictEmbeddings;
 
 /*
@@ -29,10 +31,16 @@ typedef struct {
           table, which has no pooled embedding, and without -output
 */
 PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmbeddings *embeddings);
+
+/*
+  Let the model keep what will be written. Not collective. Errors: OPTION for towers that it lacks
+*/
+PetscErrorCode TrsPredictEmbeddingsKeep(const TrsPredictEmbeddings *embeddings, const TrsSession *session);
 PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *embeddings);
 
 /*
-  Add a batch's rows to the results as /embeddings/<feature>. The model must keep its pooled rows.
+  Add a batch's rows to the results as /embeddings/<feature> and /towers/<side>. The model must keep
+  what is written (TrsPredictEmbeddingsKeep()).
   Collective on the results' communicator, also if a rank fails. Errors: those of
   TrsResultsAddRows().
 */

@@ -6,17 +6,20 @@
 #include "data/reader.h"
 #include "device/cpu_bind.h"
 #include "model/dlrm.h"
+#include "model/two_tower.h"
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
 #include "run/early_stopping.h"
 #include "run/predict_embeddings.h"
+#include "run/recall.h"
 #include "run/start_state.h"
 #include "run/task_bench.h"
 #include "run/trace.h"
 #include "shard/sharded_ebc.h"
 #include "train/dense_allreduce.h"
+#include "train/pair_loss.h"
 #include "train/pipeline.h"
 #include "train/running_metrics.h"
 
@@ -78,6 +81,8 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_table_options,
                                                    &trs_shard_options,
                                                    &trs_model_options,
+                                                   &trs_two_tower_options,
+                                                   &trs_pair_loss_options,
                                                    &trs_tasks_options,
                                                    &trs_task_options,
                                                    &trs_heads_options,
@@ -93,6 +98,7 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_start_options,
                                                    &trs_quant_options,
                                                    &trs_predict_options,
+                                                   &trs_recall_options,
                                                    &trs_cpu_options,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,

@@ -154,6 +154,7 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .plan = &s->plan,
                                     .num_dense = info->num_dense,
                                     .max_batch = s->batch_size,
+                                    .accumulate = training ? s->step_batch / s->batch_size : 1,
                                     .seed = s->seed,
                                     .training = training,
                                     .quantised = quantised};
@@ -188,6 +189,7 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscCall(TrsOptionsGetInt(options, "-seed", &seed, NULL));
   session->seed = (uint64_t)seed;
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &session->batch_size, NULL));
+  PetscCall(TrsReaderStepBatch(options, &session->step_batch));
   PetscCall(limit_waits(options));
   PetscCall(TrsMachineCreate(session->comm, options, &session->machine));
   PetscCall(open_datasets(session, training));

@@ -29,6 +29,7 @@ typedef struct {
   PetscBool told_of_bad_ids;
   uint64_t seed;
   int64_t batch_size; /* B of a full batch */
+  int64_t step_batch; /* samples of a rank in a full training step */
 } TrsSession;
 
 /*

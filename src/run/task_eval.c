@@ -3,13 +3,14 @@
 
 #include "run/checkpoint_model.h"
 #include "run/outputs.h"
+#include "run/recall.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/signals.h"
 #include "train/evaluate.h"
 
-PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values,
-                                  PetscBool *stopped)
+PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,
+                                  TrsMetricValues *values, PetscBool *stopped)
 {
   const TrsDatasetInfo *info;
   TrsEvaluationTarget target = {.results = results, .metrics = session->options};
@@ -20,7 +21,7 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMe
   target.n_total = info->num_samples;
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
   PetscCall(TrsEvaluate(session->machine.groups.dense, session->options, session->model, reader, &target,
-                        NULL, &trs_stop_requested, values, stopped));
+                        observer, &trs_stop_requested, values, stopped));
   if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&reader));
@@ -31,6 +32,8 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
 {
   TrsCheckpointInfo info = {.step = 0};
   const char *init_from = NULL, *output = NULL;
+  TrsRecall recall;
+  const TrsBatchObserver observer = {TrsRecallAdd, &recall};
   TrsMetricValues *values;
   TrsOutputs outputs;
   TrsResults results;
@@ -50,16 +53,19 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, &session));
   PetscCall(TrsCheckpointModelCheckData(&session));
   PetscCall(TrsSessionBuild(&session, PETSC_FALSE, PETSC_FALSE));
+  PetscCall(TrsRecallOpen(&session, &recall));
   PetscCall(TrsReportBanner(&session));
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
   PetscCall(TrsCheckpointInfoFree(&info));
   PetscCall(PetscCalloc1((size_t)session.tasks.n, &values));
-  PetscCall(TrsEvaluateSession(&session, results, values, &stopped));
+  PetscCall(TrsEvaluateSession(&session, results, recall.n ? &observer : NULL, values, &stopped));
   PetscCheck(!stopped, PETSC_COMM_SELF, TRS_ERR_STOPPED,
              "stopped on request during the evaluation: no metrics or predictions were written");
   PetscCall(TrsRecordMetrics(results, info.step, &session.tasks, values));
   PetscCall(TrsReportMetrics(session.comm, "eval", &session.tasks, values));
+  PetscCall(TrsRecallReport(&recall, session.comm, results));
+  PetscCall(TrsRecallFree(&recall));
   PetscCall(PetscFree(values));
   PetscCall(TrsResultsWrite(results));
   PetscCall(TrsOutputsReport(&outputs, PETSC_FALSE, NULL));

@@ -5,6 +5,7 @@
 #include "io/results.h"
 #include "run/session.h"
 #include "train/metrics.h"
+#include "train/pipeline.h"
 
 /*
   Run -task eval: weights from -init_from, forward over -data_eval, metrics and predictions.
@@ -13,8 +14,9 @@
 PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options);
 
 /*
-  Make one pass over the session's evaluation data. Predictions go to results if it is not NULL.
+  Make one pass over the session's evaluation data. Predictions go to results if it is not NULL, and
+  observer, or NULL, is called for each batch.
   *stopped tells that a signal ended the pass early, without values. Collective.
 */
-PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, TrsMetricValues *values,
-                                  PetscBool *stopped);
+PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,
+                                  TrsMetricValues *values, PetscBool *stopped);

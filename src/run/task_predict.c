@@ -190,7 +190,7 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(PetscCalloc1((size_t)s->tables.n, &p->stored));
   PetscCall(with_newest(p, look_at_tables));
   PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_TRUE));
-  if (p->embeddings.n) PetscCall(TrsModelParallelKeepPooled(s->model));
+  PetscCall(TrsPredictEmbeddingsKeep(&p->embeddings, s));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));

@@ -62,7 +62,7 @@ typedef struct {
 */
 static PetscErrorCode find_place(TrsTraining *t)
 {
-  const int64_t batch = t->session.batch_size * t->session.size, old_batch = t->start.global_batch;
+  const int64_t batch = t->session.step_batch * t->session.size, old_batch = t->start.global_batch;
   const TrsDatasetInfo *info;
   int64_t epoch_steps, old_epoch_steps;
   PetscBool drop_last;
@@ -296,7 +296,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   TrsSession *s = &t->session;
   TrsCheckpointInfo info = {.step = t->start.step + t->done - t->first_step,
                             .run_step = t->done,
-                            .global_batch = s->batch_size * s->size,
+                            .global_batch = s->step_batch * s->size,
                             .epoch = t->done / t->per_epoch,
                             .samples_seen = t->samples};
   const TrsDatasetInfo *data;
@@ -343,7 +343,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   char what[64];
 
   PetscFunctionBegin;
-  PetscCall(TrsEvaluateSession(&t->session, NULL, t->evaluated, stopped));
+  PetscCall(TrsEvaluateSession(&t->session, NULL, NULL, t->evaluated, stopped));
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));

@@ -130,9 +130,14 @@ typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
   X(DOT, dot) \
   X(DCN, dcn) \
   X(DCN_FULL, dcn_full) \
+  X(DCN_VECTOR, dcn_vector) \
+  X(DCN_MIXTURE, dcn_mixture) \
   X(CAT, cat) \
+  X(NONE, none) \
   X(FM, fm) \
-  X(DEEPFM, deepfm)
+  X(DEEPFM, deepfm) \
+  X(PROJECTION, projection) \
+  X(TWO_TOWER, two_tower)
 
 #define TRS_INTERACTION_KIND(KIND, ...) TRS_INTERACTION_##KIND,
 typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
@@ -142,9 +147,15 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
   begin with the interaction's.
 */
 #define TRS_INTERACTION_NUMBERS(X) \
-  X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn and dcn_full") \
-  X(dcn_low_rank_dim, INT, "512", "[1,1000000]", "rank of dcn's cross layers") \
-  X(deepfm_arch, INTS, "64", "[1,1000000]", "output sizes of deepfm's deep layers, each ending in ReLU")
+  X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn, dcn_full, dcn_vector and dcn_mixture") \
+  X(dcn_low_rank_dim, INT, "512", "[1,1000000]", \
+    "rank of the cross layers of dcn, and of dcn_mixture's experts") \
+  X(dcn_num_experts, INT, "4", "[1,1000]", "experts of each cross layer of dcn_mixture") \
+  X(deepfm_arch, INTS, "64", "[1,1000000]", "output sizes of deepfm's deep layers, each ending in ReLU") \
+  X(projection_arch1, INTS, "256", "[1,1000000]", \
+    "output sizes of projection's first branch, each ending in ReLU; the last is a multiple of the " \
+    "embeddings' dim") \
+  X(projection_arch2, INTS, "256", "[1,1000000]", "the same for projection's second branch")
 
 /* --- activations of perceptrons: trs_layer_<word> of model/layer.h --- */
 
@@ -207,6 +218,14 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
 #define TRS_LOSS_KIND(KIND, ...) TRS_LOSS_##KIND,
 typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
+
+/* The loss of the pairs of two towers: of each pair alone, or of a query among candidates. */
+#define TRS_PAIR_LOSSES(X) \
+  X(BCE, bce) \
+  X(IN_BATCH_SOFTMAX, in_batch_softmax)
+
+#define TRS_PAIR_LOSS_KIND(KIND, ...) TRS_PAIR_LOSS_##KIND,
+typedef enum { TRS_PAIR_LOSSES(TRS_PAIR_LOSS_KIND) } TrsPairLossKind;
 
 #define TRS_HEADS(X) \
   X(SHARED, shared) \

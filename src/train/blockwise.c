@@ -8,7 +8,10 @@ struct TrsBlockwiseImpl {
   TrsComm comm;
   const TrsDeviceOps *device;
   TrsDlrm dlrm;
+  TrsPairLoss pair_loss; /* or NULL */
+  PetscBool keeps_pairs; /* TrsBlockwiseKeepPairs() */
   int num_dense;
+  int64_t size;           /* samples of a block */
   int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
   int64_t stride;         /* floats in a row of the interaction's input */
   float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
@@ -20,17 +23,21 @@ struct TrsBlockwiseImpl {
   int64_t *first_sample;
   int64_t *n_losses;          /* [W] number of each rank's blocks */
   const int64_t *first_block; /* [W + 1] */
-  TrsDeviceBuffer own;        /* [B, stride] rows of own samples */
+  TrsDeviceBuffer own;        /* [B, stride] rows of own samples; gradients, if samples stay */
   /* double, [blocks, tasks] of my blocks and of all blocks */
   TrsDeviceBuffer block_losses, losses;
   TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
   int64_t n_host_losses;       /* 0 on other ranks and without labels */
+  float *grads_of_rows;        /* [n, stride] of my blocks' samples, in `own` or in block_grads */
   /* of my blocks' samples: [n, stride] and [n, n_columns] */
   TrsDeviceBuffer block_grads, block_predictions;
+  /* of my blocks' samples, where needed: [n, 2 D] outputs of the towers, their gradients */
+  TrsDeviceBuffer block_pairs, block_pair_grads;
+  int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
 };
 
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsRaggedRows ragged,
-                                  TrsBlockwise *blockwise)
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
+                                  TrsPairLoss pair_loss, TrsRaggedRows ragged, TrsBlockwise *blockwise)
 {
   const int64_t *columns;
   int64_t n_grads;
@@ -41,16 +48,19 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
   b->comm = comm;
   b->device = comm->device;
   b->dlrm = dlrm;
+  b->pair_loss = pair_loss;
   b->num_dense = num_dense;
   b->ragged = ragged;
+  b->size = size;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
-  PetscCall(TrsSampleBlocksCreate(comm, &b->blocks));
+  PetscCall(TrsSampleBlocksCreate(comm, size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
-  PetscCall(PetscMalloc2((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses));
+  PetscCall(PetscMalloc3((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses,
+                         (size_t)comm->size + 1, &b->first_row));
   *blockwise = b;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -58,7 +68,7 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, Trs
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise)
 {
   TrsBlockwise b = *blockwise;
-  TrsDeviceBuffer *buffers[5];
+  TrsDeviceBuffer *buffers[7];
 
   PetscFunctionBegin;
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
@@ -67,11 +77,13 @@ PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise)
   buffers[2] = &b->losses;
   buffers[3] = &b->block_grads;
   buffers[4] = &b->block_predictions;
-  for (int i = 0; i < 5; i++) PetscCall(TrsDeviceBufferFree(b->device, buffers[i]));
+  buffers[5] = &b->block_pairs;
+  buffers[6] = &b->block_pair_grads;
+  for (int i = 0; i < 7; i++) PetscCall(TrsDeviceBufferFree(b->device, buffers[i]));
   PetscCall(TrsPinnedBufferFree(b->device, &b->host_losses));
   PetscCall(TrsSampleBlocksDestroy(&b->blocks));
   PetscCall(TrsBlockSumDestroy(&b->sum));
-  PetscCall(PetscFree2(b->first_sample, b->n_losses));
+  PetscCall(PetscFree3(b->first_sample, b->n_losses, b->first_row));
   PetscCall(PetscFree(*blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -88,32 +100,122 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
 typedef struct {
   const float *rows, *dense, *labels; /* of all my blocks' samples; labels may be NULL */
   const float *weights;               /* NULL: all 1 */
+  const TrsPair *pair;                /* with a loss of pairs and labels; else NULL */
   float scale;
   PetscBool backward, predict;
   int64_t step, first; /* of the training; place of my blocks' first sample in the epoch's order */
 } TrsBlockJob;
 
-static PetscErrorCode compute_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
+/* Keep the towers' outputs of a block, where they are needed. */
+static PetscErrorCode keep_pairs(TrsBlockwise b, TrsStream stream, int64_t begin, int64_t n)
+{
+  const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
+
+  PetscFunctionBegin;
+  if (b->pair_loss || b->keeps_pairs)
+    PetscCall(b->device->copy((float *)b->block_pairs.data + begin * pairs.stride, pairs.out,
+                              n * pairs.stride * (int64_t)sizeof(float), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
                                     int64_t n, double *loss)
 {
   const int64_t row_bytes = b->stride * (int64_t)sizeof(float);
   const float *dense = job->dense ? job->dense + begin * b->num_dense : NULL, *predictions;
+  const PetscBool has_loss = (PetscBool)(job->labels && !b->pair_loss);
 
   PetscFunctionBegin;
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
   if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
-  PetscCall(TrsDlrmForward(b->dlrm, stream, n, job->labels ? job->labels + begin * b->n_tasks : NULL,
+  PetscCall(TrsDlrmForward(b->dlrm, stream, n, has_loss ? job->labels + begin * b->n_tasks : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,
                            job->predict ? &predictions : NULL));
+  PetscCall(keep_pairs(b, stream, begin, n));
   if (job->predict)
     PetscCall(b->device->copy((float *)b->block_predictions.data + begin * b->n_columns, predictions,
                               n * b->n_columns * (int64_t)sizeof(float), stream));
-  if (!job->backward) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
+                                     int64_t n)
+{
+  const int64_t row_bytes = b->stride * (int64_t)sizeof(float);
+  const float *dense = job->dense ? job->dense + begin * b->num_dense : NULL;
+
+  PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
-  PetscCall(b->device->copy((float *)b->block_grads.data + begin * b->stride, b->dx, n * row_bytes, stream));
+  PetscCall(b->device->copy(b->grads_of_rows + begin * b->stride, b->dx, n * row_bytes, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Forward and, if it is wanted, backward of my blocks, one after the other. */
+static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
+{
+  const int64_t first = b->first_block[b->comm->rank], n_blocks = b->first_block[b->comm->rank + 1] - first;
+  int64_t begin;
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n_blocks; i++) {
+    const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
+
+    PetscCall(forward_block(b, stream, job, begin, n, (double *)b->block_losses.data + i * b->n_tasks));
+    if (!job->backward) continue;
+    PetscCall(backward_block(b, stream, job, begin, n));
+    PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The outputs of the towers of all blocks, then their loss. */
+static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
+{
+  const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
+  float *grads = (float *)b->block_pair_grads.data;
+  TrsPairRows rows = {.first = b->first_row,
+                      .out = (const float *)b->block_pairs.data,
+                      .pair = job->pair,
+                      .scale = job->scale};
+  int64_t begin;
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n_blocks; i++) {
+    const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
+
+    PetscCall(forward_block(b, stream, job, begin, n, NULL));
+  }
+  for (int q = 0; q <= b->comm->size; q++)
+    b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
+  if (job->pair)
+    PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data,
+                             job->backward ? grads : NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* run_blocks() under a loss of pairs: a block's forward runs again before its backward. */
+static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
+{
+  const int64_t first = b->first_block[b->comm->rank], n_blocks = b->first_block[b->comm->rank + 1] - first;
+  const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
+  TrsBlockJob again = *job;
+  int64_t begin;
+
+  PetscFunctionBegin;
+  PetscCall(run_pairs(b, stream, job));
+  again.predict = PETSC_FALSE;
+  for (int64_t i = 0; job->backward && i < n_blocks; i++) {
+    const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
+
+    PetscCall(forward_block(b, stream, &again, begin, n, NULL));
+    PetscCall(b->device->copy(pairs.dout, (float *)b->block_pair_grads.data + begin * pairs.stride,
+                              n * pairs.stride * (int64_t)sizeof(float), stream));
+    PetscCall(backward_block(b, stream, &again, begin, n));
+    PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -148,24 +250,49 @@ void TrsBlockwiseLosses(TrsBlockwise b, double *losses)
 
 static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, TrsBlockJob *job)
 {
-  float *to;
+  const TrsSampleBlocks blocks = b->blocks;
+  const TrsPair *pairs;
+  const float *to;
 
   PetscFunctionBegin;
   PetscCall(
-      TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &to));
-  job->rows = to;
-  if (b->num_dense) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &to));
-    job->dense = to;
+      TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &job->rows));
+  if (b->num_dense)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &job->dense));
+  if (batch->labels)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &job->labels));
+  if (batch->weights)
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &job->weights));
+  if (b->pair_loss && batch->labels) {
+    PetscCall(TrsPairLossPairs(b->pair_loss, batch, &pairs));
+    PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_PAIRS, (int64_t)(sizeof(TrsPair) / sizeof(float)),
+                                  (const float *)pairs, &to));
+    job->pair = (const TrsPair *)to;
   }
-  if (batch->labels) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &to));
-    job->labels = to;
-  }
-  if (batch->weights) {
-    PetscCall(TrsSampleBlocksSend(b->blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &to));
-    job->weights = to;
-  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Make room for the results of my blocks' n samples. If samples stay, a block's gradients take the
+  place of its rows, which are not needed any more.
+*/
+static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
+{
+  const int64_t pair_bytes = b->pair_loss || b->keeps_pairs
+                                 ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
+                                 : 0;
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
+  PetscCall(
+      TrsDeviceBufferReserve(b->device, &b->block_predictions, n * b->n_columns * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pairs, pair_bytes));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pair_grads, pair_bytes));
+  b->grads_of_rows = (float *)b->own.data;
+  if (TrsSampleBlocksStay(b->blocks)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads, n * b->stride * (int64_t)sizeof(float)));
+  b->grads_of_rows = (float *)b->block_grads.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -188,44 +315,51 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
                                    PetscBool backward, const float **predictions)
 {
   TrsBlockJob job = {.scale = scale, .backward = backward, .predict = (PetscBool)(predictions != NULL)};
-  int64_t first, n_blocks, n_samples, begin;
+  int64_t first, n_blocks, n_samples;
   float *own_predictions;
 
   PetscFunctionBegin;
   PetscCall(share_blocks(b, batch));
   first = b->first_block[b->comm->rank];
   job.step = batch->step;
-  job.first = batch->position + first * TRS_BLOCK_SAMPLES;
+  job.first = batch->position + first * b->size;
   n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
   b->n_host_losses = 0;
-  PetscCall(
-      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
-  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->block_grads,
-                                         n_samples * b->stride * (int64_t)sizeof(float)));
-  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_predictions,
-                                   n_samples * b->n_columns * (int64_t)sizeof(float)));
+  PetscCall(reserve_results(b, n_blocks, n_samples));
   PetscCall(send_samples(b, stream, batch, &job));
   if (b->ragged) PetscCall(TrsRaggedRowsToBlocks(b->ragged, b->blocks, stream, n_samples));
-  for (int64_t i = 0; i < n_blocks; i++) {
-    const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
-    PetscCall(compute_block(b, stream, &job, begin, n, (double *)b->block_losses.data + i * b->n_tasks));
-    if (backward) PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
-  }
+  PetscCall(b->pair_loss ? run_pair_blocks(b, stream, &job) : run_blocks(b, stream, &job));
   if (batch->labels) PetscCall(gather_losses(b, stream));
   if (predictions) {
     PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PREDICTIONS, b->n_columns,
-                                    (const float *)b->block_predictions.data, &own_predictions));
+                                    (float *)b->block_predictions.data, &own_predictions));
     *predictions = own_predictions;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsBlockwiseKeepPairs(TrsBlockwise b)
+{
+  b->keeps_pairs = PETSC_TRUE;
+}
+
+PetscErrorCode TrsBlockwisePairs(TrsBlockwise b, TrsStream stream, const float **pairs)
+{
+  float *own;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_PAIRS, TrsDlrmPairs(b->dlrm).stride,
+                                  (float *)b->block_pairs.data, &own));
+  *pairs = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise b, TrsStream stream, float **grads)
 {
   PetscFunctionBegin;
-  PetscCall(TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride,
-                                  (const float *)b->block_grads.data, grads));
+  PetscCall(
+      TrsSampleBlocksReturn(b->blocks, stream, TRS_BLOCK_RETURNED_GRADS, b->stride, b->grads_of_rows, grads));
   if (b->ragged) PetscCall(TrsRaggedRowsFromBlocks(b->ragged, b->blocks, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

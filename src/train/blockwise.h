@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Forward and backward of the dense layers by fixed blocks of the global batch (sample_blocks.h),
-  for -reproducible. A block's backward follows its forward at once, because the layers keep one
-  block's activations. The layers' gradients are added up in a fixed tree (block_sum.h).
+  for -reproducible, -accumulate_steps and losses of pairs. A block's backward follows its forward
+  at once, because the layers keep one block's activations. A loss of pairs (pair_loss.h) needs the
+  outputs of all blocks first; each block's forward then runs again before its backward. The layers'
+  gradients are added up in a fixed tree (block_sum.h).
 
   On a device a block's bits depend only on the sizes and addresses of its kernels' operands. Sizes
   are the same in all blocks except the batch's last one. Activations and parameters lie where the
   model has them, and all blocks' samples have the same alignment (sample_blocks.h). All work is
   enqueued, and the host waits for nothing here.
 
-  Cost beside the work itself: samples move to their blocks' ranks and back. Layers run on
-  TRS_BLOCK_SAMPLES samples at a time; on a GPU the launches, some 6 for each layer and block, take
-  longer than the work of small layers. Gradients travel after the backward and not under it.
+  Cost beside the work itself: samples that do not stay move to their blocks' ranks and back. Layers
+  run on one block at a time; with -reproducible, on a GPU, the launches, some 6 for each layer and
+  block, take longer than the work of small layers. Gradients travel after the backward and not
+  under it.
 */
 #pragma once
 
 #include "data/batch.h"
 #include "model/dlrm.h"
+#include "train/pair_loss.h"
 #include "train/ragged_rows.h"
 #include "train/sample_blocks.h"
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
 /*
-  In: comm, dlrm and ragged are borrowed, and ragged may be NULL;
-  the model is set up for batches of TRS_BLOCK_SAMPLES. Not collective.
+  In: comm, dlrm, pair_loss and ragged are borrowed; the model is set up for batches of `size`
+      samples, one block. pair_loss and ragged may be NULL. Not collective.
 */
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, TrsRaggedRows ragged,
-                                  TrsBlockwise *blockwise);
+PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
+                                  TrsPairLoss pair_loss, TrsRaggedRows ragged, TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*
@@ -49,6 +53,15 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise blockwise, int64_t n, float **rows)
 */
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise blockwise, TrsStream stream, const TrsBatch *batch,
                                    float scale, PetscBool backward, const float **predictions);
+
+/* Let every Forward keep the towers' outputs, for TrsBlockwisePairs(). Not collective. */
+void TrsBlockwiseKeepPairs(TrsBlockwise blockwise);
+
+/*
+  The towers' outputs of own samples, [B, 2 D], after a Forward. Borrowed until the next call.
+  Collective.
+*/
+PetscErrorCode TrsBlockwisePairs(TrsBlockwise blockwise, TrsStream stream, const float **pairs);
 
 /*
   The losses [tasks] of the last Forward, once the stream has finished. On rank 0 they are those of

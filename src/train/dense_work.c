@@ -21,6 +21,23 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Copy the towers' outputs of own samples to the host if they are kept, as keep_pooled() does. */
+static PetscErrorCode keep_pairs(TrsModelParallel m, int slot, int64_t batch, const float *out)
+{
+  const int64_t bytes = batch * TrsDlrmPairs(m->dlrm).stride * (int64_t)sizeof(float);
+  const TrsBatch *host = m->slot[slot].copy.host;
+  TrsModelSlot *s = &m->slot[slot];
+
+  PetscFunctionBegin;
+  if (!m->keeps_pairs) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < TRS_SHARD_SLOTS; i++)
+    if (m->slot[i].pairs_of == host) m->slot[i].pairs_of = NULL;
+  s->pairs_of = host;
+  PetscCall(TrsPinnedBufferReserve(m->config.device, &s->pairs, bytes));
+  if (bytes) PetscCall(m->config.device->copy(s->pairs.data, out, bytes, m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   The matrix in which the pooled vectors of n samples arrive: the model's, unless a table is split.
 */
@@ -60,11 +77,31 @@ static PetscBool is_training(TrsModelParallel m, int slot)
   return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
 }
 
+/*
+  Run the dense layers on vectors that are there. The loss of pairs takes all ranks' pairs, and
+  comes after the layers.
+*/
+static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
+                                   const float **predictions)
+{
+  double *loss = (double *)m->slot[slot].loss.data;
+  const float *labels = m->pair_loss ? NULL : batch->labels;
+  const TrsPairs pairs = TrsDlrmPairs(m->dlrm);
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDlrmForward(m->dlrm, m->stream, batch->batch, labels, batch->weights, scale, loss, predictions));
+  PetscCall(keep_pairs(m, slot, batch->batch, pairs.out));
+  if (m->pair_loss && batch->labels)
+    PetscCall(TrsPairLossByRanks(m->pair_loss, m->stream, batch, pairs.out, scale, loss,
+                                 is_training(m, slot) ? pairs.dout : NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Run lookups and dense arch side by side. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
-  double *loss = (double *)m->slot[slot].loss.data;
   TrsPooledMatrix arrived;
 
   PetscFunctionBegin;
@@ -79,8 +116,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForward(m->dlrm, m->stream, batch->batch, batch->labels, batch->weights, scale, loss,
-                           predictions));
+  PetscCall(forward_over(m, slot, batch, scale, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -109,6 +145,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
 {
   const PetscBool training = is_training(m, slot);
   TrsPooledMatrix own = m->pooled, arrived;
+  const float *pairs;
 
   PetscFunctionBegin;
   PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
@@ -120,6 +157,10 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscCall(finish_vectors(m, slot, batch->batch, &own));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
+  if (m->keeps_pairs) {
+    PetscCall(TrsBlockwisePairs(m->blockwise, m->stream, &pairs));
+    PetscCall(keep_pairs(m, slot, batch->batch, pairs));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

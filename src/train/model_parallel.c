@@ -232,7 +232,8 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
   PetscFunctionBegin;
   PetscCheck(
       !m->blockwise, PETSC_COMM_SELF, TRS_ERR_OPTION,
-      "-reproducible keeps one block of the batch's embeddings at a time: leave it out to look at them all");
+      "-reproducible and -accumulate_steps keep one part of the batch's embeddings at a time: leave them out "
+      "to look at them all");
   *pooled = m->pooled.data + m->columns[0];
   *grads = m->grad.data + m->columns[0];
   *stride = m->pooled.stride;
@@ -257,6 +258,30 @@ PetscErrorCode TrsModelParallelPooled(TrsModelParallel m, const TrsBatch *batch,
   PetscCheck(s < TRS_SHARD_SLOTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no pooled rows of this batch are kept");
   *rows = (const float *)m->slot[s].pooled.data + m->columns[feature];
   *stride = m->pooled.stride;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsModelParallelPairWidth(TrsModelParallel m)
+{
+  return TrsDlrmPairs(m->dlrm).width;
+}
+
+PetscErrorCode TrsModelParallelKeepPairs(TrsModelParallel m)
+{
+  PetscFunctionBegin;
+  m->keeps_pairs = PETSC_TRUE;
+  if (m->blockwise) TrsBlockwiseKeepPairs(m->blockwise);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelPairs(TrsModelParallel m, const TrsBatch *batch, const float **rows)
+{
+  int s = 0;
+
+  PetscFunctionBegin;
+  while (s < TRS_SHARD_SLOTS && m->slot[s].pairs_of != batch) s++;
+  PetscCheck(s < TRS_SHARD_SLOTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no pairs of this batch are kept");
+  *rows = (const float *)m->slot[s].pairs.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -315,5 +340,6 @@ PetscErrorCode TrsModelParallelView(TrsModelParallel m, MPI_Comm comm)
 {
   PetscFunctionBegin;
   PetscCall(TrsDlrmView(m->dlrm, comm));
+  PetscCall(TrsPairLossView(m->pair_loss, m->global_batch, comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

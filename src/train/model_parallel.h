@@ -34,7 +34,9 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
   int num_dense;
-  int64_t max_batch; /* largest B of a training or evaluation batch on this rank */
+  int64_t max_batch; /* largest batch of this rank that the dense layers take at once */
+  /* Such batches of a training step, whose gradients are summed (-accumulate_steps); 0 is 1. */
+  int64_t accumulate;
   uint64_t seed;
   PetscBool training; /* whether there are gradients, optimizer states and their exchanges */
   /* Tables are rows of TRS_ROWS_TBE for lookups, which are zero until quant/ fills them.
@@ -134,9 +136,10 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const T
   TrsModelParallelLosses - The sums of the losses of the slot's samples, [tasks].
 
   The samples are those of this rank, weighted, and the tasks' weights are not in the sums. With
-  -reproducible, rank 0 gets the sums of all samples and the other ranks get 0. Without labels the
-  sums are 0. Not collective. The host waits for the slot's Forward, but not for work that was
-  started after it. A batch of an evaluation is then over and gives back its parts of caches.
+  -reproducible or -accumulate_steps, rank 0 gets the sums of all samples and the other ranks get 0.
+  Without labels the sums are 0. Not collective. The host waits for the slot's Forward, but not for
+  work that was started after it. A batch of an evaluation is then over and gives back its parts of
+  caches.
 */
 PetscErrorCode TrsModelParallelLosses(TrsModelParallel model, int slot, double *losses);
 
@@ -151,7 +154,8 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 
 /*
   Tell whether the next Forward may be started before this one's Loss is asked for. With
-  -reproducible it may not, because the model keeps the losses of only one batch.
+  -reproducible or -accumulate_steps it may not, because the model keeps the losses of only one
+  batch.
 */
 PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 
@@ -191,6 +195,23 @@ PetscErrorCode TrsModelParallelKeepPooled(TrsModelParallel model);
 */
 PetscErrorCode TrsModelParallelPooled(TrsModelParallel model, const TrsBatch *batch, int feature,
                                       const float **rows, int64_t *stride);
+
+/*
+  Columns of each of the two towers' outputs, 0 for a model without towers. Not collective.
+*/
+int64_t TrsModelParallelPairWidth(TrsModelParallel model);
+
+/*
+  Let every Forward copy the towers' outputs to the host from now on, for TrsModelParallelPairs().
+  Not collective.
+*/
+PetscErrorCode TrsModelParallelKeepPairs(TrsModelParallel model);
+
+/*
+  The towers' outputs of this rank's samples of a batch, host [B, 2 width]: a query's, then its
+  candidate's. Valid where the batch's predictions are, and borrowed like them. Not collective.
+*/
+PetscErrorCode TrsModelParallelPairs(TrsModelParallel model, const TrsBatch *batch, const float **rows);
 
 /*
   Bytes that this rank holds: tables, their optimizer states, and dense parameters with gradients

@@ -10,6 +10,7 @@
 #include "train/blockwise.h"
 #include "train/device_batch.h"
 #include "train/model_parallel.h"
+#include "train/pair_loss.h"
 #include "train/ragged_rows.h"
 #include "train/split_tables.h"
 
@@ -24,6 +25,8 @@ typedef struct {
   TrsPinnedBuffer loss, predictions; /* these results: [tasks]; [B, columns] */
   TrsPinnedBuffer pooled;            /* [B, stride] if pooled rows are kept */
   const TrsBatch *pooled_of;         /* the batch that they belong to; NULL for none */
+  TrsPinnedBuffer pairs;             /* [B, 2 D] if the towers' outputs are kept */
+  const TrsBatch *pairs_of;          /* the batch that they belong to; NULL for none */
 } TrsModelSlot;
 
 /*
@@ -46,6 +49,7 @@ struct TrsModelParallelImpl {
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
   TrsDlrm dlrm;
+  TrsPairLoss pair_loss; /* NULL: the model has losses of its own */
   TrsDenseOptimizer dense_optimizer;
   TrsDenseAllreduce allreduce;
   TrsSparseOptimizers optimizers;
@@ -53,6 +57,7 @@ struct TrsModelParallelImpl {
   TrsSchedule schedule;
   PetscBool averaged;           /* evaluation of averaged weights, not a training */
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
+  int64_t global_batch;         /* samples of all ranks' largest batches, for the banner */
   int64_t *columns;             /* [features] first column of each feature in these matrices */
   TrsPositionWeight *position;  /* [features] */
   /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
@@ -67,8 +72,9 @@ struct TrsModelParallelImpl {
   PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
   PetscBool keeps_pooled; /* TrsModelParallelKeepPooled() */
+  PetscBool keeps_pairs;  /* TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
-  TrsBlockwise blockwise; /* NULL without -reproducible */
+  TrsBlockwise blockwise; /* NULL by ranks */
 };
 
 /*
@@ -87,5 +93,8 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel model, int slot, co
 /* Every rank works on its own samples, under the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;
 
-/* -reproducible: the ranks work on fixed blocks of the global batch (train/blockwise.h). */
+/*
+  -reproducible and -accumulate_steps: the ranks work on fixed blocks of the global batch
+  (train/blockwise.h).
+*/
 extern const TrsDenseWork trs_dense_by_blocks;

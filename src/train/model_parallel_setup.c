@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "model/two_tower.h"
 #include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
@@ -51,6 +52,19 @@ static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Tell the model which tower takes each vector. Before its set-up. */
+static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
+{
+  int *side;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n, &side));
+  PetscCall(TrsTwoTowerSides(options, tables, side));
+  PetscCall(TrsDlrmSetSides(dlrm, n, side));
+  PetscCall(PetscFree(side));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
                                           int64_t *bytes)
 {
@@ -65,6 +79,7 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
   PetscCall(list_vectors(tables, &n, &dims));
   PetscCall(TrsDlrmCreate(device, compute, &dlrm));
   PetscCall(TrsDlrmSetFromOptions(dlrm, options));
+  PetscCall(set_sides(dlrm, options, tables, n));
   PetscCall(add_position_weights(dlrm, tables));
   PetscCall(add_sequences(dlrm, tables));
   PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
@@ -112,13 +127,14 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
+  PetscCall(set_sides(m->dlrm, options, tables, n));
+  PetscCall(TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, &m->pair_loss));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(add_position_weights(m->dlrm, tables));
   PetscCall(add_sequences(m->dlrm, tables));
-  if (m->dense == &trs_dense_by_blocks) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(TrsRaggedRowsCreate(m->config.groups->world, tables, m->config.training, &m->ragged));
@@ -126,8 +142,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
-    PetscCall(
-        TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->ragged, &m->blockwise));
+    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->config.max_batch,
+                                 m->pair_loss, m->ragged, &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -200,6 +216,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
     PetscCall(TrsPinnedBufferFree(device, &slot->loss));
     PetscCall(TrsPinnedBufferFree(device, &slot->predictions));
     PetscCall(TrsPinnedBufferFree(device, &slot->pooled));
+    PetscCall(TrsPinnedBufferFree(device, &slot->pairs));
     PetscCall(device->event_destroy(&slot->ready));
     PetscCall(device->event_destroy(&slot->loss_ready));
   }
@@ -213,18 +230,41 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Refuse what does not go with steps of several batches. */
+static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options, PetscBool rounded)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  if (rounded)
+    PetscCall(TrsOptionError(options, "-dense_allreduce_precision",
+                             "-accumulate_steps sums the dense layers' gradients in fp32; leave one out"));
+  for (int t = 0; t < tables->n; t++)
+    if (tables->table[t].max_feature_lengths)
+      PetscCall(TrsOptionError(options, "-accumulate_steps",
+                               "does not go with the position_weighted table \"%s\": its weights' gradients "
+                               "are summed where its rows are",
+                               tables->table[t].name));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  Choose who does the dense layers' work. With -reproducible their gradients keep full precision.
+  Choose who does the dense layers' work. By blocks, the layers' gradients keep full precision. The
+  losses of pairs have tiles of the size of a -reproducible block.
 */
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
-  int precision = TRS_CODEC_FP32;
+  const PetscBool accumulates = (PetscBool)(m->config.accumulate > 1);
+  int precision = TRS_CODEC_FP32, loss;
 
   PetscFunctionBegin;
-  m->dense = reproducible ? &trs_dense_by_blocks : &trs_dense_by_ranks;
+  m->dense = reproducible || accumulates ? &trs_dense_by_blocks : &trs_dense_by_ranks;
   PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
   if (reproducible && precision != TRS_CODEC_FP32)
     PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
+  if (accumulates) PetscCall(check_accumulation(m, options, (PetscBool)(precision != TRS_CODEC_FP32)));
+  PetscCall(TrsOptionsGetEnum(options, "-loss", &loss, NULL));
+  if (reproducible || (accumulates && loss != TRS_PAIR_LOSS_BCE)) m->config.max_batch = TRS_BLOCK_SAMPLES;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -252,6 +292,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
+  m->global_batch = config->max_batch * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
@@ -267,8 +308,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->groups->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
-  /* With -reproducible the model's memory is that of one block. */
-  if (!ebc.dist.reproducible) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
+  /* By blocks the model's memory is that of one block. */
+  if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
   PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
@@ -301,6 +342,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsSplitTablesDestroy(&m->split));
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
   PetscCall(TrsRaggedRowsDestroy(&m->ragged));
+  PetscCall(TrsPairLossDestroy(&m->pair_loss));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));

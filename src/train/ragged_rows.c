@@ -132,7 +132,7 @@ static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsS
 {
   const int32_t *received;
   int32_t *lengths;
-  float *arrived;
+  const float *arrived;
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserveShared(r->comm->device, &r->lengths,

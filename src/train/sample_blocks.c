@@ -3,6 +3,7 @@
 
 struct TrsSampleBlocksImpl {
   TrsComm comm;
+  int64_t size;          /* samples of a block */
   const int64_t *sample; /* [W + 1] borrowed: first sample of each rank */
   int64_t *block;        /* [W + 1] first block of each rank */
   /* [W] own samples in each rank's blocks; own samples before these */
@@ -13,7 +14,7 @@ struct TrsSampleBlocksImpl {
   TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
 };
 
-PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks)
+PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, int64_t size, TrsSampleBlocks *blocks)
 {
   const size_t W = (size_t)comm->size;
   TrsSampleBlocks b;
@@ -21,6 +22,7 @@ PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks)
   PetscFunctionBegin;
   PetscCall(PetscNew(&b));
   b->comm = comm;
+  b->size = size;
   PetscCall(PetscCalloc5(W + 1, &b->block, W, &b->to_blocks, W, &b->to_blocks_at, W, &b->to_owners, W,
                          &b->to_owners_at));
   PetscCall(PetscCalloc4(W, &b->rows[0], W, &b->rows[1], W, &b->rows[2], W, &b->rows[3]));
@@ -45,7 +47,7 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
 /* The first sample of a block. */
 static int64_t begin_of(const struct TrsSampleBlocksImpl *b, int64_t block)
 {
-  return PetscMin(block * TRS_BLOCK_SAMPLES, b->sample[b->comm->size]);
+  return PetscMin(block * b->size, b->sample[b->comm->size]);
 }
 
 /*
@@ -67,7 +69,7 @@ PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks b, const int64_t *sample, co
 
   PetscFunctionBegin;
   b->sample = sample;
-  n_blocks = (b->sample[W] + TRS_BLOCK_SAMPLES - 1) / TRS_BLOCK_SAMPLES;
+  n_blocks = (b->sample[W] + b->size - 1) / b->size;
   for (int q = 0; q < W; q++) b->block[q + 1] = (q + 1) * n_blocks / W;
   for (int q = 0; q < W; q++) {
     b->to_blocks[q] = overlap(b->sample[rank], b->sample[rank + 1], begin_of(b, b->block[q]),
@@ -85,6 +87,15 @@ int64_t TrsSampleBlocksSize(TrsSampleBlocks b, int64_t i, int64_t *begin)
 
   *begin = begin_of(b, first + i) - begin_of(b, first);
   return begin_of(b, first + i + 1) - begin_of(b, first + i);
+}
+
+PetscBool TrsSampleBlocksStay(TrsSampleBlocks b)
+{
+  PetscBool stay = PETSC_TRUE;
+
+  for (int q = 0; q < b->comm->size; q++)
+    if (begin_of(b, b->block[q]) != b->sample[q]) stay = PETSC_FALSE;
+  return stay;
 }
 
 static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
@@ -105,18 +116,25 @@ static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuff
 }
 
 PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
-                                   const float *own, float **to)
+                                   const float *own, const float **to)
 {
+  float *received;
+
   PetscFunctionBegin;
+  *to = own;
+  if (TrsSampleBlocksStay(b)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(exchange(b, stream, buffer, width, own, b->to_blocks, b->to_blocks_at, b->to_owners,
-                     b->to_owners_at, to));
+                     b->to_owners_at, &received));
+  *to = received;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer,
-                                     int64_t width, const float *of_blocks, float **to)
+                                     int64_t width, float *of_blocks, float **to)
 {
   PetscFunctionBegin;
+  *to = of_blocks;
+  if (TrsSampleBlocksStay(b)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(exchange(b, stream, buffer, width, of_blocks, b->to_owners, b->to_owners_at, b->to_blocks,
                      b->to_blocks_at, to));
   PetscFunctionReturn(PETSC_SUCCESS);

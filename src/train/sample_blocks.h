@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dense layers' work of -reproducible is cut into fixed blocks of the global batch, with
-  TRS_BLOCK_SAMPLES samples in each, whatever the number of ranks. One rank computes a block, so the
-  block's bits depend on nothing else. Blocks are shared out evenly. Sums over all samples
-  (gradients, losses) are added up over blocks in one fixed tree.
+  The dense layers' work is cut into fixed blocks of the global batch. With -reproducible a block
+  has TRS_BLOCK_SAMPLES samples, whatever the number of ranks. One rank computes a block, so the
+  block's bits depend on nothing else. With -accumulate_steps alone a block has -batch_size samples.
+  Blocks are shared out evenly. Sums over all samples (gradients, losses) are added up over blocks
+  in one fixed tree.
 
     own samples' rows, dense features, labels --all-to-all--> samples of my blocks
     gradients of rows, predictions of my blocks' samples --all-to-all--> own samples
 
-  Most samples stay where they are: rank r's blocks begin at most TRS_BLOCK_SAMPLES and a W-th of
-  them before or after its samples. A block's samples begin at a multiple of TRS_BLOCK_SAMPLES in
-  their array, so that all blocks have the same alignment.
+  Most samples stay where they are: rank r's blocks begin at most one block and a W-th of it before
+  or after its samples. If every sample stays, nothing is sent or copied. A block's samples begin at
+  a multiple of the block's size in their array, so that all blocks have the same alignment.
 */
 #pragma once
 
@@ -20,8 +21,8 @@ enum { TRS_BLOCK_SAMPLES = 64 };
 
 typedef struct TrsSampleBlocksImpl *TrsSampleBlocks;
 
-/* In: comm is borrowed. Not collective. */
-PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, TrsSampleBlocks *blocks);
+/* In: comm is borrowed; size is the number of samples of a block. Not collective. */
+PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, int64_t size, TrsSampleBlocks *blocks);
 PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks);
 
 /*
@@ -43,10 +44,16 @@ PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, const int64_t *sampl
 int64_t TrsSampleBlocksSize(TrsSampleBlocks blocks, int64_t i, int64_t *begin);
 
 /*
+  Tell whether the samples of every rank's blocks are its own ones, in their order. The answer is
+  the same on all ranks. Not collective.
+*/
+PetscBool TrsSampleBlocksStay(TrsSampleBlocks blocks);
+
+/*
   TrsSampleBlocksSend, TrsSampleBlocksReturn - Move `width` floats for each sample from own samples
     to the samples of my blocks, and back.
 
-  Collective on comm, in device memory.
+  Collective on comm, in device memory. If the samples stay, *to is the memory that was given.
 
   In:  buffer  the buffer of the object that takes the floats; it is valid until the next call with
                it
@@ -58,19 +65,20 @@ typedef enum {
   TRS_BLOCK_LABELS,
   TRS_BLOCK_WEIGHTS,
   TRS_BLOCK_LENGTHS,
+  TRS_BLOCK_PAIRS,
   TRS_BLOCK_RETURNED_PREDICTIONS,
   TRS_BLOCK_RETURNED_GRADS,
+  TRS_BLOCK_RETURNED_PAIRS,
   TRS_N_BLOCK_BUFFERS
 } TrsBlockBuffer;
 PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks blocks, TrsStream stream, TrsBlockBuffer buffer,
-                                   int64_t width, const float *own, float **to);
+                                   int64_t width, const float *own, const float **to);
 PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks blocks, TrsStream stream, TrsBlockBuffer buffer,
-                                     int64_t width, const float *of_blocks, float **to);
+                                     int64_t width, float *of_blocks, float **to);
 
 /*
-  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows of `width` floats, of which
-  each
-    sample has as many as its offsets say, from own samples to the samples of my blocks, and back.
+  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows of `width` floats from own
+    samples to the samples of my blocks, and back. A sample has as many rows as its offsets say.
 
   Collective on comm, in host memory.
 

@@ -1,52 +1,76 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record units_crossnet.h5: forward and backward of TorchRec's CrossNet and LowRankCrossNet.
+"""Record units_crossnet.h5: forward and backward of TorchRec's four cross networks and of its projection interaction.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 numpy h5py
     DIR/bin/pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.9.0
     DIR/bin/python record_crossnet.py units_crossnet.h5
 
-Each group is a case: x [B, N], the vectors of a sample side by side; out and its gradient dout; dx; of layer l the parameters "weight<l>" (CrossNet) or
-"W<l>" and "V<l>", and "bias<l>", with their gradients "dweight<l>" and so on. Attributes: interaction, vectors, copied (0), layers, rank. In double, then
-rounded to float.
+Each group is a case: x [B, N], the vectors of a sample side by side; out and its gradient dout; dx; the parameters with their gradients "d<name>". Of layer l
+they are "weight<l>", or "W<l>" and "V<l>", or "U<l>", "C<l>" and "V<l>" with the experts below each other, and "bias<l>"; the gates and the branches of the
+projection have the names of checkpoints with dots. Attributes: interaction, vectors, dim, copied, layers, rank, experts, arch1 and arch2. In double, then rounded
+to float.
 """
-import sys
-
-import h5py
 import torch
-import torchrec
-from torchrec.modules.crossnet import CrossNet, LowRankCrossNet
+from torchrec.models.dlrm import DenseArch, InteractionProjectionArch
+from torchrec.modules.crossnet import CrossNet, LowRankCrossNet, LowRankMixtureCrossNet, VectorCrossNet
 
-CASES = [("dcn_full", 1, 5, 1, 0), ("dcn_full", 3, 12, 3, 0), ("dcn_full", 5, 40, 2, 0), ("dcn", 3, 12, 1, 4), ("dcn", 4, 32, 3, 7)]
-BATCH = 9
+from recording import BATCH, main, single, write
+
+# vectors, width, layers, rank, experts; of the projection: vectors, dim, sizes of the branches
+CASES = [("dcn_full", 1, 5, 1, 0), ("dcn_full", 3, 12, 3, 0), ("dcn_full", 5, 40, 2, 0), ("dcn", 3, 12, 1, 4), ("dcn", 4, 32, 3, 7),
+         ("dcn_vector", 1, 5, 1, 0), ("dcn_vector", 4, 33, 3, 0), ("dcn_mixture", 2, 12, 1, 3, 1), ("dcn_mixture", 3, 17, 3, 4, 3),
+         ("dcn_mixture", 4, 32, 2, 8, 4), ("projection", 3, 4, [8], [12]), ("projection", 5, 8, [11, 16], [24, 9, 8])]
 
 
-def record(group, kind, vectors, width, layers, rank):
-    net = (CrossNet(width, layers) if kind == "dcn_full" else LowRankCrossNet(width, layers, rank)).double()
-    for parameter in net.parameters():
-        parameter.data = (parameter.data + 0.1 * torch.randn_like(parameter.data)).float().double()
-    x = torch.randn(BATCH, width, dtype=torch.float64).float().double().requires_grad_()
+def near(module):
+    module = module.double()
+    for parameter in module.parameters():
+        parameter.data = single(parameter.data + 0.1 * torch.randn_like(parameter.data))
+    return module
+
+
+def record(group, kind, vectors, width, *more):
+    if kind == "projection":
+        record_projection(group, vectors, width, *more)
+        return
+    layers, rank, experts = (*more, 1)[:3]
+    net = near({"dcn_full": lambda: CrossNet(width, layers), "dcn": lambda: LowRankCrossNet(width, layers, rank),
+                "dcn_vector": lambda: VectorCrossNet(width, layers),
+                "dcn_mixture": lambda: LowRankMixtureCrossNet(width, layers, experts, rank)}[kind]())
+    x = single(torch.randn(BATCH, width, dtype=torch.float64)).requires_grad_()
     out = net(x)
-    dout = torch.randn_like(out).float().double()
-    out.backward(dout)
-    group.attrs.update(interaction=kind, vectors=vectors, copied=0, layers=layers, rank=max(rank, 1))
-    tensors = {"x": x, "out": out, "dout": dout, "dx": x.grad}
-    parts = {"weight": net.kernels} if kind == "dcn_full" else {"W": net.W_kernels, "V": net.V_kernels}
-    for part, parameters in (*parts.items(), ("bias", net.bias)):
-        for l, parameter in enumerate(parameters):
-            shape = (width,) if part == "bias" else parameter.shape
-            tensors.update({f"{part}{l}": parameter.reshape(shape), f"d{part}{l}": parameter.grad.reshape(shape)})
-    for name, tensor in tensors.items():
-        group[name] = tensor.detach().float().numpy()
+    if kind == "dcn_mixture":
+        out = out.reshape(BATCH, width)  # of one expert torchrec leaves a dimension of 1
+    parts = {"dcn_full": lambda: {"weight": net.kernels}, "dcn": lambda: {"W": net.W_kernels, "V": net.V_kernels}, "dcn_vector": lambda: {"weight": net.kernels},
+             "dcn_mixture": lambda: {"U": net.U_kernels, "C": net.C_kernels, "V": net.V_kernels}}[kind]()
+    parameters = []
+    for part, tensors in (*parts.items(), ("bias", net.bias)):
+        for l, parameter in enumerate(tensors):
+            flat = part == "bias" or kind == "dcn_vector"
+            parameters.append((f"{part}{l}", parameter, (width,) if flat else (-1, parameter.shape[-1])))
+    if kind == "dcn_mixture" and experts > 1:
+        gates = [gate.weight for gate in net.gates]
+        stacked = torch.cat([gate.detach() for gate in gates])
+        write(group, x, out, lambda: x.grad, parameters, interaction=kind, vectors=vectors, copied=0, layers=layers, rank=rank, experts=experts)
+        group["crossnet_mixture.gate.weight"], group["dcrossnet_mixture.gate.weight"] = stacked.float().numpy(), torch.cat([gate.grad for gate in gates]).float().numpy()
+        return
+    write(group, x, out, lambda: x.grad, parameters, interaction=kind, vectors=vectors, copied=0, layers=layers, rank=max(rank, 1), experts=experts)
 
 
-def main():
-    torch.manual_seed(12)
-    with h5py.File(sys.argv[1], "w") as file:
-        file.attrs["torch"], file.attrs["torchrec"] = str(torch.__version__), str(torchrec.__version__)
-        for i, case in enumerate(CASES):
-            record(file.create_group(f"{i}_{case[0]}"), *case)
+def record_projection(group, vectors, dim, *archs):
+    branches = [near(DenseArch(vectors * dim, arch)) for arch in archs]
+    net = InteractionProjectionArch(vectors - 1, *branches)
+    x = single(torch.randn(BATCH, vectors, dim, dtype=torch.float64)).requires_grad_()
+    out = net(x[:, 0], x[:, 1:])
+    parameters = []
+    for i, branch in enumerate(branches):
+        linear = [module for module in branch.modules() if isinstance(module, torch.nn.Linear)]
+        for l, layer in enumerate(linear):
+            parameters += [(f"projection_{i + 1}.{l}.weight", layer.weight, layer.weight.shape), (f"projection_{i + 1}.{l}.bias", layer.bias, layer.bias.shape)]
+    write(group, x.reshape(BATCH, -1), out, lambda: x.grad.reshape(BATCH, -1), parameters, interaction="projection", vectors=vectors, dim=dim, copied=dim,
+          arch1=archs[0], arch2=archs[1])
 
 
 if __name__ == "__main__":
-    main()
+    main(12, CASES, record)

@@ -9,28 +9,26 @@
 Each group is a case: x [B, N], the vectors of a sample side by side, the dense one first; out and its gradient dout; dx; for deepfm the deep layers'
 weight and bias with their gradients. Attributes: interaction, copied (width of the dense vector), vectors. In double, then rounded to float.
 """
-import sys
-
-import h5py
 import torch
 import torchrec
 from torchrec.models.deepfm import FMInteractionArch
 from torchrec.modules.deepfm import DeepFM, FactorizationMachine
 
+from recording import BATCH, main, single, write
+
 CASES = [("fm", 4, [4, 4, 4], []), ("fm", 0, [5, 5], []), ("fm", 0, [1], []), ("fm", 7, [3, 12, 1], []),
          ("deepfm", 8, [8, 8, 8], [5]), ("deepfm", 16, [16] * 26, [64]), ("deepfm", 0, [6, 6], [4]),
          ("deepfm", 5, [3, 9], [7, 6, 2])]
-BATCH = 9
 
 
 def record(group, kind, copied, dims, sizes):
     widths = ([copied] if copied else []) + dims
-    vectors = [torch.randn(BATCH, w, dtype=torch.float64).float().double().requires_grad_() for w in widths]
+    vectors = [single(torch.randn(BATCH, w, dtype=torch.float64)).requires_grad_() for w in widths]
     layers = []
     for n_in, n_out in zip([sum(widths)] + sizes, sizes):
         layers += [torch.nn.Linear(n_in, n_out).double(), torch.nn.ReLU()]
-        layers[-2].weight.data = layers[-2].weight.data.float().double()
-        layers[-2].bias.data = layers[-2].bias.data.float().double()
+        layers[-2].weight.data = single(layers[-2].weight.data)
+        layers[-2].bias.data = single(layers[-2].bias.data)
     parts = [vectors[0]] if copied else []
     if sizes:
         parts.append(DeepFM(torch.nn.Sequential(*layers))(vectors))
@@ -41,25 +39,12 @@ def record(group, kind, copied, dims, sizes):
         arch.deep_fm.dense_module[0].load_state_dict(layers[0].state_dict())
         again = arch(vectors[0], torchrec.KeyedTensor(names, dims, torch.cat(vectors[1:], dim=1)))
         assert torch.equal(again, out)
-    dout = torch.randn_like(out).float().double()
-    out.backward(dout)
-    group.attrs.update(interaction=kind, copied=copied, vectors=len(widths))
-    if sizes:
-        group.attrs["sizes"] = sizes
-    tensors = {"x": torch.cat(vectors, dim=1), "out": out, "dout": dout, "dx": torch.cat([v.grad for v in vectors], dim=1)}
-    for l, layer in enumerate(layers[::2]):
-        tensors.update({f"weight{l}": layer.weight, f"bias{l}": layer.bias, f"dweight{l}": layer.weight.grad, f"dbias{l}": layer.bias.grad})
-    for name, tensor in tensors.items():
-        group[name] = tensor.detach().float().numpy()
-
-
-def main():
-    torch.manual_seed(11)
-    with h5py.File(sys.argv[1], "w") as file:
-        file.attrs["torch"], file.attrs["torchrec"] = str(torch.__version__), str(torchrec.__version__)
-        for i, case in enumerate(CASES):
-            record(file.create_group(f"{i}_{case[0]}"), *case)
+    parameters = [(f"{part}{l}", parameter, parameter.shape) for l, layer in enumerate(layers[::2])
+                  for part, parameter in (("weight", layer.weight), ("bias", layer.bias))]
+    attributes = {"sizes": sizes} if sizes else {}
+    write(group, torch.cat(vectors, dim=1), out, lambda: torch.cat([v.grad for v in vectors], dim=1), parameters, interaction=kind, copied=copied,
+          vectors=len(widths), **attributes)
 
 
 if __name__ == "__main__":
-    main()
+    main(11, CASES, record)

@@ -4,22 +4,20 @@
   The library as another program uses it: a collection of all ranks beside one of this rank alone, which gets the whole global batch. Both start from
   the same initial values, so pooled rows and, after training, the rows themselves agree; with -reproducible to the last bit.
 */
-#include "api/trshard.h"
+#include "api_test.h"
 #include "device/device.h"
-#include "trs_test.h"
 
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FEATURES = 4, MOST = 9, MOST_IDS = 3, WIDTH = 8 + 8 + 12 + 16, STEPS = 5 };
+enum { WIDTH = 8 + 8 + 12 + 16, STEPS = 5 };
 
 static const char *const first_features[] = {"a", "b"};
 static const TrshardTable tables[] = {
     {.name = "t0", .num_embeddings = 50, .embedding_dim = 8, .n_features = 2, .features = first_features},
     {.name = "t1", .num_embeddings = 7, .embedding_dim = 12, .pooling = TRSHARD_POOLING_MEAN},
     {.name = "t2", .num_embeddings = 200, .embedding_dim = 16, .weighted = 1}};
-static const int64_t rows_of[FEATURES] = {50, 50, 7, 200};
 
 /* A plan, and what the numbers depend on. Columns are cut under an optimizer of single elements: one of whole rows would see the cuts. */
 static const struct {
@@ -31,62 +29,6 @@ static const struct {
              {"-tables_sharding_types row_wise",
               "-embedding_optimizer adam -table_t1_id_map hash -embedding_max_gradient 0.05"}};
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
-
-#define assert_ok(call)            trs_assert_status((call), TRSHARD_SUCCESS, #call, __LINE__)
-#define assert_fails(call, status) trs_assert_status((call), (status), #call, __LINE__)
-
-static void trs_assert_status(int found, int expected, const char *call, int line)
-{
-  if (found == expected) return;
-  print_error("line %d: %s returned %d, not %d: %s\n", line, call, found, expected, TrshardErrorMessage());
-  _fail(__FILE__, line);
-}
-
-typedef struct {
-  int32_t lengths[FEATURES * MOST * 4];
-  int64_t values[FEATURES * MOST * MOST_IDS * 4];
-  float weights[FEATURES * MOST * MOST_IDS * 4];
-  TrshardBatch batch;
-} ids;
-
-static uint64_t mix(uint64_t x)
-{
-  x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9U;
-  return x ^ (x >> 32);
-}
-
-/* Rank r has r + 3 samples, so ranks differ. */
-static int64_t samples_of(int rank)
-{
-  return 3 + rank;
-}
-
-/* The samples of the ranks first .. last - 1 in a step; a sample's ids depend on its place in the global batch alone. */
-static void make_ids(int step, int first, int last, ids *x)
-{
-  int64_t begin = 0, end, n_values = 0, bag = 0;
-
-  for (int r = 0; r < first; r++) begin += samples_of(r);
-  end = begin;
-  for (int r = first; r < last; r++) end += samples_of(r);
-  for (int f = 0; f < FEATURES; f++)
-    for (int64_t sample = begin; sample < end; sample++) {
-      const uint64_t random = mix((uint64_t)(step * 1000 + sample) * FEATURES + (uint64_t)f + 1);
-
-      x->lengths[bag] = (int32_t)(random % (MOST_IDS + 1));
-      for (int i = 0; i < x->lengths[bag]; i++, n_values++) {
-        x->values[n_values] = (int64_t)(mix(random + (uint64_t)i) % (uint64_t)rows_of[f]);
-        x->weights[n_values] = (float)(mix(random + 77 + (uint64_t)i) % 5) / 4;
-      }
-      bag++;
-    }
-  x->batch = (TrshardBatch){.batch = end - begin,
-                            .lengths = x->lengths,
-                            .n_values = n_values,
-                            .values = x->values,
-                            .weights = x->weights};
-}
 
 static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbers, const char *more)
 {
@@ -118,6 +60,15 @@ static int forward(TrshardCollection collection, int64_t samples, float *pooled)
   assert_petsc_ok(device->copy(pooled, staged, samples * WIDTH * (int64_t)sizeof(*pooled), NULL));
   assert_petsc_ok(device->stream_synchronize(NULL));
   return status;
+}
+
+/* Evaluations between the calls of a step change nothing. Their batches have other sizes than those of the training. */
+static void evaluate_between(TrshardCollection all, int step)
+{
+  static ids other;
+
+  make_ids(step + 70, 0, trs_size() - trs_rank(), &other);
+  assert_ok(TrshardEvaluate(all, &other.batch, staged, WIDTH));
 }
 
 static int backward(TrshardCollection collection, int64_t samples, const float *gradient)
@@ -155,7 +106,9 @@ static void train(TrshardCollection all, TrshardCollection alone, int ahead, dou
       make_ids(step + 1, trs_rank(), trs_rank() + 1, &mine);
       assert_ok(TrshardInputDist(all, &mine.batch));
     }
+    if (step % 2) evaluate_between(all, step);
     assert_ok(forward(all, samples, pooled));
+    if (step % 2) evaluate_between(all, step);
     make_ids(step, 0, trs_size(), &everything);
     assert_ok(TrshardInputDist(alone, &everything.batch));
     assert_ok(forward(alone, everything.batch.batch, whole));

@@ -370,6 +370,53 @@ static void test_cross(void **state)
   }
 }
 
+static PetscErrorCode vector_cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
+                                            float *const *x)
+{
+  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5]};
+
+  PetscFunctionBegin;
+  PetscCall(ops->vector_cross_backward(NULL, B, n, place, &layer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void test_vector_cross(void **state)
+{
+  static const int64_t batches[] = {0, 1, 130, 200}, widths[] = {45, 1, 140, 33};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 4; s++) {
+    const int64_t B = batches[s], n = widths[s];
+    Arguments forward = {0}, backward = {0};
+
+    for (int i = 0; i < 5; i++) add(&forward, i == 1 ? B : i == 2 ? n : B * n);
+    TWINS(forward, 1e-6, ops->vector_cross_forward(NULL, B, n, x[0], x[1], x[2], x[3], x[4]));
+    for (int i = 0; i < 6; i++) add(&backward, i == 1 || i == 4 ? B : i == 5 ? n : B * n);
+    TWINS(backward, 2e-5, vector_cross_backward(ops, B, n, s % 2 ? TRS_CROSS_FIRST : 0, x));
+  }
+}
+
+static void test_sample_gemm(void **state)
+{
+  static const int64_t sizes[][4] = {
+      {0, 2, 3, 4}, {1, 1, 1, 1}, {9, 5, 3, 8}, {33, 4, 16, 7}}; /* B, m, n, k */
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 12; s++) {
+    const int64_t *size = sizes[s / 3], B = size[0], m = size[1], n = size[2], k = size[3];
+    Arguments product = {0};
+
+    add(&product, B * (m * k + 1));
+    add(&product, B * n * k);
+    add(&product, B * (m * n + 2));
+    TWINS(product, 1e-5,
+          ops->sample_gemm(NULL, B, s % 3 == 1, s % 3 == 2, m, n, k, x[0], m * k + 1, x[1], n * k, x[2],
+                           m * n + 2));
+  }
+}
+
 static PetscErrorCode layer_norm(const TrsComputeOps *ops, int64_t B, int64_t n, PetscBool swish,
                                  PetscBool back, float *const *x)
 {
@@ -378,6 +425,15 @@ static PetscErrorCode layer_norm(const TrsComputeOps *ops, int64_t B, int64_t n,
   PetscFunctionBegin;
   if (!back) PetscCall(ops->layer_norm_forward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2));
   if (back) PetscCall(ops->layer_norm_backward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2, x[5], x[6]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode unit_rows(const TrsComputeOps *ops, int64_t B, int64_t n, PetscBool back,
+                                float *const *x)
+{
+  PetscFunctionBegin;
+  if (!back) PetscCall(ops->unit_rows(NULL, B, n, x[0], n + 1, x[1], n));
+  if (back) PetscCall(ops->unit_rows_backward(NULL, B, n, x[0], n + 1, x[1], n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -415,6 +471,13 @@ static void test_layers(void **state)
       for (int i = 0; i < 7; i++)
         add(&norm, i == 0 ? B * (n + 1) : i == 3 ? 2 * B : i == 4 ? B * (n + 2) : n);
       TWINS(norm, 1e-4, layer_norm(ops, B, n, (PetscBool)(kind % 2), (PetscBool)(kind / 2), x));
+    }
+    for (int back = 0; back < 2; back++) {
+      Arguments unit = {0};
+
+      add(&unit, B * (n + 1));
+      add(&unit, B * n);
+      TWINS(unit, 1e-4, unit_rows(ops, B, n, (PetscBool)back, x));
     }
     add(&drop, B * (n + 1));
     add(&drop, B * n);
@@ -779,7 +842,8 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
               cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
               cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
-              cmocka_unit_test(test_cross), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
+              cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
+              cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
               cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_clamp_and_lamb),
               cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),

@@ -355,7 +355,7 @@ static void write_bytes(const char *name, const char *bytes, long n)
   assert_int_equal(fclose(file), 0);
 }
 
-/* One bit of every 23rd byte: found, or without effect. */
+/* One bit of every 23rd byte on one rank, and of a share of them on more: found, or without effect. */
 static void test_bit_flips(void **state)
 {
   char *good = NULL;
@@ -366,7 +366,7 @@ static void test_bit_flips(void **state)
   write_split(SPLIT_COLUMNS, 3);
   if (trs_rank() == 0) good = read_bytes(path, &n);
   MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
-  for (long at = 0; at < n; at += 23) {
+  for (long at = 0; at < n; at += 23 * trs_size()) {
     TrsCheckpointInfo info;
     PetscErrorCode ierr;
     fixture f;
@@ -452,7 +452,7 @@ static void test_flips_of_large_attributes(void **state)
       MPI_Barrier(MPI_COMM_WORLD);
     }
   /* The name, the type and the extent lie right before the numbers. A harmless bit changes no number. */
-  for (long i = 1; i <= 48 * 8; i++) {
+  for (long i = trs_size(); i <= 48 * 8; i += trs_size()) {
     const long bit = at[0] * 8 - i;
     PetscErrorCode ierr;
 
@@ -486,7 +486,7 @@ static void test_truncation(void **state)
   write_split(SPLIT_ROWS, 3);
   if (trs_rank() == 0) good = read_bytes(path, &n);
   MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
-  for (long length = 0; length < n; length += 211) {
+  for (long length = 0; length < n; length += 211 * trs_size()) {
     TrsCheckpointInfo info;
     fixture f;
 

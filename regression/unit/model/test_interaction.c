@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables of interactions: none has a hole, and a hole is found at set-up. fm, deepfm and cross
-  networks against TorchRec's, recorded by record_deepfm.py and record_crossnet.py.
+  Tables of interactions: none has a hole, and a hole is found at set-up. fm, deepfm, cross
+  networks and projection against TorchRec's, recorded by record_deepfm.py and record_crossnet.py.
 */
 #include "golden_h5.h"
 #include "model/interaction.h"
@@ -51,24 +51,38 @@ typedef struct {
   int64_t batch;
 } Case;
 
+/* Add an option with the numbers of an attribute, if the case has it. */
+static void add_option(const Case *c, const char *attribute, char *name, char *text, char **words,
+                       int *n_words)
+{
+  int64_t n = 0, *sizes;
+
+  if (!golden_has_attribute(c->group, attribute)) return;
+  sizes = golden_attribute_int64(c->group, attribute, &n);
+  for (int64_t i = 0, used = 0; i < n; i++)
+    used += snprintf(text + used, 128 - (size_t)used, i ? ",%d" : "%d", (int)sizes[i]);
+  free(sizes);
+  words[(*n_words)++] = name;
+  words[(*n_words)++] = text;
+}
+
 static void set_options(Case *c)
 {
   static const TrsOptionGroup *const groups[] = {&trs_model_options};
-  static char program[] = "test", name[] = "-deepfm_arch", text[128], layers_name[] = "-dcn_num_layers",
-              layers[16], rank_name[] = "-dcn_low_rank_dim", rank[16];
-  char *words[] = {program, layers_name, layers, rank_name, rank, name, text};
-  int64_t n = 0, *sizes;
+  static char program[] = "test", names[][32] = {"-deepfm_arch",    "-projection_arch1", "-projection_arch2",
+                                                 "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts"},
+              text[6][128];
+  static const char *const attributes[6] = {"sizes", "arch1", "arch2", "layers", "rank", "experts"};
+  char *words[13] = {program};
+  int n = 1;
 
-  text[0] = '\0';
-  snprintf(layers, sizeof(layers), "%d", (int)golden_number(c->group, "layers", 1));
-  snprintf(rank, sizeof(rank), "%d", (int)golden_number(c->group, "rank", 1));
-  if (golden_has_attribute(c->group, "sizes")) {
-    sizes = golden_attribute_int64(c->group, "sizes", &n);
-    for (int64_t i = 0, used = 0; i < n; i++)
-      used += snprintf(text + used, sizeof(text) - (size_t)used, i ? ",%d" : "%d", (int)sizes[i]);
-    free(sizes);
+  for (int i = 0; i < 3; i++) add_option(c, attributes[i], names[i], text[i], words, &n);
+  for (int i = 3; i < 6; i++) {
+    snprintf(text[i], sizeof(text[i]), "%d", PetscMax((int)golden_number(c->group, attributes[i], 1), 1));
+    words[n++] = names[i];
+    words[n++] = text[i];
   }
-  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, n ? 7 : 5, words, groups, 1, &c->options));
+  assert_petsc_ok(TrsOptionsCreate(PETSC_COMM_SELF, n, words, groups, 1, &c->options));
 }
 
 static void set_up(hid_t group, Case *c)
@@ -76,7 +90,7 @@ static void set_up(hid_t group, Case *c)
   const int copied = (int)golden_number(group, "copied", 0),
             vectors = (int)golden_number(group, "vectors", 0);
   static const char *const names[] = {TRS_INTERACTIONS(TRS_WORD_TEXT)};
-  char word[16];
+  char word[32];
   int64_t shape[2];
   int kind = 0;
 
@@ -92,19 +106,27 @@ static void set_up(hid_t group, Case *c)
   if (c->interaction.ops->read) assert_petsc_ok(c->interaction.ops->read(&c->interaction, c->options));
   free(golden_read(group, "x", H5T_NATIVE_FLOAT, NULL, shape));
   c->batch = shape[0];
-  TrsInteractionShape(&c->interaction, vectors, 1, copied, shape[1]);
+  TrsInteractionShape(&c->interaction, vectors, (int)golden_number(group, "dim", 1), copied, shape[1]);
+  if (c->interaction.ops->check) assert_petsc_ok(c->interaction.ops->check(&c->interaction));
   if (c->interaction.ops->declare) assert_petsc_ok(c->interaction.ops->declare(&c->interaction));
   assert_petsc_ok(TrsParametersAllocate(&c->params, c->device, 1));
 }
 
-/* "weight0" for the weight of layer 0; "dweight0" for its gradient. */
+/*
+  "weight0" for the weight of layer 0, or the parameter's name with dots where the file has that;
+  "dweight0" for its gradient.
+*/
 static float *golden_parameter(const Case *c, int p, const char *prefix)
 {
-  char part[16], name[32];
+  char part[16], name[64];
   int layer;
 
-  assert_int_equal(sscanf(c->params.param[p].name, "%*[^/]/%d/%15s", &layer, part), 2);
-  snprintf(name, sizeof(name), "%s%s%d", prefix, part, layer);
+  snprintf(name, sizeof(name), "%s%s", prefix, c->params.param[p].name);
+  for (char *slash = name; (slash = strchr(slash, '/'));) *slash = '.';
+  if (!golden_has(c->group, name)) {
+    assert_int_equal(sscanf(c->params.param[p].name, "%*[^/]/%d/%15s", &layer, part), 2);
+    snprintf(name, sizeof(name), "%s%s%d", prefix, part, layer);
+  }
   return golden_float(c->group, name, NULL);
 }
 
@@ -159,7 +181,7 @@ static void one_case(hid_t group, const char *name, void *context)
 
   (void)name, (void)context;
   set_up(group, &c);
-  assert_true(c.params.n <= 3 * MAX_LAYERS);
+  assert_true(c.params.n <= 4 * MAX_LAYERS);
   out = calloc((size_t)(c.batch * c.interaction.stride), sizeof(float));
   dout = calloc((size_t)(c.batch * c.interaction.stride), sizeof(float));
   dx = calloc((size_t)(c.batch * c.interaction.N), sizeof(float));

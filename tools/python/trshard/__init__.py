@@ -19,9 +19,9 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
-__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "version"]
+__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "version"]
 API_VERSION = 1
-SUM, MEAN = 0, 1
+POOLINGS = {"sum": 0, "mean": 1, "none": 2}
 
 
 class Error(RuntimeError):
@@ -40,6 +40,14 @@ class EmbeddingBagConfig(NamedTuple):
     feature_names: Optional[Sequence[str]] = None
     pooling: str = "sum"
     weighted: bool = False
+
+
+class EmbeddingConfig(NamedTuple):
+    """A table of an EmbeddingCollection. `feature_names` None: one feature of the table's name."""
+    name: str
+    num_embeddings: int
+    embedding_dim: int
+    feature_names: Optional[Sequence[str]] = None
 
 
 class _Table(ctypes.Structure):
@@ -117,10 +125,9 @@ class EmbeddingBagCollection:
         keep = []
         described = (_Table * len(self.tables))()
         for to, table in zip(described, self.tables):
-            if table.pooling not in ("sum", "mean"):
-                raise ValueError(f"table {table.name!r}: pooling is {table.pooling!r}, expected 'sum' or 'mean'")
+            pooling = self._pooling(table)
             to.name, to.num_embeddings, to.embedding_dim = table.name.encode(), table.num_embeddings, table.embedding_dim
-            to.pooling, to.weighted = MEAN if table.pooling == "mean" else SUM, bool(table.weighted)
+            to.pooling, to.weighted = POOLINGS[pooling], bool(getattr(table, "weighted", False))
             if table.feature_names is not None:
                 names = (ctypes.c_char_p * len(table.feature_names))(*(name.encode() for name in table.feature_names))
                 keep.append(names)
@@ -133,7 +140,18 @@ class EmbeddingBagCollection:
         ends = columns[1:n.value] + [width.value]
         self.columns = {name: slice(columns[f], ends[f]) for f, name in enumerate(self.feature_names)}
         self.width = width.value
-        self._sizes = []  # samples of the batches under way
+        self._sizes = []  # rows of the matrices of the batches under way
+
+    @staticmethod
+    def _pooling(table):
+        if table.pooling not in ("sum", "mean"):
+            raise ValueError(f"table {table.name!r}: pooling is {table.pooling!r}, expected 'sum' or 'mean'")
+        return table.pooling
+
+    @staticmethod
+    def _rows(batch):
+        """Rows of the matrix of a batch."""
+        return batch.batch
 
     def close(self):
         """Free the tables. Collective."""
@@ -176,7 +194,7 @@ class EmbeddingBagCollection:
         """Start to send the ids of a batch: lengths int32 [features, batch], values int64, weights float32. Collective."""
         batch, keep = self._batch(lengths, values, weights)
         _check(_library.TrshardInputDist(self._handle, ctypes.byref(batch)))
-        self._sizes.append(batch.batch)
+        self._sizes.append(self._rows(batch))
 
     def forward(self, lengths=None, values=None, weights=None, out=None):
         """The pooled embeddings float32 [batch, width] of these ids, or of the oldest input_dist(). Collective."""
@@ -195,7 +213,7 @@ class EmbeddingBagCollection:
     def evaluate(self, lengths, values, weights=None, out=None):
         """The pooled embeddings of these ids, without a backward. Collective."""
         batch, keep = self._batch(lengths, values, weights)
-        out = self._matrix(out, batch.batch, "out")
+        out = self._matrix(out, self._rows(batch), "out")
         _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), out.ctypes.data_as(ctypes.c_void_p),
                                         ctypes.c_int64(self.width)))
         return out
@@ -220,3 +238,24 @@ class EmbeddingBagCollection:
     def load(self, path, **arrays):
         """Read a checkpoint of any plan and number of ranks, and fill the arrays. Collective."""
         _check(_library.TrshardLoad(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays)))
+
+
+class EmbeddingCollection(EmbeddingBagCollection):
+    """Tables that give a row for each id (TorchRec's sharded EmbeddingCollection): EmbeddingConfig of each, with one embedding_dim.
+
+    The calls are those of EmbeddingBagCollection. Their matrices, of embeddings and of gradients, are [ids, embedding_dim]
+    in the order of `values`.
+    """
+
+    @staticmethod
+    def _pooling(table):
+        return "none"
+
+    @staticmethod
+    def _rows(batch):
+        return batch.n_values
+
+    def features(self, rows, lengths):
+        """The part of a matrix that each feature has, by name."""
+        ends = np.cumsum(np.reshape(lengths, (len(self.feature_names), -1)).sum(1))
+        return dict(zip(self.feature_names, np.split(rows, ends[:-1])))

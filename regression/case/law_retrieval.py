@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two towers for retrieval: held to torch (golden/retrieval), and the same bits on any ranks and shardings."""
+import os
+
+import h5py
+import numpy as np
+
+from trsrun import check, check_close_losses, check_same_tensors, losses, run, same_bits, tensors, thin, thinned, write_dataset
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "retrieval", "two_tower.h5")
+CASES = ("bce", "softmax", "cosine")
+MODEL = "-interaction two_tower -query_features user -query_arch 16,8 -candidate_arch 8 -tables_embedding_dim 8 -dense_arch 16,8 -embedding_learning_rate 0.1"
+LOSS = "-loss in_batch_softmax -softmax_temperature 0.5 -tower_normalize -query_arch_dropout 0.25"
+
+
+def unpack(folder, case):
+    """train.h5 and init.h5 of a golden case; returns its group's options, batch and arrays."""
+    with h5py.File(GOLDEN, "r") as golden:
+        group = golden[case]
+        for part in ("train", "init"):
+            with h5py.File(os.path.join(folder, f"{part}.h5"), "w", libver="latest") as h:
+                for name in group[part]:
+                    group.copy(f"{part}/{name}", h)
+                h.attrs.update(group[part].attrs)
+                if part == "init":
+                    h.attrs.update(format="trshard-checkpoint", version=np.int64(1), step=np.int64(0), samples_seen=np.int64(0), options="", plan="{}")
+        arrays = {}
+        group.visititems(lambda name, o: arrays.__setitem__(name, o[()]) if isinstance(o, h5py.Dataset) else None)
+        return group.attrs["options"], int(group.attrs["batch"]), arrays
+
+
+@thinned
+def test_retrieval_reference(binary, folder):
+    """40 steps of each loss of pairs on 1, 2 and 3 ranks: losses, weights, both towers' outputs and Recall@K are those of torch and numpy,
+    with labels of 0, weights, and accidental hits."""
+    every = [(case, ranks) for case in CASES for ranks in (1, 2, 3)]
+    for case, ranks in thin(every, [("bce", 1), ("softmax", 3), ("cosine", 2)]):
+        options, batch, wanted = unpack(folder, case)
+        what = f"{case} on {ranks} ranks"
+        run(binary, ranks, f"-data_train train.h5 -init_from init.h5 -batch_size {batch // ranks} -tables_min_partition 4 -output out.h5 -checkpoint_final final.h5 {options}",
+            folder)
+        check_close_losses(losses(os.path.join(folder, "out.h5")), wanted["loss"], 1e-5, what)
+        found = tensors(os.path.join(folder, "final.h5"))
+        for name, of in ((name[len("final/"):], of) for name, of in wanted.items() if name.startswith("final/")):
+            still = case == "softmax" and name == "dense/candidate_tower/2/bias"  # it adds one number to all scores of a query
+            check(still or np.abs(of - wanted[f"init/{name}"]).max() > 1e-4, f"{case}: {name} has not moved, nothing is tested")
+            off = np.max(np.abs(found[name].astype(np.float64) - of) / (1 + np.abs(of)))
+            check(found[name].shape == of.shape and off <= 1e-5, f"{what}: /{name} differs by {off:.1e}")
+        rest = f"-init_from final.h5 -data_eval train.h5 -batch_size {50 // ranks} -tables_min_partition 4"
+        run(binary, ranks, f"-task predict {rest} -predict_towers query,candidate -output towers.h5", folder)
+        run(binary, ranks, f"-task eval {rest} -eval_recall_at {','.join(map(str, wanted['recall_at']))} -output eval.h5", folder)
+        towers, evaluated = tensors(os.path.join(folder, "towers.h5")), tensors(os.path.join(folder, "eval.h5"))
+        for side in ("query", "candidate"):
+            check(np.abs(towers[f"towers/{side}"] - wanted[side]).max() < 1e-5 * np.abs(wanted[side]).max(), f"{what}: outputs of the {side} tower")
+        check(np.array_equal(evaluated["retrieval/at"], wanted["recall_at"]), what)
+        check(np.abs(evaluated["retrieval/recall"] - wanted["recall"]).max() < 1e-12, f"{what}: recall {evaluated['retrieval/recall']}, numpy has {wanted['recall']}")
+
+
+@thinned
+def test_retrieval_reproducible(binary, folder):
+    """-reproducible: the same bits of losses and weights on any ranks and shardings, with dropout and a smaller last batch; a resumed run, too."""
+    write_dataset(os.path.join(folder, "train.h5"), 340, sample_weights=np.linspace(0, 2, 340))
+    base = f"-data_train train.h5 -data_shuffle -epochs 2 -reproducible {MODEL} {LOSS} -tables_min_partition 4"
+    run(binary, 1, f"{base} -batch_size 150 -output one.h5 -checkpoint_final one.final.h5", folder)
+    one = os.path.join(folder, "one.final.h5")
+    for ranks, plan in thin([(r, p) for r in (2, 3) for p in ("row_wise", "table_wise", "column_wise", "data_parallel")], [(2, "table_wise"), (3, "row_wise")]):
+        run(binary, ranks, f"{base} -batch_size {150 // ranks} -output more.h5 -checkpoint_final more.final.h5 -tables_sharding_types {plan}", folder)
+        check(same_bits(losses(os.path.join(folder, "one.h5")), losses(os.path.join(folder, "more.h5"))), f"{plan} on {ranks} ranks: other losses")
+        check_same_tensors(one, os.path.join(folder, "more.final.h5"), f"{plan} on {ranks} ranks")
+    run(binary, 2, f"{base} -batch_size 75 -steps 3 -checkpoint_dir kept", folder)
+    text = run(binary, 1, f"{base} -batch_size 150 -checkpoint_dir kept -resume -checkpoint_final again.h5", folder).text
+    check_same_tensors(one, os.path.join(folder, "again.h5"), f"resumed: {text}")
+    found = []
+    for ranks in (1, 3):
+        rest = f"-init_from one.final.h5 -data_eval train.h5 -reproducible -batch_size {150 // ranks}"
+        run(binary, ranks, f"-task predict {rest} -predict_towers query,candidate -output towers{ranks}.h5", folder)
+        run(binary, ranks, f"-task eval {rest} -eval_recall_at 1,5 -candidate_id tag -output eval{ranks}.h5", folder)
+        found.append({**tensors(os.path.join(folder, f"towers{ranks}.h5")), **tensors(os.path.join(folder, f"eval{ranks}.h5"))})
+    for name in ("towers/query", "towers/candidate", "retrieval/recall", "eval/loss"):
+        check(np.array_equal(found[0][name], found[1][name]), f"{name} depends on the ranks")
+
+
+def test_retrieval_accumulates(binary, folder):
+    """-accumulate_steps: the softmax is over the candidates of all batches of a step, whose activations have the size of one block."""
+    write_dataset(os.path.join(folder, "train.h5"), 680)
+    base = f"-data_train train.h5 -epochs 1 {MODEL} {LOSS} -tables_min_partition 4"
+    run(binary, 1, f"{base} -batch_size 300 -output one.h5", folder)
+    run(binary, 2, f"{base} -batch_size 50 -accumulate_steps 3 -output three.h5", folder)
+    check_close_losses(losses(os.path.join(folder, "three.h5")), losses(os.path.join(folder, "one.h5")), 1e-6, "three batches a step")

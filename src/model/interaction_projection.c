@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  projection: the dense vector as it is, and all products of the rows of Y with the columns of Z.
+  The layers of a branch make Y [F1, D], or Z [D, F2], of all numbers of a sample.
+  Source: torchrec.models.dlrm (InteractionProjectionArch, DLRM_Projection); src/RULES.md, rule A3
+*/
+#include "model/interaction.h"
+#include "model/mlp.h"
+
+#include <inttypes.h>
+
+enum { TRS_BRANCHES = 2 };
+
+static const char *const options_of[TRS_BRANCHES] = {"-projection_arch1", "-projection_arch2"};
+static const char *const modules[TRS_BRANCHES] = {"projection_1", "projection_2"};
+
+typedef struct {
+  TrsMlp mlp;
+  TrsMlpSpec spec; /* the sizes are borrowed from the options */
+  int64_t width;   /* of the output */
+  float *inner;    /* outputs of all layers but the last, and gradients */
+  float *y, *dy;   /* output and its gradient [max_batch, width] */
+} TrsBranch;
+
+typedef struct {
+  TrsOptions options; /* borrowed, for messages */
+  TrsBranch branch[TRS_BRANCHES];
+  float *other; /* [max_batch, N] a gradient to add */
+} TrsProjection;
+
+static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
+{
+  TrsProjection *projection;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&projection));
+  projection->options = options;
+  for (int i = 0; i < TRS_BRANCHES; i++) {
+    TrsBranch *branch = &projection->branch[i];
+
+    PetscCall(TrsOptionsGetInts(options, options_of[i], &branch->spec.n, &branch->spec.sizes, NULL));
+    branch->width = branch->spec.sizes[branch->spec.n - 1];
+  }
+  interaction->own = projection;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode check(const TrsInteraction *interaction)
+{
+  const TrsProjection *projection = (const TrsProjection *)interaction->own;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_BRANCHES; i++)
+    if (projection->branch[i].width % interaction->D != 0)
+      PetscCall(TrsOptionError(projection->options, options_of[i],
+                               "the last layer has size %" PRId64
+                               ", it must be a multiple of the embeddings' dim, %d",
+                               projection->branch[i].width, interaction->D));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The vectors of a branch: rows of Y, columns of Z. */
+static int64_t vectors(const TrsInteraction *interaction, int i)
+{
+  return ((const TrsProjection *)interaction->own)->branch[i].width / interaction->D;
+}
+
+static int64_t width(const TrsInteraction *interaction)
+{
+  return interaction->copied + vectors(interaction, 0) * vectors(interaction, 1);
+}
+
+static double flops(const TrsInteraction *interaction)
+{
+  return 2.0 * (double)vectors(interaction, 0) * (double)vectors(interaction, 1) * interaction->D;
+}
+
+static PetscErrorCode declare(TrsInteraction *interaction)
+{
+  TrsProjection *projection = (TrsProjection *)interaction->own;
+
+  PetscFunctionBegin;
+  for (int i = TRS_BRANCHES - 1; i >= 0; i--)
+    PetscCall(TrsMlpDeclare(&projection->branch[i].mlp, interaction->context, modules[i],
+                            &projection->branch[i].spec, interaction->N, interaction->N));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
+{
+  TrsProjection *projection = (TrsProjection *)interaction->own;
+  const TrsDeviceOps *device = interaction->context->device;
+  const PetscBool backward = (PetscBool)!interaction->context->params->forward_only;
+  const int64_t bytes = max_batch * (int64_t)sizeof(float);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_BRANCHES; i++) {
+    TrsBranch *branch = &projection->branch[i];
+    const TrsMlpRoom room = TrsMlpPlace(&branch->mlp, max_batch, NULL, NULL, 1);
+    const int64_t floats = backward ? room.end : room.outputs;
+
+    if (floats) PetscCall(device->alloc(floats * (int64_t)sizeof(float), (void **)&branch->inner));
+    PetscCall(device->alloc(branch->width * bytes, (void **)&branch->y));
+    if (backward) PetscCall(device->alloc(branch->width * bytes, (void **)&branch->dy));
+    (void)TrsMlpPlace(&branch->mlp, max_batch, branch->inner, branch->y, branch->width);
+  }
+  if (backward) PetscCall(device->alloc(interaction->N * bytes, (void **)&projection->other));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The columns that are as they were: the dense vector. */
+static PetscErrorCode copy_dense(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                 const float *from, int64_t from_stride,
+                                 float *to, /* NOLINT(readability-non-const-parameter): written */
+                                 int64_t to_stride)
+{
+  const TrsColumnCopy copy = {.from = from,
+                              .from_stride = from_stride,
+                              .to = to,
+                              .to_stride = to_stride,
+                              .cols = interaction->copied};
+
+  PetscFunctionBegin;
+  if (interaction->copied) PetscCall(interaction->context->compute->copy_columns(stream, n, 1, &copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  const TrsProjection *projection = (const TrsProjection *)interaction->own;
+  const TrsBranch *Y = &projection->branch[0], *Z = &projection->branch[1];
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_BRANCHES; i++)
+    PetscCall(TrsMlpForward(&projection->branch[i].mlp, stream, n, interaction->x, interaction->N));
+  PetscCall(copy_dense(interaction, stream, n, interaction->x, interaction->N, interaction->out,
+                       interaction->stride));
+  PetscCall(interaction->context->compute->sample_gemm(
+      stream, n, PETSC_FALSE, PETSC_FALSE, vectors(interaction, 0), vectors(interaction, 1), interaction->D,
+      Y->y, Y->width, Z->y, Z->width, interaction->out + interaction->copied, interaction->stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add the matrix `other` to dx in its first columns. */
+static PetscErrorCode add_other(const TrsInteraction *interaction, TrsStream stream, int64_t n, int64_t cols)
+{
+  const float *parts[2] = {interaction->dx, ((const TrsProjection *)interaction->own)->other};
+
+  PetscFunctionBegin;
+  PetscCall(interaction->context->compute->sum_matrices(stream, 2, parts, interaction->N, n, cols,
+                                                        interaction->dx, interaction->N));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* With P = Y Z: dY = dP Z^T; dZ = Y^T dP; then each branch's backward adds to dx. */
+static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
+{
+  const TrsProjection *projection = (const TrsProjection *)interaction->own;
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsBranch *Y = &projection->branch[0], *Z = &projection->branch[1];
+  const int64_t F1 = vectors(interaction, 0), F2 = vectors(interaction, 1), D = interaction->D,
+                N = interaction->N;
+  const float *dP = interaction->dout + interaction->copied;
+
+  PetscFunctionBegin;
+  PetscCall(compute->sample_gemm(stream, n, PETSC_FALSE, PETSC_TRUE, F1, D, F2, dP, interaction->stride, Z->y,
+                                 Z->width, Y->dy, Y->width));
+  PetscCall(compute->sample_gemm(stream, n, PETSC_TRUE, PETSC_FALSE, D, F2, F1, Y->y, Y->width, dP,
+                                 interaction->stride, Z->dy, Z->width));
+  PetscCall(TrsMlpBackward(&Z->mlp, stream, n, interaction->x, N, Z->dy, Z->width, interaction->dx, N));
+  PetscCall(TrsMlpBackward(&Y->mlp, stream, n, interaction->x, N, Y->dy, Y->width, projection->other, N));
+  PetscCall(add_other(interaction, stream, n, N));
+  PetscCall(copy_dense(interaction, stream, n, interaction->dout, interaction->stride, projection->other, N));
+  if (interaction->copied) PetscCall(add_other(interaction, stream, n, interaction->copied));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
+{
+  const TrsProjection *projection = (const TrsProjection *)interaction->own;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < TRS_BRANCHES; i++) PetscCall(TrsMlpView(&projection->branch[i].mlp, modules[i], comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release(TrsInteraction *interaction)
+{
+  const TrsDeviceOps *device = interaction->context->device;
+  TrsProjection *projection = (TrsProjection *)interaction->own;
+
+  PetscFunctionBegin;
+  if (!projection) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < TRS_BRANCHES; i++) {
+    TrsBranch *branch = &projection->branch[i];
+
+    PetscCall(TrsMlpFree(&branch->mlp));
+    PetscCall(device->release((void **)&branch->inner));
+    PetscCall(device->release((void **)&branch->y));
+    PetscCall(device->release((void **)&branch->dy));
+  }
+  PetscCall(device->release((void **)&projection->other));
+  PetscCall(PetscFree(interaction->own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsInteractionOps trs_interaction_projection = {.word = "projection",
+                                                      .fewest = 1,
+                                                      .equal_dims = PETSC_TRUE,
+                                                      .read = read,
+                                                      .check = check,
+                                                      .width = width,
+                                                      .flops = flops,
+                                                      .declare = declare,
+                                                      .allocate = allocate,
+                                                      .forward = forward,
+                                                      .backward = backward,
+                                                      .view = view,
+                                                      .free = release};

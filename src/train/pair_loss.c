@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/pair_loss.h"
+
+#include "data/batch_order.h"
+#include "train/sample_blocks.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores at a time */ };
+
+struct TrsPairLossImpl {
+  TrsComm comm;
+  int64_t D;
+  double temperature;
+  int feature;              /* whose id is the candidate's, among those of all tables */
+  const char *feature_name; /* borrowed from the options or tables */
+  int64_t *counts;          /* [W] rows of each rank */
+  int64_t *first;           /* [W + 1] first row of each rank, where ranks keep their samples */
+  TrsBuffer own, rows, pairs, log_sums, own_log_sums, scores, losses;
+};
+
+static const TrsOptionSpec specs[] = {
+    {"-loss", TRS_OPTION_ENUM, "bce", NULL, TRS_CHOICES(TRS_PAIR_LOSSES), NULL,
+     "-interaction two_tower: binary cross entropy of each pair's score, or the softmax of a query's "
+     "candidate among those of the global batch, where label and weight of a sample are its query's weight "
+     "(-device cpu only)"},
+    {"-softmax_temperature", TRS_OPTION_REAL, "1", "(0,]", NULL, NULL,
+     "-loss in_batch_softmax: scores are divided by this number"},
+    {"-candidate_id", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "feature whose first id names a sample's candidate: the same candidate elsewhere in the batch is no "
+     "negative (default: the first of -candidate_features)"},
+};
+const TrsOptionGroup trs_pair_loss_options = TRS_OPTION_GROUP_OF_MODEL(
+    "Losses of two towers", NULL, specs, NULL, "-loss,-softmax_temperature,-candidate_id");
+
+/* The name of the feature that names candidates. */
+static PetscErrorCode candidate_name(TrsOptions options, const TrsTableConfigs *tables, const char **name)
+{
+  const char *const *queries = NULL, *const *candidates = NULL;
+  int n_queries = 0, n_candidates = 0;
+
+  PetscFunctionBegin;
+  *name = NULL;
+  PetscCall(TrsOptionsGetString(options, "-candidate_id", name, NULL));
+  if (*name) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetStrings(options, "-candidate_features", &n_candidates, &candidates, NULL));
+  PetscCall(TrsOptionsGetStrings(options, "-query_features", &n_queries, &queries, NULL));
+  if (n_candidates) *name = candidates[0];
+  for (int t = 0; t < tables->n; t++) {
+    for (int k = 0; !*name && k < tables->table[t].n_features; k++) {
+      PetscBool is_query = PETSC_FALSE;
+
+      for (int i = 0; i < n_queries; i++)
+        if (strcmp(queries[i], tables->table[t].features[k]) == 0) is_query = PETSC_TRUE;
+      if (!is_query) *name = tables->table[t].features[k];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *tables, int *feature,
+                                const char **name)
+{
+  PetscFunctionBegin;
+  PetscCall(candidate_name(options, tables, name));
+  for (int t = 0, f = 0; t < tables->n; t++) {
+    for (int k = 0; k < tables->table[t].n_features; k++, f++) {
+      if (strcmp(tables->table[t].features[k], *name) != 0) continue;
+      if (tables->table[t].id_map.kind == TRS_ID_MAP_QUOTIENT)
+        PetscCall(TrsOptionError(options, "-candidate_id",
+                                 "feature \"%.100s\" has id_map qr, whose rows are of several ids", *name));
+      *feature = f;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  }
+  PetscCall(TrsOptionError(options, "-candidate_id", "no table has a feature \"%.100s\"", *name));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
+                                 const TrsTableConfigs *tables, TrsPairLoss *loss)
+{
+  TrsPairLoss l;
+  int kind;
+
+  PetscFunctionBegin;
+  *loss = NULL;
+  PetscCall(TrsOptionsGetEnum(options, "-loss", &kind, NULL));
+  if (kind == TRS_PAIR_LOSS_BCE) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsDlrmPairs(dlrm).width)
+    PetscCall(TrsOptionError(options, "-loss", "only -interaction two_tower has other losses than bce"));
+  if (!comm->device->host_memory)
+    PetscCall(TrsOptionError(options, "-loss", "softmaxes of pairs need -device cpu; bce runs on both"));
+  PetscCall(PetscNew(&l));
+  l->comm = comm;
+  l->D = TrsDlrmPairs(dlrm).width;
+  PetscCall(TrsOptionsGetReal(options, "-softmax_temperature", &l->temperature, NULL));
+  PetscCall(TrsPairCandidate(options, tables, &l->feature, &l->feature_name));
+  PetscCall(PetscMalloc2((size_t)comm->size, &l->counts, (size_t)comm->size + 1, &l->first));
+  TrsDlrmSetPairLoss(dlrm);
+  *loss = l;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss)
+{
+  TrsPairLoss l = *loss;
+
+  PetscFunctionBegin;
+  if (!l) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsBufferFree(&l->own));
+  PetscCall(TrsBufferFree(&l->rows));
+  PetscCall(TrsBufferFree(&l->pairs));
+  PetscCall(TrsBufferFree(&l->log_sums));
+  PetscCall(TrsBufferFree(&l->own_log_sums));
+  PetscCall(TrsBufferFree(&l->scores));
+  PetscCall(TrsBufferFree(&l->losses));
+  PetscCall(PetscFree2(l->counts, l->first));
+  PetscCall(PetscFree(*loss));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, const TrsBatch *batch, const TrsPair **pairs)
+{
+  TrsPair *to;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&loss->own, batch->batch * (int64_t)sizeof(TrsPair), PETSC_FALSE));
+  to = (TrsPair *)loss->own.data;
+  for (int64_t b = 0; b < batch->batch; b++) {
+    to[b] = (TrsPair){.id = TrsPairId(batch, loss->feature, b),
+                      .weight = batch->labels[b] * (batch->weights ? batch->weights[b] : 1.0F)};
+  }
+  *pairs = to;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Gather elements of all rows from the ranks that have them. */
+static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *first, const void *own,
+                             int64_t bytes, TrsBuffer *all)
+{
+  TrsRequest request = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(all, first[loss->comm->size] * bytes, PETSC_FALSE));
+  PetscCall(TrsCommAllgatherv(loss->comm, stream, own, all->data, loss->counts, first, bytes, &request));
+  PetscCall(TrsRequestWait(&request, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The products of n own rows of one side with all rows of the other side, and after `softmax` has
+  made gradients of them, the gradients of these rows.
+*/
+static PetscErrorCode scores_of(TrsPairLoss loss, TrsStream stream, const TrsPairTile *tile, const float *own,
+                                const float *others)
+{
+  const int64_t stride = 2 * loss->D;
+
+  PetscFunctionBegin;
+  PetscCall(loss->comm->compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, tile->n, tile->m, loss->D,
+                                      (float)(1.0 / loss->temperature), own, stride, others, stride, 0.0F,
+                                      tile->z, tile->m));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode gradients_of(TrsPairLoss loss, TrsStream stream, const TrsPairTile *tile,
+                                   const float *others, float *to)
+{
+  const int64_t stride = 2 * loss->D;
+
+  PetscFunctionBegin;
+  PetscCall(loss->comm->compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, tile->n, loss->D, tile->m,
+                                      (float)(1.0 / loss->temperature), tile->z, tile->m, others, stride,
+                                      0.0F, to, stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The tile of own rows from `begin` on. */
+static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t begin)
+{
+  const int W = loss->comm->size, rank = loss->comm->rank;
+  const int64_t n = rows->first[rank + 1] - rows->first[rank];
+
+  return (TrsPairTile){.first = rows->first[rank] + begin,
+                       .n = PetscMin(TRS_TILE, n - begin),
+                       .m = rows->first[W],
+                       .pair = (const TrsPair *)loss->pairs.data,
+                       .z = (float *)loss->scores.data,
+                       .scale = rows->scale};
+}
+
+/* Losses of own queries, logs of their sums, and their gradients. */
+static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
+                                  float *dout)
+{
+  const int64_t n = loss->counts[loss->comm->rank], stride = 2 * loss->D;
+  const float *candidates = (const float *)loss->rows.data + loss->D;
+  double of_row[TRS_TILE];
+
+  PetscFunctionBegin;
+  for (int64_t begin = 0; begin < n; begin += TRS_TILE) {
+    TrsPairTile tile = tile_of(loss, rows, begin);
+    double *sum = &losses[begin / TRS_TILE];
+
+    tile.log_sum = (double *)loss->own_log_sums.data + begin;
+    PetscCall(scores_of(loss, stream, &tile, rows->out + begin * stride, candidates));
+    TrsPairSoftmaxQueries(&tile, of_row);
+    *sum = 0.0;
+    for (int64_t i = 0; i < tile.n; i++) *sum += of_row[i];
+    if (dout) PetscCall(gradients_of(loss, stream, &tile, candidates, dout + begin * stride));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The gradients of own candidates. */
+static PetscErrorCode run_candidates(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, float *dout)
+{
+  const int64_t n = loss->counts[loss->comm->rank], stride = 2 * loss->D, D = loss->D;
+  const float *queries = (const float *)loss->rows.data;
+
+  PetscFunctionBegin;
+  for (int64_t begin = 0; begin < n; begin += TRS_TILE) {
+    TrsPairTile tile = tile_of(loss, rows, begin);
+
+    tile.log_sum = (double *)loss->log_sums.data;
+    PetscCall(scores_of(loss, stream, &tile, rows->out + begin * stride + D, queries));
+    TrsPairSoftmaxCandidates(&tile);
+    PetscCall(gradients_of(loss, stream, &tile, queries, dout + begin * stride + D));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
+                              float *dout)
+{
+  const int W = loss->comm->size, rank = loss->comm->rank;
+  const int64_t G = rows->first[W];
+
+  PetscFunctionBegin;
+  for (int q = 0; q < W; q++) loss->counts[q] = rows->first[q + 1] - rows->first[q];
+  PetscCall(gather(loss, stream, rows->first, rows->out, 2 * loss->D * (int64_t)sizeof(float), &loss->rows));
+  PetscCall(gather(loss, stream, rows->first, rows->pair, (int64_t)sizeof(TrsPair), &loss->pairs));
+  PetscCall(TrsBufferReserve(&loss->scores, TRS_TILE * G * (int64_t)sizeof(float), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&loss->own_log_sums, loss->counts[rank] * (int64_t)sizeof(double), PETSC_FALSE));
+  PetscCall(run_queries(loss, stream, rows, losses, dout));
+  PetscCall(PetscLogFlops((dout ? 4.0 : 2.0) * (double)loss->counts[rank] * (double)G * (double)loss->D));
+  if (!dout) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+      gather(loss, stream, rows->first, loss->own_log_sums.data, (int64_t)sizeof(double), &loss->log_sums));
+  PetscCall(run_candidates(loss, stream, rows, dout));
+  PetscCall(PetscLogFlops(4.0 * (double)loss->counts[rank] * (double)G * (double)loss->D));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch, const float *out,
+                                  float scale, double *sum, float *dout)
+{
+  TrsPairRows rows = {.first = loss->first, .out = out, .scale = scale};
+  const int64_t n_tiles = (batch->batch + TRS_TILE - 1) / TRS_TILE;
+
+  PetscFunctionBegin;
+  for (int q = 0; q <= loss->comm->size; q++)
+    loss->first[q] = TrsBatchOrderShare(batch->global_batch, loss->comm->size, q);
+  PetscCall(TrsPairLossPairs(loss, batch, &rows.pair));
+  PetscCall(TrsBufferReserve(&loss->losses, n_tiles * (int64_t)sizeof(double), PETSC_FALSE));
+  PetscCall(TrsPairLossRun(loss, stream, &rows, (double *)loss->losses.data, dout));
+  for (int64_t i = 0; i < n_tiles; i++) *sum += ((const double *)loss->losses.data)[i];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossView(TrsPairLoss loss, int64_t global_batch, MPI_Comm comm)
+{
+  const double G = (double)global_batch;
+  double D;
+
+  PetscFunctionBegin;
+  if (!loss) PetscFunctionReturn(PETSC_SUCCESS);
+  D = (double)loss->D;
+  PetscCall(PetscPrintf(comm,
+                        "  loss         in_batch_softmax among %" PRId64
+                        " candidates, temperature %g, ids of %s: %.4g kflop and %.4g kB per sample\n",
+                        global_batch, loss->temperature, loss->feature_name, 2.0 * G * D / 1e3,
+                        (double)sizeof(float) * (G + 2.0 * D) / 1e3));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

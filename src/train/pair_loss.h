@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The loss of two towers over the whole global batch (-loss in_batch_softmax): each query is told
+  from the candidates of all ranks' samples.
+
+  All ranks get all pairs' embeddings in one all-gather. A rank computes losses and gradients of its
+  own queries, and the ranks gather the logs of their sums. Then a rank computes the gradients of
+  its own candidates among all queries. These are the sums that a reduce-scatter of the candidates'
+  gradients would give, with as many bytes, and each is added up in one place.
+
+  The scores are made 64 rows at a time. With -reproducible such a tile is a sample block, so that
+  its bits do not depend on the ranks.
+
+  Source: Yi et al. 2019; TorchRec's retrieval example; src/RULES.md, section 20
+*/
+#pragma once
+
+#include "comm/comm.h"
+#include "compute/pair_softmax.h"
+#include "data/reader.h"
+#include "model/dlrm.h"
+
+typedef struct TrsPairLossImpl *TrsPairLoss;
+
+extern const TrsOptionGroup trs_pair_loss_options; /* -loss, -softmax_temperature ... */
+
+/*
+  TrsPairLossCreate - Read the options, and make the loss if it is not that of each pair alone.
+
+  Not collective. The model must have its options, but must not be set up.
+
+  In:     comm        all ranks, borrowed
+          tables      whose features have the candidates' ids
+  Out:    loss        NULL with -loss bce
+  Errors: OPTION for a loss without towers, on a device that has no such loss, for a -candidate_id
+          that is no feature or whose table is split
+*/
+PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
+                                 const TrsTableConfigs *tables, TrsPairLoss *loss);
+PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss);
+
+/*
+  Find the feature whose id names a candidate, -candidate_id: its place among the features of all
+  tables. Not collective. Errors: OPTION
+*/
+PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *tables, int *feature,
+                                const char **name);
+
+/* The candidate's id of sample b of a batch in host memory; -1 for none. */
+static inline int64_t TrsPairId(const TrsBatch *batch, int feature, int64_t b)
+{
+  const TrsJagged *ids = &batch->kjt.jagged;
+  const int64_t bag = feature * batch->batch + b;
+
+  return ids->lengths[bag] ? ids->values[ids->offsets[bag]] : -1;
+}
+
+/* List the pairs of a batch with labels [B]. Borrowed until the next call. Not collective. */
+PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, const TrsBatch *batch, const TrsPair **pairs);
+
+/* The rows of a rank in the global batch. */
+typedef struct {
+  const int64_t *first; /* [W + 1] first row of each rank, then the number of rows */
+  const float *out;     /* [n, 2 D] own rows, without gaps */
+  const TrsPair *pair;  /* [n] */
+  float scale;          /* of the gradients: 1 over the weights of the global batch */
+} TrsPairRows;
+
+/*
+  TrsPairLossRun - The losses of own queries, and the gradients of own rows.
+
+  Collective.
+
+  Out: losses  [n / 64, rounded up] sums over 64 rows each
+       dout    [n, 2 D]; NULL on all ranks: no gradients
+*/
+PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
+                              float *dout);
+
+/*
+  TrsPairLossRun() where ranks keep their own samples: out [B, 2 D]. The sum of own losses is added
+  to *sum. Collective.
+*/
+PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch, const float *out,
+                                  float scale, double *sum, float *dout);
+
+/* Print what the loss is and what it costs on rank 0 of comm. Logically collective. */
+PetscErrorCode TrsPairLossView(TrsPairLoss loss, int64_t global_batch, MPI_Comm comm);
