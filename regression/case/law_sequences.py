@@ -30,7 +30,7 @@ def test_sequence_layers_reproducible(binary, folder):
     """-reproducible: the same losses and tensors, bit for bit, on any number of ranks and under any plan."""
     for case in thin(CASES, CASES[:1]):
         options = f"{prepare(folder, case)} -steps 4 -reproducible"
-        run(binary, 1, f"{options} -batch_size {GLOBAL} -output one.h5 -checkpoint_final one_final.h5", folder, mpirun=False)
+        run(binary, 1, f"{options} -batch_size {GLOBAL} -output one.h5 -checkpoint_final one_final.h5", folder)
         for ranks, plan in thin(PLANS, PLANS[1:3]):
             run(binary, ranks, f"{options} {plan} -batch_size {GLOBAL // ranks} -output other.h5 -checkpoint_final other_final.h5", folder)
             check(same_bits(losses(os.path.join(folder, "one.h5")), losses(os.path.join(folder, "other.h5"))), f"{case}, {ranks} ranks, {plan}: other losses")
@@ -53,14 +53,14 @@ def test_sequence_layers_predict(binary, folder):
     """The checkpoint alone is the model: eval and predict give one result, and int8 rows one that is close to it."""
     for case in CASES:
         model = f"{prepare(folder, case)} -batch_size 160 -steps 1 -checkpoint_final model.h5"
-        run(binary, 1, model, folder, mpirun=False)
+        run(binary, 1, model, folder)
         found = {}
         for name, ranks, more in (("eval", 2, "-task eval"), ("predict", 1, "-task predict"), ("int8", 2, "-task predict -tables_data_type int8")):
-            run(binary, ranks, f"{more} -init_from model.h5 -data_eval train.h5 -batch_size 40 -output {name}.h5", folder, mpirun=ranks > 1)
+            run(binary, ranks, f"{more} -init_from model.h5 -data_eval train.h5 -batch_size 40 -output {name}.h5", folder)
             with h5py.File(os.path.join(folder, f"{name}.h5")) as h:
                 found[name] = h["predictions"][()]
         check(np.allclose(found["eval"], found["predict"], atol=1e-6), f"{case}: eval and predict differ")
         error = np.abs(found["int8"] - found["predict"]).max()
         check(0 < error < 0.02 < np.ptp(found["predict"]), f"{case}: int8 is {error} off in predictions that span {np.ptp(found['predict'])}")
-        text = run(binary, 1, "-task eval -init_from model.h5 -data_eval train.h5 -batch_size 40 -table_word_sequence_pooling mean", folder, status=65, mpirun=False).text
+        text = run(binary, 1, "-task eval -init_from model.h5 -data_eval train.h5 -batch_size 40 -table_word_sequence_pooling mean", folder, status=65).text
         check("sequence_pooling mean" in text and "model.h5" in text, text[-500:])
