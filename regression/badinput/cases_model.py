@@ -38,6 +38,7 @@ CASES = [
     Case("two_towers_of_two_widths", 64, r"-candidate_arch .*must be that of -query_arch, 8", "-interaction two_tower -query_features user -query_arch 8 -candidate_arch 4"),
     Case("two_towers_with_tasks", 64, r"-tasks .*one task, without a name", "-interaction two_tower -query_features user -tasks click"),
     Case("pair_loss_without_towers", 64, r"-loss .*only -interaction two_tower", "-loss in_batch_softmax"),
+    Case("pair_loss_without_candidates", 64, r"-candidate_features.*the candidate_tower has no features", "-interaction two_tower -query_features user,item,tag -loss in_batch_softmax"),
     Case("pair_loss_unknown_candidate", 64, r"-candidate_id .*no table has a feature", "-interaction two_tower -query_features user -loss in_batch_softmax -candidate_id house"),
     Case("unequal_dims_with_dot", 64, r"-interaction .*equal embedding dims", "-table_user_embedding_dim 8"),
     Case("dense_arch_does_not_end_in_dim", 64, r"-dense_arch .*last size, 6.*dim, 4", "-dense_arch 8,6"),

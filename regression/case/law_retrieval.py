@@ -8,9 +8,9 @@ import numpy as np
 from trsrun import check, check_close_losses, check_same_tensors, losses, run, same_bits, tensors, thin, thinned, write_dataset
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "retrieval", "two_tower.h5")
-CASES = ("bce", "softmax", "cosine")
+CASES = ("bce", "softmax", "cosine", "logq", "sampled")
 MODEL = "-interaction two_tower -query_features user -query_arch 16,8 -candidate_arch 8 -tables_embedding_dim 8 -dense_arch 16,8 -embedding_learning_rate 0.1"
-LOSS = "-loss in_batch_softmax -softmax_temperature 0.5 -tower_normalize -query_arch_dropout 0.25"
+LOSS = "-loss sampled_softmax -softmax_negatives 90 -softmax_logq streaming -softmax_temperature 0.5 -tower_normalize -query_arch_dropout 0.25"
 
 
 def unpack(folder, case):
@@ -34,7 +34,7 @@ def test_retrieval_reference(binary, folder):
     """40 steps of each loss of pairs on 1, 2 and 3 ranks: losses, weights, both towers' outputs and Recall@K are those of torch and numpy,
     with labels of 0, weights, and accidental hits."""
     every = [(case, ranks) for case in CASES for ranks in (1, 2, 3)]
-    for case, ranks in thin(every, [("bce", 1), ("softmax", 3), ("cosine", 2)]):
+    for case, ranks in thin(every, [("bce", 1), ("softmax", 3), ("logq", 2), ("sampled", 3)]):
         options, batch, wanted = unpack(folder, case)
         what = f"{case} on {ranks} ranks"
         run(binary, ranks, f"-data_train train.h5 -init_from init.h5 -batch_size {batch // ranks} -tables_min_partition 4 -output out.h5 -checkpoint_final final.h5 {options}",
@@ -42,7 +42,7 @@ def test_retrieval_reference(binary, folder):
         check_close_losses(losses(os.path.join(folder, "out.h5")), wanted["loss"], 1e-5, what)
         found = tensors(os.path.join(folder, "final.h5"))
         for name, of in ((name[len("final/"):], of) for name, of in wanted.items() if name.startswith("final/")):
-            still = case == "softmax" and name == "dense/candidate_tower/2/bias"  # it adds one number to all scores of a query
+            still = case in ("softmax", "sampled") and name == "dense/candidate_tower/2/bias"  # it adds one number to all scores of a query
             check(still or np.abs(of - wanted[f"init/{name}"]).max() > 1e-4, f"{case}: {name} has not moved, nothing is tested")
             off = np.max(np.abs(found[name].astype(np.float64) - of) / (1 + np.abs(of)))
             check(found[name].shape == of.shape and off <= 1e-5, f"{what}: /{name} differs by {off:.1e}")

@@ -13,8 +13,6 @@
 static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",
      "samples of a rank's largest batch, which config.batch_size gives"},
-    {"-accumulate_steps", TRS_OPTION_INT, "1", "[1,1]", NULL, "batches",
-     "batches of a step: a caller of the library puts them together itself"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "seed of all random numbers: initial weights, stochastic rounding"},
     {"-task", TRS_OPTION_ENUM, "train", NULL, "train", NULL, "a collection is made to be trained"},
@@ -38,8 +36,7 @@ static const TrsOptionGroup *const groups[] = {&api_group,
                                                &trs_planner_options,
                                                &trs_topology_options};
 
-/* Add a word and its final 0. */
-static PetscErrorCode add_word(TrsText *words, const char *word)
+PetscErrorCode TrsApiAddWord(TrsText *words, const char *word)
 {
   PetscFunctionBegin;
   PetscCall(TrsTextAppend(words, word, strlen(word) + 1));
@@ -52,7 +49,7 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
   PetscFunctionBegin;
   PetscCall(TrsTextPrintf(words, "-table_%s_%s", table, key));
   PetscCall(TrsTextAppend(words, "", 1));
-  PetscCall(add_word(words, value));
+  PetscCall(TrsApiAddWord(words, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -94,10 +91,9 @@ static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the words of config.options, which white space or double quotes divide. */
-static PetscErrorCode add_options(TrsText *words, const char *options)
+PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text)
 {
-  const char *c = options ? options : "";
+  const char *c = text ? text : "";
 
   PetscFunctionBegin;
   for (;;) {
@@ -111,8 +107,7 @@ static PetscErrorCode add_options(TrsText *words, const char *options)
       else
         PetscCall(TrsTextAppend(words, c, 1));
     }
-    PetscCheck(!quoted, PETSC_COMM_SELF, TRS_ERR_OPTION, "config.options: a double quote is not closed: %s",
-               options);
+    PetscCheck(!quoted, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: a double quote is not closed: %s", what, text);
     PetscCall(TrsTextAppend(words, "", 1));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -127,12 +122,12 @@ static PetscErrorCode collect_words(const TrshardConfig *config, TrsText *words)
              "config.n_tables is %" PRId32 ", expected 1 or more", config->n_tables);
   PetscCheck(config->batch_size > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "config.batch_size is %" PRId64 ", expected 1 or more", config->batch_size);
-  PetscCall(add_word(words, "libtrshard"));
-  PetscCall(add_options(words, config->options));
-  PetscCall(add_word(words, "-batch_size"));
+  PetscCall(TrsApiAddWord(words, "libtrshard"));
+  PetscCall(TrsApiAddText(words, "config.options", config->options));
+  PetscCall(TrsApiAddWord(words, "-batch_size"));
   snprintf(number, sizeof(number), "%" PRId64, config->batch_size);
-  PetscCall(add_word(words, number));
-  PetscCall(add_word(words, "-tables"));
+  PetscCall(TrsApiAddWord(words, number));
+  PetscCall(TrsApiAddWord(words, "-tables"));
   for (int32_t t = 0; t < config->n_tables; t++)
     PetscCall(add_name(words, "config.tables", t, config->tables[t].name));
   PetscCall(TrsTextAppend(words, "", 1));
@@ -140,23 +135,51 @@ static PetscErrorCode collect_words(const TrshardConfig *config, TrsText *words)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options)
+PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const TrsText *words,
+                                    const TrsOptionGroup *const *of, int n_groups, TrsOptions *options)
 {
-  TrsText words = {.data = NULL};
-  PetscErrorCode ierr = TrsAgree(comm, collect_words(config, &words));
   int argc = 0;
   char **argv = NULL;
 
   PetscFunctionBegin;
-  for (size_t i = 0; i < words.n; i++) argc += words.data[i] == '\0';
-  if (!ierr) ierr = PetscMalloc1(argc + 1, &argv);
-  if (!ierr) {
-    argv[0] = words.data;
-    for (int i = 1; i < argc; i++) argv[i] = argv[i - 1] + strlen(argv[i - 1]) + 1;
-    argv[argc] = NULL;
-    ierr = TrsOptionsCreate(comm, argc, argv, groups, (int)(sizeof(groups) / sizeof(groups[0])), options);
-  }
+  PetscCall(TrsAgree(comm, ierr));
+  for (size_t i = 0; i < words->n; i++) argc += words->data[i] == '\0';
+  PetscCall(PetscMalloc1(argc + 1, &argv));
+  argv[0] = words->data;
+  for (int i = 1; i < argc; i++) argv[i] = argv[i - 1] + strlen(argv[i - 1]) + 1;
+  argv[argc] = NULL;
+  ierr = TrsOptionsCreate(comm, argc, argv, of, n_groups, options);
   PetscCall(PetscFree(argv));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options)
+{
+  TrsText words = {.data = NULL};
+  const PetscErrorCode ierr = TrsApiOptionsOfWords(comm, collect_words(config, &words), &words, groups,
+                                                   (int)(sizeof(groups) / sizeof(groups[0])), options);
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextFree(&words));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char *options,
+                                   TrsOptions *reader_options)
+{
+  static const TrsOptionGroup *const group[] = {&trs_reader_options};
+  TrsText words = {.data = NULL};
+  char number[32];
+  PetscErrorCode ierr = TrsApiAddWord(&words, "libtrshard");
+
+  PetscFunctionBegin;
+  if (!ierr) ierr = TrsApiAddText(&words, "options", options);
+  snprintf(number, sizeof(number), "%" PRId64, batch_size);
+  if (!ierr) ierr = TrsApiAddWord(&words, "-batch_size");
+  if (!ierr) ierr = TrsApiAddWord(&words, number);
+  ierr = TrsApiOptionsOfWords(comm, ierr, &words, group, 1, reader_options);
   PetscCall(TrsTextFree(&words));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);

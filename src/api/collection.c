@@ -22,6 +22,13 @@ PetscErrorCode TrsApiEnter(void)
   return TrsErrorInstall();
 }
 
+PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what)
+{
+  PetscFunctionBegin;
+  PetscCheck(pointer, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: %s is NULL", function, what);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 int TrsApiFinish(PetscErrorCode ierr)
 {
   (void)PetscPopErrorHandler();
@@ -230,12 +237,14 @@ int TrshardCollectionCreate(MPI_Comm comm, const TrshardConfig *config, TrshardC
 {
   int status, initialised;
 
+  if (!collection) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "collection"));
   *collection = NULL;
   early_error = "MPI is not initialised, expected MPI_Init_thread() first (TrshardWorld() for callers "
                 "without mpi.h)";
   if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) return TRSHARD_ERROR_OPTION;
   early_error = "PETSc cannot be started";
   if (TrsStartLibrary(comm) != PETSC_SUCCESS) return TRSHARD_ERROR_INTERNAL;
+  if (!config) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "config"));
   status = TRS_API_CALL(create(comm, config, collection));
   if (status == TRSHARD_SUCCESS) return status;
   /* The message of the first error stays. */
@@ -273,32 +282,39 @@ int TrshardWorld(int *comm)
 
 int TrshardCollectionDestroy(TrshardCollection *collection)
 {
-  TrshardCollection c = *collection;
+  TrshardCollection c = collection ? *collection : NULL;
 
-  *collection = NULL;
+  if (collection) *collection = NULL;
   return c ? TRS_API_CALL(destroy(c)) : TRSHARD_SUCCESS;
 }
 
 int TrshardCollectionColumns(TrshardCollection c, int32_t *n_features, const int64_t **columns,
                              int64_t *width)
 {
+  if (!c) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "collection"));
   if (n_features) *n_features = c->n_features;
   if (columns) *columns = c->columns;
   if (width) *width = c->width;
   return TRSHARD_SUCCESS;
 }
 
+static PetscErrorCode plan_text(TrshardCollection c, const char **json)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsApiGiven(json, "TrshardCollectionPlan", "json"));
+  if (!c->plan_text) PetscCall(TrsShardingPlanToJson(&c->plan, &c->plan_text));
+  *json = c->plan_text;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 int TrshardCollectionPlan(TrshardCollection c, const char **json)
 {
-  const int status = c->plan_text ? TRSHARD_SUCCESS
-                                  : TRS_API_CALL(TrsShardingPlanToJson(&c->plan, &c->plan_text));
-
-  *json = c->plan_text;
-  return status;
+  return TRS_API_CALL_OF(c, plan_text(c, json));
 }
 
 int TrshardSetLearningRateFactor(TrshardCollection c, double factor)
 {
+  if (!c) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "collection"));
   c->factor = factor;
   return TRSHARD_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include "data/id_map.h"
 #include "optim/schedule.h"
 #include "shard/sharded_ebc.h"
+#include "spec/text.h"
 #include "train/device_batch.h"
 
 /* A batch from its input dist to its backward. Its slot in the tables is its place in the ring. */
@@ -57,11 +58,37 @@ struct TrshardCollectionImpl {
   as in the program. Finish gives PETSc back to the caller, and turns the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
+/* The same for a body that needs a collection c. */
+#define TRS_API_CALL_OF(c, body) \
+  TRS_API_CALL(TrsApiGiven((c), __func__, "collection") ? TRS_ERR_OPTION : (body))
 PetscErrorCode TrsApiEnter(void);
 int TrsApiFinish(PetscErrorCode ierr);
 
+/* Check that a pointer is not NULL. Not collective. Errors: OPTION with the function's name */
+PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what);
+
 /* The words of config.options, in front of them those that say the same as the structs. */
 PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options);
+
+/* The options of a reader, given as one text. Collective. */
+PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char *options,
+                                   TrsOptions *reader_options);
+
+/* Add a word and its final 0 to the words of a command line. Not collective. */
+PetscErrorCode TrsApiAddWord(TrsText *words, const char *word);
+
+/*
+  Add the words of a text, which white space or double quotes divide; NULL has none. Not collective.
+  Errors: OPTION for a quote that is not closed, naming the text by `what`
+*/
+PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text);
+
+/*
+  TrsOptionsCreate() of such words, the first of which is a program's name. Collective on comm. ierr:
+  this rank's result of making the words.
+*/
+PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const TrsText *words,
+                                    const TrsOptionGroup *const *groups, int n_groups, TrsOptions *options);
 
 /*
   Collections of rows (pooling none). Their tables get bags of one id: Spread makes as many bags of

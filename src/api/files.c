@@ -36,6 +36,8 @@ static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTenso
 static PetscErrorCode list(TrshardCollection c, int32_t n, const TrshardTensor *tensors, TrsState *state)
 {
   PetscFunctionBegin;
+  PetscCheck(n == 0 || (n > 0 && tensors), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "tensors is NULL, or n_tensors %" PRId32 " is below 0", n);
   PetscCheck(c->n_started == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "%d batches are under way, expected their TrshardBackward before files", c->n_started);
   PetscCall(TrsShardedEbcAddState(c->ebc, c->stream, NULL, state));
@@ -77,8 +79,9 @@ static PetscErrorCode with_list(TrshardCollection c, const char *path, int32_t n
                                 PetscErrorCode (*body)(TrshardCollection, const char *, const TrsState *))
 {
   TrsState state = {.n = 0};
-  PetscErrorCode ierr = list(c, n, tensors, &state);
+  PetscErrorCode ierr = TrsApiGiven(path, "TrshardSave or TrshardLoad", "path");
 
+  if (ierr == PETSC_SUCCESS) ierr = list(c, n, tensors, &state);
   if (ierr == PETSC_SUCCESS) ierr = body(c, path, &state);
   (void)TrsStateFree(&state);
   return ierr;
@@ -86,10 +89,10 @@ static PetscErrorCode with_list(TrshardCollection c, const char *path, int32_t n
 
 int TrshardSave(TrshardCollection c, const char *path, int32_t n_tensors, const TrshardTensor *tensors)
 {
-  return TRS_API_CALL(with_list(c, path, n_tensors, tensors, save));
+  return TRS_API_CALL_OF(c, with_list(c, path, n_tensors, tensors, save));
 }
 
 int TrshardLoad(TrshardCollection c, const char *path, int32_t n_tensors, const TrshardTensor *tensors)
 {
-  return TRS_API_CALL(with_list(c, path, n_tensors, tensors, load));
+  return TRS_API_CALL_OF(c, with_list(c, path, n_tensors, tensors, load));
 }

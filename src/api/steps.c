@@ -19,6 +19,15 @@ static int slot_of(TrshardCollection c, int i)
   return (c->oldest + i) % TRS_TRAINING_SLOTS;
 }
 
+/* Rows of the caller's matrix for a batch that is under way. */
+static int64_t rows_of(TrshardCollection c, int slot)
+{
+  const TrsKjt *kjt = &c->slot[slot].batch.kjt;
+
+  if (c->n_started == 0) return 0;
+  return c->by_id ? kjt->jagged.n_values : kjt->batch;
+}
+
 /* Send the ids of a batch whose counts are under way. */
 static PetscErrorCode send_ids(TrshardCollection c, int slot)
 {
@@ -58,6 +67,7 @@ static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int 
 static PetscErrorCode input_dist(TrshardCollection c, const TrshardBatch *batch)
 {
   PetscFunctionBegin;
+  PetscCall(TrsApiGiven(batch, "TrshardInputDist", "batch"));
   PetscCheck(c->n_started < TRSHARD_BATCHES, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrshardInputDist: %d batches are under way already, expected a TrshardBackward first",
              c->n_started);
@@ -89,9 +99,12 @@ static PetscErrorCode forward(TrshardCollection c, int slot, float *embeddings, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode check_stride(TrshardCollection c, const char *function, int64_t stride)
+/* Check the caller's matrix. Only one of no rows may be NULL. */
+static PetscErrorCode check_matrix(TrshardCollection c, const char *function, int64_t n_rows,
+                                   const float *matrix, int64_t stride)
 {
   PetscFunctionBegin;
+  if (n_rows) PetscCall(TrsApiGiven(matrix, function, "the matrix"));
   PetscCheck(stride >= c->width, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "%s: stride is %lld floats, expected at least %lld, the width of a row", function,
              (long long)stride, (long long)c->width);
@@ -101,7 +114,7 @@ static PetscErrorCode check_stride(TrshardCollection c, const char *function, in
 static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t stride)
 {
   PetscFunctionBegin;
-  PetscCall(check_stride(c, "TrshardForward", stride));
+  PetscCall(check_matrix(c, "TrshardForward", rows_of(c, slot_of(c, 0)), pooled, stride));
   PetscCheck(c->n_started > 0 && !c->forwarded, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "TrshardForward: %s",
              c->forwarded ? "the last forward's batch waits for TrshardBackward"
                           : "no batch is under way, expected a TrshardInputDist first");
@@ -118,7 +131,7 @@ static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t str
   TrsPooledMatrix matrix;
 
   PetscFunctionBegin;
-  PetscCall(check_stride(c, "TrshardBackward", stride));
+  PetscCall(check_matrix(c, "TrshardBackward", rows_of(c, slot), gradient, stride));
   PetscCheck(c->forwarded, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrshardBackward: no batch has had its forward, expected a TrshardForward first");
   for (int i = 0; i < c->optimizers.n; i++) {
@@ -156,7 +169,8 @@ static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, f
   const int slot = TRS_TRAINING_SLOTS;
 
   PetscFunctionBegin;
-  PetscCall(check_stride(c, "TrshardEvaluate", stride));
+  PetscCall(TrsApiGiven(batch, "TrshardEvaluate", "batch"));
+  PetscCall(check_matrix(c, "TrshardEvaluate", c->by_id ? batch->n_values : batch->batch, pooled, stride));
   /* Counts of two batches do not travel at the same time (comm/shared_lanes.h). */
   if (c->n_started > 0) PetscCall(send_ids(c, slot_of(c, c->n_started - 1)));
   PetscCall(start(c, batch, slot));
@@ -170,20 +184,20 @@ static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, f
 
 int TrshardInputDist(TrshardCollection c, const TrshardBatch *batch)
 {
-  return TRS_API_CALL(input_dist(c, batch));
+  return TRS_API_CALL_OF(c, input_dist(c, batch));
 }
 
 int TrshardForward(TrshardCollection c, float *pooled, int64_t stride)
 {
-  return TRS_API_CALL(forward_oldest(c, pooled, stride));
+  return TRS_API_CALL_OF(c, forward_oldest(c, pooled, stride));
 }
 
 int TrshardBackward(TrshardCollection c, float *gradient, int64_t stride)
 {
-  return TRS_API_CALL(backward(c, gradient, stride));
+  return TRS_API_CALL_OF(c, backward(c, gradient, stride));
 }
 
 int TrshardEvaluate(TrshardCollection c, const TrshardBatch *batch, float *pooled, int64_t stride)
 {
-  return TRS_API_CALL(evaluate(c, batch, pooled, stride));
+  return TRS_API_CALL_OF(c, evaluate(c, batch, pooled, stride));
 }

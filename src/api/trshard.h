@@ -200,6 +200,47 @@ TRSHARD_API int TrshardBackward(TrshardCollection collection, float *gradient, i
 TRSHARD_API int TrshardEvaluate(TrshardCollection collection, const TrshardBatch *batch, float *pooled,
                                 int64_t stride);
 
+/* The samples of a reader's batch; borrowed until the next call for the reader. */
+typedef struct {
+  TrshardBatch ids; /* for TrshardInputDist() */
+  int32_t num_dense, n_labels;
+  const float *dense;   /* [batch, num_dense]; NULL without /dense */
+  const float *labels;  /* [batch, n_labels]; NULL without /labels */
+  const float *weights; /* [batch] of samples; NULL if all count alike */
+  int64_t step, epoch;  /* from 0 on */
+  int64_t global_batch; /* samples of all ranks */
+} TrshardSamples;
+
+typedef struct TrshardReaderImpl *TrshardReader;
+
+/*
+  TrshardReaderOpen - Open a dataset (input/FORMAT.md) for the features of a collection.
+
+  Collective. A thread reads ahead. With W ranks and batches of B samples, rank r gets samples
+  (s W + r) B to (s W + r + 1) B - 1 of step s, in the order of the epoch.
+
+  In:     paths    [n_paths] files in their order, or patterns such as "day_*.h5"
+          options  words as in TrshardConfig: -epochs, -steps, -drop_last, -data_shuffle, -seed,
+                   -data_check, -data_weights, -data_read_ahead; NULL for none
+          step     the first one to read, to resume at the step that TrshardSamples has; else 0
+  Errors: NO_INPUT, DATA, OPTION, MEMORY
+*/
+TRSHARD_API int TrshardReaderOpen(TrshardCollection collection, int32_t n_paths, const char *const *paths,
+                                  const char *options, int64_t step, TrshardReader *reader);
+
+/*
+  TrshardReaderNext - Read this rank's part of the next global batch.
+
+  Collective. Errors (on all ranks): DATA, IO
+
+  Out: samples  unchanged after the last step
+       more     0 after the last step, else 1; the same on all ranks
+*/
+TRSHARD_API int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples, int32_t *more);
+
+/* Close a reader, before its collection. Collective. *reader may be NULL and becomes NULL. */
+TRSHARD_API int TrshardReaderClose(TrshardReader *reader);
+
 /*
   Multiply the learning rates of all tables by `factor` from the next backward on. The factor is 1
   at the start. Not collective; all ranks give the same.

@@ -75,12 +75,15 @@ static PetscErrorCode find_backend(const char *name, const TrsDeviceOps *device,
 PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceOps *device,
                              const TrsComputeOps *compute, TrsComm *comm)
 {
+  const TrsCommOps *ops;
+
   PetscFunctionBegin;
+  PetscCall(find_backend(backend, device, &ops)); /* without it there is nothing to destroy */
   PetscCall(PetscNew(comm));
+  (*comm)->ops = ops;
   (*comm)->device = device;
   (*comm)->compute = compute;
   (*comm)->trace_as = TRS_TRACE_OUTPUT_DIST;
-  PetscCall(find_backend(backend, device, &(*comm)->ops));
   PetscCallMPI(MPI_Comm_dup(mpi, &(*comm)->mpi));
   PetscCallMPI(MPI_Comm_size((*comm)->mpi, &(*comm)->size));
   PetscCallMPI(MPI_Comm_rank((*comm)->mpi, &(*comm)->rank));

@@ -7,7 +7,7 @@
 /* Is candidate c among those of query q? */
 static inline int takes_part(const TrsPair *pair, int64_t q, int64_t c)
 {
-  return q == c || pair[c].id < 0 || pair[c].id != pair[q].id;
+  return q == c || (pair[c].negative && (pair[c].id < 0 || pair[c].id != pair[q].id));
 }
 
 static double query(const TrsPairTile *tile, int64_t row)
@@ -15,7 +15,7 @@ static double query(const TrsPairTile *tile, int64_t row)
   const TrsPair *pair = tile->pair;
   const int64_t own = tile->first + row;
   float *z = tile->z + row * tile->m;
-  double most = -INFINITY, sum = 0.0, loss;
+  double most = -HUGE_VAL, sum = 0.0, loss;
 
   tile->log_sum[row] = 0.0;
   if (pair[own].weight == 0.0F) {

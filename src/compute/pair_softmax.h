@@ -18,9 +18,11 @@
 
 /* A pair of the batch. */
 typedef struct {
-  int64_t id;   /* of the candidate; negative: it has none, and is no accidental hit */
-  float weight; /* of the query in the loss; 0: the pair is only a candidate */
-  float log_q;  /* log of the candidate's frequency; 0: no correction */
+  int64_t id;       /* of the candidate; negative: it has none, and is no accidental hit */
+  float weight;     /* of the query in the loss; 0: the pair is only a candidate */
+  float log_q;      /* log of the candidate's frequency; 0: no correction */
+  int32_t negative; /* whether the candidate is one of other queries, too */
+  int32_t unused;
 } TrsPair;
 
 /* Rows first .. first + n - 1 of the matrix of all pairs' scores, m columns. */

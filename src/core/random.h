@@ -16,7 +16,8 @@ typedef enum {
   TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
   TRS_RANDOM_ROUNDING,       /* a: step and table, b: row * D + column */
   TRS_RANDOM_TEST,
-  TRS_RANDOM_DROPOUT /* seed: mixed with the layer's hash; a: step, b: sample and columns */
+  TRS_RANDOM_DROPOUT,  /* seed: mixed with the layer's hash; a: step, b: sample and columns */
+  TRS_RANDOM_NEGATIVES /* a: step, b: sample of the global batch */
 } TrsRandomPurpose;
 
 /* 128 random bits. */

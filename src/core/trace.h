@@ -5,8 +5,9 @@
   would begin.
 
   Each row belongs to one thread, so there are no locks. The main thread records stages, steps and
-  exchanges, and also what a device did meanwhile (device/timeline.h). The reader's thread records
-  its batches. A full ring forgets its oldest spans and counts them. A row that is in use takes
+  exchanges, and also what a device did meanwhile (device/timeline.h). The reader's threads record
+  their batches under the reader's lock, and spans of several threads may overlap. A full ring
+  forgets its oldest spans and counts them. A row that is in use takes
   memory for `room` spans of 40 bytes, whatever the run's length.
 */
 #pragma once

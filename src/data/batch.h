@@ -71,7 +71,7 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
 /*
   TrsBatchReadSamples - First half: read dense features, labels and lengths, and count the values.
 
-  Runs on the reader's thread.
+  Runs on a thread of the reader's.
 
   In:   shuffle  of the epoch, or NULL for file order
   Out:  batch->dense, labels, weights, group, time; scratch
@@ -83,7 +83,7 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids. They are as
     in the file until TrsBatchMapIds().
 
-  Runs on the reader's thread.
+  Runs on a thread of the reader's.
 
   InOut: bad_ids  [n] repaired ids are added to each feature's count; the first one is kept
 */

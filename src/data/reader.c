@@ -43,11 +43,17 @@ static const TrsOptionSpec reader_options[] = {
      "have, as those outside [0, 1]: stop with an error, count them and warn, or do not check"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches",
      "batches that are read before they are needed"},
+    {"-reader_threads", TRS_OPTION_INT, NULL, "[1,256]", NULL, "threads",
+     "threads of each rank that read: batch i is read by thread i mod n. Batches and their order do not "
+     "depend "
+     "on it. Filtered (gzip) and converted data are unpacked by one thread at a time (default: 1, or 2 if "
+     "ids "
+     "are mapped)"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
 
-/* A slot is free, then read, in some readers then mapped, then ready, then out. */
-typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READ, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
+/* A slot is free, then ready, then out. */
+typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
 
 typedef struct {
   TrsBatch batch; /* stays the first field: a batch's address is its slot's */
@@ -55,8 +61,19 @@ typedef struct {
   int64_t room;       /* number of ids that fit */
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
+  int64_t next; /* the step that the slot is free for, or that it holds */
   TrsFault fault;
 } TrsSlot;
+
+/* A thread that reads every n-th batch. */
+typedef struct {
+  TrsReader reader;
+  int64_t first; /* its first step */
+  pthread_t thread;
+  PetscBool running; /* is the thread there? */
+  /* The thread owns this memory, except while the main thread lets it grow. */
+  TrsBatchScratch scratch;
+} TrsReaderThread;
 
 struct TrsReaderImpl {
   MPI_Comm comm;
@@ -65,23 +82,19 @@ struct TrsReaderImpl {
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given, or -1 */
   PetscBool training, shuffle, weighted, grouped;
-  int64_t seed, read_ahead;
+  int64_t seed, read_ahead, n_threads; /* n_threads: 0 if not given, before set-up */
   TrsBatchSpec spec;
   int64_t start, total, max_batch;
 
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
-  /* The thread owns this memory, except while the main thread lets it grow. */
-  TrsBatchScratch scratch;
   TrsBadIds *bad_ids; /* [n] repaired ids so far */
 
-  pthread_t thread, mapper;
-  PetscBool running, mapping; /* is the thread there? mapping: that of ids' maps */
-  PetscBool maps;             /* ids are mapped */
-  pthread_mutex_t lock;       /* protects the slots' states, stop and read_all */
+  TrsReaderThread *threads; /* [n_threads] step s is read by thread s % n_threads */
+  PetscBool maps;           /* ids are mapped */
+  pthread_mutex_t lock;     /* protects the slots' states and steps, the trace's row, and stop */
   pthread_cond_t changed;
   PetscBool stop;
-  PetscBool read_all; /* the thread that reads has ended */
 };
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
@@ -131,6 +144,7 @@ PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, Pet
   reader->training = training;
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &reader->schedule.batch_size, NULL));
   PetscCall(TrsOptionsGetInt(options, "-data_read_ahead", &reader->read_ahead, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-reader_threads", &reader->n_threads, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-data_check", &check, NULL));
   PetscCall(TrsOptionsGetBool(options, "-data_weights", &reader->weighted, NULL));
   reader->spec.check = (TrsDataCheck)check;
@@ -267,11 +281,12 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
   Wait until the main thread has made room for the batch's ids.
   Returns false if the thread must stop.
 */
-static PetscBool wait_for_room(TrsReader reader, TrsSlot *s)
+static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 {
+  TrsReader reader = t->reader;
   PetscBool go_on;
 
-  if (reader->scratch.n_values <= s->room) return PETSC_TRUE;
+  if (t->scratch.n_values <= s->room) return PETSC_TRUE;
   pthread_mutex_lock(&reader->lock);
   s->state = TRS_SLOT_NEEDS_ROOM;
   pthread_cond_broadcast(&reader->changed);
@@ -281,21 +296,29 @@ static PetscBool wait_for_room(TrsReader reader, TrsSlot *s)
   return go_on;
 }
 
-static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s)
+/*
+  Wait until the slot is free for this step. Several steps may wait for one slot, which takes them
+  in their order.
+*/
+static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
 {
   PetscBool go_on;
 
   pthread_mutex_lock(&reader->lock);
-  while (s->state != TRS_SLOT_FREE && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
+  while ((s->state != TRS_SLOT_FREE || s->next != step) && !reader->stop)
+    pthread_cond_wait(&reader->changed, &reader->lock);
   go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
   pthread_mutex_unlock(&reader->lock);
   return go_on;
 }
 
-static void set_state(TrsReader reader, TrsSlot *s, TrsSlotState state)
+/* Hand over a batch that was read since start_s. */
+static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
 {
   pthread_mutex_lock(&reader->lock);
-  s->state = state;
+  if (reader->training && TrsTraceWants(s->batch.step))
+    TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, s->batch.step, start_s, TrsTraceClock(), -1);
+  s->state = TRS_SLOT_READY;
   pthread_cond_broadcast(&reader->changed);
   pthread_mutex_unlock(&reader->lock);
 }
@@ -304,8 +327,9 @@ static void set_state(TrsReader reader, TrsSlot *s, TrsSlotState state)
   Fill the slot with a step's batch. An error goes into the slot's fault. Returns false if the
   thread must stop.
 */
-static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
+static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
 {
+  TrsReader reader = t->reader;
   TrsBatchOrderStep at;
 
   TrsBatchOrderAt(&reader->schedule, step, &at);
@@ -317,66 +341,33 @@ static PetscBool read_step(TrsReader reader, int64_t step, TrsShuffle *shuffle, 
   s->batch.global_batch = at.global_batch;
   if (reader->shuffle)
     TrsShuffleInit(shuffle, (uint64_t)reader->seed, at.epoch, reader->schedule.num_samples);
-  if (TrsBatchReadSamples(&reader->spec, reader->shuffle ? shuffle : NULL, &reader->scratch, &s->batch,
+  if (TrsBatchReadSamples(&reader->spec, reader->shuffle ? shuffle : NULL, &t->scratch, &s->batch,
                           &s->fault) != PETSC_SUCCESS)
     return PETSC_TRUE;
-  if (!wait_for_room(reader, s)) return PETSC_FALSE;
+  if (!wait_for_room(t, s)) return PETSC_FALSE;
   memset(s->bad_ids, 0, (size_t)reader->spec.n * sizeof(*s->bad_ids));
-  (void)TrsBatchReadValues(&reader->spec, &reader->scratch, &s->batch, s->bad_ids, &s->fault);
+  if (TrsBatchReadValues(&reader->spec, &t->scratch, &s->batch, s->bad_ids, &s->fault) == PETSC_SUCCESS &&
+      reader->maps)
+    TrsBatchMapIds(&reader->spec, &s->batch);
   return PETSC_TRUE;
 }
 
 static void *read_ahead(void *context)
 {
-  TrsReader reader = context;
+  TrsReaderThread *t = context;
+  TrsReader reader = t->reader;
   TrsShuffle shuffle;
 
   TrsCpuHelps();
-  for (int64_t step = reader->start; step < reader->total; step++) {
+  for (int64_t step = t->first; step < reader->total; step += reader->n_threads) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
-
     double start_s;
 
-    if (!wait_for_slot(reader, s)) break;
+    if (!wait_for_slot(reader, s, step)) break;
     start_s = TrsTraceClock();
-    if (!read_step(reader, step, &shuffle, s)) break;
-    if (reader->training && TrsTraceWants(step))
-      TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, step, start_s, TrsTraceClock(), -1);
-    set_state(reader, s, reader->maps && s->fault.code == PETSC_SUCCESS ? TRS_SLOT_READ : TRS_SLOT_READY);
+    if (!read_step(t, step, &shuffle, s)) break;
+    set_ready(reader, s, start_s);
     if (s->fault.code != PETSC_SUCCESS) break;
-  }
-  pthread_mutex_lock(&reader->lock);
-  reader->read_all = PETSC_TRUE;
-  pthread_cond_broadcast(&reader->changed);
-  pthread_mutex_unlock(&reader->lock);
-  return NULL;
-}
-
-/* Wait until the slot is read. Returns false if it will not be, or if the thread must stop. */
-static PetscBool wait_for_read(TrsReader reader, const TrsSlot *s)
-{
-  PetscBool is_read;
-
-  pthread_mutex_lock(&reader->lock);
-  while (s->state != TRS_SLOT_READ && !reader->read_all && !reader->stop)
-    pthread_cond_wait(&reader->changed, &reader->lock);
-  is_read = (PetscBool)(s->state == TRS_SLOT_READ && !reader->stop);
-  pthread_mutex_unlock(&reader->lock);
-  return is_read;
-}
-
-/* Map the ids of the batches that are read, in their order. */
-static void *map_behind(void *context)
-{
-  TrsReader reader = context;
-
-  TrsCpuHelps();
-  for (int64_t step = reader->start; step < reader->total; step++) {
-    TrsSlot *s = &reader->slots[step % reader->n_slots];
-
-    if (!wait_for_read(reader, s)) break;
-    TrsBatchMapIds(&reader->spec, &s->batch);
-    set_state(reader, s, TRS_SLOT_READY);
   }
   return NULL;
 }
@@ -437,6 +428,23 @@ static void find_largest(TrsReader reader)
   reader->max_batch = first.batch > 0 ? first.batch : 1;
 }
 
+/* Make the threads' memory. Thread t reads the steps that are t modulo the number of threads. */
+static PetscErrorCode create_threads(TrsReader reader, int64_t n_values)
+{
+  PetscFunctionBegin;
+  if (reader->n_threads == 0) reader->n_threads = reader->maps ? 2 : 1;
+  PetscCall(PetscCalloc1(reader->n_threads, &reader->threads));
+  for (int64_t step = reader->start; step < reader->start + reader->n_threads; step++) {
+    TrsReaderThread *t = &reader->threads[step % reader->n_threads];
+
+    t->reader = reader;
+    t->first = step;
+    PetscCall(TrsBatchScratchCreate(&reader->spec, reader->max_batch, &t->scratch));
+    PetscCall(TrsBatchScratchReserve(&reader->spec, &t->scratch, n_values));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode set_up(TrsReader reader)
 {
   TrsBatchSpec *spec = &reader->spec;
@@ -463,38 +471,34 @@ static PetscErrorCode set_up(TrsReader reader)
   spec->with_time = (PetscBool)(spec->info->has_time && !reader->training);
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
-  PetscCall(TrsBatchScratchCreate(spec, reader->max_batch, &reader->scratch));
-  PetscCall(TrsBatchScratchReserve(spec, &reader->scratch, n_values));
-  reader->n_slots = TRS_READER_OUT + reader->copied + reader->read_ahead;
+  PetscCall(create_threads(reader, n_values));
+  reader->n_slots = TRS_READER_OUT + reader->copied + reader->read_ahead + reader->n_threads - 1;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
+  for (int64_t step = reader->start; step < reader->start + reader->n_slots; step++)
+    reader->slots[step % reader->n_slots].next = step;
   reader->next_out = reader->start;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start a thread. Signals stay with the main thread. */
-static PetscErrorCode start_thread(TrsReader reader, void *(*work)(void *), pthread_t *thread,
-                                   PetscBool *started)
+/* Start the threads. Signals stay with the main thread. */
+static PetscErrorCode start_threads(TrsReader reader)
 {
   sigset_t all, before;
-  int status;
+  int status = 0;
 
   PetscFunctionBegin;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  status = pthread_create(thread, NULL, work, reader);
+  for (int64_t i = 0; i < reader->n_threads && status == 0; i++) {
+    TrsReaderThread *t = &reader->threads[i];
+
+    status = pthread_create(&t->thread, NULL, read_ahead, t);
+    t->running = (PetscBool)(status == 0);
+  }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "cannot start a thread of the reader: %s",
              strerror(status));
-  *started = PETSC_TRUE;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode start_threads(TrsReader reader)
-{
-  PetscFunctionBegin;
-  PetscCall(start_thread(reader, read_ahead, &reader->thread, &reader->running));
-  if (reader->maps) PetscCall(start_thread(reader, map_behind, &reader->mapper, &reader->mapping));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -520,12 +524,13 @@ static PetscErrorCode grow(TrsReader reader)
   PetscFunctionBegin;
   for (int64_t i = 0; i < reader->n_slots; i++) {
     TrsSlot *s = &reader->slots[i];
+    TrsBatchScratch *scratch = &reader->threads[s->next % reader->n_threads].scratch;
     int64_t n_values;
 
-    /* The thread waits while a slot needs room, so its scratch memory may be read and changed. */
+    /* Its thread waits while a slot needs room, so the scratch memory may be read and changed. */
     if (s->state != TRS_SLOT_NEEDS_ROOM) continue;
-    n_values = reader->scratch.n_values + reader->scratch.n_values / 4;
-    PetscCall(TrsBatchScratchReserve(&reader->spec, &reader->scratch, n_values));
+    n_values = scratch->n_values + scratch->n_values / 4;
+    PetscCall(TrsBatchScratchReserve(&reader->spec, scratch, n_values));
     PetscCall(make_room(reader, s, n_values));
     s->state = TRS_SLOT_FREE;
     pthread_cond_broadcast(&reader->changed);
@@ -579,9 +584,16 @@ PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
 
 PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch)
 {
+  TrsSlot *s;
+
   PetscFunctionBegin;
   if (!*batch) PetscFunctionReturn(PETSC_SUCCESS);
-  set_state(reader, &reader->slots[(*batch)->step % reader->n_slots], TRS_SLOT_FREE);
+  s = &reader->slots[(*batch)->step % reader->n_slots];
+  pthread_mutex_lock(&reader->lock);
+  s->state = TRS_SLOT_FREE;
+  s->next += reader->n_slots;
+  pthread_cond_broadcast(&reader->changed);
+  pthread_mutex_unlock(&reader->lock);
   *batch = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -589,14 +601,17 @@ PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch)
 static PetscErrorCode stop_threads(TrsReader reader)
 {
   PetscFunctionBegin;
-  if (!reader->running) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!reader->threads) PetscFunctionReturn(PETSC_SUCCESS);
   pthread_mutex_lock(&reader->lock);
   reader->stop = PETSC_TRUE;
   pthread_cond_broadcast(&reader->changed);
   pthread_mutex_unlock(&reader->lock);
-  pthread_join(reader->thread, NULL);
-  if (reader->mapping) pthread_join(reader->mapper, NULL);
-  reader->running = reader->mapping = PETSC_FALSE;
+  for (int64_t i = 0; i < reader->n_threads; i++) {
+    TrsReaderThread *t = &reader->threads[i];
+
+    if (t->running) pthread_join(t->thread, NULL);
+    t->running = PETSC_FALSE;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -617,7 +632,9 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
     PetscCall(PetscFree(r->slots[i].bad_ids));
   }
   PetscCall(PetscFree(r->slots));
-  PetscCall(TrsBatchScratchFree(&r->scratch));
+  for (int64_t i = 0; r->threads && i < r->n_threads; i++)
+    PetscCall(TrsBatchScratchFree(&r->threads[i].scratch));
+  PetscCall(PetscFree(r->threads));
   PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
   PetscCall(PetscFree(r->spec.label));
   PetscCall(PetscFree(r->spec.max_length));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The reader gives batches of this rank's samples. A thread reads ahead, so that a step does not
-  wait for the file. Where ids are mapped, a second thread does this, while the first one reads on.
+  The reader gives batches of this rank's samples. Threads read ahead (-reader_threads), so that a
+  step does not wait for the file. Of n threads, thread t reads the batches of the steps t modulo n.
 
   In global step s of W ranks with B samples each, rank r takes samples (s*W + r)*B .. +B-1 of the
   epoch's order. An epoch may end with a smaller batch (src/RULES.md, rule A17). -data_shuffle
@@ -96,6 +96,14 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map);
   Call this after TrsReaderSetFeatures().
 */
 PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
+
+/*
+  Call the three functions above for the features of tables. map_ids: PETSC_FALSE leaves ids that an
+  id map turns into rows as they are in the file. Errors: DATA for a feature that the dataset lacks,
+  or that has more ids than its table has rows.
+*/
+PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, const TrsTableConfigs *tables,
+                                  PetscBool map_ids);
 
 /* A label of a dataset that batches hold, and what it must be. */
 typedef struct {

@@ -6,6 +6,7 @@
 #include "io/preflight.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
 /*
@@ -29,22 +30,45 @@ struct TrsDatasetImpl {
   int64_t *first_sample, *first_value; /* [n_files + 1] */
   int64_t *num_embeddings;
   const char **largest_in;
+  /* The lock protects which files are open and how many calls use each. */
+  pthread_mutex_t lock;
+  pthread_cond_t released; /* a file is no longer used */
   TrsOpenFiles plain, by_hdf5;
   int64_t n_uses;
 };
 
 /* --- which files are open --- */
 
-/* Make room for one more file of this kind by closing the least recently used one. */
-static void make_room(TrsOpenFiles *open)
+/* The least recently used open file that no call uses, or -1 if all are in use. */
+static int find_idle(const TrsOpenFiles *open)
 {
-  int oldest = 0;
+  int oldest = -1;
 
-  if (open->n < open->limit) return;
-  for (int i = 1; i < open->n; i++)
-    if (open->file[i]->last_used < open->file[oldest]->last_used) oldest = i;
-  TrsDatasetFileRest(open->file[oldest]);
-  open->file[oldest] = open->file[--open->n];
+  for (int i = 0; i < open->n; i++) {
+    const TrsDatasetFile *file = open->file[i];
+
+    if (file->users > 0) continue;
+    if (oldest < 0 || file->last_used < open->file[oldest]->last_used) oldest = i;
+  }
+  return oldest;
+}
+
+/*
+  Make room for one more file of this kind by closing one. While all are in use, this waits for
+  another thread. The caller holds the lock.
+*/
+static void make_room(TrsDataset dataset, TrsOpenFiles *open)
+{
+  while (open->n >= open->limit) {
+    const int idle = find_idle(open);
+
+    if (idle < 0) {
+      pthread_cond_wait(&dataset->released, &dataset->lock);
+      continue;
+    }
+    TrsDatasetFileRest(open->file[idle]);
+    open->file[idle] = open->file[--open->n];
+  }
 }
 
 /* Count a file that is open now among those of its kind. */
@@ -52,23 +76,38 @@ static void keep_open(TrsDataset dataset, TrsDatasetFile *file)
 {
   TrsOpenFiles *open = file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain;
 
-  make_room(open);
   open->file[open->n++] = file;
   file->last_used = dataset->n_uses++;
 }
 
+/* Open a file, if it is not open, and keep it open until release_file(). */
 static PetscErrorCode use_file(TrsDataset dataset, TrsDatasetFile *file, TrsFault *fault)
 {
-  if (file->h5.fd >= 0) {
+  PetscErrorCode code = PETSC_SUCCESS;
+
+  pthread_mutex_lock(&dataset->lock);
+  if (file->h5.fd < 0) make_room(dataset, file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain);
+  /* Another thread may have opened the file while this one waited. */
+  if (file->h5.fd < 0) {
+    code = TrsDatasetFileWake(file, fault);
+    if (code == PETSC_SUCCESS)
+      keep_open(dataset, file);
+    else
+      TrsDatasetFileRest(file);
+  }
+  if (code == PETSC_SUCCESS) {
     file->last_used = dataset->n_uses++;
-    return PETSC_SUCCESS;
+    file->users++;
   }
-  if (TrsDatasetFileWake(file, fault) != PETSC_SUCCESS) {
-    TrsDatasetFileRest(file);
-    return fault->code;
-  }
-  keep_open(dataset, file);
-  return PETSC_SUCCESS;
+  pthread_mutex_unlock(&dataset->lock);
+  return code;
+}
+
+static void release_file(TrsDataset dataset, TrsDatasetFile *file)
+{
+  pthread_mutex_lock(&dataset->lock);
+  if (--file->users == 0) pthread_cond_broadcast(&dataset->released);
+  pthread_mutex_unlock(&dataset->lock);
 }
 
 /* --- runs over several files --- */
@@ -149,9 +188,10 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
 
     take_part(dataset->first_sample, info->n_files, &left, &part);
     file = &dataset->file[part.file];
-    if (use_file(dataset, file, fault) != PETSC_SUCCESS ||
-        TrsDatasetFileReadSamples(file, part.n, part.run, &at, fault) != PETSC_SUCCESS)
-      return fault->code;
+    if (use_file(dataset, file, fault) != PETSC_SUCCESS) return fault->code;
+    (void)TrsDatasetFileReadSamples(file, part.n, part.run, &at, fault);
+    release_file(dataset, file);
+    if (fault->code != PETSC_SUCCESS) return fault->code;
     if (at.dense) at.dense += part.rows * info->num_dense;
     if (at.labels) at.labels += part.rows * info->n_labels;
     if (at.weights) at.weights += part.rows;
@@ -176,9 +216,10 @@ PetscErrorCode TrsDatasetReadValues(TrsDataset dataset, int64_t n_runs, const Tr
 
     take_part(dataset->first_value, dataset->info.n_files, &left, &part);
     file = &dataset->file[part.file];
-    if (use_file(dataset, file, fault) != PETSC_SUCCESS ||
-        TrsDatasetFileReadValues(file, part.n, part.run, values, weights, fault) != PETSC_SUCCESS)
-      return fault->code;
+    if (use_file(dataset, file, fault) != PETSC_SUCCESS) return fault->code;
+    (void)TrsDatasetFileReadValues(file, part.n, part.run, values, weights, fault);
+    release_file(dataset, file);
+    if (fault->code != PETSC_SUCCESS) return fault->code;
     values = (char *)values + part.rows * dataset->info.value_bytes;
     if (weights) weights += part.rows;
   }
@@ -307,6 +348,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
       PETSC_COMM_SELF, TRS_ERR_DATA,
       "%s: the files before it and this one have more than %" PRId64 " samples or ids", file->path,
       INT64_MAX);
+  make_room(dataset, file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain);
   keep_open(dataset, file);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -425,6 +467,9 @@ PetscErrorCode TrsDatasetOpen(MPI_Comm comm, int n, const char *const *names, Tr
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1(1, dataset));
+  PetscCheck(pthread_mutex_init(&(*dataset)->lock, NULL) == 0 &&
+                 pthread_cond_init(&(*dataset)->released, NULL) == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the dataset's lock");
   ierr = open_agreed(comm, n, names, *dataset);
   if (ierr != PETSC_SUCCESS) (void)TrsDatasetClose(dataset);
   PetscCall(ierr);
@@ -449,6 +494,8 @@ PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
   PetscCall(PetscFree3(d->num_embeddings, d->largest_in, d->info.mean_lengths));
   PetscCall(PetscFree(d->path));
   PetscCall(PetscFree(d->paths));
+  pthread_cond_destroy(&d->released);
+  pthread_mutex_destroy(&d->lock);
   PetscCall(PetscFree(*dataset));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

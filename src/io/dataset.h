@@ -90,9 +90,9 @@ const char *TrsDatasetLocate(const TrsDatasetInfo *info, int64_t sample, int64_t
 /*
   TrsDatasetReadSamples - Read runs of samples.
 
-  Not collective, any thread, but only one at a time. Nothing is raised: *fault describes an error,
-  and the function returns its code. Plainly stored datasets are read directly. Filtered or
-  converted ones are read by HDF5 under this folder's lock. Runs that lie close together in a file
+  Not collective, any number of threads at a time. Nothing is raised: *fault describes an error, and
+  the function returns its code. Plainly stored datasets are read directly. Filtered or converted
+  ones are read by HDF5 under this folder's lock, so by one thread at a time. Runs that lie close together in a file
   are read in one go, together with the rows between them.
 
   In:     run  [n_runs] in order and disjoint; a run may extend over several files

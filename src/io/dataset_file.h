@@ -55,6 +55,7 @@ typedef struct {
   PetscBool by_hdf5;                 /* whether HDF5 stays open with the file */
   TrsStamp stamp;                    /* state of the file when it was checked */
   int64_t last_used;
+  int users; /* calls that read it now, so that it stays open */
 } TrsDatasetFile;
 
 /*

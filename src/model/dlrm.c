@@ -538,8 +538,8 @@ PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
 
   PetscFunctionBegin;
   TrsHeadsWork(&dlrm->heads, &flops, &bytes);
-  TrsSequenceLayersWork(&dlrm->sequences, &flops, &bytes);
   if (interaction->ops->work) interaction->ops->work(interaction, &flops, &bytes);
+  TrsSequenceLayersWork(&dlrm->sequences, &flops, &bytes);
   if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &flops, &bytes);
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(TrsSequenceLayersView(&dlrm->sequences, comm));

@@ -8,6 +8,7 @@
 #include "train/task_metrics.h"
 
 #include <string.h>
+
 static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
 {
   const char *const *train = NULL, *const *eval = NULL;
@@ -238,22 +239,6 @@ PetscErrorCode TrsSessionDestroy(TrsSession *session)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The place of a feature in a dataset's key order. */
-static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, const TrsTableConfig *table,
-                               int *key)
-{
-  const int64_t rows = table->num_embeddings;
-
-  PetscFunctionBegin;
-  for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
-  PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
-  PetscCheck(table->id_map.kind != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
-             TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
-             info->largest_in[*key], feature, info->num_embeddings[*key], rows);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode set_labels(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader)
 {
   TrsReaderLabel labels[TRS_MOST_TASKS];
@@ -288,38 +273,17 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
 {
   TrsDataset dataset = training ? session->train : session->eval;
   const TrsDatasetInfo *info;
-  PetscBool weighted = PETSC_FALSE;
-  TrsBoundsCheckMode *mode;
-  TrsIdMapRule *map;
-  int64_t *rows;
-  int n = 0, *keys, *max_length;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(dataset, &info));
-  for (int t = 0; t < session->tables.n; t++) n += session->tables.table[t].n_features;
-  PetscCall(PetscMalloc5(n, &keys, n, &rows, n, &mode, n, &map, n, &max_length));
-  for (int t = 0, f = 0; t < session->tables.n; t++) {
-    const TrsTableConfig *table = &session->tables.table[t];
-    if (table->is_weighted) weighted = PETSC_TRUE;
-    for (int k = 0; k < table->n_features; k++, f++) {
-      PetscCall(find_key(info, table->features[k], table, &keys[f]));
-      rows[f] = table->num_embeddings;
-      map[f] = table->id_map;
-      mode[f] = table->bounds_check_mode;
-      max_length[f] = table->max_feature_lengths ? table->max_feature_lengths[k] : 0;
-    }
-  }
   PetscCall(TrsReaderCreate(session->comm, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, session->options, training));
   PetscCall(TrsReaderSetDevice(*reader, session->machine.device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
-  PetscCall(TrsReaderSetFeatures(*reader, n, keys, rows, mode, weighted));
-  PetscCall(TrsReaderSetIdMaps(*reader, map));
-  PetscCall(TrsReaderSetMaxLengths(*reader, max_length));
+  PetscCall(TrsReaderSetTables(*reader, info, &session->tables, PETSC_TRUE));
   PetscCall(set_labels(session, info, *reader));
   PetscCall(set_groups(session, info, *reader));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
-  PetscCall(PetscFree5(keys, rows, mode, map, max_length));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -222,7 +222,8 @@ typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLab
 /* The loss of the pairs of two towers: of each pair alone, or of a query among candidates. */
 #define TRS_PAIR_LOSSES(X) \
   X(BCE, bce) \
-  X(IN_BATCH_SOFTMAX, in_batch_softmax)
+  X(IN_BATCH_SOFTMAX, in_batch_softmax) \
+  X(SAMPLED_SOFTMAX, sampled_softmax)
 
 #define TRS_PAIR_LOSS_KIND(KIND, ...) TRS_PAIR_LOSS_##KIND,
 typedef enum { TRS_PAIR_LOSSES(TRS_PAIR_LOSS_KIND) } TrsPairLossKind;

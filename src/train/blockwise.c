@@ -36,9 +36,10 @@ struct TrsBlockwiseImpl {
   int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
 };
 
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
-                                  TrsPairLoss pair_loss, TrsRaggedRows ragged, TrsBlockwise *blockwise)
+PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise *blockwise)
 {
+  const TrsComm comm = config->comm;
+  const TrsDlrm dlrm = config->dlrm;
   const int64_t *columns;
   int64_t n_grads;
   TrsBlockwise b;
@@ -48,16 +49,16 @@ PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int
   b->comm = comm;
   b->device = comm->device;
   b->dlrm = dlrm;
-  b->pair_loss = pair_loss;
-  b->num_dense = num_dense;
-  b->ragged = ragged;
-  b->size = size;
+  b->pair_loss = config->pair_loss;
+  b->num_dense = config->num_dense;
+  b->size = config->size;
+  b->ragged = config->ragged;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
   PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
   PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
-  PetscCall(TrsSampleBlocksCreate(comm, size, &b->blocks));
+  PetscCall(TrsSampleBlocksCreate(comm, config->size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
   PetscCall(PetscMalloc3((size_t)comm->size + 1, &b->first_sample, (size_t)comm->size, &b->n_losses,
                          (size_t)comm->size + 1, &b->first_row));
@@ -179,7 +180,8 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   TrsPairRows rows = {.first = b->first_row,
                       .out = (const float *)b->block_pairs.data,
                       .pair = job->pair,
-                      .scale = job->scale};
+                      .scale = job->scale,
+                      .step = job->step};
   int64_t begin;
 
   PetscFunctionBegin;

@@ -26,12 +26,18 @@
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
-/*
-  In: comm, dlrm, pair_loss and ragged are borrowed; the model is set up for batches of `size`
-      samples, one block. pair_loss and ragged may be NULL. Not collective.
-*/
-PetscErrorCode TrsBlockwiseCreate(TrsComm comm, TrsDlrm dlrm, int num_dense, int64_t size,
-                                  TrsPairLoss pair_loss, TrsRaggedRows ragged, TrsBlockwise *blockwise);
+/* What the blocks work on. All is borrowed. */
+typedef struct {
+  TrsComm comm;
+  TrsDlrm dlrm; /* set up for batches of `size` samples */
+  int num_dense;
+  int64_t size;          /* samples of a block */
+  TrsPairLoss pair_loss; /* or NULL */
+  TrsRaggedRows ragged;  /* or NULL */
+} TrsBlockwiseConfig;
+
+/* Not collective. */
+PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise *blockwise);
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*

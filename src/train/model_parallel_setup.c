@@ -128,7 +128,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
   PetscCall(set_sides(m->dlrm, options, tables, n));
-  PetscCall(TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, &m->pair_loss));
+  PetscCall(
+      TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, m->config.seed, &m->pair_loss));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
@@ -142,8 +143,13 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));
   if (m->dense == &trs_dense_by_blocks)
-    PetscCall(TrsBlockwiseCreate(m->config.groups->world, m->dlrm, m->config.num_dense, m->config.max_batch,
-                                 m->pair_loss, m->ragged, &m->blockwise));
+    PetscCall(TrsBlockwiseCreate(&(TrsBlockwiseConfig){.comm = m->config.groups->world,
+                                                       .dlrm = m->dlrm,
+                                                       .num_dense = m->config.num_dense,
+                                                       .size = m->config.max_batch,
+                                                       .pair_loss = m->pair_loss,
+                                                       .ragged = m->ragged},
+                                 &m->blockwise));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -292,7 +298,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscFunctionBegin;
   PetscCall(PetscNew(&m));
   m->config = *config;
-  m->global_batch = config->max_batch * config->groups->world->size;
+  m->global_batch = config->max_batch * PetscMax(config->accumulate, 1) * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
@@ -341,8 +347,8 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsDlrmDestroy(&m->dlrm));
   PetscCall(TrsSplitTablesDestroy(&m->split));
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
-  PetscCall(TrsRaggedRowsDestroy(&m->ragged));
   PetscCall(TrsPairLossDestroy(&m->pair_loss));
+  PetscCall(TrsRaggedRowsDestroy(&m->ragged));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));

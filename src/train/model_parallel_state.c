@@ -9,6 +9,7 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
   PetscCall(TrsShardedEbcAddState(m->ebc, m->stream, m->cached ? m->prefetched : NULL, state));
   PetscCall(TrsDlrmAddState(m->dlrm, m->averaged, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));
+  if (m->config.training) PetscCall(TrsPairLossAddState(m->pair_loss, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/pair_loss.h"
 
+#include "core/philox.h"
+#include "core/random.h"
 #include "data/batch_order.h"
 #include "train/sample_blocks.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores at a time */ };
@@ -12,7 +16,14 @@ enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores at a time */ };
 struct TrsPairLossImpl {
   TrsComm comm;
   int64_t D;
+  TrsPairLossKind kind;
   double temperature;
+  int64_t n_negatives;      /* that a step draws; 0: all candidates are negatives */
+  uint64_t key;             /* of the draws */
+  double rate;              /* of the frequencies' running mean; 0: no correction */
+  int64_t n_ids;            /* rows of the candidates' table */
+  float *frequency;         /* [n_ids] of each id in the batches so far; NULL without correction */
+  TrsBuffer draws;          /* [G] */
   int feature;              /* whose id is the candidate's, among those of all tables */
   const char *feature_name; /* borrowed from the options or tables */
   int64_t *counts;          /* [W] rows of each rank */
@@ -23,16 +34,25 @@ struct TrsPairLossImpl {
 static const TrsOptionSpec specs[] = {
     {"-loss", TRS_OPTION_ENUM, "bce", NULL, TRS_CHOICES(TRS_PAIR_LOSSES), NULL,
      "-interaction two_tower: binary cross entropy of each pair's score, or the softmax of a query's "
-     "candidate among those of the global batch, where label and weight of a sample are its query's weight "
-     "(-device cpu only)"},
+     "candidate among those of the global batch, or among some that each step draws of them; label and "
+     "weight "
+     "of a sample are its query's weight (softmaxes: -device cpu only)"},
+    {"-softmax_negatives", TRS_OPTION_INT, "1000", "[1,]", NULL, "candidates",
+     "-loss sampled_softmax: candidates that a step draws from the global batch's, for all queries"},
+    {"-softmax_logq", TRS_OPTION_ENUM, "none", NULL, "none,streaming", NULL,
+     "correction of a training's softmaxes for candidates that are frequent in batches: subtract the log of "
+     "the frequency, a running mean over the steps so far, from a score"},
+    {"-softmax_logq_rate", TRS_OPTION_REAL, "0.01", "(0,1]", NULL, NULL,
+     "-softmax_logq streaming: weight of a step in the running mean"},
     {"-softmax_temperature", TRS_OPTION_REAL, "1", "(0,]", NULL, NULL,
-     "-loss in_batch_softmax: scores are divided by this number"},
+     "softmaxes of two towers: scores are divided by this number"},
     {"-candidate_id", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "feature whose first id names a sample's candidate: the same candidate elsewhere in the batch is no "
      "negative (default: the first of -candidate_features)"},
 };
 const TrsOptionGroup trs_pair_loss_options = TRS_OPTION_GROUP_OF_MODEL(
-    "Losses of two towers", NULL, specs, NULL, "-loss,-softmax_temperature,-candidate_id");
+    "Losses of two towers", NULL, specs, NULL,
+    "-loss,-softmax_temperature,-softmax_negatives,-softmax_logq,-softmax_logq_rate,-candidate_id");
 
 /* The name of the feature that names candidates. */
 static PetscErrorCode candidate_name(TrsOptions options, const TrsTableConfigs *tables, const char **name)
@@ -64,6 +84,10 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
 {
   PetscFunctionBegin;
   PetscCall(candidate_name(options, tables, name));
+  if (!*name) {
+    PetscCall(TrsOptionError(options, "-candidate_features", "the candidate_tower has no features"));
+    PetscFunctionReturn(PETSC_SUCCESS); /* never, but a checker cannot know */
+  }
   for (int t = 0, f = 0; t < tables->n; t++) {
     for (int k = 0; k < tables->table[t].n_features; k++, f++) {
       if (strcmp(tables->table[t].features[k], *name) != 0) continue;
@@ -78,8 +102,40 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Read how negatives are drawn and corrected. */
+static PetscErrorCode read_negatives(TrsPairLoss loss, TrsOptions options, const TrsTableConfigs *tables)
+{
+  int logq;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(options, "-softmax_temperature", &loss->temperature, NULL));
+  if (loss->kind == TRS_PAIR_LOSS_SAMPLED_SOFTMAX)
+    PetscCall(TrsOptionsGetInt(options, "-softmax_negatives", &loss->n_negatives, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-softmax_logq", &logq, NULL));
+  if (!logq) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetReal(options, "-softmax_logq_rate", &loss->rate, NULL));
+  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features)
+    if (loss->feature >= f && loss->feature < f + tables->table[t].n_features)
+      loss->n_ids = tables->table[t].num_embeddings;
+  PetscCall(PetscCalloc1((size_t)loss->n_ids, &loss->frequency));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairLossAddState(TrsPairLoss loss, TrsState *state)
+{
+  TrsStateTensor *tensor;
+
+  PetscFunctionBegin;
+  if (!loss || !loss->frequency) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsStateAdd(state, "dense_optimizer/candidates/frequency", TRS_FP32, 1, loss->n_ids, 1, &tensor));
+  tensor->replicated = tensor->optional = PETSC_TRUE;
+  tensor->optimizer = "streaming";
+  PetscCall(TrsStateAddPart(tensor, 0, 0, loss->n_ids, 1, loss->frequency, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
-                                 const TrsTableConfigs *tables, TrsPairLoss *loss)
+                                 const TrsTableConfigs *tables, uint64_t seed, TrsPairLoss *loss)
 {
   TrsPairLoss l;
   int kind;
@@ -95,8 +151,10 @@ PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
   PetscCall(PetscNew(&l));
   l->comm = comm;
   l->D = TrsDlrmPairs(dlrm).width;
-  PetscCall(TrsOptionsGetReal(options, "-softmax_temperature", &l->temperature, NULL));
+  l->kind = (TrsPairLossKind)kind;
+  l->key = TrsPhiloxKey(seed, TRS_RANDOM_NEGATIVES);
   PetscCall(TrsPairCandidate(options, tables, &l->feature, &l->feature_name));
+  PetscCall(read_negatives(l, options, tables));
   PetscCall(PetscMalloc2((size_t)comm->size, &l->counts, (size_t)comm->size + 1, &l->first));
   TrsDlrmSetPairLoss(dlrm);
   *loss = l;
@@ -116,6 +174,8 @@ PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss)
   PetscCall(TrsBufferFree(&l->own_log_sums));
   PetscCall(TrsBufferFree(&l->scores));
   PetscCall(TrsBufferFree(&l->losses));
+  PetscCall(TrsBufferFree(&l->draws));
+  PetscCall(PetscFree(l->frequency));
   PetscCall(PetscFree2(l->counts, l->first));
   PetscCall(PetscFree(*loss));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -130,6 +190,7 @@ PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, const TrsBatch *batch, const T
   to = (TrsPair *)loss->own.data;
   for (int64_t b = 0; b < batch->batch; b++) {
     to[b] = (TrsPair){.id = TrsPairId(batch, loss->feature, b),
+                      .negative = 1,
                       .weight = batch->labels[b] * (batch->weights ? batch->weights[b] : 1.0F)};
   }
   *pairs = to;
@@ -175,6 +236,55 @@ static PetscErrorCode gradients_of(TrsPairLoss loss, TrsStream stream, const Trs
                                       (float)(1.0 / loss->temperature), tile->z, tile->m, others, stride,
                                       0.0F, to, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A candidate's draw: those with the smallest numbers are negatives. */
+typedef struct {
+  uint32_t number[2];
+  int64_t place;
+} TrsDraw;
+
+static int by_number(const void *a, const void *b)
+{
+  const TrsDraw *x = (const TrsDraw *)a, *y = (const TrsDraw *)b;
+
+  for (int i = 0; i < 2; i++)
+    if (x->number[i] != y->number[i]) return x->number[i] < y->number[i] ? -1 : 1;
+  return x->place < y->place ? -1 : x->place > y->place;
+}
+
+/* Draw a step's negatives among the G candidates, the same on all ranks. */
+static PetscErrorCode draw_negatives(TrsPairLoss loss, int64_t step, int64_t G, TrsPair *pair)
+{
+  TrsDraw *draw;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&loss->draws, G * (int64_t)sizeof(TrsDraw), PETSC_FALSE));
+  draw = (TrsDraw *)loss->draws.data;
+  for (int64_t i = 0; i < G; i++) {
+    uint32_t bits[4];
+
+    TrsPhilox(loss->key, (uint64_t)step, (uint64_t)i, bits);
+    draw[i] = (TrsDraw){{bits[0], bits[1]}, i};
+  }
+  qsort(draw, (size_t)G, sizeof(*draw), by_number);
+  for (int64_t i = loss->n_negatives; i < G; i++) pair[draw[i].place].negative = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Count the step's candidates into the running means, and correct by these. A candidate without an
+  id counts like an id that occurs for the first time.
+*/
+static void correct(TrsPairLoss loss, int64_t G, TrsPair *pair)
+{
+  const float kept = (float)(1.0 - loss->rate), once = (float)(loss->rate / (double)PetscMax(G, 1));
+
+  for (int64_t id = 0; id < loss->n_ids; id++) loss->frequency[id] *= kept;
+  for (int64_t i = 0; i < G; i++)
+    if (pair[i].id >= 0 && pair[i].id < loss->n_ids) loss->frequency[pair[i].id] += once;
+  for (int64_t i = 0; i < G; i++)
+    pair[i].log_q = logf(pair[i].id >= 0 && pair[i].id < loss->n_ids ? loss->frequency[pair[i].id] : once);
 }
 
 /* The tile of own rows from `begin` on. */
@@ -242,6 +352,8 @@ PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairR
   for (int q = 0; q < W; q++) loss->counts[q] = rows->first[q + 1] - rows->first[q];
   PetscCall(gather(loss, stream, rows->first, rows->out, 2 * loss->D * (int64_t)sizeof(float), &loss->rows));
   PetscCall(gather(loss, stream, rows->first, rows->pair, (int64_t)sizeof(TrsPair), &loss->pairs));
+  if (dout && loss->frequency) correct(loss, G, (TrsPair *)loss->pairs.data);
+  if (dout && loss->n_negatives) PetscCall(draw_negatives(loss, rows->step, G, (TrsPair *)loss->pairs.data));
   PetscCall(TrsBufferReserve(&loss->scores, TRS_TILE * G * (int64_t)sizeof(float), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&loss->own_log_sums, loss->counts[rank] * (int64_t)sizeof(double), PETSC_FALSE));
   PetscCall(run_queries(loss, stream, rows, losses, dout));
@@ -257,7 +369,7 @@ PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairR
 PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch, const float *out,
                                   float scale, double *sum, float *dout)
 {
-  TrsPairRows rows = {.first = loss->first, .out = out, .scale = scale};
+  TrsPairRows rows = {.first = loss->first, .out = out, .scale = scale, .step = batch->step};
   const int64_t n_tiles = (batch->batch + TRS_TILE - 1) / TRS_TILE;
 
   PetscFunctionBegin;
@@ -272,16 +384,18 @@ PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsB
 
 PetscErrorCode TrsPairLossView(TrsPairLoss loss, int64_t global_batch, MPI_Comm comm)
 {
+  static const char *const words[] = {TRS_PAIR_LOSSES(TRS_WORD_TEXT)};
   const double G = (double)global_batch;
   double D;
 
   PetscFunctionBegin;
   if (!loss) PetscFunctionReturn(PETSC_SUCCESS);
   D = (double)loss->D;
-  PetscCall(PetscPrintf(comm,
-                        "  loss         in_batch_softmax among %" PRId64
-                        " candidates, temperature %g, ids of %s: %.4g kflop and %.4g kB per sample\n",
-                        global_batch, loss->temperature, loss->feature_name, 2.0 * G * D / 1e3,
-                        (double)sizeof(float) * (G + 2.0 * D) / 1e3));
+  PetscCall(PetscPrintf(
+      comm,
+      "  loss         %s among %" PRId64
+      " candidates, temperature %g, ids of %s: %.4g kflop and %.4g kB per sample\n",
+      words[loss->kind], loss->n_negatives ? PetscMin(loss->n_negatives, global_batch) : global_batch,
+      loss->temperature, loss->feature_name, 2.0 * G * D / 1e3, (double)sizeof(float) * (G + 2.0 * D) / 1e3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The loss of two towers over the whole global batch (-loss in_batch_softmax): each query is told
-  from the candidates of all ranks' samples.
+  The loss of two towers over the whole global batch (-loss in_batch_softmax, sampled_softmax): each
+  query is told from the candidates of all ranks' samples, or from some of them.
 
   All ranks get all pairs' embeddings in one all-gather. A rank computes losses and gradients of its
   own queries, and the ranks gather the logs of their sums. Then a rank computes the gradients of
@@ -30,13 +30,17 @@ extern const TrsOptionGroup trs_pair_loss_options; /* -loss, -softmax_temperatur
   Not collective. The model must have its options, but must not be set up.
 
   In:     comm        all ranks, borrowed
+          seed        of the draws of negatives
           tables      whose features have the candidates' ids
   Out:    loss        NULL with -loss bce
   Errors: OPTION for a loss without towers, on a device that has no such loss, for a -candidate_id
           that is no feature or whose table is split
 */
 PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
-                                 const TrsTableConfigs *tables, TrsPairLoss *loss);
+                                 const TrsTableConfigs *tables, uint64_t seed, TrsPairLoss *loss);
+
+/* Add a training's estimated frequencies of candidates, if there are any. Not collective. */
+PetscErrorCode TrsPairLossAddState(TrsPairLoss loss, TrsState *state);
 PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss);
 
 /*
@@ -64,6 +68,7 @@ typedef struct {
   const float *out;     /* [n, 2 D] own rows, without gaps */
   const TrsPair *pair;  /* [n] */
   float scale;          /* of the gradients: 1 over the weights of the global batch */
+  int64_t step;         /* of the training */
 } TrsPairRows;
 
 /*
@@ -72,7 +77,8 @@ typedef struct {
   Collective.
 
   Out: losses  [n / 64, rounded up] sums over 64 rows each
-       dout    [n, 2 D]; NULL on all ranks: no gradients
+       dout    [n, 2 D]; NULL on all ranks: no gradients. Then this is no step of a training: all
+               candidates take part, uncorrected
 */
 PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
                               float *dout);

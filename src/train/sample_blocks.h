@@ -64,8 +64,8 @@ typedef enum {
   TRS_BLOCK_DENSE,
   TRS_BLOCK_LABELS,
   TRS_BLOCK_WEIGHTS,
-  TRS_BLOCK_LENGTHS,
   TRS_BLOCK_PAIRS,
+  TRS_BLOCK_LENGTHS,
   TRS_BLOCK_RETURNED_PREDICTIONS,
   TRS_BLOCK_RETURNED_GRADS,
   TRS_BLOCK_RETURNED_PAIRS,
@@ -77,8 +77,9 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks blocks, TrsStream stream, T
                                      int64_t width, float *of_blocks, float **to);
 
 /*
-  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows of `width` floats from own
-    samples to the samples of my blocks, and back. A sample has as many rows as its offsets say.
+  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows of `width` floats, of which
+  each
+    sample has as many as its offsets say, from own samples to the samples of my blocks, and back.
 
   Collective on comm, in host memory.
 

@@ -22,7 +22,10 @@ DENSE_ARCH, ARCHS, SIDES = [16, 8], {"query": [16, 6], "candidate": [12, 10, 6]}
 RECALL = [1, 3, 10]
 CASES = {"bce": {"loss": "bce", "normalize": False, "weights": False},
          "softmax": {"loss": "in_batch_softmax", "normalize": False, "temperature": 1.5, "weights": True},
-         "cosine": {"loss": "in_batch_softmax", "normalize": True, "temperature": 0.2, "weights": False}}
+         "cosine": {"loss": "in_batch_softmax", "normalize": True, "temperature": 0.2, "weights": False},
+         "logq": {"loss": "in_batch_softmax", "normalize": True, "temperature": 0.5, "weights": False, "rate": 0.2},
+         "sampled": {"loss": "sampled_softmax", "normalize": False, "temperature": 1.0, "weights": False, "rate": 0.1, "negatives": 5}}
+SEED, NEGATIVES = 11, 7  # of the runs; the purpose of these random numbers (src/core/random.h)
 
 
 class Model(torch.nn.Module):
@@ -53,13 +56,46 @@ class Model(torch.nn.Module):
         return out
 
 
-def step_loss(case, query, candidate, ids, y, w):
-    """The sum of the weighted losses over the sum of the weights."""
+def philox(key, a, b):
+    """Philox4x32-10 of Salmon et al. 2011: the first two of its four numbers, the first one in front."""
+    c, k, low = [b & 0xFFFFFFFF, b >> 32, a & 0xFFFFFFFF, a >> 32], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
+    for _ in range(10):
+        p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(q >> 32) ^ c[1] ^ k[0], q & low, (p >> 32) ^ c[3] ^ k[1], p & low]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return c[0] << 32 | c[1]
+
+
+def key_of(seed, purpose):
+    """splitmix64's finaliser of seed and purpose."""
+    all64 = (1 << 64) - 1
+    z = (seed + 0x9E3779B97F4A7C15 * purpose) & all64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & all64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & all64
+    return z ^ (z >> 31)
+
+
+def draw(case, step):
+    """Which samples' candidates are negatives of a step: those with the smallest random numbers."""
+    numbers = [philox(key_of(SEED, NEGATIVES), step, i) for i in range(BATCH)]
+    return torch.tensor(np.isin(np.arange(BATCH), np.argsort(numbers)[:case.get("negatives", BATCH)]))
+
+
+def step_loss(case, query, candidate, ids, y, w, step, frequency):
+    """The sum of the weighted losses over the sum of the weights. The ids' frequencies are updated first: a running mean."""
     if case["loss"] == "bce":
         return (w * functional.binary_cross_entropy_with_logits((query * candidate).sum(dim=1), y, reduction="none")).sum() / w.sum()
     scores = query @ candidate.T / case["temperature"]
     hits = (ids[:, None] == ids[None, :]) & (ids[:, None] >= 0) & ~torch.eye(len(ids), dtype=bool)
-    scores = scores.masked_fill(hits, -torch.inf)
+    if "rate" in case:
+        once = case["rate"] / len(ids)
+        frequency *= 1 - case["rate"]
+        for i in ids:
+            if i >= 0:
+                frequency[i] += once
+        scores = scores - torch.log(torch.where(ids >= 0, frequency[ids.clamp(min=0)], once))
+    own = torch.eye(len(ids), dtype=bool)
+    scores = scores.masked_fill(hits | (~draw(case, step)[None, :] & ~own), -torch.inf)
     return (w * y * functional.cross_entropy(scores, torch.arange(len(ids)), reduction="none")).sum() / w.sum()
 
 
@@ -103,6 +139,8 @@ def options(case):
              f"-loss {case['loss']} -tables_embedding_dim {DIM} -dense_arch 16,8 -steps {STEPS}",
              "-embedding_optimizer sgd -embedding_learning_rate 0.1 -dense_optimizer sgd -dense_learning_rate 0.2"]
     words += ["-tower_normalize"] * case["normalize"] + ([f"-softmax_temperature {case['temperature']}"] if "temperature" in case else [])
+    words += [f"-softmax_logq streaming -softmax_logq_rate {case['rate']}"] if "rate" in case else []
+    words += [f"-softmax_negatives {case['negatives']} -seed {SEED}"] if "negatives" in case else []
     return " ".join(words)
 
 
@@ -122,11 +160,12 @@ def record(group, case, seed):
     w = torch.tensor(weights).double() if case["weights"] else torch.ones(SAMPLES).double()
     ids = {f: [torch.tensor(row[k]) for row in bags] for k, f in enumerate(FEATURES)}
     items = torch.tensor([row[1][0] if len(row[1]) else -1 for row in bags])
+    frequency = torch.zeros(FEATURES["item"]).double()
     for step in range(STEPS):
         at = step * BATCH % SAMPLES
         part = slice(at, at + BATCH)
         query, candidate = model(x[part], {f: v[part] for f, v in ids.items()})
-        loss = step_loss(case, query, candidate, items[part], y[part], w[part])
+        loss = step_loss(case, query, candidate, items[part], y[part], w[part], step, frequency)
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
         loss.backward()

@@ -199,6 +199,13 @@ static void test_files(void **state)
   assert_ok(TrshardCollectionDestroy(&alone));
 }
 
+static void check_message(const char *word)
+{
+  if (!strstr(TrshardErrorMessage(), word))
+    print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
+  assert_non_null(strstr(TrshardErrorMessage(), word));
+}
+
 /* A refused configuration has the program's code and message on every rank, and the process goes on. */
 static void check_config(TrshardConfig config, int status, const char *word)
 {
@@ -206,9 +213,7 @@ static void check_config(TrshardConfig config, int status, const char *word)
 
   assert_fails(TrshardCollectionCreate(MPI_COMM_WORLD, &config, &collection), status);
   assert_null(collection);
-  if (!strstr(TrshardErrorMessage(), word))
-    print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
-  assert_non_null(strstr(TrshardErrorMessage(), word));
+  check_message(word);
 }
 
 static void test_bad_configurations(void **state)
@@ -296,11 +301,85 @@ static void test_facts(void **state)
   assert_ok(TrshardCollectionDestroy(&all)); /* of nothing */
 }
 
+/* A missing pointer is a code, and the collection goes on. */
+static void test_null(void **state)
+{
+  static float pooled[4 * MOST * WIDTH];
+  const TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 5};
+  TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", ""), none = NULL;
+  const char *plan;
+  ids mine;
+
+  (void)state;
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  assert_fails(TrshardCollectionCreate(MPI_COMM_WORLD, NULL, &none), TRSHARD_ERROR_OPTION);
+  check_message("TrshardCollectionCreate: config is NULL");
+  assert_fails(TrshardCollectionCreate(MPI_COMM_WORLD, &config, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardInputDist(NULL, &mine.batch), TRSHARD_ERROR_OPTION);
+  check_message("TrshardInputDist: collection is NULL");
+  assert_fails(TrshardForward(NULL, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardBackward(NULL, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardEvaluate(NULL, &mine.batch, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardCollectionColumns(NULL, NULL, NULL, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardCollectionPlan(NULL, &plan), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardCollectionPlan(all, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardSetLearningRateFactor(NULL, 1), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardSave(NULL, "/tmp/never.h5", 0, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardSave(all, NULL, 0, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardSave(all, "/tmp/never.h5", 1, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardLoad(all, NULL, 0, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardInputDist(all, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardEvaluate(all, NULL, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardEvaluate(all, &mine.batch, NULL, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_ok(TrshardInputDist(all, &mine.batch));
+  assert_fails(TrshardForward(all, NULL, WIDTH), TRSHARD_ERROR_OPTION);
+  check_message("TrshardForward: the matrix is NULL");
+  assert_ok(TrshardForward(all, pooled, WIDTH));
+  assert_fails(TrshardBackward(all, NULL, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_ok(TrshardBackward(all, pooled, WIDTH));
+  assert_ok(TrshardCollectionDestroy(&all));
+  assert_ok(TrshardCollectionDestroy(NULL));
+}
+
+/* Without any option an id outside of its table is an error. */
+static void test_bad_ids_by_default(void **state)
+{
+  TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
+  ids mine;
+
+  (void)state;
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  mine.values[mine.batch.n_values - 1] = 200;
+  assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_DATA);
+  assert_ok(TrshardCollectionDestroy(&all));
+  all = make(MPI_COMM_WORLD, cases[0].plan, "", "-bounds_check_mode warning");
+  assert_ok(TrshardInputDist(all, &mine.batch));
+  assert_ok(TrshardCollectionDestroy(&all));
+}
+
+/* What a build lacks is an error with a message, and not an exit. */
+static void test_missing_backends(void **state)
+{
+  TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 5};
+
+  (void)state;
+  if (trs_device_backends[1]) return; /* built with GPUs */
+  config.options = "-device cuda";
+  check_config(config, TRSHARD_ERROR_UNAVAILABLE, "cuda");
+  config.options = "-comm_backend nccl";
+  check_config(config, TRSHARD_ERROR_UNAVAILABLE, "nccl");
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts), cmocka_unit_test(test_ranks_agree),
-                                     cmocka_unit_test(test_files), cmocka_unit_test(test_bad_configurations),
-                                     cmocka_unit_test(test_bad_batches)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts),
+                                     cmocka_unit_test(test_ranks_agree),
+                                     cmocka_unit_test(test_files),
+                                     cmocka_unit_test(test_bad_configurations),
+                                     cmocka_unit_test(test_bad_batches),
+                                     cmocka_unit_test(test_null),
+                                     cmocka_unit_test(test_bad_ids_by_default),
+                                     cmocka_unit_test(test_missing_backends)};
   const TrshardConfig config = {
       .n_tables = 1,
       .tables = &(const TrshardTable){.name = "x", .num_embeddings = 1, .embedding_dim = 4},

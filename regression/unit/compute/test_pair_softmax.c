@@ -11,9 +11,9 @@
 
 enum { N = 6, D = 3, SPLIT = 4 };
 
-/* Candidates 0 and 3 are one, 1 and 4 have no id, query 2 has no weight. */
-static const TrsPair pairs[N] = {{7, 1.0F, -0.5F},  {-1, 2.0F, 0.0F},  {5, 0.0F, -2.0F},
-                                 {7, 0.25F, -0.5F}, {-1, 1.5F, -1.0F}, {9, 1.0F, 0.75F}};
+/* Candidates 0 and 3 are one, 1 and 4 have no id, query 2 has no weight, 5 is no negative. */
+static const TrsPair pairs[N] = {{7, 1.0F, -0.5F, 1, 0},  {-1, 2.0F, 0.0F, 1, 0},  {5, 0.0F, -2.0F, 1, 0},
+                                 {7, 0.25F, -0.5F, 1, 0}, {-1, 1.5F, -1.0F, 1, 0}, {9, 1.0F, 0.75F, 0, 0}};
 static const double temperature = 0.4, step = 1e-6;
 
 static void fill(double *q, double *c)
@@ -41,7 +41,7 @@ static double loss_of(const double *q, const double *c)
     double sum = 0.0;
 
     for (int j = 0; j < N; j++)
-      if (i == j || pairs[j].id < 0 || pairs[i].id != pairs[j].id)
+      if (i == j || (pairs[j].negative && (pairs[j].id < 0 || pairs[i].id != pairs[j].id)))
         sum += exp(score(q, c, i, j) - (double)pairs[j].log_q);
     loss += (double)pairs[i].weight * (log(sum) - score(q, c, i, i) + (double)pairs[i].log_q);
   }

@@ -209,6 +209,51 @@ static void test_parts(void **state)
   n_names = 1;
 }
 
+enum { MANY_FILES = 7 }; /* more than HDF5 keeps open, so that threads close files that others want */
+
+/* Any number of threads reads what one does, of every kind of file and of many files, from any step. */
+static void test_threads(void **state)
+{
+  static char part[MANY_FILES][4200];
+  const char *parts[MANY_FILES];
+  char text[128];
+  fixture f;
+
+  (void)state;
+  for (int p = 0; p < MANY_FILES; p++) {
+    const int first = MADE_SAMPLES * p / MANY_FILES, end = MADE_SAMPLES * (p + 1) / MANY_FILES;
+
+    snprintf(part[p], sizeof(part[p]), "%s.%d", path, p);
+    parts[p] = part[p];
+    if (trs_rank() == 0)
+      made_part(part[p], p == 3 ? MADE_PLAIN : p % 2 ? MADE_COMPRESSED : MADE_BIG_ENDIAN, first, end - first);
+  }
+  for (int n = 1; n <= 4; n++) {
+    names = one_name;
+    n_names = 1;
+    make_file(n % 2 ? MADE_NARROW : MADE_CHUNKED, NULL);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+      snprintf(text, sizeof(text), "-batch_size 2 -steps 41 -reader_threads %d -seed 5%s", n,
+               shuffle ? " -data_shuffle" : "");
+      for (int64_t start = 0; start < 6; start += 5) {
+        open_reader(&f, text, PETSC_TRUE, fatal, start);
+        assert_int_equal(check_run(&f, start, shuffle ? 5 : -1), 41 - start);
+        close_reader(&f);
+      }
+      if (n % 2) continue;
+      names = parts;
+      n_names = MANY_FILES;
+      open_reader(&f, text, PETSC_TRUE, fatal, 3);
+      assert_int_equal(check_run(&f, 3, shuffle ? 5 : -1), 38);
+      close_reader(&f);
+      names = one_name;
+      n_names = 1;
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int p = 0; p < MANY_FILES && trs_rank() == 0; p++) assert_int_equal(unlink(part[p]), 0);
+}
+
 /* Three labels with names, groups and times, stored in the way of the kind; label 1 is the law's. */
 static void make_labels(made_kind kind)
 {
@@ -534,9 +579,60 @@ static void test_early_end(void **state)
   }
 }
 
+/* A bad number ends the run at its batch, and only there, whichever thread found it how early. */
+static void test_threads_fail_in_order(void **state)
+{
+  const int64_t step = 20 / (2 * trs_size()), rank = 20 % (2 * trs_size()) / 2;
+
+  (void)state;
+  make_file(MADE_PLAIN, spoil_dense);
+  for (int n = 1; n <= 4; n++) {
+    char text[64];
+    TrsBatch *batch;
+    fixture f;
+
+    snprintf(text, sizeof(text), "-batch_size 2 -reader_threads %d", n);
+    open_reader(&f, text, PETSC_TRUE, fatal, 0);
+    assert_petsc_ok(TrsReaderSetUp(f.reader));
+    for (int64_t s = 0; s < step; s++) {
+      assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+      assert_int_equal(batch->step, s);
+      assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
+    }
+    if (trs_rank() == rank) {
+      assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
+      assert_non_null(strstr(TrsErrorMessage(), "/dense[20, 1] is nan, expected a finite number"));
+      TrsErrorClear();
+    }
+    close_reader(&f);
+  }
+}
+
+/* With threads, too: after a few passes no step allocates, and threads end at any point. */
+static void test_threads_steady(void **state)
+{
+  int64_t before = 0, after;
+  TrsBatch *batch;
+  fixture f;
+
+  (void)state;
+  make_file(MADE_CHUNKED, NULL);
+  open_reader(&f, "-batch_size 3 -steps 1200 -data_shuffle -reader_threads 3", PETSC_TRUE, fatal, 0);
+  assert_petsc_ok(TrsReaderSetUp(f.reader));
+  for (int i = 0; i < 1000; i++) {
+    if (i == 900) TrsMemoryUse(&before, NULL);
+    assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
+  }
+  TrsMemoryUse(&after, NULL);
+  assert_int_equal(after, before);
+  close_reader(&f);
+}
+
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents), cmocka_unit_test(test_parts),
-              cmocka_unit_test(test_labels), cmocka_unit_test(test_bad_label),
+              cmocka_unit_test(test_threads), cmocka_unit_test(test_labels), cmocka_unit_test(test_bad_label),
               cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left),
               cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
               cmocka_unit_test(test_steady_state), cmocka_unit_test(test_early_end),
+              cmocka_unit_test(test_threads_fail_in_order), cmocka_unit_test(test_threads_steady),
               cmocka_unit_test(remove_file))

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 3 */
+/* The library's reader: the samples of the file in the order that a training takes them, from any step on, and codes for bad files. */
+#include "api_test.h" /* behind it: both have a name `ids` */
+#include "io/make_dataset.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { BATCH = 5 };
+
+static char path[256];
+static const char *const paths[] = {path};
+static const char *const first_features[] = {"hist"};
+static const TrshardTable tables[] = {
+    {.name = "t0", .num_embeddings = 60, .embedding_dim = 4, .n_features = 1, .features = first_features},
+    {.name = "user", .num_embeddings = 50, .embedding_dim = 4}};
+static const int keys[] = {2, 0}; /* of the features in the file */
+
+static TrshardCollection make(const TrshardTable *of)
+{
+  const TrshardConfig config = {.n_tables = 2, .tables = of, .batch_size = BATCH, .options = "-device cpu"};
+  TrshardCollection collection;
+
+  assert_ok(TrshardCollectionCreate(MPI_COMM_WORLD, &config, &collection));
+  return collection;
+}
+
+static void check_samples(const TrshardSamples *x, int64_t first)
+{
+  int64_t n = 0;
+
+  assert_int_equal(x->num_dense, MADE_DENSE);
+  assert_int_equal(x->n_labels, 1);
+  for (int64_t i = 0; i < x->ids.batch; i++) {
+    for (int d = 0; d < MADE_DENSE; d++)
+      assert_float_equal(x->dense[i * MADE_DENSE + d], made_dense(first + i, d), 0);
+    assert_float_equal(x->labels[i], made_label(first + i), 0);
+  }
+  for (int f = 0; f < 2; f++)
+    for (int64_t i = 0; i < x->ids.batch; i++) {
+      assert_int_equal(x->ids.lengths[f * x->ids.batch + i], made_length(first + i, keys[f]));
+      for (int j = 0; j < made_length(first + i, keys[f]); j++)
+        assert_int_equal(x->ids.values[n++], made_id(first + i, keys[f], j));
+    }
+  assert_int_equal(n, x->ids.n_values);
+}
+
+/* A pass from a step on: each rank gets its part of each global batch, and the collection takes it. */
+static void check_pass(TrshardCollection collection, int64_t start)
+{
+  const int64_t size = trs_size(), all = (MADE_SAMPLES + size * BATCH - 1) / (size * BATCH);
+  float pooled[BATCH * 8];
+  TrshardReader reader;
+  TrshardSamples samples;
+  int32_t more;
+
+  assert_ok(TrshardReaderOpen(collection, 1, paths, "-epochs 1", start, &reader));
+  for (int64_t step = start; step < all; step++) {
+    const int64_t begin = step * size * BATCH,
+                  global = MADE_SAMPLES - begin < size * BATCH ? MADE_SAMPLES - begin : size * BATCH;
+
+    assert_ok(TrshardReaderNext(reader, &samples, &more));
+    assert_int_equal(more, 1);
+    assert_int_equal(samples.step, step);
+    assert_int_equal(samples.global_batch, global);
+    if (global == size * BATCH) {
+      assert_int_equal(samples.ids.batch, BATCH);
+      check_samples(&samples, begin + trs_rank() * BATCH);
+    }
+    assert_ok(TrshardInputDist(collection, &samples.ids));
+    assert_ok(TrshardForward(collection, pooled, 8));
+    assert_ok(TrshardBackward(collection, pooled, 8));
+  }
+  assert_ok(TrshardReaderNext(reader, &samples, &more));
+  assert_int_equal(more, 0);
+  assert_ok(TrshardReaderClose(&reader));
+  assert_null(reader);
+}
+
+static void test_batches(void **state)
+{
+  TrshardCollection collection = make(tables);
+
+  (void)state;
+  check_pass(collection, 0);
+  check_pass(collection, 1);
+  assert_ok(TrshardCollectionDestroy(&collection));
+}
+
+static void check_refused(const TrshardTable *of, const char *file, const char *options, int status,
+                          const char *word)
+{
+  const char *const names[] = {file};
+  TrshardCollection collection = make(of);
+  TrshardReader reader;
+
+  assert_fails(TrshardReaderOpen(collection, 1, names, options, 0, &reader), status);
+  assert_null(reader);
+  if (!strstr(TrshardErrorMessage(), word))
+    print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
+  assert_non_null(strstr(TrshardErrorMessage(), word));
+  assert_ok(TrshardCollectionDestroy(&collection));
+}
+
+static void test_refused(void **state)
+{
+  TrshardTable few[] = {tables[0], tables[1]};
+
+  (void)state;
+  check_refused(tables, "/nowhere.h5", "", TRSHARD_ERROR_NO_INPUT, "/nowhere.h5");
+  check_refused(tables, "/proc/self/status", "", TRSHARD_ERROR_DATA, "/proc/self/status");
+  check_refused(tables, path, "-epoch 1", TRSHARD_ERROR_OPTION, "-epoch");
+  check_refused(tables, path, "-seed \"1", TRSHARD_ERROR_OPTION, "quote");
+  few[1].name = "nobody";
+  check_refused(few, path, "", TRSHARD_ERROR_DATA, "'nobody'");
+  few[1] = tables[1];
+  few[1].num_embeddings = 3;
+  check_refused(few, path, "", TRSHARD_ERROR_DATA, "only 3 rows");
+  assert_fails(TrshardReaderOpen(NULL, 1, paths, "", 0, NULL), TRSHARD_ERROR_OPTION);
+  assert_ok(TrshardReaderClose(NULL));
+}
+
+static int make_file(void **state)
+{
+  int pid = (int)getpid();
+
+  (void)state;
+  MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  snprintf(path, sizeof(path), "%s/trs_api_read_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", pid);
+  if (trs_rank() == 0) made_dataset(path, MADE_PLAIN);
+  MPI_Barrier(MPI_COMM_WORLD);
+  return 0;
+}
+
+static int remove_file(void **state)
+{
+  (void)state;
+  MPI_Barrier(MPI_COMM_WORLD);
+  return trs_rank() == 0 ? unlink(path) : 0;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_batches), cmocka_unit_test(test_refused)};
+  int provided, n_failed;
+
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  n_failed = cmocka_run_group_tests(tests, make_file, remove_file);
+  if (n_failed) MPI_Abort(MPI_COMM_WORLD, 1);
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Datasets for a caller's own training loop. */
+#include "api/collection.h"
+#include "io/dataset.h"
+
+struct TrshardReaderImpl {
+  TrshardCollection collection;
+  TrsOptions options;
+  TrsDataset dataset;
+  const TrsDatasetInfo *info;
+  TrsReader reader;
+  TrsBatch *batch; /* the caller has it */
+};
+
+/* All labels of the samples. One label is a probability unless -data_check says otherwise. */
+static PetscErrorCode set_labels(TrshardReader r)
+{
+  TrsReaderLabel *labels;
+
+  PetscFunctionBegin;
+  if (!r->info->has_labels) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1(r->info->n_labels, &labels));
+  for (int i = 0; i < r->info->n_labels; i++)
+    labels[i] = (TrsReaderLabel){.place = i,
+                                 .kind = r->info->n_labels > 1 ? TRS_LABEL_NUMBER : TRS_LABEL_PROBABILITY};
+  PetscCall(TrsReaderSetLabels(r->reader, r->info->n_labels, labels));
+  PetscCall(PetscFree(labels));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const char *const *paths,
+                                  const char *options, int64_t step, TrshardReader *reader)
+{
+  TrshardReader r;
+
+  PetscFunctionBegin;
+  PetscCheck(n_paths > 0 && paths && step >= 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "TrshardReaderOpen: n_paths is %d and step %lld, expected one path or more, and 0 or more",
+             (int)n_paths, (long long)step);
+  PetscCall(PetscNew(&r));
+  *reader = r; /* Close frees what an error leaves */
+  r->collection = c;
+  PetscCall(TrsApiReaderOptions(c->comm, c->batch_size, options, &r->options));
+  PetscCall(TrsDatasetOpen(c->comm, n_paths, paths, &r->dataset));
+  PetscCall(TrsDatasetGetInfo(r->dataset, &r->info));
+  PetscCall(TrsReaderCreate(c->comm, &r->reader));
+  PetscCall(TrsReaderSetFromOptions(r->reader, r->options, PETSC_TRUE));
+  PetscCall(TrsReaderSetDataset(r->reader, r->dataset));
+  PetscCall(TrsReaderSetTables(r->reader, r->info, &c->tables, PETSC_FALSE));
+  PetscCall(set_labels(r));
+  PetscCall(TrsReaderSetStart(r->reader, step));
+  PetscCall(TrsReaderSetUp(r->reader));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode next(TrshardReader r, TrshardSamples *samples, int32_t *more)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsApiGiven(samples, "TrshardReaderNext", "samples"));
+  PetscCall(TrsApiGiven(more, "TrshardReaderNext", "more"));
+  if (r->batch) PetscCall(TrsReaderReturn(r->reader, &r->batch));
+  PetscCall(TrsAgree(r->collection->comm, TrsReaderNext(r->reader, &r->batch)));
+  *more = r->batch != NULL;
+  if (!r->batch) PetscFunctionReturn(PETSC_SUCCESS);
+  *samples = (TrshardSamples){.ids = {.batch = r->batch->batch,
+                                      .lengths = r->batch->kjt.jagged.lengths,
+                                      .n_values = r->batch->kjt.jagged.n_values,
+                                      .values = r->batch->kjt.jagged.values,
+                                      .weights = r->batch->kjt.jagged.weights},
+                              .num_dense = r->info->num_dense,
+                              .n_labels = r->batch->n_labels,
+                              .dense = r->info->num_dense ? r->batch->dense : NULL,
+                              .labels = r->batch->labels,
+                              .weights = r->batch->weights,
+                              .step = r->batch->step,
+                              .epoch = r->batch->epoch,
+                              .global_batch = r->batch->global_batch};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode close_reader(TrshardReader r)
+{
+  PetscFunctionBegin;
+  if (r->batch) PetscCall(TrsReaderReturn(r->reader, &r->batch));
+  if (r->reader) PetscCall(TrsReaderDestroy(&r->reader));
+  if (r->dataset) PetscCall(TrsDatasetClose(&r->dataset));
+  PetscCall(TrsOptionsDestroy(&r->options));
+  PetscCall(PetscFree(r));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrshardReaderOpen(TrshardCollection c, int32_t n_paths, const char *const *paths, const char *options,
+                      int64_t step, TrshardReader *reader)
+{
+  int status;
+
+  if (!reader) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "reader"));
+  *reader = NULL;
+  status = TRS_API_CALL_OF(c, open_reader(c, n_paths, paths, options, step, reader));
+  if (status == TRSHARD_SUCCESS) return status;
+  /* The message of the first error stays. */
+  if (*reader && TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(close_reader(*reader));
+  *reader = NULL;
+  return status;
+}
+
+int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples, int32_t *more)
+{
+  return TRS_API_CALL_OF(reader, next(reader, samples, more));
+}
+
+int TrshardReaderClose(TrshardReader *reader)
+{
+  const TrshardReader r = reader ? *reader : NULL;
+
+  if (reader) *reader = NULL;
+  return r ? TRS_API_CALL(close_reader(r)) : TRSHARD_SUCCESS;
+}

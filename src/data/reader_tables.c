@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The features that tables look up, in a dataset that may have more. */
+#include "data/reader.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The place of a feature in a dataset's key order. */
+static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, const TrsTableConfig *table,
+                               int *key)
+{
+  const int64_t rows = table->num_embeddings;
+
+  PetscFunctionBegin;
+  for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
+  PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
+  PetscCheck(table->id_map.kind != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
+             TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
+             info->largest_in[*key], feature, info->num_embeddings[*key], rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, const TrsTableConfigs *tables,
+                                  PetscBool map_ids)
+{
+  PetscBool weighted = PETSC_FALSE;
+  TrsBoundsCheckMode *mode;
+  TrsIdMapRule *map;
+  int64_t *rows;
+  int n = 0, *keys, *max_length;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
+  PetscCall(PetscMalloc5(n, &keys, n, &rows, n, &mode, n, &map, n, &max_length));
+  for (int t = 0, f = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    const PetscBool raw = (PetscBool)(!map_ids && table->id_map.kind != TRS_ID_MAP_NONE);
+
+    if (table->is_weighted) weighted = PETSC_TRUE;
+    for (int k = 0; k < table->n_features; k++, f++) {
+      PetscCall(find_key(info, table->features[k], table, &keys[f]));
+      rows[f] = table->num_embeddings;
+      map[f] = raw ? (TrsIdMapRule){.kind = TRS_ID_MAP_NONE} : table->id_map;
+      mode[f] = raw ? TRS_BOUNDS_NONE : table->bounds_check_mode;
+      max_length[f] = table->max_feature_lengths ? table->max_feature_lengths[k] : 0;
+    }
+  }
+  PetscCall(TrsReaderSetFeatures(reader, n, keys, rows, mode, weighted));
+  PetscCall(TrsReaderSetIdMaps(reader, map));
+  PetscCall(TrsReaderSetMaxLengths(reader, max_length));
+  PetscCall(PetscFree5(keys, rows, mode, map, max_length));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
