@@ -13,6 +13,8 @@
 static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",
      "samples of a rank's largest batch, which config.batch_size gives"},
+    {"-accumulate_steps", TRS_OPTION_INT, "1", "[1,1]", NULL, "batches",
+     "batches of a step: a caller of the library puts them together itself"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "seed of all random numbers: initial weights, stochastic rounding"},
     {"-task", TRS_OPTION_ENUM, "train", NULL, "train", NULL, "a collection is made to be trained"},

@@ -84,11 +84,11 @@ PetscErrorCode TrsApiAddWord(TrsText *words, const char *word);
 PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text);
 
 /*
-  TrsOptionsCreate() of such words, the first of which is a program's name. Collective on comm. ierr:
-  this rank's result of making the words.
+  TrsOptionsCreate() of such words, the first of which is a program's name. Collective on comm.
+  ierr: this rank's result of making the words.
 */
 PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const TrsText *words,
-                                    const TrsOptionGroup *const *groups, int n_groups, TrsOptions *options);
+                                    const TrsOptionGroup *const *of, int n_groups, TrsOptions *options);
 
 /*
   Collections of rows (pooling none). Their tables get bags of one id: Spread makes as many bags of

@@ -23,7 +23,7 @@ typedef struct {
   int64_t values[FEATURES * MOST * MOST_IDS * 4];
   float weights[FEATURES * MOST * MOST_IDS * 4];
   TrshardBatch batch;
-} ids;
+} batch_ids;
 
 static inline uint64_t mix(uint64_t x)
 {
@@ -39,7 +39,7 @@ static inline int64_t samples_of(int rank)
 }
 
 /* The samples of the ranks first .. last - 1 in a step; a sample's ids depend on its place in the global batch alone. */
-static inline void make_ids(int step, int first, int last, ids *x)
+static inline void make_ids(int step, int first, int last, batch_ids *x)
 {
   int64_t begin = 0, end, n_values = 0, bag = 0;
 

@@ -65,7 +65,7 @@ static int forward(TrshardCollection collection, int64_t samples, float *pooled)
 /* Evaluations between the calls of a step change nothing. Their batches have other sizes than those of the training. */
 static void evaluate_between(TrshardCollection all, int step)
 {
-  static ids other;
+  static batch_ids other;
 
   make_ids(step + 70, 0, trs_size() - trs_rank(), &other);
   assert_ok(TrshardEvaluate(all, &other.batch, staged, WIDTH));
@@ -91,7 +91,7 @@ static int evaluate(TrshardCollection collection, const TrshardBatch *batch, flo
 static void train(TrshardCollection all, TrshardCollection alone, int ahead, double tolerance)
 {
   static float pooled[4 * MOST * WIDTH], whole[4 * MOST * WIDTH], gradient[4 * MOST * WIDTH];
-  static ids mine, everything;
+  static batch_ids mine, everything;
   int64_t first = 0;
 
   for (int r = 0; r < trs_rank(); r++) first += samples_of(r);
@@ -172,7 +172,7 @@ static void test_files(void **state)
   int pid = (int)getpid();
   TrshardCollection all = make(MPI_COMM_WORLD, cases[4].plan, cases[4].numbers, ""),
                     alone = make(MPI_COMM_SELF, cases[0].plan, cases[4].numbers, "-seed 8");
-  ids mine;
+  batch_ids mine;
 
   (void)state;
   MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -256,7 +256,7 @@ static void test_bad_batches(void **state)
 {
   static float pooled[4 * MOST * WIDTH];
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "-bounds_check_mode fatal");
-  ids mine;
+  batch_ids mine;
 
   (void)state;
   assert_fails(TrshardForward(all, pooled, WIDTH), TRSHARD_ERROR_INTERNAL);
@@ -308,7 +308,7 @@ static void test_null(void **state)
   const TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 5};
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", ""), none = NULL;
   const char *plan;
-  ids mine;
+  batch_ids mine;
 
   (void)state;
   make_ids(1, trs_rank(), trs_rank() + 1, &mine);
@@ -345,7 +345,7 @@ static void test_null(void **state)
 static void test_bad_ids_by_default(void **state)
 {
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
-  ids mine;
+  batch_ids mine;
 
   (void)state;
   make_ids(1, trs_rank(), trs_rank() + 1, &mine);

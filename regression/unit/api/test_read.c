@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /* The library's reader: the samples of the file in the order that a training takes them, from any step on, and codes for bad files. */
-#include "api_test.h" /* behind it: both have a name `ids` */
+#include "api_test.h"
 #include "io/make_dataset.h"
 
 #include <stdlib.h>

@@ -64,7 +64,7 @@ static void put(int64_t n, const float *rows)
 }
 
 /* The first id of feature f's samples from `sample` on. */
-static int64_t begin_of(const ids *x, int f, int64_t sample)
+static int64_t begin_of(const batch_ids *x, int f, int64_t sample)
 {
   int64_t n = 0;
 
@@ -73,7 +73,7 @@ static int64_t begin_of(const ids *x, int f, int64_t sample)
 }
 
 /* The place in the global batch of each of this rank's ids. */
-static void find_places(const ids *mine, const ids *everything, int64_t first, int64_t *place)
+static void find_places(const batch_ids *mine, const batch_ids *everything, int64_t first, int64_t *place)
 {
   int64_t n = 0;
 
@@ -86,7 +86,7 @@ static void find_places(const ids *mine, const ids *everything, int64_t first, i
   assert_int_equal(n, mine->batch.n_values);
 }
 
-static void check_rows(const ids *mine, const int64_t *place, const float *rows, const float *whole,
+static void check_rows(const batch_ids *mine, const int64_t *place, const float *rows, const float *whole,
                        double tolerance)
 {
   for (int64_t i = 0; i < mine->batch.n_values; i++)
@@ -109,7 +109,7 @@ static void make_gradient(const float *whole, int64_t n, const int64_t *place, f
 static void train(TrshardCollection all, TrshardCollection alone, int between, double tolerance)
 {
   static float rows[MOST_VALUES * STRIDE], whole[MOST_VALUES * STRIDE], gradient[MOST_VALUES * STRIDE];
-  static ids mine, everything, other;
+  static batch_ids mine, everything, other;
   int64_t place[MOST_VALUES], first = 0;
 
   for (int r = 0; r < trs_rank(); r++) first += samples_of(r);
@@ -213,7 +213,7 @@ static void test_rows_are_those_of_bags(void **state)
 static void test_files(void **state)
 {
   static float before[MOST_VALUES * STRIDE], after[MOST_VALUES * STRIDE];
-  static ids mine;
+  static batch_ids mine;
   char path[128];
   int pid = (int)getpid();
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, cases[2].numbers, "-device cpu"),
