@@ -98,6 +98,8 @@ PetscErrorCode TrsTableConfigFree(TrsTableConfig *table)
   PetscCall(PetscFree(table->features));
   PetscCall(PetscFree(table->feature_keys));
   PetscCall(PetscFree(table->max_feature_lengths));
+  PetscCall(PetscFree(table->din_target));
+  PetscCall(PetscFree(table->din_arch));
   PetscCall(PetscFree(constraints->pooling_factors));
   PetscCall(PetscFree(constraints->num_poolings));
   PetscCall(PetscFree(constraints->batch_sizes));

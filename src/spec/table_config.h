@@ -118,6 +118,16 @@ typedef struct {
   TrsSequencePoolingKind sequence_pooling; /* used with pooling none */
   int sequence_length;                     /* rows of a sample with concat, else 1 */
   int gru_hidden_size;                     /* width of the state with gru */
+  /*
+    With din: the name of the target, and its place among the model's vectors; sizes and activation
+    of the layers that make a row's weight.
+  */
+  char *din_target;
+  int din_vector;
+  int n_din_arch;
+  int64_t *din_arch; /* [n_din_arch] */
+  TrsMlpActivation din_activation;
+  PetscBool din_softmax;
   TrsDType data_type;
   PetscBool is_weighted;
   /* [n_features] sizes of the features' vectors of position weights; NULL without them */

@@ -60,6 +60,28 @@ static PetscErrorCode read_gru(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode read_din(TrsOptions options, TrsTableConfig *table)
+{
+  const char *target = NULL;
+  const int64_t *sizes = NULL;
+  PetscBool set;
+  int activation;
+
+  PetscFunctionBegin;
+  GET(String, "din_target", &target, &set);
+  if (!set)
+    FAIL("din_target", "table \"%s\" compares its rows with a target: give a feature or a table",
+         table->name);
+  PetscCall(PetscStrallocpy(target, &table->din_target));
+  GET(Ints, "din_arch", &table->n_din_arch, &sizes, NULL);
+  PetscCall(PetscMalloc1((size_t)table->n_din_arch, &table->din_arch));
+  PetscCall(PetscArraycpy(table->din_arch, sizes, (size_t)table->n_din_arch));
+  GET(Enum, "din_activation", &activation, NULL);
+  table->din_activation = (TrsMlpActivation)activation;
+  GET(Bool, "din_softmax", &table->din_softmax, NULL);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
 {
   int kind = 0;
@@ -77,5 +99,46 @@ PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
   if (table->pooling != TRS_POOLING_NONE) PetscFunctionReturn(PETSC_SUCCESS);
   if (table->sequence_pooling == TRS_SEQUENCE_POOLING_CONCAT) PetscCall(read_concat(options, table));
   if (table->sequence_pooling == TRS_SEQUENCE_POOLING_GRU) PetscCall(read_gru(options, table));
+  if (table->sequence_pooling == TRS_SEQUENCE_POOLING_DIN) PetscCall(read_din(options, table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find the table and the feature that a name means: a feature, or else a table of one feature. */
+static const TrsTableConfig *find_target(const TrsTableConfigs *tables, const char *name, int *k)
+{
+  for (int t = 0; t < tables->n; t++)
+    for (*k = 0; *k < tables->table[t].n_features; ++*k)
+      if (!strcmp(tables->table[t].features[*k], name)) return &tables->table[t];
+  *k = 0;
+  for (int t = 0; t < tables->n; t++)
+    if (!strcmp(TrsTableOptionName(&tables->table[t]), name)) return &tables->table[t];
+  return NULL;
+}
+
+PetscErrorCode TrsTableSequenceTargets(TrsOptions options, TrsTableConfigs *tables)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    TrsTableConfig *table = &tables->table[t];
+    const TrsTableConfig *target;
+    int k;
+
+    if (!table->din_target) continue;
+    target = find_target(tables, table->din_target, &k);
+    if (!target) FAIL("din_target", "there is no feature and no table \"%s\"", table->din_target);
+    if (strcmp(target->features[k], table->din_target) != 0 && target->n_features > 1)
+      FAIL("din_target", "table \"%s\" has %d features: name one of them", table->din_target,
+           target->n_features);
+    if (target->pooling == TRS_POOLING_NONE)
+      FAIL("din_target",
+           "\"%s\" is of the sequence table \"%s\" (pooling none); the target is a pooled embedding",
+           table->din_target, target->name);
+    if (target->embedding_dim != table->embedding_dim)
+      FAIL("din_target", "\"%s\" has embedding_dim %d, but table \"%s\" has %d", table->din_target,
+           target->embedding_dim, table->name, table->embedding_dim);
+    table->din_vector = k;
+    for (const TrsTableConfig *before = tables->table; before < target; before++)
+      table->din_vector += before->n_features * TrsTableVectors(before);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,3 +15,9 @@
   Source: src/RULES.md, rule A26
 */
 PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table);
+
+/*
+  Find the targets of all tables that have one. Not collective. Errors: OPTION for a target that is
+  missing, not there, not a pooled embedding, or of another width.
+*/
+PetscErrorCode TrsTableSequenceTargets(TrsOptions options, TrsTableConfigs *tables);

@@ -175,7 +175,7 @@ typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
   with parameters of its own. Each word has a table of functions, trs_sequence_<word> in
   model/sequence_<word>.c.
 */
-#define TRS_SEQUENCE_LAYERS(X) X(GRU, gru)
+#define TRS_SEQUENCE_LAYERS(X) X(GRU, gru) X(DIN, din)
 
 /* X(KIND, word) of all poolings. */
 #define TRS_SEQUENCE_POOLINGS(X) X(MEAN, mean) X(MAX, max) X(CONCAT, concat) TRS_SEQUENCE_LAYERS(X)
@@ -192,7 +192,16 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
   X(sequence_length, INT, NULL, "[1,65536]", NULL, "rows", CONCAT, \
     "rows of a sample under sequence_pooling concat; must be given there") \
   X(gru_hidden_size, INT, NULL, "[1,65536]", NULL, "columns", GRU, \
-    "sequence_pooling gru: width of the state, and of what the model takes (default: embedding_dim)")
+    "sequence_pooling gru: width of the state, and of what the model takes (default: embedding_dim)") \
+  X(din_target, STRING, NULL, NULL, NULL, NULL, DIN, \
+    "sequence_pooling din: the feature, or the table of one feature, whose pooled embedding the rows are " \
+    "compared with; must be given there") \
+  X(din_arch, INTS, "80,40", "[1,65536]", NULL, NULL, DIN, \
+    "sequence_pooling din: sizes of the layers between the comparison and a row's weight") \
+  X(din_activation, ENUM, "sigmoid", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, DIN, \
+    "sequence_pooling din: function behind each of these layers") \
+  X(din_softmax, BOOL, "false", NULL, NULL, NULL, DIN, \
+    "sequence_pooling din: weights of a sample's rows are positive and add up to 1")
 
 /* --- losses of learning tasks, and how these share the layers above the interaction --- */
 

@@ -33,7 +33,7 @@ static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
     const TrsTableConfig *table = &tables->table[t];
 
     for (int k = 0; TrsTableIsSequenceLayer(table) && k < table->n_features; k++)
-      PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, -1));
+      PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, table->din_target ? table->din_vector : -1));
     v += table->n_features * TrsTableVectors(table);
   }
   PetscFunctionReturn(PETSC_SUCCESS);

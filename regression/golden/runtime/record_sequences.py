@@ -40,9 +40,33 @@ class Gru(torch.nn.Module):
         return dict(self.gru.named_parameters())
 
 
+class Din(torch.nn.Module):
+    """Zhou et al. 2018: a stack on [q, k, q - k, q * k] makes the weight of each row k."""
+
+    def __init__(self, sizes, activation, softmax):
+        super().__init__()
+        self.linear = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in zip([4 * D] + sizes, sizes + [1]))
+        self.activation, self.softmax, self.width = activation, softmax, D
+
+    def forward(self, rows, target):
+        q = target.expand(len(rows), D)
+        x = torch.cat([q, rows, q - rows, q * rows], 1)
+        for linear in self.linear[:-1]:
+            x = self.activation(linear(x))
+        weights = self.linear[-1](x)
+        return ((torch.softmax(weights, 0) if self.softmax else weights) * rows).sum(0)
+
+    def parts(self):
+        return {f"mlp/{i}/{part}": weight for i, linear in enumerate(self.linear) for part, weight in linear.named_parameters()}
+
+
 # name: (options, a layer)
 CASES = {
     "sequence_gru": ("-table_word_sequence_pooling gru -table_word_gru_hidden_size 6", lambda: Gru(6)),
+    "sequence_din": ("-table_word_sequence_pooling din -table_word_din_target user -table_word_din_arch 12,6",
+                     lambda: Din([12, 6], torch.sigmoid, False)),
+    "sequence_din_softmax": ("-table_word_sequence_pooling din -table_word_din_target user -table_word_din_arch 9 -table_word_din_activation relu "
+                             "-table_word_din_softmax true", lambda: Din([9], torch.relu, True)),
 }
 
 

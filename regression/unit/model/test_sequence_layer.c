@@ -18,6 +18,7 @@ typedef struct {
   TrsLayerContext context;
   TrsTableConfig table;
   char *features[1];
+  int64_t arch[2];
   TrsSequenceLayers layers;
   float rows[MOST_ROWS * D], grads[MOST_ROWS * D], x[B * STRIDE], dx[B * STRIDE], wish[B * STRIDE];
   TrsBagRows bags;
@@ -29,7 +30,7 @@ static float number(int i)
   return (float)sin(1.7 * (double)i + 0.3 * (double)(i % 7));
 }
 
-static void make(fixture *f, TrsSequencePoolingKind kind)
+static void make(fixture *f, TrsSequencePoolingKind kind, PetscBool softmax)
 {
   static char name[] = "word";
   static const int64_t columns[] = {0, D};
@@ -39,12 +40,18 @@ static void make(fixture *f, TrsSequencePoolingKind kind)
   assert_petsc_ok(TrsComputeFind("cpu", &f->context.compute));
   f->context.params = &f->params;
   f->features[0] = name;
+  f->arch[0] = 5;
+  f->arch[1] = 3;
   f->table = (TrsTableConfig){.name = name,
                               .embedding_dim = D,
                               .pooling = TRS_POOLING_NONE,
                               .sequence_pooling = kind,
                               .sequence_length = 1,
                               .gru_hidden_size = kind == TRS_SEQUENCE_POOLING_GRU ? 3 : 0,
+                              .n_din_arch = 2,
+                              .din_arch = f->arch,
+                              .din_activation = TRS_MLP_TANH,
+                              .din_softmax = softmax,
                               .n_features = 1,
                               .features = f->features};
   assert_petsc_ok(TrsSequenceLayersAdd(&f->layers, &f->context, &f->table, 0, 1, 0));
@@ -91,11 +98,11 @@ static void check_slope(fixture *f, float *value, float gradient, const char *wh
              (double)gradient);
 }
 
-static void check_gradients(TrsSequencePoolingKind kind)
+static void check_gradients(TrsSequencePoolingKind kind, PetscBool softmax)
 {
   fixture f;
 
-  make(&f, kind);
+  make(&f, kind, softmax);
   for (int b = 0; b < B; b++)
     for (int c = 0; c < D; c++) f.x[b * STRIDE + c] = number(b * D + c + 500);
   (void)sum_of(&f);
@@ -120,7 +127,7 @@ static void check_no_ids(TrsSequencePoolingKind kind)
   static const int64_t none[B + 1] = {0};
   fixture f;
 
-  make(&f, kind);
+  make(&f, kind, PETSC_FALSE);
   f.bags.offsets = none;
   for (int n = 0; n <= B; n += B) {
     for (int64_t i = 0; i < f.params.n_values; i++) f.params.grads[i] = 1.0F;
@@ -137,8 +144,9 @@ static void check_no_ids(TrsSequencePoolingKind kind)
 static void test_gradients(void **state)
 {
   (void)state;
-#define GRADIENTS(KIND, word) check_gradients(TRS_SEQUENCE_POOLING_##KIND);
+#define GRADIENTS(KIND, word) check_gradients(TRS_SEQUENCE_POOLING_##KIND, PETSC_FALSE);
   TRS_SEQUENCE_LAYERS(GRADIENTS)
+  check_gradients(TRS_SEQUENCE_POOLING_DIN, PETSC_TRUE);
 }
 
 static void test_no_ids(void **state)
@@ -154,7 +162,7 @@ static void test_other_device(void **state)
   fixture f;
 
   (void)state;
-  make(&f, TRS_SEQUENCE_POOLING_GRU);
+  make(&f, TRS_SEQUENCE_POOLING_GRU, PETSC_FALSE);
   other = *f.context.device;
   other.host_memory = PETSC_FALSE;
   f.context.device = &other;
