@@ -85,6 +85,7 @@ class Job:
         variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
         if ranks == 1:  # alone, without the daemon that Open MPI starts beside such a rank
             variables["OMPI_MCA_ess_singleton_isolated"] = "1"
+            variables["OMPI_MCA_orte_tmpdir_base"] = os.path.abspath(self.notes)  # a rank that ends removes a shared folder from under one that starts
         variables.update(environment or {})
         command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if ranks > 1 else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
         self.start_s = time.monotonic()
