@@ -36,7 +36,7 @@ PetscErrorCode TrsRecallOpen(const TrsSession *session, TrsRecall *recall);
 PetscErrorCode TrsRecallFree(TrsRecall *recall);
 
 /* Add a batch of this rank's, a TrsBatchObserver whose context is the TrsRecall. Not collective. */
-PetscErrorCode TrsRecallAdd(void *recall, const TrsBatch *batch, const float *predictions,
+PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *predictions,
                             const double *losses, double seconds);
 
 /*
