@@ -28,7 +28,7 @@ INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "n
 # Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
 # or where it is of the loss alone, or of experts or towers that a model without them does not have.
 OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
-OF_TRAINING = re.compile(r"-ema_decay|-(query|candidate)_.+|-tower_.+|-loss|-softmax_temperature|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
+OF_TRAINING = re.compile(r"-ema_decay|-(query|candidate)_.+|-tower_.+|-loss|-softmax_.+|-candidate_id|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
 
 # --- protobuf ---
