@@ -60,7 +60,7 @@ def stop(binary, folder, send):
 
 def test_stop_usr1_to_mpirun(binary, folder):
     """SIGUSR1 to mpirun, as a batch system sends it before the time is up: it reaches all ranks."""
-    stop(binary, folder, lambda job: job.process.send_signal(signal.SIGUSR1))
+    stop(binary, folder, lambda job: job.send_signal(signal.SIGUSR1))
 
 
 def test_stop_term_to_one_rank(binary, folder):

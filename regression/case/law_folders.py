@@ -124,7 +124,7 @@ def test_stop_in_fresh_folder(binary, folder):
         where = f"-checkpoint_dir fresh{ranks}"
         job = start(binary, folder, ranks, f"-steps 1000000000 -report_interval 0.05 {where}")
         job.read_to("step ")
-        job.process.send_signal(signal.SIGUSR1)
+        job.send_signal(signal.SIGUSR1)
         result = job.wait(20)
         check(result.all_left_with(75, ranks, patient=False), f"exit status {result.ranks}:\n{result.text[-2000:]}")
         (name,) = files(folder, f"fresh{ranks}")
@@ -149,12 +149,12 @@ def test_second_job(binary, folder):
             check(all(word in message for word in ("ckpt belongs to another job", socket.gethostname(), f"process {owner.pid(0)}", "SLURM_JOB_ID 4711")), message)
     waiting = start(binary, folder, 2, f"{ENDLESS} -resume -checkpoint_lock_seconds 600")
     waiting.read_to("waiting")
-    waiting.process.send_signal(signal.SIGUSR1)
+    waiting.send_signal(signal.SIGUSR1)
     result = waiting.wait(20)
     check(result.all_left_with(75, 2, patient=False) and "trshard: info: stopped on request while waiting" in result.text, f"{result.ranks}: {result.text[-2000:]}")
     successor = start(binary, folder, 3, f"{ENDLESS} -resume -checkpoint_lock_seconds 600")
     successor.read_to("waiting")
-    owner.process.send_signal(signal.SIGUSR1)
+    owner.send_signal(signal.SIGUSR1)
     result = owner.wait(20)
     check(result.all_left_with(75, 2, patient=False), f"{result.ranks}: {result.text[-2000:]}")
     successor.read_to("resume")
@@ -214,7 +214,7 @@ def test_predict_beside_training(binary, folder):
     for i in range(thin(6, 3)):
         result = run(binary, 1 + i % 3, f"-task predict -data_eval train.h5 {MODEL} {TABLES} -batch_size 24 -checkpoint_dir ckpt", folder)
         check("trshard: warning" not in result.text, result.text[-2000:])
-    trainer.process.send_signal(signal.SIGUSR1)
+    trainer.send_signal(signal.SIGUSR1)
     check(trainer.wait(20).status == 75, "the training did not stop")
 
 

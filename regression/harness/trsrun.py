@@ -88,6 +88,7 @@ class Job:
             variables["OMPI_MCA_orte_tmpdir_base"] = os.path.abspath(self.notes)  # a rank that ends removes a shared folder from under one that starts
         variables.update(environment or {})
         command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if ranks > 1 else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
+        self.is_alone = ranks == 1
         self.start_s = time.monotonic()
         self.process = subprocess.Popen(command, cwd=folder, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -99,6 +100,10 @@ class Job:
             check(self.process.poll() is None, "the job ended before its ranks started")
             time.sleep(0.02)
         return int(open(path).read())
+
+    def send_signal(self, number):
+        """As Slurm and users send it: to mpirun, which passes it on, or to a rank that is alone."""
+        os.kill(self.pid(0) if self.is_alone else self.process.pid, number)
 
     def read_to(self, start):
         """Reads what the job prints up to a line that begins so."""

@@ -83,6 +83,7 @@ static const TrsOptionSpec units_outer_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL, ""},
     {"-device", TRS_OPTION_ENUM, "auto", NULL, TRS_CHOICES(TRS_DEVICE_CHOICES), NULL, ""},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,]", NULL, NULL, ""},
+    {"-accumulate_steps", TRS_OPTION_INT, "1", "[1,]", NULL, NULL, ""},
     {"-num_dense", TRS_OPTION_INT, NULL, "[0,]", NULL, NULL, ""},
     {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS),
      NULL, ""},
