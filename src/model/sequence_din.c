@@ -14,7 +14,6 @@
 #include "model/sequence_layer.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct {
   TrsMlp mlp;
@@ -120,7 +119,7 @@ static void make_weights(PetscBool softmax, int64_t n, const float *score, float
   float most = -INFINITY, sum = 0.0F;
 
   if (!softmax) {
-    memcpy(weight, score, (size_t)n * sizeof(*weight));
+    for (int64_t i = 0; i < n; i++) weight[i] = score[i];
     return;
   }
   for (int64_t i = 0; i < n; i++) most = fmaxf(most, score[i]);
