@@ -103,7 +103,7 @@ def test_model_data(binary, folder):
         check(pattern in text and "model.h5" in text, f"{name}: {text}")
     write_dataset(os.path.join(folder, "dense.h5"), 20, features=FEATURES, num_dense=5)
     text = run(binary, 1, f"{evaluate} -data_eval dense.h5", folder, status=65).text
-    check("dense.h5: /dense has 5 columns, the model of" in text, text)
+    check("dense.h5: 5 dense features, the model of" in text, text)
 
 
 def test_model_refused(binary, folder):

@@ -23,6 +23,8 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
              "-data_eval is missing: evaluation needs a dataset (HDF5, see input/FORMAT.md)");
   if (training) PetscCall(TrsDatasetOpen(s->comm, n_train, train, &s->train));
   if (eval) PetscCall(TrsDatasetOpen(s->comm, n_eval, eval, &s->eval));
+  if (training) PetscCall(TrsReaderChooseDense(s->options, s->train));
+  if (eval) PetscCall(TrsReaderChooseDense(s->options, s->eval));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
