@@ -11,7 +11,7 @@
 
 static const TrsOptionSpec specs[] = {
     {"-eval_recall_at", TRS_OPTION_INTS, NULL, "[1,1000000000]", NULL, NULL,
-     "-task eval of two towers: Recall@K for these K, exact, over all distinct candidates (-candidate_id) of "
+     "evaluations of two towers: Recall@K for these K, exact, over all distinct candidates (-candidate_id) of "
      "the evaluation data"},
 };
 const TrsOptionGroup trs_recall_options = TRS_OPTION_GROUP("Retrieval", specs);
@@ -240,5 +240,6 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
   PetscCall(PetscFree2(all.id, all.rows));
   PetscCall(PetscFree(digits));
   PetscCall(PetscFree2(at, recall));
+  r->n_rows = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
