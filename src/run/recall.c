@@ -11,7 +11,8 @@
 
 static const TrsOptionSpec specs[] = {
     {"-eval_recall_at", TRS_OPTION_INTS, NULL, "[1,1000000000]", NULL, NULL,
-     "evaluations of two towers: Recall@K for these K, exact, over all distinct candidates (-candidate_id) of "
+     "evaluations of two towers: Recall@K for these K, exact, over all distinct candidates (-candidate_id) "
+     "of "
      "the evaluation data"},
 };
 const TrsOptionGroup trs_recall_options = TRS_OPTION_GROUP("Retrieval", specs);
