@@ -14,10 +14,17 @@ const TrsOptionGroup trs_replicas_options = TRS_OPTION_GROUP("Copies of the tabl
 PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
                                       const TrsShardingPlan *plan, TrsReplicas *replicas)
 {
+  int64_t copies;
+  PetscBool set;
+
   PetscFunctionBegin;
   *replicas = (TrsReplicas){.owners = owners, .every = 1};
+  PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &copies, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &replicas->every, &set));
+  if (set && copies == 1)
+    PetscCall(TrsOptionError(options, "-replica_sync_every",
+                             "needs -plan_replicas of at least 2, the number of copies of the tables"));
   if (!owners) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &replicas->every, NULL));
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsTablePlan *planned = TrsShardingPlanFind(plan, table->name);

@@ -25,9 +25,10 @@ typedef struct {
 
   Not collective.
 
-  In:     owners    borrowed; NULL: there is one copy, and the options are not read
+  In:     owners    borrowed; NULL: this run keeps one copy
   Out:    replicas  free with TrsReplicasFree()
-  Errors: OPTION for tables with position weights, and for tables with a cache
+  Errors: OPTION for tables with position weights, for tables with a cache, and for
+          -replica_sync_every without -plan_replicas
 */
 PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
                                       const TrsShardingPlan *plan, TrsReplicas *replicas);

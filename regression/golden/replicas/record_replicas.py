@@ -65,7 +65,7 @@ def average(copies, optimizers):
 def train(start, model, n_copies, every, dense, labels, bags):
     model, part = copy.deepcopy(model), BATCH // n_copies
     copies = [copy.deepcopy(start) for _ in range(n_copies)]
-    optimizers = [torch.optim.Adagrad(tables.parameters(), lr=0.1, eps=1e-8) for tables in copies]
+    optimizers = [torch.optim.Adagrad(tables.parameters(), lr=0.1, eps=0.01) for tables in copies]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     loss_of, losses = torch.nn.BCEWithLogitsLoss(), []
     for step in range(STEPS):
