@@ -13,6 +13,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import re
 import sys
 
@@ -325,4 +326,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader has seen enough: | head
     sys.exit(main())
