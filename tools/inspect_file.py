@@ -13,8 +13,8 @@ import argparse
 import datetime
 import json
 import os
-import signal
 import re
+import signal
 import sys
 
 import trspython
