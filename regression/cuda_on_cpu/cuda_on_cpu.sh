@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A second build, with the CUDA backends on their stand-in (README.md), which looks for races; and tests in it:
 #
-#   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|fault BUILD_FOLDER
+#   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|bundle|fault BUILD_FOLDER
 #   TRS_LONG in the environment: more of property, golden and case
 #   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
 #
@@ -87,6 +87,9 @@ case $what in
     grep -qE '^backward\+rowwise_adagrad, D 8 fp16, .* (NOT MET|met)$' "$build/bench_gpu.txt"
     [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 6 ]
     [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, compute stages of a step, ms +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 6 ]
+    ;;
+  bundle) # what a machine with a GPU gets, and all that `run gpu` does there
+    TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
     ;;
   fault) run_cases nccl_error nccl_hang nccl_init ;;
   nvcc)
