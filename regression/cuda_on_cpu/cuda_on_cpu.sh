@@ -75,7 +75,7 @@ case $what in
     done
     ;;
   case)
-    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_interactions cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
+    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_any_order cuda_interactions cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
     if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;
@@ -91,7 +91,7 @@ case $what in
   bundle) # what a machine with a GPU gets, and all that `run gpu` does there
     TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
     ;;
-  fault) run_cases nccl_error nccl_hang nccl_init ;;
+  fault) run_cases nccl_error nccl_hang nccl_stuck nccl_init ;;
   nvcc)
     generator=()
     if command -v ninja > /dev/null; then generator=(-G Ninja); fi
