@@ -12,12 +12,23 @@
 # Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 8 minutes. With --budget nothing begins that would end later than so
 # many seconds from now: a line "late" names what was left out, and the table has the rest. With TRSHARD_RESULTS=FOLDER all that the trainings said, -log_view
 # with it, goes to FOLDER/training.txt, and traces go to FOLDER.
+# The column "predicted" has what a model of the hardware expects (gpu_expected.txt); `bench_gpu.sh --expected` prints that alone, without a GPU.
 # Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs neither root nor python.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 kernels=all models=DLRM,DCN,MLPerf precisions=fp32,tf32 seconds=12 steps=""
 model_dim=128 data="" mlperf_data="" mlperf_rows_by=1 budget=1000000
 usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
+# What the kernels' numbers and bytes of a step must be, on any GPU: the stand-in counted them.
+print_expected() {
+  echo
+  awk -F'|' -v batch="$batch" '
+    $1 == "step" {
+      if (!said++) printf "%-24s %9s %9s %7s %24s\n", "step of batch " batch, "launches", "products", "copies", "GB of products, copies"
+      printf "%-24s %9d %9d %7d %24.3f\n", $2, $3, $4, $5, ($6 + batch * $7) * 1e-9
+    }' "$here/gpu_expected.txt"
+}
+case ${1:-} in --expected) print_expected && sed -n 's/^range|\([^|]*\)|\([^|]*\)|\([^|]*\)$/predicted  \1: \2 to \3/p' "$here/gpu_expected.txt" && exit 0 ;; esac
 case ${1:-} in '' | -*) usage 64 ;; esac
 folder=$(cd "$1" && pwd)
 shift
@@ -137,10 +148,11 @@ train_model() {
     -log_view -error_traceback "$@" > "$work/train" 2>&1
 }
 step_ms() { awk '/^device .* in stages of the compute stream/ {for (i = 1; i < NF; i++) if ($i == "took") print $(i + 1)}' "$work/train"; }
-# What `seconds` are in steps. The short training has the warm-up in it, so that it is repeated where it was too short to tell.
+# What `seconds` are in steps, by a short training. Without the time of a step, its whole time must do, which has the warm-up in it.
 steps_in_time() {
-  train_model 100 || return 1
-  step_ms | awk -v s="$seconds" '{n = int(1000 * s / $1)} END {print n < 100 ? 100 : n > 1000000 ? 1000000 : n}'
+  train_model 100 -trace_first_step 50 || return 1
+  { step_ms && awk '/^trained on / {for (i = 1; i < NF; i++) if ($i == "in") print 10 * $(i + 1)}' "$work/train"; } |
+    awk -v s="$seconds" 'NR == 1 {n = int(1000 * s / ($1 > 0 ? $1 : 1)); print (n < 100 ? 100 : n < 1000000 ? n : 1000000)}'
 }
 train_and_judge() {
   if [ "$device" = cuda ] && grep -q 'own kernel for matrix products' "$work/train"; then
@@ -187,11 +199,18 @@ done
 
 echo
 awk -F'|' '
-  BEGIN {printf "%-52s %12s %12s %7s %7s  %s\n", "work", "figure", "reference", "ratio", "goal", "verdict"}
+  /^#/ {next}
+  $1 == "range" {range[$2] = sprintf("%.4g-%.4g", $3, $4); next}
+  $1 == "step" {next}
+  !said++ {printf "%-52s %12s %12s %7s %15s %7s  %s\n", "work", "figure", "reference", "ratio", "predicted", "goal", "verdict"}
   {
     ratio = $2 != "" && $3 > 0 ? $2 / $3 : ""
     verdict = $4 == "" ? "" : ratio == "" ? "not compared" : ratio >= $4 ? "met" : "NOT MET"
-    printf "%-52s %12s %12s %7s %7s  %s\n", $1, $2 == "" ? "" : sprintf("%.4g", $2), $3 == "" ? "" : sprintf("%.4g", $3), ratio == "" ? "" : sprintf("%.2f", ratio),
-      $4 == "" ? "" : ">= " $4, verdict
-  }' "$work/goals"
+    work = $1
+    sub(/, GB.s of copy$/, "", work)
+    sub(/, samples.s of .*/, ", samples/s", work) # of these the figure is predicted
+    printf "%-52s %12s %12s %7s %15s %7s  %s\n", $1, $2 == "" ? "" : sprintf("%.4g", $2), $3 == "" ? "" : sprintf("%.4g", $3), ratio == "" ? "" : sprintf("%.2f", ratio),
+      range[work], $4 == "" ? "" : ">= " $4, verdict
+  }' "$here/gpu_expected.txt" "$work/goals"
+print_expected
 exit $failed

@@ -65,7 +65,7 @@ cp -r "$source"/regression/golden/runtime/*/ "$to/share/runs/golden/"
 for folder in "$to"/share/runs/golden/*/; do # unit tests read some of them
   ln -s "../../share/runs/golden/$(basename "$folder")" "$to/tests/golden/"
 done
-cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
+cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
 for program in bench/bench_embedding bench/bench_make_data property/property_sharded_ebc; do
   [ ! -x "$build/regression/$program" ] || cp "$build/regression/$program" "$to/tests/"
 done

@@ -211,7 +211,8 @@ if [ "$stage" != all ]; then
   export TRSHARD_RESULTS="$results"
   find_libraries
   { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; env -u OMP_NUM_THREADS nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
-  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || ! grep -q -e '-device cuda: ' "$told/out" || exit 69
+  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || ! grep -q -e '-device cuda: ' "$told/out" ||
+    { "$here/share/bench_gpu.sh" --expected && exit 69; }
 fi
 for stage in $stages; do
   say "--- $stage"

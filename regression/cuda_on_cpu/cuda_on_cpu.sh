@@ -80,7 +80,7 @@ case $what in
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;
   case_long)
-    run_cases cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
+    run_cases cuda_expected cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
     # does the GPU's benchmark run through? What it measures here is no measurement
     TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
       tee "$build/bench_gpu.txt" | tail -30

@@ -7,6 +7,9 @@ import json
 import os
 import re
 
+import h5py
+import numpy as np
+
 import law_caches
 import law_qr
 from law_plans import FEATURES, MIXED, make, train
@@ -238,6 +241,35 @@ def count_steps(binary, folder, more, steps):
     check(len(odd) == 2 and 0 < max(odd) <= 5 * steps, f"{odd} products of {steps} steps with memory on less than 16 bytes:\n{text[-1000:]}")
     check(min(count(text, "ranges begun")) > 5 * steps, f"not a range a stage:\n{text[-1000:]}")
     return counts
+
+
+def test_cuda_expected(binary, folder):
+    """Launches, products, copies and bytes of a step are those that tools/gpu_expected.txt tells the users of `run gpu`."""
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    told = [line for line in open(os.path.join(top, "tools", "gpu_expected.txt")) if line.startswith("step|")]
+    write_dataset(os.path.join(folder, "train.h5"), 192, features={f"cat_{i}": 100 for i in range(26)}, num_dense=13)
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:  # one id a feature
+        for name, values in (("lengths", np.ones((192, 26), np.int32)), ("offsets", np.arange(193) * 26), ("values", np.arange(192 * 26, dtype=np.int32) % 100)):
+            del h["sparse"][name]
+            h["sparse"][name] = values
+    made = []
+    for name, more in (("DLRM", ""), ("DCN", "-interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512")):
+        step = {batch: step_counts(binary, folder, batch, more) for batch in (32, 64)}
+        growth = (step[64]["bytes"] - step[32]["bytes"]) / 32
+        made.append(f"step|{name}|{step[32]['launches']:.0f}|{step[32]['products']:.0f}|{step[32]['copies']:.0f}|{step[32]['bytes'] - 32 * growth:.0f}|{growth:.0f}\n")
+    check(made == told, f"tools/gpu_expected.txt has\n{''.join(told)}it should have\n{''.join(made)}")
+
+
+def step_counts(binary, folder, batch, more):
+    """What a step of the benchmark's model on one rank adds to the stand-in's counters."""
+    words = (f"-data_train train.h5 -batch_size {batch} -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 "
+             f"-tables_sharding_types table_wise -device cuda {more}")
+    counts = []
+    for steps in (3, 5):
+        text = run(binary, 1, f"{words} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        counts.append([count(text, what)[0] for what in ("launches", "products", "copies", "bytes copied", "bytes of products")])
+    launches, products, copies, copied, moved = ((long - short) / 2 for short, long in zip(*counts))
+    return {"launches": launches, "products": products, "copies": copies, "bytes": copied + moved}
 
 
 STREAMS = {"compute stream": {"lookup", "output_dist", "dense forward", "dense backward", "embedding backward", "optimizer"},

@@ -35,6 +35,7 @@ checks_gpu() {
     grep -qE '^DLRM fp32, samples/s of PyTorch +[0-9]' "$2" && grep -qE '^[0-9]+ ok, 0 failed' "$2"
   else
     [ "$1" = 69 ] || { cat "$2" && exit 1; }
+    grep -qE '^DLRM +27 +23' "$2" # what a step must be
     grep -E 'this build has cpu|no NVIDIA driver|too old|no GPU|no CUDA-capable device' "$2"
   fi
 }
