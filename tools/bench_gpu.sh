@@ -8,7 +8,7 @@
 #
 # FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh). Its bench_make_data makes datasets of random ids. PEER_PYTHON is a
 # python whose torch sees the GPU, or none. DLRM and DCN have one id a feature; MLPerf is input/dlrm_dcnv2.yaml, 204 M rows as fp16 (52 GB, or divided by
-# --mlperf_rows_by) and 214 ids a sample. A training takes --seconds: a short one before it tells of how many steps that is.
+# --mlperf_rows_by) and 214 ids a sample. Four batches are read once and repeated, as PyTorch's are: bench_reader measures reading. A training takes --seconds: a short one before it tells of how many steps that is.
 # Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 8 minutes. With --budget nothing begins that would end later than so
 # many seconds from now: a line "late" names what was left out, and the table has the rest. With TRSHARD_RESULTS=FOLDER all that the trainings said, -log_view
 # with it, goes to FOLDER/training.txt, and traces go to FOLDER.
@@ -145,7 +145,7 @@ train_model() {
   shift
   # shellcheck disable=SC2046
   train -device "$device" $(model_options "$model") -batch_size "$batch" -steps "$n_steps" -dense_precision "$precision" -report_interval 1 \
-    -log_view -error_traceback "$@" > "$work/train" 2>&1
+    -data_repeat_batches 4 -log_view -error_traceback "$@" > "$work/train" 2>&1
 }
 step_ms() { awk '/^device .* in stages of the compute stream/ {for (i = 1; i < NF; i++) if ($i == "took") print $(i + 1)}' "$work/train"; }
 # What `seconds` are in steps, by a short training. Without the time of a step, its whole time must do, which has the warm-up in it.
