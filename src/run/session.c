@@ -151,6 +151,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                info->num_dense);
   }
   config = (TrsModelParallelConfig){.groups = &s->machine.groups,
+                                    .shards = &s->machine.shards,
+                                    .owners = s->machine.owners,
                                     .device = s->machine.device,
                                     .compute = s->machine.compute,
                                     .tables = &s->tables,

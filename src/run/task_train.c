@@ -308,6 +308,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsModelParallelSynchronise(s->model));
   PetscCall(TrsDatasetGetInfo(s->train, &data));
   info.data_samples = data->num_samples;
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
@@ -348,6 +349,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   char what[64];
 
   PetscFunctionBegin;
+  PetscCall(TrsModelParallelSynchronise(t->session.model));
   PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
